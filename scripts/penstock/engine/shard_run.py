@@ -1,8 +1,10 @@
 """One run of the pool (the worker processes of an element) over a shard's rows: what copying and reading
 share.
 
-Copy, verify, audit and adopt make one `PoolRun` in the element's process, feed it with batches, and close it.
-Only its workers touch files and sources.
+Copy, verify, audit and adopt make one `PoolRun` in the element's process: the constructor starts workers;
+`start` gives them their work; `go` feeds them with batches and ends them; `close` kills what is left. Where
+nothing is left for them, `rest` stands in for `start` and `go`. Starts processes, and reads what this machine
+has for them (CPUs, memory, limits); only the workers touch files of the target, and sources.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ device, on this machine or over a network, but small files wait together."""
 
 
 class PoolRun:
-    """The pool, the outcome that grows, the reports. Workers are started by the constructor."""
+    """The pool, the outcome that grows, the reports. Workers are started by the constructor, so that they
+    load while the caller finds out what is left to do; it raises FailedError where no process can be started.
+    To be used by one thread."""
 
     def __init__(
         self, outcome: Outcome, engine: EngineConfig, shard: ShardInfo, report: Report, units: int = 0
@@ -92,11 +96,13 @@ class PoolRun:
         share: Allowances | None = None,
         before: int = 0,
     ) -> None:
-        """Start the workers, in a number that suits the `rows` that are left and can be done side by side.
-        `ahead`: each stream asks for small objects before their turn. `ops`: the metadata operations a
-        second that they may make on the target, called now and then; None: there is no budget. `share`: what
-        they may read of the source: from now on handed to the workers by its own thread; None: `engine.limit`
-        alone holds. `before`: bytes that this call did before."""
+        """Give the workers `work`, and end those that are too many for what is left: `rows` that can be done
+        side by side, of `total` bytes. `local`: calls on source and target wait for no network and no fsync.
+        `each`: streams of each worker at first, where calls wait. `ahead`: each stream asks for small objects
+        before their turn. `ops`: the metadata operations a second that they may make on the target, called
+        ten times a second; None: there is no budget. `share`: what they may read of the source: from now on
+        handed to the workers by its own thread; None: `engine.limit` (bytes a second) alone holds. `before`:
+        bytes that the caller did without the workers. Raises FailedError where there is no share any more."""
         self._ops, self._share = ops, share
         if share is not None:
             share.hand_to(self._allow)
@@ -142,8 +148,13 @@ class PoolRun:
         first: Multipart | None = None,
         again: Callable[[], Iterator[Batch] | None] | None = None,
     ) -> None:
-        """All jobs, to the end, then those that `again` gives, until it gives none. On any error, answers
-        that workers had sent still go to `take`. `view` and `first`: see `batches.Ahead`."""
+        """All jobs, to the end, then those that `again` gives, until it gives None; then the workers are
+        ended: to be called once. `take` gets each batch with its answer, as they come; `idle` and `stop` are
+        called ten times a second, all in the caller's thread. `view` and `first`: see `batches.Ahead`.
+
+        Raises the first error that concerns more than a row, and what `take`, `idle` and `stop` raise. Where
+        that is a PenstockError or KeyboardInterrupt, the workers get `pool.GRACE` seconds for what is under
+        way, and answers that they still send go to `take`; after any other error (a bug) these are lost."""
 
         def tick() -> None:
             idle()
@@ -181,21 +192,24 @@ class PoolRun:
             self.pool.set_streams(self.tuner.streams)
 
     def fail(self, failures: Iterable[FailedRow]) -> None:
+        """Count rows as failed, in the outcome."""
         self.outcome.failures.extend(one.failure for one in failures)
 
     def tell(self) -> None:
-        """Report the totals so far, when they changed; they never go back."""
+        """Report the totals so far (files, bytes, failed rows), when they changed; they never go back."""
         outcome = self.outcome
         moved = outcome.resumed_bytes + max(outcome.bytes, self.pool.shared_memory.total())
         files = outcome.resumed_files + outcome.files
         now = (files, max(self._reported[1], min(moved, self.total)), len(outcome.failures))
-        # An element that holds still reports: its promise must not grow old.
+        # While a PAUSE stands, reports go on: they keep the run's promise (what it will still write below the
+        # root) from growing old.
         if now != self._reported or self.pool.shared_memory.paused:
             self._reported = now
             self.report(*now)
 
     def rest(self) -> None:
-        """The end of a run that had nothing for its workers."""
+        """In place of `start` and `go`, where there is nothing for the workers: report the totals, and note
+        in the outcome how long it took."""
         self.tell()
         self._spent()
 
@@ -204,6 +218,7 @@ class PoolRun:
         self.outcome.cpu_seconds = time.process_time() - self.cpu + self.pool.cpu_seconds
 
     def settle_outcome(self) -> None:
+        """Note in the outcome the seconds, the streams at most, and how their number changed. By `go`."""
         outcome = self.outcome
         self._spent()
         outcome.streams = self.tuner.peak
@@ -211,6 +226,7 @@ class PoolRun:
             outcome.why += f"; {self.tuner.story}"
 
     def close(self) -> None:
+        """Kill the workers that are left; on return the share's thread writes nothing more."""
         if self._share is not None:
             self._share.hand_to(None)
         self.pool.close()
