@@ -1,5 +1,11 @@
-"""A dataset's releases as rows, each with the judgement of `dataset.gate`. A release that cannot be shown in
-full is one row that says why; the others are not touched by it."""
+"""A dataset's releases as rows, each with the judgement of `dataset.gate`: whether a job may read it.
+
+For `penstock releases`, and by `look.details` and `look.dataset_use` for `show` and `du`. Reads only, as any
+account may; the gate starts `ssh-keygen` where `target.signers` is configured.
+
+A release that cannot be shown in full is one row that says why; the others are shown all the same. Sizes are
+in bytes, ages in seconds; None is what is not there or cannot be known.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +55,9 @@ def dataset_row(
     owners: Sequence[str] | None = None,
 ) -> DatasetRow:
     """The dataset, its releases (the newest first) and the hidden folders beside them, judged as `gate` does
-    for these `owners`; None: the owner of the dataset's folder is trusted. Raises nothing for
-    what lies there, whatever it is."""
+    for these `owners`; None: the owner of the dataset's folder is trusted. `holders` reports who keeps which
+    release from being removed (`pins.holding`, which touches the folder of pins to read the file system's
+    clock, or `look.holders.nobody`). Raises nothing for what lies there, whatever it is."""
     now = now or datetime.now(UTC)
     owner = _owner(layout.folder)
     trusted = _trusted(owner, owners)
@@ -110,7 +117,8 @@ def release_row(
     *,
     owners: Sequence[str] | None = None,
 ) -> Read:
-    """One release below the dataset's folder, judged as in `dataset_row`."""
+    """The release `name`, judged as in `dataset_row`. `current`: the release that the link names, None for
+    none; `held`: who keeps this release from being removed, None for nobody. Raises nothing either."""
     trusted = _trusted(_owner(layout.folder), owners)
     judgement = gate.judged(layout, trusted, release=None if name == current else name)
     return Read(_row(judgement, current, held, now), _owner(layout.release(name)), judgement)
