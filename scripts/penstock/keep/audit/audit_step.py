@@ -1,10 +1,16 @@
 """audit: a published release against its manifest, whole, by sample or by slice; resumable.
 
+For `penstock audit`, its `--overrule` too, and `gate --mend`; repair takes the same lock and reads the
+findings. Elements of an array read the bytes: processes here, or SLURM jobs. This process submits and watches
+them, compares the tree, and writes the audit's state (`audit_store`); of its own account's dataset also the
+verdict, by which the gate opens or closes, and a line of `audits.jsonl`. On a full target it gives up files
+of the dataset's reserve.
+
 Guarantees: it changes nothing of the release, and has nothing of it fetched from an archive or a tier beyond
 `audit.recall`: files whose data is not here are known before, not opened, and counted. An audit that was
-stopped is continued by the next audit with the same choice; one flipped bit in what was read is found, and
-named by part in a giant. What it claims is what was read: the result says how much, and how the caches were
-passed.
+stopped is continued by the next audit with the same choice, unless nothing was done on it for a week. One
+flipped bit in what was read is found, and named by part in a giant (a file of 64 GiB or more, copied in
+parts). What it claims is what was read: the result says how much, and how the caches were passed.
 """
 
 from __future__ import annotations
@@ -65,8 +71,9 @@ SHOWN = 1000
 NAMED = 10
 """Files that were skipped of which a result carries the paths, of each kind."""
 TOUCHED_FILES, TOUCHED_BYTES = 10_000, 16 << 30
-"""How many files that somebody touched are read beside a sample; more are an error."""
+"""How many files that somebody touched, and bytes of them, are read beside a sample; more are an error."""
 CONTROL = (SEAL, MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, EMPTY_FOLDERS)
+"""Files beside `data` that describe the release."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +84,9 @@ class AuditRequest:
     """None: the one that `current` names."""
     choice: AuditSelection = WHOLE
     rotate: int = 0
-    """Above 0: the next slice of that many."""
+    """Above 0: in place of `choice` the next slice of that many."""
     limit: int | None = None
+    """Bytes per second, of all elements together; None: no limit."""
     into: Path | None = None
     """Where the state of an audit lies that is of another account's dataset; None: in this account's home."""
     times: bool = False
@@ -108,9 +116,10 @@ def run(context: Context, dataset: str, request: AuditRequest | None = None) -> 
     """Audit one release. Returns the result: {dataset, release, audit, status, findings, counts,
     files, bytes, methods, promise, seconds, ...}; `status` is PASSED, PARTLY or FINDINGS.
 
-    Raises ConfigError where there is no such release, FindingsError when the seal cannot even be read,
-    LockedError when another audit of the dataset runs, FailedError, InterruptedRunError (go on by the same
-    command).
+    Raises ConfigError where there is no such release, PreflightError where nothing is published, or where
+    seal or manifest are not here to be read, FindingsError when the seal is damaged or, with `times`, too
+    many files were touched, LockedError when another audit or a repair of the dataset runs, FailedError,
+    InterruptedRunError (go on by the same command).
     """
     request = request or AuditRequest()
     layout = context.layout(dataset)
@@ -484,7 +493,8 @@ def _amounts(skipped: Iterable[SkippedFile]) -> dict[str, SkippedJson]:
 
 def _tell(layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared: bool) -> None:
     """Write the result where the gate reads it, and append it to the history of audits; only where the
-    dataset's owner audits. An audit that is stopped between the two may append its line twice."""
+    dataset's owner audits. An audit that is stopped after that, before its own result is written, is closed
+    again when it goes on: then its line is there twice."""
     if not result["owner"]:
         return
     last = LastAudit(
@@ -518,8 +528,10 @@ def _tell(layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared:
 
 
 def overrule(context: Context, dataset: str, why: str, release: str | None = None) -> OverruleResult:
-    """Overrule the findings that stand against a release, on its owner's word. Returns {dataset, release,
-    status, counts, why}; `counts` are those that stood. Raises FailedError, LockedError."""
+    """Overrule the findings that stand against a release, on its owner's word: the gate no longer counts
+    them. Returns {dataset, release, status, counts, why}; `counts` are those that stood, by kind. Where none
+    did, nothing is written. Raises PreflightError for another account than the owner, ConfigError where there
+    is no such release, FailedError, LockedError."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     release = released(context, layout, release, STEP)

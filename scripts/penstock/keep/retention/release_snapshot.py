@@ -1,5 +1,13 @@
-"""What is known of a dataset's releases before gc decides: when they were published, when they left
-`current`, and who holds them."""
+"""What is known of a dataset's releases before gc or remove decides: when they were published, when they left
+`current`, and who holds them.
+
+A release is held (kept from being removed) by a reader's pin, by a run that links files from it, by an audit
+or a repair, and by an administrator's HOLD.
+
+For `collection`, `dataset_removal` and `gc_step`. Reads the dataset's state and releases, not their data, and
+/proc; asks the cluster whether the jobs of pins have ended, and for its longest time limit. Changes nothing;
+folders of the dataset are touched, to read the file system's clock (`fs.clock`).
+"""
 
 from __future__ import annotations
 
@@ -36,19 +44,20 @@ BY_HAND = 300.0
 """Seconds by which the `current` link may be younger than the history's last word, before somebody must have
 moved it by hand: the clocks of nodes and servers differ."""
 STILL = 3600.0
-"""Seconds without a heartbeat after which the lock of an audit holds nothing."""
+"""Seconds without a heartbeat after which the lock of an audit, a repair or `gate --mend` holds nothing."""
 
 
 class ReleaseSnapshot(NamedTuple):
     """One look at a dataset."""
 
     current: str | None
+    """None where the link `current` is missing or leads to no release."""
     known: Sequence[Known]
     """The one that was published longest ago comes first; before it those of which nobody knows, by name."""
     ended: Mapping[str, str]
     """The name of each pin that stands no more, and of what is no pin, and why."""
     now: float
-    """When it was taken, by the file system's clock: ages are judged by it."""
+    """When it was taken, in seconds since the epoch by the file system's clock: ages are judged by it."""
 
     def decide(self, criteria: Criteria) -> list[ReleaseDecision]:
         """What becomes of each release, by what is known here."""
@@ -56,8 +65,9 @@ class ReleaseSnapshot(NamedTuple):
 
 
 def take(context: Context, layout: DatasetLayout, unpinned: Container[str] = ()) -> ReleaseSnapshot:
-    """What is there now. Pins whose names are `unpinned` hold nothing. Raises PreflightError where pins
-    cannot be read, and as `current_pointer.moves` and `clock.checked`."""
+    """What is there now. Pins whose names are `unpinned` hold nothing. Raises PreflightError where pins or
+    HOLD cannot be read, FindingsError where the dataset's folders are damaged, and as
+    `dataset_folders.current`, `current_pointer.moves` and `clock.checked`."""
     current = dataset_folders.current(layout) if dataset_folders.leads(layout) else None
     moves = current_pointer.moves(layout)
     now = clock.checked(layout.releases)
@@ -92,8 +102,9 @@ def take(context: Context, layout: DatasetLayout, unpinned: Container[str] = ())
 
 
 def holders_now(context: Context, layout: DatasetLayout, release: str) -> list[str]:
-    """Who holds a release that is marked for its removal, in words: pins, a run, an audit, HOLD. Raises
-    PreflightError where pins cannot be read, and as `clock.checked`."""
+    """Who holds a release that is marked for its removal, in words: pins, a run, an audit, HOLD; [] where
+    nobody does. Raises PreflightError where pins or HOLD cannot be read, FindingsError where the dataset's
+    folders are damaged, and as `clock.checked`."""
     now = clock.checked(layout.releases)
     scheduler = partial(liveness.scheduler, context)
     longest = context.config.gc.longest_pin
@@ -122,8 +133,8 @@ def _words(holds: Sequence[Hold], release: str) -> list[str]:
 
 
 def grace(context: Context) -> float:
-    """`gc.grace`, or the longest time that a job of any of the cluster's partitions may take, where that is
-    longer; a partition without a limit does not count."""
+    """Seconds: `gc.grace`, or the longest time that a job of any of the cluster's partitions may take, where
+    that is longer; a partition without a limit does not count, nor does a cluster that does not answer."""
     longest = context.config.gc.grace
     with contextlib.suppress(PenstockError):
         longest = max(longest, context.cluster.longest_anywhere())
