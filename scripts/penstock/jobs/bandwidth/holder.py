@@ -1,5 +1,8 @@
 """What a holder of slots does, one operation at a time: the protocol without a disk, a thread or a clock.
 
+A slot is one of `slots.SLOTS` equal parts of the rate that all elements together may read over a network
+link; a holder is one element. Files in a shared folder say who has which slot (`slots`).
+
 `SlotHolder.steps` is a generator of operations; whoever drives it (`share`, or a test that lets many
 holders run against each other) carries each one out and sends its answer, or throws the OSError that it ended
 with. An operation may take any time. Between two of them `SlotHolder.usable` says how many slots may be used,
@@ -37,8 +40,9 @@ if TYPE_CHECKING:
 PAUSE = 5.0
 QUICK = 2.0
 BEAT = 20.0 - 0.1
-"""Seconds from the beginning of one beat to the next one; a beat that failed is tried again after PAUSE, so
-two can fail before VALID has passed."""
+"""Seconds from the beginning of one beat to the next one. A beat that failed is tried again after PAUSE: that
+try begins before VALID has passed where operations are quick, a third one hardly. Where both fail, the holder
+uses nothing until it has begun anew."""
 TIDY, TIDIED = 1800.0, 100
 """Seconds between two removals of old names by a holder that goes on, and how many names each removes."""
 CAP_TURN = 2
@@ -108,8 +112,10 @@ class _LapsedError(Exception):
 
 
 class SlotHolder:
-    """`clock`: seconds, of this machine alone, going on while it sleeps. `most`: called for how many slots
-    are of use. `dead`: whether the process that a beat's content names has certainly ended."""
+    """`who`: the content of its beat, which names its process to other holders. `clock`: seconds, of this
+    machine alone, going on while it sleeps. `most`: called for how many slots are of use. `dead`: whether the
+    process that a beat's content names has certainly ended. `new_name`: 16 hexadecimal digits, new at each
+    call."""
 
     def __init__(
         self,
