@@ -1,10 +1,10 @@
 """The POSIX ACLs of files and folders, by the kernel's xattrs (linux/xattr.h).
 
-For what gives, compares and audits permissions (`target.access`, `keep.audit`), and for preflight and the
-probe, which ask whether a target takes them. `write` alone changes anything. `core.posix_acl` has the type.
+For what gives, compares and audits permissions (`target`, `keep.audit`), and for preflight and the probe,
+which ask whether a target takes them. `write` alone changes anything. `core.posix_acl` has the type.
 
-One call reads a list and one sets it. A list that says no more than the nine bits of the mode is never
-stored: it reads as None.
+A list is read and set as a whole. An access ACL that says no more than the nine bits of the mode is
+never stored: it reads as None. A default ACL is stored as it was set.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ def allows(acl: Acl | None, wanted: Acl | None) -> bool:
 
 
 def judge(folder: str, entries: str, refused: str, mend: str) -> CheckResult:
-    """Whether the ACLs that a release is to have can be set on the target. `refused` as of `refusal`, `mend`
-    as of `kinds.Kind.acls`.
+    """Whether the ACLs that a release is to have (`entries`, as people write them) can be set on the target.
+    `refused`: what `refusal` returned for `folder`; `mend`: what gives such a file system ACLs, for people
+    (`kinds.Kind.acls`), "" where that is not known. Pure.
 
     | refused | verdict |
     |---------|---------|
