@@ -1,9 +1,11 @@
 """A bucket's listing, streamed: further pages are fetched while one is parsed.
 
 Guarantees keys in ascending order of their bytes, no key twice, and none outside the prefix. A listing that
-breaks one of these rules raises FailedError, since a plan made of it would lack files or have them twice.
+breaks one of these rules raises FailedError, since a plan made of it would lack files or have them twice. For
+a caller that sorts (`listed` without `ordered`) the last of the three is checked alone.
 
-Sends requests to the bucket from threads of its own, and writes nothing. `s3.source` calls it for `list`.
+Sends requests to the bucket, `Pages` from threads of its own, and writes nothing. `s3.source` lists by it;
+`s3.versions`, which lists a bucket's versions, sends its requests by `answer` and `with_restores`.
 """
 
 from __future__ import annotations
@@ -117,7 +119,8 @@ def mark_archived(
 
 
 def answer(client: S3Client, pairs: Sequence[tuple[str, str]]) -> str:
-    """What the bucket itself answers to a query."""
+    """What the bucket itself answers to a query, as text by os.fsdecode. Raises the error of
+    `client.failure` for every status but 200."""
     connection = client.request("GET", "", query_string(pairs))
     if connection.status != 200:
         raise client.failure()
@@ -125,8 +128,9 @@ def answer(client: S3Client, pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def listed(bucket: Bucket, pages: Iterator[PageText], *, ordered: bool = True) -> Iterator[Sequence[Listed]]:
-    """The objects of the pages, keys relative to the prefix, one batch a page. Without `ordered` in any
-    order."""
+    """The objects of the pages, keys relative to the prefix, one batch a page; no batch for a page without
+    objects. The marker of the prefix itself is left out. Without `ordered` keys come as the store sends them,
+    in any order and perhaps twice. Raises FailedError for a malformed page, and as the module says."""
     last = ""
     for page in pages:
         rows = list(objects(page.text, bucket.url))
