@@ -1,5 +1,5 @@
-"""Preflight's probe: a job of one second that checks on a node what an element needs there. It is sent to
-several nodes, and each one's answer is judged.
+"""Preflight's probe: a job of one second that checks on a node what an element (the process that does one
+shard of a run) needs there. It is sent to several nodes, and each one's answer is judged.
 
 For `site.check`. Submits jobs, and cancels those that do not start in time; on a node a job writes at most
 its answer, a small file that is removed here. A visit is a command of penstock that the job runs there
@@ -76,7 +76,10 @@ class Probe(NamedTuple):
 
     config: ClusterConfig
     target: Path | None
+    """The root: it, or the folder above one that is still to be made, must be there and be writable. None: no
+    root is looked for."""
     visit: Visit | None
+    """What the job runs at the end; None: nothing."""
 
     @property
     def interpreter(self) -> str:
@@ -115,8 +118,10 @@ def script(probe: Probe) -> str:
 
 def run(slurm: SlurmCommands, probe: Probe, asked: Sequence[tuple[JobOptions, Sequence[str]]]) -> list[str]:
     """Run a small job with each of these options on each of the nodes beside them (none: on one that SLURM
-    chooses). Raises PreflightError that names the nodes and what they lack; returns warnings where no job
-    could run soon."""
+    chooses). Raises PreflightError that names the nodes and what they lack. Returns warnings: where no job
+    could run soon or ended in time, what visits reported, and jobs that broke off while another node
+    answered. When it returns or raises, all jobs are cancelled, as far as SLURM answers, and their answers
+    removed."""
     jobs: list[tuple[str, JobOptions]] = []
     full: list[str] = []
     try:
