@@ -1,7 +1,8 @@
 """The folders of a source that hold nothing (`core.documents.marks.EmptyFolders`): written, read, compared.
 
-List and adopt write them beside the listing, publish beside the seal, where the dataset keeps such folders
-(`empty_folders: keep`). Reads and writes that one JSON file; `Kept` and `digest` are pure.
+Where the dataset keeps such folders (`empty_folders: keep`), list and adopt write them beside the listing,
+publish beside the seal; plan, publish, adopt, audit and repair read them. Reads and writes that one JSON
+file; `Kept` and `digest` are pure.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def read(path: Path) -> tuple[str, ...]:
 
 
 def digest(folders: Iterable[str]) -> str:
-    """Tells one list from another; "" for none."""
+    """`sha256:<hex>` of the paths in the given order; "" for none."""
     text = b"\0".join(map(os.fsencode, folders))
     return f"sha256:{hashlib.sha256(text).hexdigest()}" if text else ""
 

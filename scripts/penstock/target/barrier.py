@@ -1,7 +1,7 @@
 """The durability barrier of file systems that syncfs reaches: ext4, XFS, btrfs, WEKA.
 
-One syncfs in place of an fsync for each file: for copy, before its journal records files as durable, and for
-the permissions step. Writes nothing itself.
+One syncfs in place of an fsync for each file: for copy and adopt, before a journal records files as durable,
+and for the permissions step. Writes nothing itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Barrier:
 
     The descriptor is opened by the constructor: the kernel reports a failed write-back only to
     descriptors that were open when it failed. Where syncfs does not reach the servers (BeeGFS, NFS, Lustre)
-    the writer must use `fsync`.
+    the writer must use `fsync`. The constructor raises OSError.
     """
 
     def __init__(self, data: Path) -> None:
