@@ -1,7 +1,12 @@
-"""One stream that copies rows: read, hash, check, write; each byte is touched once.
+"""One stream (a thread of a worker process) that copies rows: read, hash, check, write, in one pass.
 
-A small object is read whole and judged before the target is touched at all. A large one goes block
-by block into its temporary file, and gets its name only after every check held.
+A row is an entry of the shard: a file, or a part of one. `workers.work_kinds` makes a `Copier` for each
+thread, and `Stream.attempt` calls `do` for each row, with retries. A `Copier` reads the sources, and the
+files on the target that need not be fetched; it writes into staging (the tree in which the release grows). It
+writes no journal: `do` returns the row's line, and the parent of the workers writes that.
+
+A small object is read whole and compared with its checksums before the target is touched at all. A large one
+goes block by block into its temporary file, and gets its name only after every check held.
 """
 
 from __future__ import annotations
@@ -39,11 +44,19 @@ _hash = xxhash.xxh3_128_hexdigest
 
 
 class Copier(Stream):
-    """Copies rows with its own readers and its own writer. `do` gives the row's journal line.
+    """Copies rows with its own readers and its own writer, for one thread. `do` gives the row's journal line;
+    "" for a part whose temporary file is gone.
 
+    `base` is `data` of the release whose unchanged files are reused, None where there is none; `way` says
+    how: `link`, `reflink` or `copy`. `stagings`, by run, are those of other runs that files are moved from.
     `policy` is `verify.source_checksum`: with `require` a row that no checksum of its source can prove is
     refused before a byte of it is written; for the other values see `checksums.admitted`. `later` names the
-    digests that verify makes over all bytes of a giant: a checksum by one of them may prove the giant then.
+    digests that verify makes over all bytes of a giant (an object whose parts are rows of several shards): a
+    checksum by one of them may prove the giant then.
+
+    `do` raises what readers and writer raise; IntegrityError where the bytes contradict a checksum or are
+    more than listed, TransientError where they end early, SourceChangedError where the object is another one
+    than was listed, UnprovenError where `require` is not met.
     """
 
     def __init__(
@@ -68,16 +81,22 @@ class Copier(Stream):
         self.pump = Pump(self, writer.alive)
         self.parts = PartCopier(self)
         self.readers: dict[int, Reader] = {}
+        """By the source's number in the dataset, as `wholes` and `aheads` are."""
         self.wholes: dict[
             int, Callable[[Entry, memoryview], tuple[memoryview, Sequence[SourceChecksum]] | None]
         ] = {}
+        """What reads a small object by one call, of sources that can; it gives None where `open` is
+        needed."""
         self.aheads: dict[int, Callable[[Entry], None] | None] = {}
+        """What requests an object before its turn; None for a source that has no such call."""
         self.prefetch = Prefetch(self._asker, linking=base is not None or bool(stagings))
 
     def prepare(self, entries: Sequence[Entry], ahead: int) -> None:
+        """See `Stream.prepare`. Nothing is requested yet."""
         self.prefetch.begin(entries, ahead)
 
     def settle(self) -> None:
+        """With `fsync`: make the names durable that finished files got. Raises as the writer."""
         self.writer.settle()
 
     def do(self, row: int, entry: Entry | Part) -> str:
@@ -104,8 +123,8 @@ class Copier(Stream):
             raise
 
     def _reused(self, row: int, entry: Entry, there: Reuse) -> str:
-        """The row's line, when its file lay on the target and was linked or taken over; "" where it has to be
-        copied."""
+        """The row's line, when its file lay on the target and was linked, copied there, or moved from another
+        run's staging; "" where it has to be fetched."""
         path = entry.path
         mtime = entry.modified_ns if there.mtime_ns is None else there.mtime_ns
         if not there.staging:
@@ -137,13 +156,14 @@ class Copier(Stream):
                 return ""
             self.taken += 1
         self.counters[self.slot] += entry.length if entry.part >= 0 else entry.size
-        # Nobody looked at the ctime of a linked file here.
+        # The ctime of a linked file was not compared here, so verify has to read the file (`touched`).
         return reused_line(row, there, touched=not there.staging)
 
     def copy_here(self, base: Path, entry: Entry, mtime_ns: int | None, way: str) -> bool:
-        """Make a file of its own of a release's, which has this time, if one is given: its blocks shared, or
-        its bytes copied. False where that file is not as it was published, or its blocks cannot be shared.
-        Verify reads what was made back, as it reads linked files."""
+        """Make a new file in staging from the file that the release `base` has for the entry. `way`: with
+        `reflink` both share their blocks, with `copy` the bytes are copied. Returns False where the release's
+        file has not the entry's size and the time `mtime_ns` (nanoseconds; None: any time), or where blocks
+        cannot be shared: no file was made then. Verify reads the new file back, as it reads linked files."""
         fd = self.writer.held(base, entry.held_as or entry.path, entry.size, mtime_ns)
         if fd is None:
             return False
@@ -165,6 +185,7 @@ class Copier(Stream):
         return True
 
     def reader(self, index: int) -> Reader:
+        """This stream's reader of the source with this number, opened when first used."""
         return self.readers.get(index) or self._reader(index)
 
     def _reader(self, index: int) -> Reader:
@@ -296,6 +317,7 @@ class Copier(Stream):
         )
 
     def close(self) -> None:
+        """Close the readers' connections and the writer's descriptors."""
         for reader in self.readers.values():
             reader.close()
         self.readers.clear()

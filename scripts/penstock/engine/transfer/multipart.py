@@ -1,5 +1,8 @@
-"""Rows that are copied in parts: which parts are done, under way or to come. Kept by the parent of the
-workers.
+"""Rows that are copied in parts: which parts are done, under way or to come.
+
+`copy_shard` makes one `Multipart` in the element's process, which feeds the workers, and `batches` asks it
+for jobs. It moves no bytes and writes nothing: of the target it reads only whether a temporary file of an
+earlier attempt still stands; it counts in the attempt's `Outcome`. For one thread.
 
 A store often gives each connection only so much (S3 some 80 to 100 MB/s), and a GET that is cut off begins at
 the first byte again. So a large object's parts go to all streams, one conditional GET each, and the journal
@@ -48,27 +51,33 @@ UNDER_WAY = 384 << 20
 """Bytes of parts that may be on their way, or an eighth of all if that is more: what is on its way when an
 attempt is killed is fetched again."""
 UNRECORDED = 128 << 20
-"""The same of what is done and not recorded yet, beyond what is not on its way."""
+"""Bytes that may come on top of that, since parts that are done and not yet in the journal count as well."""
 
 
 class OpenRow:
-    """One row: its temporary file, and which parts of it are done, on their way, or to come."""
+    """One row, copied in parts of `size` bytes (the last one may be smaller): its temporary file, and which
+    parts of it are done, on their way, or to come."""
 
     def __init__(self, row: int, entry: Entry, size: int) -> None:
         self.row, self.entry, self.size = row, entry, size
         self.count = -(-entry.size // size)
         self.temporary = f".p.{secrets.token_hex(8)}"
         self.lines: dict[int, PartLine] = {}
+        """The parts that are done, by number."""
         self.bytes = self.resumed = 0
-        """Of the parts that this attempt has done, and of those that it met."""
+        """Bytes of the parts that this attempt has done, and of those that earlier attempts had done."""
         self.under_way = 0
+        """Jobs of the row that were made and are not answered yet."""
         self.stopped = False
         """No further part of it is fetched: it failed, or it is to be fetched whole."""
         self.whole = False
+        """Once no job of the row is under way, its temporary file is removed and one stream fetches the
+        row."""
         self._next = 0
 
     def part(self) -> int | None:
-        """The number of the next part that is to be fetched."""
+        """The number of the next part that is to be fetched, given once; None where there is no further one,
+        or the row is stopped."""
         while self._next < self.count and self._next in self.lines:
             self._next += 1
         if self.stopped or self._next == self.count:
@@ -78,6 +87,7 @@ class OpenRow:
 
     @property
     def complete(self) -> bool:
+        """Whether all parts are done: the file may be finished."""
         return len(self.lines) == self.count
 
 
@@ -89,12 +99,13 @@ class Multipart:
         self._task, self._outcome = task, outcome
         self._urls = [source.url for source in task.dataset.sources]
         self.unfinished = Unfinished()
+        """What the journals say of rows without a record; filled by `rows_left`."""
         self.numbers = count()
-        """Of all jobs of this attempt."""
+        """Numbers of all jobs (batches) of this attempt, also of those that are not of parts."""
         self._open: deque[OpenRow] = deque()
         self._ready: deque[tuple[OpenRow, int]] = deque()
         self._jobs: dict[int, tuple[OpenRow, int, int]] = {}
-        """Batch to its row, its work and its part."""
+        """By the batch's number: its row, its work (`engine.part`) and the number of its part."""
         self._resumed: dict[tuple[int, str], int] = {}
         self.waiting: Callable[[], int] = int
         """Bytes of parts that are done and not recorded yet."""
@@ -105,7 +116,7 @@ class Multipart:
         self._most = max(UNDER_WAY, task.shard.bytes // 8) + UNRECORDED
 
     def units(self, rows: int, total: int) -> int:
-        """How many streams could be busy with so many rows of so many bytes."""
+        """How many streams could be busy with `rows` rows of `total` bytes in all; at least `rows`."""
         mean = total // rows if rows else 0
         if mean < self._task.large_bytes or not any(map(has_tokens, self._urls)):
             return rows
@@ -113,8 +124,8 @@ class Multipart:
         return max(rows, min(total, max(UNDER_WAY, total // 8)) // part)
 
     def goes_in_parts(self, row: int, entry: Entry) -> bool:
-        """Only what is pinned by a strong token: bytes of two versions never become one file. What may be
-        linked is linked."""
+        """Whether the row is copied in parts: it is large enough, may not be linked, and its token tells any
+        two versions of the object apart, so that bytes of two versions never become one file."""
         return (
             entry.part < 0
             and entry.size >= self._task.large_bytes
@@ -140,7 +151,8 @@ class Multipart:
         return self._job(opened, FETCH, number)
 
     def resume(self, row: int, entry: Entry) -> int:
-        """Bytes of a row that need not be fetched again; counted once."""
+        """Bytes of a row that need not be fetched again. They are added to the outcome's `resumed_bytes`,
+        once for each version of the row."""
         place = row, entry.token
         if place not in self._resumed:
             numbers = {line.number for line in self._met(row, entry)} - {BEGUN}
@@ -182,7 +194,7 @@ class Multipart:
         return self._fetching > 0 and self._fetching + self.waiting() > self._most and not self._ready
 
     def next(self) -> Batch | None:
-        """The next job of an open row, if one can be done now."""
+        """The next job of an open row; None where none can be done now."""
         if self._ready:
             return self._job(*self._ready.popleft())
         while self._open:
@@ -227,7 +239,7 @@ class Multipart:
                 self._ready.append((opened, WHOLE))
             return failures
         if failures or (done and not answer.results):
-            # The first of them says what becomes of the row: it is told, or fetched whole; never both.
+            # The row's first failure decides: it is reported, or the row is fetched whole; never both.
             if not opened.stopped:
                 opened.whole = not (failures and failures[0].failure.retry)
                 reported = () if opened.whole else failures

@@ -1,9 +1,12 @@
-"""One stream's share of a row that is copied in parts: each part a conditional read of the pinned version,
-written at its offset into the row's temporary file.
+"""One stream's share of a row that is copied in parts: each part is read from the listed version of the
+object and written at its offset into the row's temporary file.
+
+`transfer.copier.Copier` calls it for each `Part` that `transfer.multipart` made. It reads the source and
+writes into staging; the journal's lines that it returns are written by the parent of the workers.
 
 Checksums that parts can prove together (CRCs, a composite whose parts end where these parts end) are
-judged before the file gets its name. A checksum that needs all bytes in order (MD5, SHA, XXH3 of the whole)
-is written into the row's record as owed: verify reads every byte in order and judges it. Verify makes the
+compared before the file gets its name. A checksum that needs all bytes in order (MD5, SHA, XXH3 of the whole)
+is written into the row's record as owed: verify reads every byte in order and compares it. Verify makes the
 file's plain digest too; until then the row has a digest over its parts' digests.
 """
 
@@ -63,19 +66,23 @@ class Copying(Protocol):
         """Raises UnprovenError where the source states nothing that could be checked."""
 
     def uploaded(self, entry: Entry, failed: SourceChecksum | None, error: IntegrityError) -> Sequence[int]:
-        """Sizes of the parts that the object was uploaded in, where the composite checksum `failed`; () where
-        the store does not state them. Raises `error` where they explain nothing, and UnprovenError where a
-        proof is required and none is left."""
+        """Sizes in bytes of the parts that the object was uploaded in, where its composite checksum `failed`
+        did not hold with the assumed sizes; () where the store does not state them. Raises `error` where the
+        assumed sizes were right or `failed` is no such checksum, UnprovenError where the sizes are unknown
+        and a proof is required, SourceChangedError where the bytes are other ones than at the listing."""
 
 
 class PartCopier:
-    """Does the work that a `Part` names (begin the temporary file, fetch a range, finish, drop) and gives
-    what the journal records of it; None where the row's temporary file is gone."""
+    """Does the work that a `Part` names: begin the temporary file, fetch a range, finish, drop."""
 
     def __init__(self, copier: Copying) -> None:
         self._copier = copier
 
     def do(self, row: int, part: Part) -> Copied | PartLine | None:
+        """Do one piece of work; returns what the journal records of it: a `Copied` for a finished row, else a
+        `PartLine`. None where the row's temporary file is gone. Raises what reader and writer raise, and
+        IntegrityError where the bytes of a part, or all parts together, contradict the source, or where a
+        proof is required and the parts give none."""
         writer = self._copier.writer
         if part.work == FETCH:
             return self._fetch(row, part)
@@ -160,8 +167,10 @@ def _owed(checksum: SourceChecksum, entry: Entry) -> Proof:
 
 
 def judged(entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str, Proof | None]:
-    """(source grade, checksum that holds, proof that verify owes) of a row by its parts. Raises
-    IntegrityError when the parts contradict the source."""
+    """(grade, checksum that holds, proof that is owed) of a row, by its parts. Pure. The grade says how
+    strongly the source proves the bytes (`core.grades`); the checksum is "" where none was compared. Owed is
+    the checksum that verify has to compare, with the grade that it then gives; None where there is none.
+    Raises IntegrityError when the parts contradict the source."""
     checksums = _stated(entry, lines)
     size = lines[0].part_bytes
     ends = [min(size, entry.size - number * size) for number in range(len(lines))]

@@ -1,5 +1,9 @@
 """Requests for small objects that a stream sends before their turn comes.
 
+`transfer.copier` has one `Prefetch` for each stream; the parent of the workers says how many requests a
+stream may have on their way (`sizing.asked_ahead`). Requests are sent by the source's own function (`asker`);
+the answers are read elsewhere.
+
 One thread with several requests on their way takes a fifth less CPU than as many threads with one request
 each, which hand the interpreter lock to one another.
 """
@@ -32,8 +36,8 @@ class Prefetch:
         self._depth = self._asked = self._bytes = 0
 
     def begin(self, entries: Sequence[Entry], depth: int) -> None:
-        """Set the rows that come next, in this order, and how many requests may be on their way. The answers
-        to all earlier requests must have been read."""
+        """Set the rows that come next, in this order, and how many requests may be on their way; with a
+        `depth` of 1 nothing is requested ahead. The answers to all earlier requests must have been read."""
         self._coming = deque(entries if depth > 1 else ())
         self._depth, self._asked, self._bytes = depth, 0, 0
 

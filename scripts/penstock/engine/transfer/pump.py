@@ -1,4 +1,7 @@
-"""Moves a large body's bytes: read, hash, check, write, a block at a time.
+"""Moves a large body's bytes from a source into a pending file: read, hash, check, write, a block at a time.
+
+`transfer.copier` and `part_copier` use it to copy, `reading.surveyor` to read a source without a file. It
+reads the body and writes into the pending file that it gets; it opens, names and removes no file.
 
 Guarantees. Exactly the listed bytes are hashed, in order, and the digest is the same whatever holes the file
 has: a hole is hashed as the zeros that it reads as, and stays a hole in staging. A hole for which the file
@@ -42,8 +45,9 @@ BESIDE = 4 << 20
 
 
 class Pump:
-    """Of one stream. `alive` is asked before a body's first block is written, and later before a block
-    when ASK_EVERY has passed."""
+    """Moves bodies for one stream: with its buffer, its counter and its limit of bytes. `alive` is called
+    before a body's first block is written, and later before a block when ASK_EVERY seconds have passed; it
+    raises where the attempt was overtaken."""
 
     def __init__(self, stream: Stream, alive: Callable[[Pending], None]) -> None:
         self._stream, self._alive = stream, alive
@@ -51,8 +55,10 @@ class Pump:
         self._asked = 0.0
 
     def run(self, entry: Entry, body: Body, pending: Pending, sums: Sums | None, length: int) -> str:
-        """Move `length` bytes; their digest's hex. Raises TransientError for a body that ends early,
-        IntegrityError for one that is longer, Stopped, and what reading and writing raise."""
+        """Move `length` bytes; returns their xxh3_128 in hex digits. `sums` gets the same bytes in order;
+        None: no checksum of the source is computed. Raises TransientError for a body that ends early,
+        IntegrityError for one that is longer, Stopped when the engine stops, and what reading, writing and
+        `alive` raise. The caller closes `body` and `pending`."""
         self._asked = 0.0
         if isinstance(body, SparseBody):
             return self._with_holes(entry, body, pending, sums, length)
@@ -189,19 +195,19 @@ class Beside:
             self._given.popleft().result()
 
     def give(self, block: memoryview) -> None:
-        """The block must stay as it is until its turn among the buffers comes again."""
+        """Have the thread call `update` with the block, which must not change until its turn among the
+        buffers comes again."""
         self._given.append(self._thread.submit(self._update, block))
 
     def end(self) -> None:
-        """All blocks given are done, and the thread is gone. Raises what `update` raised."""
+        """On return all blocks given are done, and the thread has ended. Raises what `update` raised."""
         self._thread.shutdown()
         for one in self._given:
             one.result()
 
 
 def _write_but_zeros(pending: Pending, data: memoryview) -> None:
-    """In one write where there is nothing to leave out: a file that its file system compresses also
-    takes less room than its size."""
+    """Write the data, with holes in place of pieces of zeros; in one write where no piece is all zeros."""
     starts = range(0, len(data), PIECE)
     empty = [all_zeros(data[at : at + PIECE]) for at in starts]
     if not any(empty):
@@ -216,12 +222,14 @@ def _write_but_zeros(pending: Pending, data: memoryview) -> None:
 
 
 def short(entry: Entry, read: int, length: int) -> TransientError:
+    """The error, for the caller to raise, of a body that ended after `read` of `length` bytes."""
     return TransientError(
         "the body ended early", where=entry.key, why=f"{read} bytes came of the {length} that were listed"
     )
 
 
 def long(entry: Entry, length: int) -> IntegrityError:
+    """The error, for the caller to raise, of a body with more than the `length` bytes that were listed."""
     return IntegrityError(
         "the body is longer than listed", where=entry.key, why=f"{length} bytes were listed"
     )

@@ -1,8 +1,12 @@
-"""Queries in which parts an object was uploaded, when a composite checksum does not hold.
+"""Queries a store for the sizes of the parts in which an object was uploaded.
 
-A composite (a multipart etag is one) is computed by the size of the parts, which two requests tell where
-all but the last are alike. That they are is a guess: parts of 8, 4, 12 and 8 MiB pass it. So a composite
-that does not hold contradicts the bytes only when every part was asked for and is as large as was assumed.
+A composite checksum (an S3 multipart etag is one) is computed over the digests of these parts. Two requests
+give their size where all but the last are alike. That they are is an assumption: parts of 8, 4, 12 and 8 MiB
+pass it. So a composite that does not hold contradicts the bytes only when the size of every part was queried
+and is as assumed.
+
+Copying and adopt's reading call `sizes_of_upload` after such a checksum did not hold; copying in parts and
+the listing of giants' checksums call the other two. They send requests to the source, and touch nothing else.
 
 | the sizes of all parts | a composite that does not hold |
 |---|---|
@@ -26,9 +30,9 @@ if TYPE_CHECKING:
 
 
 def part_sizes(source: Source, entry: Entry, checksum: SourceChecksum) -> Sequence[int]:
-    """The size of each part behind a composite checksum, in order, one request a part; () when the store
-    does not state them. Where a source has no parts, or the checksum says no size, nothing was assumed: as
-    they are stated. Raises PenstockError."""
+    """The size in bytes of each part behind a composite checksum, in order, by one request for each part; ()
+    when the store does not state them. Where the source cannot be queried for parts, or the checksum is no
+    composite: the sizes by the checksum's own `part_bytes`, without a request. Raises PenstockError."""
     if checksum.kind != "composite" or not isinstance(source, Parted):
         full, rest = divmod(entry.size, checksum.part_bytes) if checksum.part_bytes else (0, 0)
         return (*[checksum.part_bytes] * full, *([rest] if rest else []))
@@ -37,7 +41,8 @@ def part_sizes(source: Source, entry: Entry, checksum: SourceChecksum) -> Sequen
 
 
 def as_assumed(sizes: Sequence[int], checksum: SourceChecksum) -> bool:
-    """Whether all parts but the last are as large as the checksum says, and the last is no larger."""
+    """Whether all parts but the last are as large as the checksum says, and the last is no larger; False
+    where there are no sizes. Pure."""
     if not sizes:
         return False
     *body, last = sizes
@@ -51,10 +56,11 @@ def sizes_of_upload(
     failed: SourceChecksum | None,
     error: IntegrityError,
 ) -> Sequence[int]:
-    """Sizes of the parts in which the object was uploaded, where the checksum `failed` is a composite one
-    that was computed with other sizes; () where the store does not state them, so that the checksum proves
-    nothing. `asks` is called before the source is. Raises `error` for any other checksum, and where the
-    assumed sizes were right."""
+    """Sizes in bytes of the parts in which the object was uploaded, where the checksum `failed` is a
+    composite one that was computed with other sizes; () where the store does not state them, so that the
+    checksum proves nothing. `asks` is called before the source is queried, and waits until the pace of
+    requests allows it. Raises `error` for any other checksum, and where the assumed sizes were right; else
+    what `part_sizes` and `asks` raise."""
     if failed is None or failed.kind != "composite" or not failed.part_bytes:
         raise error
     asks()
