@@ -1,4 +1,7 @@
-"""How busy the CPUs are that a copy may use."""
+"""How busy the CPUs are that an element may use: the pool asks, to tune its number of streams.
+
+Reads /proc and this process's CPU affinity; writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,19 @@ _ALL = slice(1, 9)
 
 
 def busy_seconds(cpus: int, workers: Iterable[int], proc: str = PROC) -> float:
-    """Seconds of CPU spent so far, to be compared with `cpus` CPUs.
+    """Seconds of CPU time spent so far, on `cpus` CPUs in all: the difference of two calls, divided by `cpus`
+    and by the seconds between them, is the fraction of the time that these CPUs were busy.
 
-    Where this process may run on no more than these: by all that runs there, times as many as they are if
-    fewer are seen; others' work is in the way of more streams just the same. Where it may run on more (a
-    share that nothing binds to CPUs): by its workers alone, whose ids are given. 0.0 where the kernel does
-    not report it: the CPUs count as idle then, and further streams stay only where they move more.
+    | this process may run on          | what is counted                                                    |
+    |----------------------------------|--------------------------------------------------------------------|
+    | no more CPUs than `cpus`         | the time of all processes on them, since others' work is in the    |
+    |                                  | way of more streams as well; where the kernel shows another number |
+    |                                  | of CPUs, their mean, times `cpus`                                  |
+    | more (nothing binds the element) | the time of the processes `workers` (their ids); of one that has   |
+    |                                  | ended, nothing                                                     |
+
+    0.0 where /proc/stat cannot be read: the CPUs count as idle then, and further streams stay only where they
+    move more.
     """
     allowed = os.sched_getaffinity(0)
     if len(allowed) > cpus:

@@ -1,8 +1,14 @@
-"""The parent's side of the workers: start, feed on demand, listen, tune, stop.
+"""The worker processes of an element, as their parent handles them: start, feed on demand, listen, tune,
+stop.
 
-Workers start before anything heavy is imported here and wait for their set-up. Batches go out one by one as
-workers have room, so a slow object does not delay other streams. A worker that dies gets a successor and its
-batches are done again; a batch that ends two workers ends the run, clearly.
+`engine.shard_run` makes one `Pool` for each shard that is copied or read back. A pool starts and ends
+processes, exchanges messages with them over sockets and through shared memory, and looks whether PAUSE stands
+at the root. It touches no file of the dataset and no source: the workers do.
+
+Workers start before anything heavy is imported here and wait for their set-up. Batches (rows that are sent
+and answered together) go out one by one as workers have room, so a slow object does not delay other streams.
+A stream is a thread of a worker. A worker that dies gets a successor and its batches are done again; a batch
+with which two workers died ends the run.
 """
 
 from __future__ import annotations
@@ -36,7 +42,9 @@ if TYPE_CHECKING:
 GRACE = 8.0
 """Seconds that workers get for what is in flight when the engine stops."""
 TICK = 0.1
+"""Seconds between two calls of `idle`, and the most that one wait for messages takes."""
 MOST_DEATHS = 3
+"""Workers that may die in one run; with one more it ends."""
 
 
 @dataclass
@@ -46,9 +54,13 @@ class Member:
     process: subprocess.Popen[bytes]
     channel: wire.Channel
     slots: range
+    """Its counters of bytes in the shared memory, one for each stream."""
     jobs: dict[int, Batch] = field(default_factory=dict)
+    """Batches that it has and has not answered, by number."""
     rows: int = 0
+    """Of these batches."""
     set_up: bool = False
+    """Its set-up was sent; until then, and while the pool drains, its death ends the run."""
     gone: bool = False
     """It reported its end, or it died."""
 
@@ -61,22 +73,30 @@ class Refused(NamedTuple):
 
 
 class Pool:
-    """Some workers. `start` at once, `set_up` when it is known what to do, `run`, `close`."""
+    """Some workers. The constructor starts them; then `set_up` when it is known what to do, `run`, `drain`,
+    `close`. For one thread; only `shared_memory` is used by others."""
 
     def __init__(self, workers: int) -> None:
+        """Start so many processes. Raises FailedError where one cannot be started."""
         self.shared_memory = SharedMemory()
         self.members: list[Member] = []
         self.selector = selectors.DefaultSelector()
         self.deaths = 0
+        """Workers that ended though nobody asked them to."""
         self.cpu_seconds = 0.0
+        """Of the workers that ended as they were asked to."""
         self.begun = False
         """A worker has answered, or moved a byte."""
         self.pressed = False
+        """A store answered that it is overloaded, since the streams were tuned last."""
         self.refused_keys: Refused | None = None
-        """The last refusal of credentials by a store that nobody has looked at."""
+        """The last refusal of credentials by a store. `credential_renewal` takes it and sets None."""
         self.fatal: PenstockError | None = None
+        """The first error that concerns more than a row; `run` raises it."""
         self.streams = workers
+        """Of all workers together."""
         self.ahead = False
+        """Whether streams request small objects before their turn."""
         self._setup: Setup | None = None
         self._again: deque[Batch] = deque()
         for _ in range(workers):
@@ -102,10 +122,11 @@ class Pool:
 
     @property
     def alive(self) -> list[Member]:
+        """The workers that have not ended, as far as their sockets have shown."""
         return [m for m in self.members if not m.gone]
 
     def shrink(self, workers: int) -> None:
-        """End the workers that are not needed."""
+        """Kill all but the first `workers` workers. To be called before `set_up`: they have no rows then."""
         for member in self.alive[workers:]:
             member.process.kill()
             self._bury(member)
@@ -135,12 +156,13 @@ class Pool:
         return own, ahead
 
     def set_streams(self, streams: int) -> None:
+        """Have so many streams active from now on, over all workers; at least one in each."""
         self.streams = streams
         for member in self.alive:
             self._send(member, wire.encode(wire.STREAMS, self._streams_of(member)))
 
     def renew(self, credentials: Any) -> None:
-        """New credentials for all workers, also for those to come."""
+        """Send new credentials, one of each source, to all workers, also to those that start later."""
         if self._setup is not None and not isinstance(self._setup.work, ReadWork):
             self._setup = self._setup._replace(work=self._setup.work._replace(credentials=credentials))
         frame = wire.encode(wire.CREDENTIALS, credentials)
@@ -155,10 +177,12 @@ class Pool:
         stop: StopCheck,
         tuner: Tuner,
     ) -> None:
-        """Feed all jobs and hand each one's answer to `done`. `idle` is called ten times a second.
+        """Feed all jobs, and call `done` with each batch and its answer. Returns when all are answered.
+        `stop`, then `idle` are called ten times a second at most, between messages; `tuner` says how many
+        streams are active. While PAUSE stands the streams hold, and nothing is tuned.
 
-        Raises the first error that concerns more than a row, what `stop` raises, or what `idle`
-        raises; the workers are then already asked to stop, and `drain` collects what they had done.
+        Raises the first error that concerns more than a row, or what `stop`, `idle` or `done` raises. The
+        workers live then: the caller calls `drain`, which collects what they had done.
         """
         tick = 0.0
         while True:
@@ -207,7 +231,7 @@ class Pool:
         return tuner.step(now, self.shared_memory.total(), self.busy(tuner.cpus))
 
     def busy(self, cpus: int) -> float:
-        """See `cpu_usage.busy_seconds`."""
+        """Seconds of CPU time so far, of the workers or on their CPUs: see `cpu_usage.busy_seconds`."""
         return busy_seconds(cpus, [member.process.pid for member in self.alive])
 
     def _taken(self, member: Member) -> set[str]:
@@ -302,8 +326,9 @@ class Pool:
         self.shared_memory.retire(member.slots)
 
     def drain(self, done: Callable[[Batch, BatchAnswer], None], *, stop: bool) -> None:
-        """Let the workers end: what is in flight is finished or left (`stop`), what is done is
-        still reported; whoever takes longer than GRACE is killed."""
+        """Let the workers end. What is in flight is finished, or left as it is (`stop`); `done` gets the
+        answers that still come. Returns when all have ended: a worker that takes longer than GRACE is
+        killed."""
         resource_usage.look()
         for member in self.alive:
             if stop:
@@ -319,7 +344,7 @@ class Pool:
             self._bury(member)
 
     def close(self) -> None:
-        """End all that is left, at once."""
+        """Kill all workers that are left, at once, and free the shared memory."""
         for member in self.alive:
             member.process.kill()
             self._bury(member)

@@ -1,4 +1,7 @@
-"""How many worker processes and streams an element runs, and why, in words.
+"""How many worker processes and streams (threads that move rows) an element runs, and why, in words.
+
+`engine.shard_run` asks when it starts a shard's workers. `size` and `asked_ahead` are pure; `cpus` and
+`free_memory` read what the kernel says of this process and this machine. Nothing is written.
 
     configured            processes                        streams (processes x threads)
     workers, streams      as configured                    as configured, at least one a process
@@ -11,8 +14,8 @@
     ulimit -u, pids.max   no more than they leave          the same
     a byte limit          -                                no more than the limit feeds
 
-"At first": the pool climbs from there while that helps (see tuning.py). Small objects of S3 are asked for
-ahead, so many by each stream that all have no more than 64 requests out.
+"At first": the pool climbs from there while that helps (`stream_tuning`). Small objects of S3 are requested
+ahead: so many by each stream that all have no more than 64 requests on their way.
 """
 
 from __future__ import annotations
@@ -26,10 +29,13 @@ if TYPE_CHECKING:
     from penstock.host.job_environment import JobEnvironment
 
 MOST_STREAMS = 64
+"""Of one element, in all its workers; as many requests for small objects may be on their way."""
 AHEAD = 16
 """Small objects that one stream has on their way at most."""
 WORKER_BYTES = 64 << 20
+"""Bytes of memory that are reckoned for each worker process."""
 STREAM_BYTES = 2 << 20
+"""Bytes of memory that are reckoned for each stream."""
 OWN_THREADS, WORKER_THREADS = 4, 3
 """Threads beside the streams: of the element (heartbeat, display, a helper), and of each worker."""
 EACH = 4
@@ -38,15 +44,18 @@ EACH_LARGE = 8
 SMALL = 1 << 20
 """Bytes of the largest object that comes in one block (`stream.BLOCK`), and may be asked for ahead."""
 ROWS_A_WORKER = 64
+"""Small rows for which one more worker is started: for fewer, its start takes longer than it saves."""
 
 
 class Sizing(NamedTuple):
+    """What `size` decided; `streams` and `most` are of all workers together."""
+
     workers: int
     streams: int
-    """At first, in all."""
+    """At first."""
     most: int
-    """Streams in all at most."""
     why: str
+    """For people, and the outcome: what decided each number."""
 
 
 def size(
@@ -63,9 +72,11 @@ def size(
     each: int = 4,
     processes: int | None = None,
 ) -> Sizing:
-    """`rows` and `total` bytes are what is left to do; `memory` bytes are free for the engine; `each`
-    worker begins with so many streams where they wait; so many `processes` and threads may be started (None:
-    any number)."""
+    """The sizes by the table above. `rows` and `total` bytes are what is left to do; `memory` bytes are free
+    for the engine; `local`: source and target are disks of this machine; `workers` and `streams` are the
+    configured numbers (None: not configured); `limit` is in bytes a second (None: no limit); each worker
+    begins with `each` streams where calls wait; so many `processes` and threads may be started (None: any
+    number). Raises nothing: there is always at least one worker and one stream."""
     processes = sys.maxsize if processes is None else max(0, processes - OWN_THREADS)
     mean = total // rows if rows else 0
     words = [f"{cpus} CPUs ({cpus_from})", f"{rows} rows of {mean} bytes on average"]
@@ -103,7 +114,7 @@ def size(
 
 
 def asked_ahead(streams: int) -> int:
-    """Small objects that each of so many streams may have on their way."""
+    """Small objects that each of so many streams may have on their way, from 1 to AHEAD. Pure."""
     return max(1, min(AHEAD, MOST_STREAMS // streams))
 
 

@@ -1,4 +1,7 @@
-"""How many streams are active, tuned while the engine runs. Pure: the caller passes times and totals.
+"""How many streams (threads that move rows) are active, tuned while the engine runs. Pure: the caller passes
+times and totals.
+
+`engine.shard_run` makes one `Tuner` for each shard; the pool calls it while it listens to the workers.
 
 the store asked for less (503, SlowDown)   half, at once, no more than once a second; then the
                                            number climbs again by a quarter every 5 s without
@@ -26,15 +29,19 @@ CALM = 5.0
 
 
 class Tuner:
-    """The caller calls `step` now and then, and runs as many streams as `streams` says."""
+    """The caller calls `step` now and then, and runs as many streams as `streams` says. All times are seconds
+    of one monotonic clock; work is in bytes."""
 
     def __init__(self, first: int, least: int, most: int, cpus: int, now: float, busy: float) -> None:
-        """`busy`: the seconds that the CPUs were busy so far, as they are passed to `step`."""
+        """Begins with `first` streams, and stays between `least` and `most`. `cpus`: how many CPUs the
+        element may use. `busy`: the seconds that they were busy so far, as they are passed to `step`."""
         self.streams = max(least, min(first, most))
         self.peak = self.streams
+        """The most streams that were active at a time."""
         self.probing = False
         """Parts of large objects are copied, and each climb has helped so far."""
         self.words: list[str] = []
+        """The first dozen changes, each with its reason."""
         self._least, self._most, self.cpus = least, most, cpus
         self._since, self._work, self._busy = now, 0.0, busy
         self._before: tuple[int, float] | None = None
@@ -43,7 +50,7 @@ class Tuner:
         self._pressures = 0
 
     def pressure(self, now: float) -> bool:
-        """The store asked for less. True when the number changed."""
+        """The store asked for less. Returns whether `streams` changed."""
         self._pressures += 1
         self._hold = now + CALM
         self._before = None
@@ -54,7 +61,8 @@ class Tuner:
         return self._set(max(self._least, self.streams // 2), "the store asked for less")
 
     def bound(self, most: int) -> bool:
-        """No more streams than so many from now on; at least one a worker. True when the number changed."""
+        """No more streams than `most` from now on, but never fewer than `least`. Returns whether `streams`
+        changed."""
         self._most = max(self._least, most)
         if self.streams <= self._most:
             return False
@@ -67,12 +75,12 @@ class Tuner:
         return now - self._since >= WINDOW
 
     def restart(self, now: float, work: float, busy: float) -> None:
-        """Begin the first window here."""
+        """Begin a new window at `now`, with these totals: what was before says nothing."""
         self._since, self._work, self._busy = now, work, busy
 
     def step(self, now: float, work: float, busy: float) -> bool:
-        """`work` done in all so far, and the seconds that the CPUs were busy (`cpu_usage.busy_seconds`).
-        True when the number changed."""
+        """`work`: bytes moved in all so far; `busy`: seconds that the CPUs were busy so far
+        (`cpu_usage.busy_seconds`). Returns whether `streams` changed; False before a WINDOW has passed."""
         span = now - self._since
         if span < WINDOW:
             return False

@@ -1,7 +1,10 @@
-"""The kinds of work of a worker, as they stand in its set-up message, and the streams that each makes.
+"""The kinds of work of a worker process (copy, read back, survey), and the streams that do each.
 
-The message is sent once by the parent, pickled; it may hold secrets. In the worker nothing is imported that
-its kind of work does not need.
+The parent (`engine.shard_run`) makes a `Setup` and sends it once to each worker, pickled; it may hold
+secrets. In the worker, `streams` then prepares that process: its limit of open files is raised, its umask is
+cleared where it copies, and the file system of a tree that is read is queried. It opens no file and no
+source: the streams do, in their own threads. In the worker nothing is imported that its kind of work does not
+need.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ class CopyWork(NamedTuple):
     policy: str
     """`verify.source_checksum`."""
     later: Sequence[str]
-    """Digests of whole giants that verify will make: a checksum by one of them need not hold yet."""
+    """Digests that verify will make of whole giants (objects whose parts are rows of several shards): a
+    source checksum by one of them need not hold yet."""
     base: Path | None
     """`data` of the release whose unchanged files are linked."""
     way: str
@@ -53,6 +57,7 @@ class ReadWork(NamedTuple):
     """Read rows back from the target."""
 
     data: Path
+    """The tree: `data` of a staging or a release."""
     audit: bool = False
     """Whether a row that differs from its digest is a result (an audit), or a failure (verify)."""
     digests: Sequence[str] = ()
@@ -76,9 +81,11 @@ class SurveyWork(NamedTuple):
     read_source: bool
     """Whether the source is read where it states no checksum."""
     differed: frozenset[int]
-    """Rows of which it always is."""
+    """Rows of which it always is, since their bytes differed when they were read last."""
     giant_bytes: int
+    """Bytes from which a whole file gets digests of its parts, too."""
     part_bytes: int
+    """Bytes of each of these parts but the last."""
     direct: bool = True
     """As of `ReadWork`."""
 
@@ -104,8 +111,9 @@ class Setup(NamedTuple):
 
 
 def streams(work: CopyWork | ReadWork | SurveyWork, spend: Spend) -> tuple[Maker, Renew]:
-    """A maker of streams, called in each stream's own thread, and what takes new credentials. `spend` waits
-    for so many metadata operations on the target."""
+    """A maker of streams, called in each stream's own thread, and a function that takes new credentials, one
+    of each source. `spend` waits until so many metadata operations on the target are allowed. Raises
+    OSError where the file system of a tree cannot be queried."""
     if isinstance(work, CopyWork):
         return _copying(work, spend)
     return _surveying(work) if isinstance(work, SurveyWork) else _reading(work)

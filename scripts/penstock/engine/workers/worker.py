@@ -1,8 +1,12 @@
 """A worker process: `python -m penstock.engine.workers.worker <socket fd> <shared memory fd>`.
 
-It takes batches from its parent over a socket, and does their rows in a few threads. The main
-thread only listens: when the parent is gone, for whatever reason, the socket closes and the
-process ends at once. Modules that only one kind of work needs are imported when the set-up message names it.
+`engine.workers.pool` starts it. It takes batches (rows that are sent and answered together) from its parent
+over a socket, and does their rows in a few threads, by the streams that its set-up message names
+(`work_kinds`): these read sources, and read or write below the tree that they are given. Everything that it
+reports goes through the socket; its counters of bytes are in shared memory.
+
+The main thread only listens: when the parent is gone, for whatever reason, the socket closes and the process
+ends at once. Modules that only one kind of work needs are imported when the set-up message names it.
 """
 
 from __future__ import annotations
@@ -68,7 +72,8 @@ class Worker:
         self.sent: dict[int, float] = {}
 
     def setup(self, given: Setup) -> None:
-        """Handle the set-up message: make the streams, start the first threads."""
+        """Handle the set-up message: make the streams, start the first threads, report READY. Raises what
+        `work_kinds.streams` raises."""
         from penstock.engine.workers import work_kinds
 
         shared_memory, spend = self.shared_memory, unlimited
@@ -99,6 +104,8 @@ class Worker:
         self.channel.send(wire.READY)
 
     def set_streams(self, number: int, ahead: int) -> None:
+        """Have so many threads active, each with `ahead` small objects on their way. Threads beyond the
+        number wait once their present slice is done; none is ended."""
         self.ahead = ahead
         with self.gate:
             self.streams = number
@@ -185,6 +192,8 @@ class Worker:
             self.report(batch)
 
     def report(self, batch: Received) -> None:
+        """Send a batch's answer: its number, how many rows are done and what they became, failures, and notes
+        (bytes, retries, linked rows, rows taken over)."""
         done = len(batch.results)
         lines = done and isinstance(batch.results[0], str)
         results: Any = "".join(batch.results).encode() if lines else to_wire(batch.results)
@@ -192,6 +201,7 @@ class Worker:
         self.channel.send(wire.DONE, (batch.number, done, results, batch.failures, *notes))
 
     def fatal(self, error: PenstockError) -> None:
+        """Stop all streams of this worker, and report an error that concerns more than a row."""
         self.stopping.set()
         self.channel.send(wire.FATAL, error)
 
@@ -212,7 +222,7 @@ class Worker:
         threading.Thread(target=goodbye, daemon=True).start()
 
     def listen(self) -> None:
-        """Until the parent closes the socket."""
+        """Handle the parent's messages until it closes the socket."""
         while (frames := self.channel.receive()) is not None:
             for kind, value in frames:
                 if kind == wire.BATCH:
@@ -241,6 +251,7 @@ def _ignore(_: Any) -> None:
 
 
 def main() -> None:
+    """Run the worker that the command line names; ends the process by `os._exit`."""
     garbage_collection.rarely()
     channel = wire.Channel(socket.socket(fileno=int(sys.argv[1])))
     worker = Worker(channel, SharedMemory(int(sys.argv[2])))
