@@ -1,5 +1,9 @@
-"""Which linked rows of a shard are carried over: not read back, since their bytes were read lately, and the
-file is the very inode that was read.
+"""Decides which linked rows of a shard are carried over: not read back, since their bytes were read lately,
+and the file is the very inode that was read.
+
+Verify calls `judge` in the element's process, before its workers read the other rows. It reads the manifest
+of the release that files are linked from, the shard, and the stat of each linked file in staging; it opens no
+file of the data, and writes nothing.
 
 | the linked row's file                                                    | it is        |
 |--------------------------------------------------------------------------|--------------|
@@ -7,8 +11,8 @@ file is the very inode that was read.
 | its ctime, before it was linked, was not one that penstock knows         | read         |
 | (`Copied.touched`), or is not now: neither recorded, nor inside an       |              |
 | interval in which penstock linked or unlinked                            |              |
-| its source states a checksum now which nothing has held yet              | read         |
-| it is due (`core.linked_reading`), by the clocks of this moment          | read         |
+| its source states a checksum now with which the copy proved nothing yet  | read         |
+| its turn to be read again has come (`core.linked_reading`)               | read         |
 | any other                                                                | carried over |
 
 A stat that does not fit says nothing about the bytes: that row is read like any other. What was read last is
@@ -46,14 +50,16 @@ _WHOLE = float(1 << 64)
 
 
 class LastReading(NamedTuple):
-    """What a record says of the last reading of a file."""
+    """What a record (a row of a manifest) says of the last reading of a file."""
 
     storage_grade: str
     method: str
     verified_host: str
     attempt: str
     read_at: int
+    """In seconds since the epoch; 0: not known."""
     digests: str
+    """Digests beside the one that is compared, separated by blanks."""
 
 
 COLUMNS = ("path", "size", "mtime_ns", "ctime_ns", "inode", *LastReading._fields)
@@ -62,7 +68,8 @@ _READ_AT, _DIGESTS = map(LastReading._fields.index, ("read_at", "digests"))
 
 
 class CarriedRows:
-    """What is known of the rows of a shard that are carried over."""
+    """The rows of a shard that are carried over, by number, with their last readings and file times; in
+    packed columns, since a shard has hundreds of thousands of rows."""
 
     def __init__(self, rows: int) -> None:
         self._then = array("I", bytes(4 * rows))
@@ -72,7 +79,9 @@ class CarriedRows:
         self.times: dict[str, array[int]] = {
             name: array("q", bytes(8 * rows)) for name in ("mtime_ns", "ctime_ns", "inode")
         }
+        """Of the file as it is now, in nanoseconds and as a number; 0 for a row that is not carried over."""
         self.files = self.bytes = 0
+        """Of the rows that are carried over."""
 
     def __contains__(self, row: object) -> bool:
         return isinstance(row, int) and self._then[row] > 0
@@ -81,10 +90,11 @@ class CarriedRows:
         return self.files
 
     def last(self, row: int) -> tuple[Any, ...]:
-        """The values of a `LastReading`."""
+        """The values of a `LastReading`, for a row that is carried over."""
         return self._readings[self._then[row] - 1]
 
     def carry(self, row: int, stat: os.stat_result, last: tuple[Any, ...]) -> None:
+        """Add a row, once: the stat of its file now, and the values of a `LastReading`."""
         self.files += 1
         self.bytes += stat.st_size
         place = self._places.get(last)
@@ -98,8 +108,8 @@ class CarriedRows:
 
 
 def judge(task: RereadTask, copied: CopiedRows, now: Now) -> CarriedRows:
-    """Looks at every linked row's file, unless all are to be read. Raises OSError where the tree cannot be
-    opened."""
+    """The rows of the task's shard that are carried over, by the table above: none where all linked rows are
+    to be read. Raises OSError where the tree cannot be opened, and FailedError as `recorded`."""
     carried = CarriedRows(task.shard.rows)
     links = copied.links(untouched=True)
     if not links or task.longest is None or task.base_manifest is None:
@@ -150,7 +160,7 @@ def _judge(
 
 
 class _Tree:
-    """Files of the staging, looked at in the order of their paths."""
+    """Files of the staging, whose stat is read in the order of their paths."""
 
     def __init__(self, folders: Folders) -> None:
         self._folders = folders
@@ -168,14 +178,16 @@ class _Tree:
 
 
 class Dues:
-    """Which files are due. What the time of the last reading alone says is worked out once for each time."""
+    """Which files are due: their turn to be read again has come. The longer ago the last reading, the larger
+    the fraction of files that are due; which ones, their paths decide. Pure. `longest`: seconds since the
+    last reading after which every file is due."""
 
     def __init__(self, longest: float, now: Now) -> None:
         self._longest, self._now = longest, now
         self._limits: dict[int, int] = {}
 
     def include(self, path: bytes, read_at: int) -> bool:
-        """Whether the file is due that was last read then."""
+        """Whether the file of this path is due, when it was last read at `read_at`."""
         limit = self._limits.get(read_at)
         if limit is None:
             fraction = due_fraction(read_at, self._now, self._longest)
@@ -188,8 +200,9 @@ _END: tuple[bytes, tuple[Any, ...]] = (b"\xff" * 8192, ())
 
 
 def recorded(manifest: Path, shard: Path, names: Sequence[str]) -> Iterator[tuple[bytes, tuple[Any, ...]]]:
-    """Path and these columns of a release's files, from the first path of a shard to its last one, in their
-    order; then, for ever, a path above all paths. Raises FailedError."""
+    """The path and the values of these columns of a release's files, from the first path of a shard to its
+    last one, in the order of paths; then, without end, a path above all paths and no values. Raises
+    FailedError where the manifest cannot be read."""
     for batch in read_between(manifest, *ends(shard), ("path", *names)):
         path, *others = (batch[name].to_pylist() for name in ("path", *names))
         yield from zip(path, zip(*others, strict=True), strict=True)

@@ -1,5 +1,10 @@
-"""One file read from front to end by several threads: they read pieces at the same time, past the caches, and
-the pieces are handed over in order. For hashes over all bytes of a giant, which need the bytes in order."""
+"""Reads one file from front to end by several threads: they read pieces at the same time, past the caches of
+this machine, and the pieces are handed over in order.
+
+`reading.rereader` uses it for hashes over all bytes of a giant (an object copied in parts over several
+shards), which need the bytes in order. It reads the file and writes nothing; its threads end before it
+returns.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +20,17 @@ if TYPE_CHECKING:
     from penstock.fs.cold_read import ColdReader
 
 PIECE = 4 << 20
+"""Bytes that a thread reads at a time."""
 READERS = 4
+"""Threads that read one file."""
 
 
 def read_in_order(
     reader: Callable[[], ColdReader], path: str, size: int, consume: Callable[[memoryview], None]
 ) -> None:
-    """Every byte of the file, once, in order; at most READERS + 1 pieces are in memory. Raises what
-    reading or `consume` raises."""
+    """Call `consume` with every byte of the file of `size` bytes, once, in order, in this thread. At most
+    READERS + 1 pieces are in memory. `reader` makes a reader for one thread. Raises what reading or `consume`
+    raises."""
     own = threading.local()
     opened: list[ColdReader] = []
 

@@ -1,5 +1,9 @@
-"""Streams that read stored rows back and say how, and whether they are as they were written: `Rereader` for
-verify, `Auditor` for an audit of what is published.
+"""Streams (threads of a worker) that read stored rows back and report how, and whether they are as they were
+written: `Rereader` for verify, `Auditor` for an audit of what is published.
+
+`workers.work_kinds` makes them, in a worker process. They read files below one tree and write nothing. A row
+is a file, or a part of a giant (an object copied in parts over several shards). How a row was read is its
+method: past this machine's caches (`direct`, `dropped`), or through them (`cached`).
 
 Both take `Expected` rows. What a `Rereader` reads of each:
 
@@ -90,14 +94,18 @@ class ColdStream(Stream):
         return consume
 
     def close(self) -> None:
+        """Close the reader's descriptors."""
         self.cold.close()
         super().close()
 
 
 class Rereader(ColdStream):
-    """Compares with what was written, and gives a `RereadRow` for each row; one that differs fails."""
+    """Compares with what was written, and gives a `RereadRow` for each row. A row that differs fails: `do`
+    raises DamagedError where its digest or size is another one, and IntegrityError where its bytes contradict
+    a source checksum that the copy did not compare."""
 
     def __init__(self, *, digests: Sequence[str], whole: bool = False, **common: Any) -> None:
+        """`digests`: names of further digests that are made of each whole file. `whole`: of giants, too."""
         super().__init__(**common)
         self.whole = whole
         self.digests = [d for d in digests if d != XXH3]
@@ -153,8 +161,8 @@ class Rereader(ColdStream):
 
 
 class Auditor(ColdStream):
-    """Compares with the manifest's digest, and gives an `AuditedRow` for each row: that one is not as it was
-    published is its result, not a failure."""
+    """Compares with the manifest's digest, and gives an `AuditedRow` for each row. A row that is not as it
+    was published, or cannot be read, is a result (`why` says what is wrong), not a failure."""
 
     def do(self, row: int, entry: Expected) -> AuditedRow:
         digest = xxhash.xxh3_128()
@@ -168,6 +176,7 @@ class Auditor(ColdStream):
         return AuditedRow(row, reading.method)
 
     def attempt(self, row: int, entry: Expected) -> AuditedRow:
+        """See `Stream.attempt`; errors about the row become its result."""
         at_once = self.at_once(entry)
         if at_once is not None:
             return AuditedRow(row, at_once.method)

@@ -1,7 +1,10 @@
-"""Leaves out of a shard's rows those whose data is not here, so that no stream opens them.
+"""Leaves out of a shard's rows those whose data is not here (it lies behind a tier, or only a stub of the
+file is here), so that no stream opens them.
 
-The vendor's command takes a moment for some hundred files: it is asked of the next rows while those before
-them are read.
+Audit, verify and adopt pass their rows through `rows_here`, in the element's process. The states come from
+`fs.data_states`, which calls lstat and starts the vendor's command; no file is opened, and nothing is
+written. The command takes a moment for some hundred files, so a thread queries the next rows while those
+before them are read.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row", Expected, Entry)
 ROWS = 2048
-"""Rows that are asked of at a time."""
+"""Rows whose states are queried at a time."""
 ZEROS = 1 << 30
 """Bytes: a larger row of a file that has a size and no blocks is not compared with as many zeros."""
 
@@ -38,9 +41,11 @@ def rows_here(
     leave: Callable[[int, Row, DataState], bool],
     asks: Callable[[int], bool] = lambda _: True,
 ) -> Iterator[Iterable[list[Row]]]:
-    """The rows as they come, in smaller groups. Of each row that is not `done`, that `asks` is true of, and
-    whose data is not here, `leave` says whether it is left out: it is `done` then, before its group is handed
-    on. `states` is closed at the end; None: the data of all rows is here."""
+    """All rows in their order, in groups of at most ROWS; a row's number is its place among them. The state
+    is queried of each row that is not in `done` and for which `asks(row)` is true. Where its data is not
+    here, `leave(row, entry, state)` decides: for True the row is added to `done` before its group is handed
+    on. `states` is closed at the end; None: the data of all rows is here, and the groups stay as they are.
+    Raises what `groups`, `states` and `leave` raise."""
     if states is None:
         yield groups
         return
@@ -108,9 +113,11 @@ class Recall:
     """
 
     def __init__(self, most: int) -> None:
+        """`most`: bytes of tiered files that may be fetched back, in all rows together."""
         self._left = most
 
     def reads(self, entry: Expected, state: DataState) -> bool:
+        """By the table. A tiered row that is read takes its length from the bytes that are left."""
         return (state.hinted and _is_hole(entry)) or self.fetches(entry, state)
 
     def fetches(self, entry: Expected | Entry, state: DataState) -> bool:

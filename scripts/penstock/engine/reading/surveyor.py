@@ -1,4 +1,8 @@
-"""One stream that reads rows of a tree that penstock did not write, and compares them with their source.
+"""One stream (a thread of a worker) that reads rows of a tree that penstock did not write, and compares them
+with their source.
+
+`penstock adopt` compares so; `workers.work_kinds` makes the stream, in a worker process. It reads the tree,
+queries the source and, by the table, reads it; it writes nothing.
 
 It takes an `Entry` of a listing and gives a `Surveyed`; what differs is this stream's result, not a failure.
 
@@ -70,8 +74,9 @@ class Surveyor(Stream):
         part_bytes: int,
         **common: Any,
     ) -> None:
-        """`policy`: `verify.source_checksum`. `differed`: rows whose bytes were seen to differ. A
-        whole row of `giant_bytes` or more gets digests of its parts of `part_bytes`."""
+        """`reader` makes a reader of the tree. `policy`: `verify.source_checksum`. `differed`: numbers of
+        rows whose bytes differed when they were read last. A whole file of `giant_bytes` or more gets digests
+        of its parts of `part_bytes`."""
         super().__init__(**common)
         self.cold, self.sources, self.policy = reader(), sources, policy
         self.read_source, self.differed = read_source, differed
@@ -85,6 +90,9 @@ class Surveyor(Stream):
         self.cold.expect((e.path, e.offset, e.length if e.part >= 0 else e.size) for e in entries)
 
     def do(self, row: int, entry: Entry) -> Surveyed:
+        """Compare one row; returns what was seen of a row that does not differ. Raises DamagedError where the
+        tree has no file of the listed size, another IntegrityError where the bytes differ, and any other
+        PenstockError where tree or source cannot be read."""
         checksums = self._checksums(entry)
         sums = Sums(entry, checksums, lambda: checksums, policy=self.policy)
         reading = self._read(entry, sums)
@@ -121,6 +129,8 @@ class Surveyor(Stream):
         )  # fmt: skip
 
     def attempt(self, row: int, entry: Entry) -> Surveyed:
+        """See `Stream.attempt`. Raises only Stopped, and errors of the source that are not about the object
+        itself; all else becomes the row's result."""
         differed = READ if row in self.differed else ""
         try:
             surveyed: Surveyed = super().attempt(row, entry)
@@ -213,6 +223,7 @@ class Surveyor(Stream):
         return self.readers[index]
 
     def close(self) -> None:
+        """Close connections and descriptors."""
         for reader in self.readers.values():
             reader.close()
         self.readers.clear()

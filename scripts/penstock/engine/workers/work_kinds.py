@@ -163,7 +163,7 @@ def _surveying(work: SurveyWork) -> tuple[Maker, Renew]:
 
 
 def _cold(data: Path, *, direct: bool) -> Callable[[], ColdReader]:
-    """Makes readers of a tree."""
+    """A function that makes a reader of the tree `data` with each call."""
     from penstock.fs.capabilities import facts
     from penstock.fs.cold_read import ColdReader
     from penstock.fs.safe_open import raise_limit
