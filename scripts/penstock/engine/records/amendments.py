@@ -1,6 +1,11 @@
 """A shard's rows as they were copied: in the version that lies in staging, without what left the source.
 
-The shard's file is never rewritten; what its journals say of it is laid over. A row keeps its number.
+The shard's file is never rewritten; what its journals say of it is laid over. A row keeps its number. Copy,
+verify, plan (for files of another run's staging) and publish read rows so. `Amendments.read` reads the
+shard's journals; all else is pure.
+
+A giant is an object whose parts are rows of several shards. Where it changed at the source, it is copied
+whole from then on: the row of its first part stands for all of it, and its other rows stand for nothing.
 """
 
 from __future__ import annotations
@@ -27,13 +32,15 @@ class Amendments:
     wholes: frozenset[int] = frozenset()
     """Rows of a giant's first part that stand for all of it."""
     voids: frozenset[int] = frozenset()
-    """Rows of its other parts: they stand for nothing any more."""
+    """Rows of such a giant's other parts: they stand for nothing any more."""
     pins: dict[int, Pin | None] = field(default_factory=dict)
-    """Rows of another version than the planned one; None: the object is gone."""
+    """Rows of another version of their object than the planned one, with that version (size, token, time,
+    version id); None: the object is gone."""
 
     @classmethod
     def read(cls, journals: Path, shard_digest: str, copied: Mapping[int, Copied]) -> Self:
-        """With the versions of what was `copied`. Raises as `journal.replay`."""
+        """The amendments of a shard, by its journals and by the records `copied` that were replayed from
+        them. Raises as `journal.replay`."""
         rows = copied.odd() if isinstance(copied, CopiedRows) else copied
         pins = {row: one.pin for row, one in rows.items() if one.pin is not None or not lies(one)}
         return cls(*journal.joined(journals, shard_digest), pins)
@@ -43,10 +50,12 @@ class Amendments:
 
     @property
     def gone(self) -> int:
+        """How many rows have an object that left its source."""
         return sum(pin is None for pin in self.pins.values())
 
     @property
     def changed(self) -> int:
+        """How many rows were copied in another version than the planned one."""
         return len(self.pins) - self.gone
 
     def left_out(self, row: int) -> bool:
@@ -54,7 +63,7 @@ class Amendments:
         return row in self.voids or (row in self.pins and self.pins[row] is None)
 
     def of(self, row: int, entry: Entry) -> Entry:
-        """The row as it is to be read or was copied; without bytes where it stands for nothing."""
+        """The row as it was copied, and is to be read; an entry of 0 bytes where it stands for nothing."""
         if self.left_out(row):
             return entry._replace(part=-1, offset=0, size=0, length=0, reuse=None)
         if row in self.wholes:
@@ -63,7 +72,7 @@ class Amendments:
         return entry if pin is None else pin.of(entry)
 
     def rows(self, shard: Iterable[Sequence[Entry]]) -> Iterator[Sequence[Entry]]:
-        """The groups of `shards.read_shard`."""
+        """The groups of `shards.read_shard`, with each row as `of` gives it: all rows, in their order."""
         if not self:
             yield from shard
             return
@@ -75,7 +84,8 @@ class Amendments:
     def columns(
         self, shard: Iterable[tuple[Sequence[int], pa.RecordBatch]]
     ) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
-        """The groups of `shards.numbered`, without the rows that stand for nothing."""
+        """The groups of `shards.numbered`, with each row as `of` gives it, without the rows that stand for
+        nothing: row numbers and columns, in the order of rows."""
         from penstock.tables.shards import as_columns, as_rows
 
         touched = self.pins.keys() | self.wholes | self.voids
@@ -92,5 +102,5 @@ class Amendments:
 
 
 def lies(copied: Copied) -> bool:
-    """Whether something stands for the row in staging."""
+    """Whether something stands for the row in staging: its object did not leave the source."""
     return copied.digest != journal.GONE

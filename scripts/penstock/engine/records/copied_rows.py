@@ -1,9 +1,10 @@
 """The copied rows of a shard with their digests and proofs, in packed columns, since a shard has hundreds of
-thousands of rows.
+thousands of rows. In memory alone: nothing is read or written.
 
-A `Copied` for each of 500,000 rows, with strings of its own, is 430 bytes a row; here a row is 16 bytes of
-digest, the text of its proof and 15 bytes more. Rare rows (of another version than the planned one, with a
-digest of parts, of an object that is gone) stay `Copied` objects.
+`journal.replay` fills a `CopiedRows`; verify, plan and repair read it. A `Copied` for each of 500,000 rows,
+with strings of its own, is 430 bytes a row; here a row is 16 bytes of digest, the text of its proof and 15
+bytes more. Rare rows (of another version than the planned one, with a digest of parts, of an object that is
+gone) stay `Copied` objects.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class _Links:
 
 
 class CopiedRows(Mapping[int, Copied]):
-    """Row to `Copied`. Rows are numbers from 0 on, as dense as those of a shard."""
+    """A mapping of row number to `Copied`. Numbers count from 0 on and should be dense, as those of a shard
+    are: a gap takes as much room as a row."""
 
     def __init__(self) -> None:
         self._kinds = bytearray()
@@ -65,7 +67,7 @@ class CopiedRows(Mapping[int, Copied]):
         self._count = 0
 
     def add(self, record: Copied) -> None:
-        """Set what is known of the row."""
+        """Set the row's record, in place of an earlier one."""
         row = record.row
         if row >= len(self._kinds):
             # By halves again: rows come in any order.
@@ -96,7 +98,7 @@ class CopiedRows(Mapping[int, Copied]):
             kept[row] = getattr(record, name)
 
     def drop(self, row: int) -> None:
-        """Forget the row."""
+        """Remove the row's record, if there is one."""
         if row in self:
             self._odd.pop(row, None)
             self._kinds[row] = _ABSENT
@@ -108,8 +110,9 @@ class CopiedRows(Mapping[int, Copied]):
         return self._odd
 
     def columns(self, rows: Sequence[int], names: Sequence[str]) -> dict[str, list[Any]]:
-        """These fields of rows that are there, field by field: a fraction of the cost of a `Copied` of each.
-        Only `digest`, `source_proof` and what many rows have in common."""
+        """The values of these fields, each as a list in the order of `rows`, which must all have records: a
+        fraction of the cost of a `Copied` for each. `names` may be `digest`, `source_proof` and what many
+        rows have in common (`_ALIKE`)."""
         if self._odd:
             return {name: [getattr(self[row], name) for row in rows] for name in names}
         columns: dict[str, list[Any]] = {}
@@ -130,7 +133,8 @@ class CopiedRows(Mapping[int, Copied]):
         return columns
 
     def links(self, *, untouched: bool = False) -> Container[int]:
-        """The rows that are linked from the base release. `untouched`: and are not `touched`."""
+        """The rows that are linked from the base release (the one whose unchanged files a run links).
+        `untouched`: only those whose ctime, before they were linked, was one that penstock knows."""
         linked, staging, touched = map(_ALIKE.index, ("linked", "staging", "touched"))
         flags = bytes(
             bool(one[linked]) and not one[staging] and not (untouched and one[touched])

@@ -1,4 +1,9 @@
-"""A shard's journal: what was copied, durable, replayed by the next attempt.
+"""A shard's journal: which rows are copied and durable; the next attempt replays it and copies the others.
+
+Copy and repair write it (`journal_flusher`, `repair_shard`); verify and publish read it, and take records
+back that turned out wrong; the controller looks whether a failed element made progress. This module reads and
+writes the files of one folder, `journal/<shard>/` of the run, and nothing else. An attempt is one start of an
+element.
 
 One file for each attempt (one writer). The first line names the format, run, shard, attempt and
 host; each further line is one row. A line is `crc32 SP json LF`, the CRC in 8 hex digits over the
@@ -54,12 +59,14 @@ if TYPE_CHECKING:
     from penstock.engine.part import Unfinished
 
 FORMAT = file_format(JOURNAL)
+"""The number of the format that this version writes; a newer one is refused by name."""
 SUFFIX = ".journal"
 TOGETHER = 1024
 """Lines read at a time."""
 GONE = "gone"
 """Stands in place of a digest where the row's object left its source."""
 AMEND, WHOLE, VOID = "amend", "whole", "void"
+"""Kinds of lines: see the table above."""
 _FIRST = ("bad-", f"{WHOLE}-")
 """Names of journals that are not an attempt's begin so: `invalidate` and `join` write them."""
 
@@ -76,8 +83,8 @@ def gone_line(row: int) -> str:
 
 
 class Journal:
-    """Writes one attempt's file. `append` then `sync`; what was not synced may be lost, never
-    wrong."""
+    """Writes one attempt's file, which the constructor makes anew. `append`, then `sync`: what was not synced
+    may be lost, never wrong. The constructor raises by `errno_map.storage_error`."""
 
     def __init__(self, folder: Path, *, shard_digest: str, run: str, attempt: str, host: str) -> None:
         # An attempt's name may come again (a requeued job); this one never does.
@@ -97,11 +104,13 @@ class Journal:
                 raise
 
     def append(self, blob: bytes) -> None:
+        """Write whole lines at the end. Raises OSError."""
         view = memoryview(blob)
         while view:
             view = view[os.write(self._fd, view) :]
 
     def sync(self) -> None:
+        """On return all that was appended is durable. Raises OSError."""
         os.fdatasync(self._fd)
 
     def close(self) -> None:
@@ -109,7 +118,8 @@ class Journal:
 
 
 def names(folder: Path) -> set[str]:
-    """The journals that are there, for `records_more`."""
+    """The file names of the journals that are there, for `records_more`; an empty set where there is no such
+    folder."""
     try:
         return {name for name in os.listdir(folder) if name.endswith(SUFFIX)}
     except FileNotFoundError:
@@ -117,8 +127,9 @@ def names(folder: Path) -> set[str]:
 
 
 def records_more(folder: Path, before: set[str]) -> bool:
-    """Whether a journal that was not among `before` records a row or a part: work that the next attempt
-    need not do again. A temporary file that was only made, or that was given up, is none."""
+    """Whether an attempt's journal whose name is not in `before` records a row or a part: work that the next
+    attempt need not do again. A temporary file that was only made, or that was given up, is no such work.
+    Raises as `replay`."""
     begun: set[str] = set()
     dropped: set[str] = set()
     for name in names(folder) - before:
@@ -153,8 +164,8 @@ def _header(shard_digest: str, run: str, attempt: str, host: str) -> str:
 def replay(
     folder: Path, shard_digest: str, holes: list[str] | None = None, unfinished: Unfinished | None = None
 ) -> CopiedRows:
-    """The copied rows of a shard, by all its attempts, without records that were taken back. `unfinished` is
-    filled with what is known of rows that have no record.
+    """The copied rows of a shard, by all its attempts, without records that were taken back. Nothing is
+    written. `unfinished` is filled with what is known of rows that have no record.
 
     | what the journals hold of a row                            | the row                            |
     |------------------------------------------------------------|------------------------------------|
@@ -165,7 +176,8 @@ def replay(
     | its object is gone                                         | has the digest `GONE`              |
 
     `holes` gets a sentence for each journal that ends at a hole. Raises FailedError for another shard's
-    journal, and for a damaged one that takes records back.
+    journal, and for a damaged one that takes records back; NewerFormatError for one of a newer format; by
+    `errno_map.storage_error` where a journal cannot be read.
     """
     copied = CopiedRows()
     doubtful: set[int] = set()
@@ -283,8 +295,8 @@ def attempts(folder: Path) -> int:
 
 
 def files(folder: Path) -> list[Path]:
-    """The journals of a shard: first those that take records back or join giants, then the attempts', by
-    name."""
+    """The paths of a shard's journals: first those that take records back or join giants, then the attempts',
+    by name. Empty where there is no such folder."""
     try:
         paths = [folder / name for name in os.listdir(folder) if name.endswith(SUFFIX)]
     except FileNotFoundError:
@@ -367,8 +379,10 @@ def invalidate(
     host: str,
     contradicted: Container[int] = (),
 ) -> None:
-    """Durably take back records: the next copy copies these rows again. What a later attempt copies counts
-    again. `contradicted`: rows whose parts contradicted their source; they are not copied in parts again."""
+    """Durably take back the records `copied`, each of one row by one attempt: the next copy copies these rows
+    again. What a later attempt copies counts again. `contradicted`: rows whose parts contradicted their
+    source; they are not copied in parts again. Writes nothing where `copied` is empty. Raises by
+    `errno_map.storage_error`."""
     values = [
         {"bad": c.row, "attempt": c.copy_attempt, **({"contradicted": True} if c.row in contradicted else {})}
         for c in copied
@@ -380,7 +394,7 @@ def join(
     folder: Path, shard_digest: str, whole: Iterable[int], void: Iterable[int], *, run: str, host: str
 ) -> None:
     """Durably have giants copied whole from now on: the rows `whole` stand for all of one each, the rows
-    `void` for nothing. What was recorded of their parts does not count any more."""
+    `void` for nothing. What was recorded of their parts does not count any more. Raises as `invalidate`."""
     values = [[WHOLE, row] for row in whole] + [[VOID, row] for row in void]
     _write(folder, WHOLE, shard_digest, values, run, host)
 
@@ -413,7 +427,7 @@ def _write(folder: Path, kind: str, shard_digest: str, values: Sequence[Any], ru
 
 
 def clear(folder: Path) -> None:
-    """Remove a shard's journals: all its rows are copied again."""
+    """Remove a shard's journals: all its rows are copied again. Raises OSError."""
     for path in files(folder):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)

@@ -1,6 +1,10 @@
 """A thread that holds journal lines back until the bytes that they speak of are durable, and then appends
 them.
 
+`copy_shard` has one `Keeper` for each attempt, in the element's process. It writes that attempt's journal,
+and with `syncfs` has the file system of staging write all its bytes back. `syncfs` and `fsync` are the two
+ways in which copied bytes become durable (`engine.durability`).
+
 With `syncfs` a barrier makes all bytes durable that were written before it began; then the lines that were
 held at its begin are appended and synced. (The barrier's descriptor was opened before the first write, so it
 reports every write error since.) With `fsync` the bytes are durable when their lines come, so the lines are
@@ -36,8 +40,11 @@ def next_pause(cost: float) -> float:
 
 
 class Keeper:
-    """`add` takes the lines of finished rows; `close` makes all of them durable, or raises what went
-    wrong."""
+    """`add` takes the lines of finished rows; `close` makes all of them durable, or raises what went wrong.
+    As a context it waits at its end for what was added, and raises nothing.
+
+    The first error ends the thread: nothing is appended after it. It is the barrier's (FailedError,
+    NoSpaceError), or one of `errno_map.storage_error`."""
 
     def __init__(self, journal: Journal, barrier: Barrier | None) -> None:
         self._journal, self._barrier = journal, barrier
@@ -53,7 +60,8 @@ class Keeper:
         self._thread.start()
 
     def add(self, lines: bytes, large: int = 0) -> None:
-        """`large`: bytes of a large file's part that the lines speak of."""
+        """Hold these lines until the next flush. `large`: bytes of a large file's part that the lines speak
+        of; 0 for other rows. From any thread; raises nothing."""
         with self._change:
             self._held.append(lines)
             self._large += large
@@ -67,7 +75,8 @@ class Keeper:
             raise self._error
 
     def close(self) -> None:
-        """All that was added is durable and recorded, or the error is raised."""
+        """Flush now, and end the thread. On return all that was added is durable and recorded; raises the
+        error that prevented it."""
         with self._change:
             self._ending = True
             self._change.notify()
