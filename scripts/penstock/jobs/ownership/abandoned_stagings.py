@@ -1,4 +1,10 @@
-"""Stagings of other runs of a dataset: runs that did not end, were overtaken, or whose source changed.
+"""Stagings of other runs of a dataset: what a run may take from them, and when they are removed.
+
+A staging is the tree in which a release grows. Other runs' stagings are left by runs that did not end, were
+overtaken, or whose source changed. List, plan, publish, adopt and gc call this module, under the dataset's
+lock; `described` and `abandoned` serve status as well. It renames and removes stagings and runs' state, marks
+runs (`taken.json`), and queries the cluster whether elements of a run live. It never changes what is
+published.
 
 | what is known of the other run                 | its rows             | its staging is removed        |
 |------------------------------------------------|----------------------|-------------------------------|
@@ -60,7 +66,7 @@ _SUFFIX = ".staging"
 
 @dataclass(frozen=True)
 class AbandonedStaging:
-    """The staging of another run, and which of its sources this run shares."""
+    """The staging of another run, whose files this run may take over, and which sources both share."""
 
     key: str
     """The name of the run's folder below `runs/`."""
@@ -77,8 +83,9 @@ class AbandonedStaging:
 
 
 def find(context: Context, run: Run) -> list[AbandonedStaging]:
-    """The stagings whose rows the run may take over, the newest first. The caller holds the dataset's lock. A
-    staging that must stay because its run may live is reported by a note."""
+    """The stagings whose rows the run may take over, the newest first; none is changed. The caller holds the
+    dataset's lock. A staging that must stay because its run may live is reported by a note; one whose plan or
+    description cannot be read is passed over."""
     stagings = []
     for key, theirs in _others(run):
         name = _name(theirs)
@@ -103,9 +110,10 @@ def find(context: Context, run: Run) -> list[AbandonedStaging]:
 
 
 def common(theirs: Run, now: Run) -> dict[int, int]:
-    """Index of another run's sources to the index of the same source of this one: the same URL, folder in
-    the release, and store or file system (by its options, where a version did not note which it was).
-    Raises FailedError for a damaged description."""
+    """The sources that two runs share: by the number that each has in `theirs`, its number in `now`. A source
+    is the same by its URL, its folder in the release, and its store or file system (by its options, where an
+    older version did not note which store it was). Reads both runs' descriptions. Raises FailedError for a
+    damaged description."""
     noted = all(len(run.info.origins) == len(run.info.sources) for run in (theirs, now))
 
     def identities(run: Run) -> list[tuple[str, str, str]]:
@@ -120,7 +128,8 @@ def common(theirs: Run, now: Run) -> dict[int, int]:
 
 def make_way(context: Context, run: Run) -> None:
     """Rename a staging that another run made under the name of this run's release. On return no other run has
-    a staging of that name. Raises LockedError while elements of such a run may live."""
+    a staging of that name. The caller holds the dataset's lock. Raises LockedError while elements of such a
+    run may live, and where the lock was lost."""
     mine = run.staging
     others = [
         (key, theirs)
@@ -147,8 +156,9 @@ def make_way(context: Context, run: Run) -> None:
 
 def clear_own(context: Context, run: Run) -> None:
     """Remove what an earlier attempt of this run left without a plan: its journals and receipts, then its
-    staging. A note reports it. To be called after `make_way`, which leaves no other run's staging under this
-    name, by a holder of the dataset's lock. Raises LockedError for any other caller."""
+    staging; an adopted tree goes back to where it stood. A note reports it. To be called after `make_way`,
+    which leaves no other run's staging under this name, by a holder of the dataset's lock. Raises LockedError
+    for any other caller, FailedError as `give_back`, and as `tree_removal.remove_tree`."""
     context.assert_held()
     # Journals would speak of files that are gone, so they go first.
     run_store.drop_derived(run.folder)
@@ -163,8 +173,9 @@ def clear_own(context: Context, run: Run) -> None:
 
 
 def remove_noting(context: Context, layout: DatasetLayout, tree: Path) -> None:
-    """Remove a staging or a release; it is noted when, so that files are known again that others share with
-    it. Raises as `tree_removal.remove_tree`."""
+    """Remove a staging or a release durably, and note the time in the dataset's history: unlinking changes
+    the ctime of files that other releases share with it, and by this note such a ctime is known to be
+    penstock's own doing. Raises as `tree_removal.remove_tree`."""
     with history.moving(layout, tree.name.strip(".").removesuffix(_SUFFIX)) as moved:
         tree_removal.remove_tree(tree, context.spend, moved=moved)
 
@@ -222,10 +233,12 @@ def clean(
     step: str = "publish",
     remove: Callable[[Path, Path], None] | None = None,
 ) -> None:
-    """Remove stagings and state of runs that did not end, after a newer run was published. The caller holds
-    the lock. Runs that may live, stagings of unknown runs and, with a claim's number, runs that may have been
-    claimed at this number or later stay, and are reported. `remove(staging, state)` removes one, or gives it
-    to a removal; else its files are removed before this returns."""
+    """Remove stagings and state of runs that did not end, after the newer run `run` was published. The caller
+    holds the dataset's lock. What stays is reported by an event: runs that may live, stagings of unknown
+    runs, adopted trees and, with `before` (the number of a claim, which says for which run the dataset is
+    staged), runs that claimed the dataset at this number or later. `remove(staging, state)` removes the two
+    folders, or arranges that; None: they are removed before this returns. `step`: the step that the events
+    name. A removal that fails, also since the lock was lost, is a warning."""
     known = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
     for name in abandoned(run.layout, run.release):
         staging = run.layout.releases / name
@@ -264,9 +277,10 @@ def clean(
 
 
 def described(run: Run) -> list[StagingStatus]:
-    """{staging, run, files, bytes, idle_seconds} of each staging of another run: files and bytes as its
-    progress files count them, and the seconds since anything was written there. Keys whose value is not known
-    are left out."""
+    """{staging, run, files, bytes, idle_seconds, holds_tree} of each staging of another run, by name: files
+    and bytes as its progress files count them, and the seconds since the run's state was last written. Keys
+    whose value is not known are left out; `holds_tree` is there, and true, for a tree that penstock did not
+    write."""
     known = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
     stagings = []
     for name in abandoned(run.layout, run.release):
@@ -311,7 +325,8 @@ def _apart(theirs: Run, mine: Path) -> bool:
 
 
 def abandoned(layout: DatasetLayout, release: str) -> list[str]:
-    """Names of staging folders of other releases than this one."""
+    """Names of staging folders of other releases than this one, in ascending order; [] where nothing was ever
+    staged. Reads one folder."""
     try:
         names = sorted(os.listdir(layout.releases))
     except FileNotFoundError:
@@ -362,7 +377,8 @@ def _own(data: Path) -> int:
 
 
 def planned(run: Run) -> dict[str, Abandoned]:
-    """The stagings that this run's plan takes files from, by run, as plan found them."""
+    """The stagings that this run's plan takes files from, by run, as plan found them; they may be gone since.
+    Reads the plan."""
     from penstock.target.links import Abandoned
 
     inodes = run.plan.staging_inodes

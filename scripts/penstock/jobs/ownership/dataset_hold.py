@@ -1,4 +1,11 @@
-"""The dataset's lock for the time of one step, and the claim that the step's run needs."""
+"""The dataset's lock for the time of one step, and the claim that the step's run needs.
+
+The lock says which process changes the dataset now; a claim (a numbered file in `.penstock/claims/`) says
+which run the dataset is staged for, and the highest number counts. Steps and commands that change a dataset
+work inside `holding` or `lock_of`; list calls `claim`. This module writes small files below `.penstock/`, the
+run's promise and a notice for other accounts; it removes what killed commands left, and queries the cluster
+whether another holder's job has ended.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +39,10 @@ def _nothing() -> None:
 
 
 def claim(context: Context, held: HeldDataset, run: str) -> None:
-    """Claim the dataset for `run`: this step and all later ones work for that run. Raises LockedError while
-    another run that claimed it lives, and when another one was faster; NewerFormatError where a newer
-    penstock listed that run: what it holds is not known here."""
+    """Claim the dataset for `run`: this step and all later ones work for that run. `held` is what `holding`
+    gave; its run and number are set. A run that did not end and is taken over from is named by a note. Raises
+    LockedError while another run that claimed it lives, when another one was faster, and where the lock was
+    lost; NewerFormatError where a newer penstock listed that run: what it holds is not known here."""
     layout, above = held.layout, held.above
     if above is not None and above.run:
         with contextlib.suppress(FailedError, PreflightError):
@@ -64,11 +72,15 @@ def claim(context: Context, held: HeldDataset, run: str) -> None:
 def holding(
     context: Context, dataset: str, run: str, step: str, *, release: str = ""
 ) -> Iterator[HeldDataset]:
-    """Hold the dataset's lock for a step of `run` ("" for list, and for a repair, which is of a `release`);
-    the promise of that run or repair, where it has one, says meanwhile that this process works for it. A
-    notice says so to other accounts (`dataset.staging_notice`), until the run is published or a step of it
-    fails. Raises LockedError (exit 7) that names the holder, or the run that overtook this one. Waiting and
-    taking over are reported by events. Raises FailedError where the workflow of this step was cancelled."""
+    """Hold the dataset's lock for a step of `run` ("" for list, and for a repair, which is of a `release`).
+    Meanwhile the promise of that run or repair (what it will still write, `promises`), where there is one,
+    names this process; `context.hold` is what is yielded; and `context.spend` waits while PAUSE stands and
+    for the budget of metadata operations. A notice tells other accounts of it (`dataset.staging_notice`),
+    until the run is published or a step of it fails. Waiting and taking over are reported by events.
+
+    Raises LockedError (exit 7) that names the holder, or the run that overtook this one, also in place of an
+    error of the step itself; CancelledError where the workflow of this step was cancelled; PreflightError
+    where the dataset's state or owner is not as it must be; else what the step raises."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     dataset_folders.need_state(layout)
@@ -164,9 +176,11 @@ def lock_of(
     name: str = "lock",
     beat: Callable[[], None] = _nothing,
 ) -> DatasetLock:
-    """A lock of the dataset that waits by the context's clock and reports, as events, whom it waits for. It
-    is made when no PAUSE stands at the root. State that a purge took from a dataset whose releases stand is
-    made anew; a `target.state_root` without it may not be mounted: PreflightError."""
+    """A lock of the dataset, for the caller to enter (`with`); it reports, as events, which holder it waits
+    for. `name`: of the lock's file below `.penstock/`; `beat`: called with each heartbeat of the lock. Where
+    PAUSE stands at the root, this call waits until it is gone. A state folder that a purge took from a
+    dataset whose releases stand is made anew; with `target.state_root` it may not be mounted, so that raises
+    PreflightError."""
     from penstock.dataset.dataset_lock import DatasetLock
 
     context.stop.check()

@@ -1,6 +1,9 @@
 """Removes the state of a run that cannot be continued because its staging is gone, or its plan or a shard is
 damaged.
 
+List and plan call it, under the dataset's lock. It reads the run's plan and hashes its shards, queries the
+cluster whether elements live, and removes files of the run's state.
+
 Guarantee: removed is only what plan and copy can make again from the frozen listing; never while elements of
 the run may write, and never when its release is published.
 """

@@ -29,12 +29,14 @@ class LoweredPromise:
         self._at = time.monotonic()
 
     def left(self, files: int, size: int) -> tuple[int, int]:
-        """Bytes and files that may still be written, when so many are done: rather too many, since files that
-        are linked or taken over count as if they were copied."""
+        """(bytes, files) that may still be written, when `files` and `size` bytes are done; bytes with a
+        block of the file system for each file. Rather too many, since files that are linked or taken over
+        count as if they were copied."""
         left = max(0, self._files - files)
         return max(0, self._bytes - size) + left * FILE_SYSTEM_BLOCK, left
 
     def __call__(self, files: int, size: int) -> None:
+        """Lower the promise, if EVERY seconds have passed. Never raises PenstockError or OSError."""
         if time.monotonic() - self._at >= EVERY:
             self._at = time.monotonic()
             promises.lower(self._layout, self._run, *self.left(files, size))

@@ -1,5 +1,10 @@
 """How many metadata operations a second this process may make below a root, of what `target.ops` allows all.
 
+Elements, repairs and steps that change many files ask an `OpsShare`; copy and repair call `begin` before an
+array; status prints `holders_of`. The promises are files below the root, by which runs there know of one
+another. This module reads them, touches their folder to read the file system's clock, and writes the number
+of elements into this run's own.
+
 Each run's promise (`promises`) says how many of its elements may run at once; 0 while none does; so
 does a repair's. The budget is divided evenly among the accounts with living runs whose elements may run, so
 that no account takes more than its share, however many elements its promises name. An element, and a step
@@ -45,15 +50,17 @@ if TYPE_CHECKING:
 EVERY = 5.0
 """Seconds between two readings of the promises."""
 NAMED = 20
-"""Promises that `holders_of` names, each in LONGEST characters at most: what they say is not ours."""
+"""Promises that `holders_of` names, each in LONGEST characters at most: other accounts wrote what they
+say."""
 LONGEST = 300
 SEEN = EVERY + 1.0
 """Seconds after which all living runs have read a promise: they look at the clock several times a second."""
 
 
 def begin(context: Context, layout: DatasetLayout, run: str, elements: int) -> None:
-    """From the return on so many elements of the run (or repair) may be at work at once: where it has more
-    elements now, and there is a budget, other runs have read it. Raises InterruptedRunError."""
+    """Post that so many elements of the run (or repair) may be at work at once. Where these are more than
+    before, there is a budget and other runs have shares of it, this waits for SEEN seconds: on return they
+    have read it. Raises InterruptedRunError."""
     posted = promises.read_all(layout)
     own = promises.own_of(posted, layout, run)
     promises.at_once(context, layout, run, elements)
@@ -75,8 +82,8 @@ def _others(
 
 
 def holders_of(layout: DatasetLayout) -> list[str]:
-    """Who has shares of the budget now, in words: account, host, since when, how much; of more than NAMED the
-    rest is counted. None where the promises cannot be read."""
+    """Who has shares of the budget now, a phrase for each promise: account, elements, dataset, host, since
+    when. Of more than NAMED the rest is counted. [] where the promises cannot be read."""
     seen = promises.read_all(layout)
     now = clock.now(layout.promises)
     living = [one for one in seen if one.promise.at_once > 0 and verdict(one, now) == LIVING]
@@ -93,7 +100,8 @@ def _words(posted: PostedPromise) -> str:
 
 
 class OpsShare:
-    """Called for the share of now, in operations a second. For one thread, or where a lock is held."""
+    """A function that gives this process's share now, in operations a second. It reads the promises at most
+    once in EVERY seconds. For one thread, or for callers that share a lock."""
 
     def __init__(
         self,
@@ -105,8 +113,10 @@ class OpsShare:
         wait: Callable[[float], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`elements`: of this run, where it has no promise that says so. `wait` is called with SEEN when the
-        run's number is new to others; None: they have read it (`begin`)."""
+        """`run`: the id of the run or repair; `ops`: the budget of all, in operations a second, as this run
+        is configured; `elements`: of this run, where it has no promise that says so. `wait` is called once,
+        with SEEN, before the first share where others have shares as well; None: they have read this run's
+        promise already (`begin`). `clock`: seconds, monotonic."""
         self._layout, self._run = layout, run
         self._ops, self._elements, self._clock = ops, max(1, elements), clock
         self._wait, self._read = wait, float("-inf")

@@ -1,4 +1,8 @@
-"""Which promises of space hold: what other runs below the same root will still write.
+"""Which promises of space hold. A promise is a small file below a root by which a run says what it will still
+write there.
+
+`promises` and `ops_share` ask. `judged` and `read` are pure; `verdict` and `controller_here` look at
+processes of this machine. Nothing is written.
 
 A promise lives by the lock of its dataset. Another account cannot read that lock (its folder has mode 0700),
 so the promise says itself what the lock says: who holds it, and it is touched with the lock's heartbeat.
@@ -27,12 +31,14 @@ if TYPE_CHECKING:
 REST = 360 * HEARTBEAT
 """Seconds (one hour) for which a promise holds after a step that a person called by hand."""
 LIVING, DOUBTFUL, VOID = "living", "doubtful", "void"
+"""Verdicts: the promise counts; it counts until it was watched and stood still; it does not count any
+more."""
 _MOST_FILES = 1 << 48
 _MOST_AT_ONCE = 1 << 16
 
 
 class PostedPromise(NamedTuple):
-    """A promise as it lies there."""
+    """A promise as it was read."""
 
     name: str
     made: float
@@ -41,6 +47,7 @@ class PostedPromise(NamedTuple):
 
     @property
     def by(self) -> Holder | None:
+        """The process that works for it, or did last; None where that is not said in a way that is known."""
         return holders.from_json(dict(self.promise.by))
 
     def __str__(self) -> str:
@@ -90,7 +97,8 @@ def judged(
 
 
 def verdict(posted: PostedPromise, now: float) -> str:
-    """`judged`, by what can be seen here. `now` is the file system's time."""
+    """`judged`, by the processes that can be seen on this machine. `now`: seconds since the epoch, by the
+    file system's clock."""
     promise, by = posted.promise, posted.by
     process = holders.lives(by) if by else None
     return judged(promise.state, process, _controller(promise, by), now - posted.made, stays=promise.stays)
@@ -103,14 +111,15 @@ def _controller(promise: Promise, by: Holder | None) -> bool | None:
 
 
 def controller_here(controller: str) -> str:
-    """`controller` where that process lives on this machine; else ""."""
+    """`controller` (a process's id and start time, `PID.START`) where that process lives on this machine;
+    else ""."""
     pid, _, start = controller.partition(".")
     return controller if pid.isdecimal() and holders.start_time(int(pid)) == start else ""
 
 
 def read(postings: Iterable[Posting], capacity: int) -> tuple[list[PostedPromise], list[str]]:
-    """The promises that can be true on a file system of `capacity` bytes, by name; and a phrase for people
-    about each file that is none.
+    """The promises that can be true on a file system of `capacity` bytes, in the order of `postings`; and a
+    phrase for people about each file that is refused.
 
     | the file                                        | then                             |
     |-------------------------------------------------|----------------------------------|

@@ -1,5 +1,8 @@
 """What a published run keeps of its state, and the removal of the rest.
 
+Publish calls `tidy`, list calls `prune`, both under the dataset's lock. They remove files below
+`.penstock/runs/`, and nothing that readers see.
+
 | file of the run                            | after publication                                             |
 |--------------------------------------------|---------------------------------------------------------------|
 | `run.json`, `probe.json`                   | kept: the next run, audit and repair read them                |
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
 def tidy(context: Context, run: Run) -> None:
     """`prune`, right after a publication. A run that is overtaken meanwhile leaves the rest to the run that
-    overtook it: its release is published all the same."""
+    overtook it, with a warning: its release is published all the same."""
     try:
         prune(context, run.layout)
     except LockedError as error:
@@ -66,7 +69,8 @@ def prune(context: Context, layout: DatasetLayout) -> None:
 
 
 def covered(folder: RunLayout) -> list[Path]:
-    """What there is of a run's state that the manifest of its release covers."""
+    """Those folders and files of a run's state that are there and that the manifest of its release covers,
+    once it is published: in the order in which they are removed."""
     folders = (folder.journals(0).parent, folder.records(0).parent, folder.shard(0).parent)
     return [path for path in (*folders, folder.amended, folder.listing) if os.path.lexists(path)]
 

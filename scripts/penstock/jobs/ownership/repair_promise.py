@@ -1,4 +1,8 @@
-"""The promise of a repair while it runs: its part of `target.ops`, and later the space that it needs."""
+"""The promise of a repair while it runs: its part of `target.ops`, and later the space that it needs.
+
+A promise is a file below the root by which other runs there know of this one. `keep.repair` works inside
+`promised`, which posts and withdraws that file, and at an error may query the cluster whether elements live.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +26,10 @@ STEP = "repair"
 
 @contextlib.contextmanager
 def promised(context: Context, layout: DatasetLayout, release: str) -> Iterator[None]:
-    """The repair of this release has a part of the budget of metadata operations, where there is one. At the
-    end its promise is withdrawn, unless elements go on without this process. The caller holds the dataset's
-    lock."""
+    """Within this context the repair of the release has a part of the budget of metadata operations, where
+    there is one. At the end its promise is withdrawn; after an error it stays where elements go on, or may go
+    on, without this process. The caller holds the dataset's lock. Raises what its body raises; a promise that
+    cannot be posted is a warning."""
     who = of_repair(release)
 
     def mine(one: Promise) -> bool:
