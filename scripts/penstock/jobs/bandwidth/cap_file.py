@@ -1,4 +1,9 @@
-"""The file in which an administrator says the cap: read while elements run, trusted by its owner and mode.
+"""The file in which an administrator sets the cap on a network link: read while elements run, trusted by its
+owner and mode.
+
+The cap is what all elements that copy over that link may read together. `share` follows the file in each
+element (`CapFile`), `overview` and preflight read it, `penstock limit` writes it (`write`). Nothing else is
+touched; `parse`, `render` and `judged` are pure.
 
 ```
 limit: 40Gbit/s
@@ -29,7 +34,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = "cap"
+"""The file's name in `bandwidth.folder`."""
 LONGEST = 4096
+"""Bytes of the file that are read; a page of this machine's memory where that is more."""
 _WIDTH = 128
 """Bytes of the file as `write` leaves it: one write, which no reader sees half of."""
 _MODE = 0o644
@@ -47,7 +54,7 @@ class Cap(NamedTuple):
     """A second."""
 
     def lower(self, other: Cap) -> Cap:
-        """Of each, the lower one."""
+        """The lower rate and the lower number of requests of the two; None only where both are None."""
         return Cap(_least(self.rate, other.rate), _least(self.requests, other.requests))
 
 
@@ -57,7 +64,8 @@ def _least(one: int | None, other: int | None) -> int | None:
 
 
 def parse(content: bytes) -> Cap:
-    """Raises ValueError, with a sentence that says what would be accepted."""
+    """The cap that a file's content says. Raises ValueError, with a phrase that says what would be
+    accepted."""
     limits: dict[str, int | None] = {}
     for line in content.decode("ascii", "replace").splitlines():
         if not (text := line.strip()) or text.startswith("#"):
@@ -82,14 +90,16 @@ def parse(content: bytes) -> Cap:
 
 
 def render(limit: str, requests: int | None) -> bytes:
-    """The file for a limit as people write it, such as 40Gbit/s or none."""
+    """The file's content for a limit as people write it, such as 40Gbit/s or none, and for so many requests a
+    second; None: the file does not name them, which is no cap."""
     text = f"# penstock limit RATE writes this file\nlimit: {limit}\n"
     text += f"requests: {requests}\n" if requests is not None else ""
     return text.encode().ljust(_WIDTH - 1) + b"\n"
 
 
 def judged(path: Path, status: os.stat_result, owner: int) -> list[CheckResult]:
-    """Whether a cap file may be believed. `owner`: of its folder.
+    """Whether a cap file may be believed: [] for yes, else one result that says what is wrong and what its
+    owner can do. `status`: of the file, not of what a link points to; `owner`: uid of its folder's owner.
 
     | it is                                              | then    |
     |----------------------------------------------------|---------|
@@ -113,10 +123,11 @@ def judged(path: Path, status: os.stat_result, owner: int) -> list[CheckResult]:
 
 
 class CapFile:
-    """The cap of a folder, followed while it changes."""
+    """The cap of a folder, followed while it changes. It only reads, and keeps the file open between reads.
+    `look` and `read` are for one thread; other threads may read the attributes."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises OSError."""
+        """Nothing is read yet but the folder's owner. Raises OSError."""
         self._path, self._owner = folder / NAME, folder.stat().st_uid
         self._fd = -1
         # O_DIRECT wants a whole page of this machine, wherever it lies.
@@ -187,6 +198,7 @@ class CapFile:
             self.wrong, self.mend = f"{printable(str(self._path))}: {error}", ANEW
 
     def close(self) -> None:
+        """Close the file and free the buffer: no call may follow."""
         self._close()
         self._page.close()
 
@@ -197,8 +209,8 @@ class CapFile:
 
 
 def write(folder: Path, content: bytes) -> None:
-    """Set the cap: in the file that is there, so that all who have it open see it. One that would not be
-    believed (`judged`) is replaced. Raises OSError."""
+    """Set the cap to `content`, as `render` gives it: durably, in the file that is there, so that all who
+    have it open see it. A file that would not be believed (`judged`) is replaced. Raises OSError."""
     path = folder / NAME
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

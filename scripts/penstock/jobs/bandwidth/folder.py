@@ -1,5 +1,9 @@
 """The folder of the cap on a network link, and the operations of the protocol on it.
 
+The cap is divided among all elements that copy over the link; a slot is one of the equal parts that it is cut
+into. `share` carries out operations here for one element; preflight and `penstock limit` check or make the
+folder. This module makes, renames, reads and removes small files in `slots/`; it does not touch `cap`.
+
 | in `bandwidth.folder` | is                                    | is written by                         |
 |-----------------------|---------------------------------------|---------------------------------------|
 | `cap`                 | the cap that holds now (`cap_file`)   | the folder's owner, the administrator |
@@ -57,8 +61,9 @@ def _judge(folder: Path) -> None:
 
 
 def prepared(folder: Path) -> Path:
-    """The folder of the slots, made where it is missing and this account may make it. Raises PreflightError
-    for a folder that cannot be used, with what to do."""
+    """The path of the folder of the slots, which is made where it is missing and this account may make it;
+    any account may then make files there. Raises PreflightError for a folder that cannot be used, with what
+    to do."""
     _judge(folder)
     slots = folder / SLOTS_FOLDER
     try:
@@ -74,8 +79,8 @@ def prepared(folder: Path) -> Path:
 
 
 def looked_at(folder: Path) -> None:
-    """Raises as `prepared`; changes nothing. A folder without `slots` is well where this account can make
-    it."""
+    """Check the folder: raises as `prepared`, and changes nothing. A folder without `slots` passes where this
+    account can make it."""
     _judge(folder)
     slots = folder / SLOTS_FOLDER
     try:
@@ -91,8 +96,9 @@ def looked_at(folder: Path) -> None:
 
 @contextlib.contextmanager
 def marked(folder: Path) -> Iterator[str]:
-    """The name of a file in `slots`, which is there as long: who sees it there sees this folder, and not
-    another one at the same path. "" where none could be made."""
+    """The name of a new file in `slots`, which stays within this context: another node that sees the file
+    sees this folder, and not another one at the same path. "" where none could be made. Raises nothing of its
+    own."""
     name, path = "", folder / SLOTS_FOLDER / f"mark.{secrets.token_hex(8)}"
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE))
@@ -106,7 +112,7 @@ def marked(folder: Path) -> Iterator[str]:
 
 
 def has_mark(folder: Path, mark: str) -> bool:
-    """Whether the folder is the one that was `marked`."""
+    """Whether the folder, as this node sees it, is the one in which `marked` made the file `mark`."""
     return os.path.lexists(folder / SLOTS_FOLDER / mark)
 
 
@@ -121,13 +127,15 @@ def _unusable(path: Path, why: str) -> PreflightError:
 
 
 class SlotFolder:
-    """Carries out the operations of `jobs.bandwidth.holder`."""
+    """Carries out the operations of `jobs.bandwidth.holder` in the folder `slots`. `look_for_cap` is called
+    for a `LookForCap`."""
 
     def __init__(self, slots: Path, look_for_cap: Callable[[], None]) -> None:
         self._slots, self._look_for_cap = slots, look_for_cap
 
     def carry_out(self, operation: Operation) -> object:
-        """Its answer. Raises OSError."""
+        """Do one operation, and return its answer, as the operation's class says. A `Sleep` is not done here.
+        Raises OSError."""
         match operation:
             case ListFolder():
                 return os.listdir(self._slots)
@@ -173,7 +181,7 @@ class SlotFolder:
     def tidy(self, names: list[str], beat: str, most: int) -> None:
         """Remove this account's files that mean nothing any more: generations below one that is older than
         KEPT, beats that stood still for as long, and marks. `beat` was just made or renamed: its time is now,
-        by the file system's clock. `most` names at most."""
+        by the file system's clock. At most `most` files are removed. Raises OSError where `beat` is gone."""
         now = (self._slots / beat).stat().st_ctime
         left = (name for name in names if name != beat and (_MARK.fullmatch(name) or parse_beat(name)))
         old = chain(

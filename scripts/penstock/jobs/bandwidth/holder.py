@@ -1,7 +1,8 @@
 """What a holder of slots does, one operation at a time: the protocol without a disk, a thread or a clock.
 
-A slot is one of `slots.SLOTS` equal parts of the rate that all elements together may read over a network
-link; a holder is one element. Files in a shared folder say who has which slot (`slots`).
+A slot is one of the equal parts of the cap on a network link (`slots`); a holder is one element that copies
+over that link. It renames a file of its own again and again, which says that it lives and which slots it
+uses: its beat. Nothing is touched here: operations are data, which others carry out.
 
 `SlotHolder.steps` is a generator of operations; whoever drives it (`share`, or a test that lets many
 holders run against each other) carries each one out and sends its answer, or throws the OSError that it ended
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
     from penstock.jobs.bandwidth.slots import FolderState
 
 PAUSE = 5.0
+"""Seconds between two operations in rest, and before another try after an error."""
 QUICK = 2.0
+"""Seconds between two listings while a holder has less than its share."""
 BEAT = 20.0 - 0.1
 """Seconds from the beginning of one beat to the next one. A beat that failed is tried again after PAUSE: that
 try begins before VALID has passed where operations are quick, a third one hardly. Where both fail, the holder
@@ -52,6 +55,7 @@ SETTLE = 1.0
 `SlotHolder.steps` hands `usable` to the workers before the wait begins; they follow within 0.4 s."""
 
 
+# Why a holder gave up its slots: more than VALID seconds passed between two beats.
 SLOW = f"its operations took longer than {VALID:.0f} s"
 
 
@@ -67,20 +71,20 @@ class Make(NamedTuple):
 
 
 class Rename(NamedTuple):
-    """Answer: whether there was such a file."""
+    """Rename a file. Answer: whether there was such a file."""
 
     old: str
     new: str
 
 
 class ReadFile(NamedTuple):
-    """Answer: a file's content; b"" where there is none."""
+    """Read a file. Answer: its content; b"" where there is no such file."""
 
     name: str
 
 
 class Remove(NamedTuple):
-    """One that is not there is removed. Answer: None."""
+    """Remove a file, which may be gone already. Answer: None."""
 
     name: str
 
@@ -99,7 +103,7 @@ class Tidy(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Answer: None, after so many seconds."""
+    """Wait. Answer: None, after so many seconds."""
 
     seconds: float
 
@@ -112,10 +116,11 @@ class _LapsedError(Exception):
 
 
 class SlotHolder:
-    """`who`: the content of its beat, which names its process to other holders. `clock`: seconds, of this
-    machine alone, going on while it sleeps. `most`: called for how many slots are of use. `dead`: whether the
-    process that a beat's content names has certainly ended. `new_name`: 16 hexadecimal digits, new at each
-    call."""
+    """One holder. `usable` may be called from any thread; all else is for one.
+
+    `who`: what its beat's file holds, by which others know its process. `clock`: seconds, of this machine
+    alone, going on while it sleeps. `most`: called for how many slots are of use. `dead`: whether the process
+    that a beat's content names has certainly ended. `new_name`: 16 random hexadecimal digits."""
 
     def __init__(
         self,
@@ -146,7 +151,7 @@ class SlotHolder:
         """Why the last operation that failed did, for people; "" after a beat that did not."""
 
     def usable(self) -> tuple[frozenset[int], float]:
-        """The slots that may be used, and until when by `clock`."""
+        """The numbers of the slots that may be used, and until when, by `clock`."""
         return self._usable
 
     @property
@@ -159,8 +164,8 @@ class SlotHolder:
         self._usable = slots, self._beaten + VALID
 
     def steps(self) -> Generator[Operation, object, None]:
-        """Hold a fair share for ever. Raises OSError where the folder cannot be used at the beginning; later
-        it goes on when the folder answers again."""
+        """The operations of holding a fair share, without end. Raises OSError where the folder cannot be used
+        at the beginning; later it gives up its slots, and begins anew when the folder answers again."""
         yield from self._begin()
         yield from self._tidy()
         while True:
@@ -180,7 +185,7 @@ class SlotHolder:
                     self._why(error)
 
     def end(self) -> Generator[Operation, object, None]:
-        """Give everything back. `steps` must have been closed. Raises OSError."""
+        """The operations of giving everything back. `steps` must have been closed. Raises OSError."""
         self._use(frozenset())
         yield from self._end()
         if self._begun is not None:

@@ -1,4 +1,9 @@
-"""Who holds which share of a network link, for people and programs; and setting its cap."""
+"""Who holds which share of a network link, for people and programs; and setting its cap.
+
+`penstock limit` and preflight show an `overview`; copy, plan and repair ask `cap_now` for their estimates.
+These read the link's folder and look at processes of this machine. `set_cap`, of `penstock limit`, makes the
+folder and writes the cap file.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +28,14 @@ if TYPE_CHECKING:
 
 
 GBIT = 125_000_000
-"""Bytes."""
+"""Bytes of a gigabit."""
 
 
 class HolderShare(NamedTuple):
-    """A holder's share."""
+    """The share of one holder: an element that copies over the link."""
 
     slots: int
+    """How many of the `slots.SLOTS` equal parts of the cap its last beat names."""
     who: str
     """For people; safe on a terminal."""
     ended: bool
@@ -49,7 +55,8 @@ class Overview(NamedTuple):
 
 
 def overview(folder: Path) -> Overview:
-    """Raises PreflightError where the folder cannot be read. Changes nothing."""
+    """What the folder shows now; holders with the most slots come first. Changes nothing. Raises
+    PreflightError where the folder cannot be read."""
     try:
         said, wrong, mend = _said(folder)
         slots = folder / SLOTS_FOLDER
@@ -85,7 +92,8 @@ def _said(folder: Path) -> tuple[Cap, str, str]:
 
 def cap_now(config: BandwidthConfig) -> Cap:
     """The cap that holds now: the lower one of what is configured and what the cap file says; what is
-    configured where that file cannot be read, or is not believed. For estimates."""
+    configured where that file cannot be read, or is not believed. For estimates. Reads the cap file; raises
+    nothing."""
     said = Cap()
     if config.folder is not None:
         with contextlib.suppress(OSError):
@@ -96,8 +104,9 @@ def cap_now(config: BandwidthConfig) -> Cap:
 def set_cap(folder: Path, limit: str | None, requests: int | None) -> None:
     """Write the cap file; the folder, and in it `slots`, are made where they are missing. `limit`: a rate as
     people write it, or `none`; None: as it is. `requests`: a number a second, 0 for no cap; None: as it is.
-    Raises PreflightError where this account is not the folder's owner, and where the rate is to stay that of
-    a cap file that is not believed."""
+    Raises PreflightError where this account is neither root nor the folder's owner, where the folder cannot
+    be used, where the rate is to stay that of a cap file that is not believed, and where the file would not
+    be believed after it was written."""
     try:
         if not folder.is_dir():
             # Not what is above it: where its file system is not mounted, that would be made on another one.

@@ -1,4 +1,9 @@
-"""An element's share of a network link: a thread that holds slots, and what the engine asks it for.
+"""An element's share of a network link: a thread that holds slots (equal parts of the link's cap), and the
+rate that follows from them.
+
+An element that copies makes one `Share` where `bandwidth.folder` is configured; the engine asks it what the
+workers may read (`host.pacing.Allowances`). Its thread reads the cap file, and makes, renames and removes
+small files in the link's folder.
 
 The thread alone touches the folder, so an engine never waits for it. It hands what the element may do to the
 workers itself, before it carries out the next operation: slots are given back SETTLE seconds after that, also
@@ -88,7 +93,9 @@ class Share:
             wait(0.2)
 
     def __call__(self) -> Allowance:
-        """What the element may do now. Raises FailedError where the folder could not be used at all."""
+        """What the element may do now (bytes and requests a second, and until when). Says in the element's
+        log what changed. Raises FailedError where the thread has ended: the folder could not be used at
+        all."""
         if self._failed or not self._thread.is_alive():
             raise self._error(self._failed or "the thread that holds the share has ended")
         wrong, known = self._file.wrong, self._file.known
@@ -144,7 +151,7 @@ class Share:
 
     @property
     def cap(self) -> Cap:
-        """The lower one of what is configured and what the cap file says."""
+        """The lower one of what is configured and what the cap file says: of all elements together."""
         return self._configured.lower(self._file.cap)
 
     def _most(self) -> int:

@@ -1,5 +1,8 @@
 """The slots of a network link: what the names in their folder say, and what a holder does about them. Pure.
 
+A holder is one element that copies over the link; `holder` runs it by these rules, and `folder` and
+`overview` read the names. All times are seconds by one holder's own clock.
+
 The cap is cut into SLOTS equal parts. The folder holds one small file for each of these facts, and its name
 is the fact, so that one listing shows them all:
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 SLOTS = 60
-"""Divides evenly among up to six holders. More holders than that wait for one to end."""
+"""Parts of the cap. 60 divides evenly among up to six holders. More holders than that wait for one to end."""
 LEASE = 60.0
 """Seconds. NFS may show a folder as it was up to 60 s ago: see `ABANDONED`."""
 VALID = LEASE / 2
@@ -44,15 +47,20 @@ _BEAT = re.compile(r"beat\.([0-9a-f]{16})\.(\d{1,12})\.([0-9a-f]{1,15})\.(\d{1,2
 
 
 class Beat(NamedTuple):
-    """A holder's own file, as its name says."""
+    """A holder's own file, which it renames again and again: what its name says."""
 
     holder: str
+    """16 hexadecimal digits."""
     number: int
+    """How many times the file was renamed."""
     slots: frozenset[int]
+    """The slots that the holder uses."""
     most: int
+    """How many slots are of use to it at most."""
 
     @property
     def name(self) -> str:
+        """The file's name."""
         mask = sum(1 << slot for slot in self.slots)
         return f"beat.{self.holder}.{self.number}.{mask:x}.{self.most}"
 
@@ -69,10 +77,12 @@ class FolderState(NamedTuple):
 
 
 def taken_name(slot: int, generation: int) -> str:
+    """The name of the file that says that a slot was taken."""
     return f"{slot:02d}.{generation}"
 
 
 def free_name(slot: int, generation: int) -> str:
+    """The name of the file that says that a slot was given back."""
     return f"{slot:02d}.{generation}.free"
 
 
@@ -83,6 +93,7 @@ def parse_taken(name: str) -> tuple[int, int] | None:
 
 
 def parse_beat(name: str) -> Beat | None:
+    """The beat of this file name; None for other names."""
     match = _BEAT.fullmatch(name)
     if not match:
         return None
@@ -92,6 +103,7 @@ def parse_beat(name: str) -> Beat | None:
 
 
 def parse(names: Iterable[str]) -> FolderState:
+    """What a listing of the folder says. Of several beats of a holder the last one counts. Raises nothing."""
     beats: dict[str, Beat] = {}
     generations: dict[int, int] = {}
     given_back: set[tuple[int, int]] = set()
@@ -142,7 +154,8 @@ class Memory:
         """By slot: its generation, and when that, or a new beat for the slot, was last seen."""
 
     def look(self, state: FolderState, now: float) -> None:
-        """Take in a listing that was begun at `now`."""
+        """Remember a listing that was begun at `now`. To be called before `living` and `open` are asked of
+        it."""
         anew = now - self._looked > BLIND
         self._looked = now
         for slot, generation in state.generations.items():
@@ -170,7 +183,8 @@ class Memory:
         ]
 
     def living(self, state: FolderState, now: float, dead: Collection[str]) -> dict[str, Beat]:
-        """The holders that count when the slots are divided."""
+        """The holders that count when the slots are divided, with their beats: those not in `dead` whose beat
+        was new within ABANDONED seconds."""
         return {
             holder: beat
             for holder, beat in state.beats.items()
@@ -227,7 +241,8 @@ class Move(NamedTuple):
 
 
 def move(holder: str, held: int, living: Mapping[str, Beat], most: int, open_slots: int) -> Move:
-    """By what the holder knows of the `living` others.
+    """What a holder that has `held` slots does, by what it knows of the `living` others. `most`: how many
+    slots are of use to it; `open_slots`: how many may be taken.
 
     | it has              | others                        | then                                         |
     |---------------------|-------------------------------|----------------------------------------------|
