@@ -1,21 +1,23 @@
 """Links the unchanged rows of a shard, many at a time, before its workers begin to copy the others.
 
 `copy_shard` calls `link_rows` in the element's own process. It makes names and folders in staging (the tree
-in which the release grows), reads the base (the release that is linked from), and writes the shard's journal.
+in which the release grows), reads the manifest of the base (the release that is linked from) and the stat of
+its files, gives lines to the shard's journal, and writes down when it linked (`tables.ctime_intervals`).
 
 A link is three calls, and no byte is moved: to hand each row to a worker and take its line back cost more
 than the calls themselves. The element links by itself, in the order of the paths, a folder at a time; by
 threads where the file system answers slowly (`Calls`).
 
-What it linked is in the journal as any row, once the names are durable. A link moves the ctime of all names
-of a file, so this is the moment to compare it: a row is `touched`, and verify reads it, unless its ctime was
+What was linked is in the journal as any row, once the names are durable. A link moves the ctime of all names
+of a file, so the ctime has to be compared now. Where the run carries linked rows over (`verify.linked`), a
+row is marked as `touched`, and verify reads it, unless its ctime was
 
 - the one that the release's manifest has, or
 - inside an interval in which penstock itself linked or unlinked (`tables.ctime_intervals`), or
 - moved by this very attempt, through another name of the file.
 
-What an attempt linked that died before its journal said so is `touched`. From when to when this attempt
-linked is an interval, too.
+So a row is `touched` that an earlier attempt linked and did not record before it died, unless the interval of
+that attempt was written. From when to when this attempt links is an interval as well.
 """
 
 from __future__ import annotations
@@ -43,13 +45,15 @@ if TYPE_CHECKING:
 
 
 class LinkedRows:
-    """The numbers of rows, one bit of a byte each."""
+    """The numbers of the rows that were linked, of a shard of `rows` rows: a byte for each row."""
 
     def __init__(self, rows: int) -> None:
         self._flags = bytearray(rows)
         self.count = self.bytes = 0
+        """How many rows are in, and of how many bytes."""
 
     def add(self, row: int, size: int) -> None:
+        """Add a row, once, of `size` bytes."""
         self._flags[row] = 1
         self.count += 1
         self.bytes += size
@@ -69,9 +73,15 @@ def link_rows(
     stop: StopCheck,
     ops: Callable[[], float] | None = None,
 ) -> LinkedRows:
-    """Link the rows that are of the base release, but those in `skip`; `report` is called now and then.
-    Returns the rows that were linked; those that cannot be linked are left to be copied. `ops`: the metadata
-    operations a second that may be made."""
+    """Link the rows whose files the base release has under the same names, but those in `skip`, in the order
+    of the shard. Returns the rows that were linked, which are counted in `outcome`; those that cannot be
+    linked are left to be copied. `shard`: as `tables.shards.numbered` gives it. `keeper` gets the journal's
+    lines, when the names are durable or its barrier makes them so. `stop` is called before each of the
+    shard's groups, `report` after each that had rows to link. `ops` gives the metadata operations a second
+    that may be made; None: there is no budget.
+
+    Raises what `stop` and `keeper.check` raise, FailedError where the manifest cannot be read, and errors of
+    the target by `errno_map.storage_error`."""
     linked = LinkedRows(task.shard.rows)
     base = task.base
     if base is None or task.way != "link" or not task.shard.reused:

@@ -1,7 +1,8 @@
 """Fetches one shard of damaged files of a published release into the repair's staging, each proven there.
 
 An element of repair calls it. It reads the release and the sources, writes below the repair's staging (a tree
-beside the release) and into the shard's journal, and starts worker processes.
+beside the release) and into the shard's journal, and starts threads, worker processes and, where the file
+system has one, its vendor's command (which files have their data elsewhere).
 
 A row is a whole file, or one part of a giant (an object copied in parts over several shards); its `checksum`
 is the manifest's digest, so `copy_shard` refuses other bytes. `reuse` marks the parts of giants that no audit
@@ -66,6 +67,7 @@ FETCHES = 2
 """How often a row is fetched that does not read back as it was written."""
 WEAKEST = ("direct", "dropped", "cached")
 """How the caches were passed when a file was read, from the strongest proof to the weakest."""
+# Why a file counts as not fetched.
 UNLIKE = "the repaired file does not read back as written"
 OTHERS = "the source's bytes are not those that were published"
 
@@ -80,12 +82,14 @@ def repair_shard(
     *,
     named: str = AUTO,
 ) -> tuple[Outcome, FetchedFiles]:
-    """Have every file of the shard in staging, as it was published, that is not right in the release, whose
-    `data` folder is `release` (`named`: the kind of file system whose rules hold, as in `target.filesystem`;
-    `ops`, `share`: as of `copy_shard`). What cannot be fetched is named in the result, and no failure.
+    """Have in staging, as it was published, every file of the shard that is not right in the release.
+    `release`: the release's `data` folder; `named`: the kind of file system whose rules hold, as in
+    `target.filesystem`; `ops`, `share`: as of `copy_shard`. Returns what the last call of `copy_shard` did,
+    without its failures, and one result for each file: right in the release, fetched, or why it was not
+    fetched.
 
-    Raises NoSpaceError when the target is full, InterruptedRunError after a tidy stop, FailedError for what
-    concerns more than a file; what was done until then is kept.
+    Raises as `copy_shard`: NoSpaceError when the target is full, InterruptedRunError after a tidy stop,
+    FailedError for what concerns more than a file. What was done until then is kept.
     """
     return _Repair(task, release, stop, ops, share, named).run(report)
 

@@ -1,12 +1,15 @@
 """Reads one shard back from the target, compares it with its journal, writes its records.
 
-An element of verify calls `reread_shard`. It reads staging (the tree in which the release grows) and the
-shard's journals, takes lines of the journal back, writes the shard's records (`task.records`: what each file
-became), and starts worker processes, which are gone when it returns.
+An element of verify calls `reread_shard`. It reads staging (the tree in which the release grows), the shard's
+journals, the manifest of the release that files were linked from, and what was seen of an adopted tree. It
+takes lines of the journal back, writes the shard's records (`task.records`: what each file became) and, for
+linked rows that differ, the note `task.damage`. It starts worker processes, which are gone when it returns,
+and for linked rows the vendor's command of the file system, where there is one.
 
-Nothing is claimed that was not seen: each record says how the caches were passed, on which host, and
-which host had written the row. A row that is missing or differs is a failure, its journal line is taken
-back so that the next copy makes it anew, and the shard's records do not appear.
+Each record says how the caches were passed, on which host, and which host had written the row; of a row that
+is carried over (not read again, since it was read lately), it says this of the last reading. A row that is
+missing or differs is a failure: its journal line is taken back so that the next copy makes the file anew, and
+the shard's records do not appear.
 """
 
 from __future__ import annotations
@@ -60,7 +63,8 @@ METHODS = ("unread", "cached", "dropped", "direct")
 
 
 def storage_grade(method: str, written_host: str, host: str) -> str:
-    """How strongly a row is proven to be stored.
+    """How strongly a row is proven to be stored (`core.grades`), by how it was read and on which hosts it was
+    written ("": not known) and read. Pure.
 
     | method          | read where it was written, or that is not known | elsewhere         |
     |-----------------|-------------------------------------------------|-------------------|
@@ -76,11 +80,11 @@ def storage_grade(method: str, written_host: str, host: str) -> str:
 
 
 def reread_shard(task: RereadTask, report: Report, stop: StopCheck) -> Outcome:
-    """Read back every row that is not carried over, and write `task.records` when no row failed. A linked row
-    is also compared with the checksum that its source states now, where its file does not bring along that it
-    held.
+    """Read back every row that is not carried over, and write `task.records` when no row failed; rows that
+    did are in the outcome's `failures`. A linked row is also compared with the checksum that its source
+    states now, unless the copy's record shows that this checksum held before.
 
-    Raises InterruptedRunError after a tidy stop and FailedError for what concerns more than a row.
+    Raises InterruptedRunError after a tidy stop, and FailedError for what concerns more than a row.
     """
     outcome = Outcome()
     # The limit is on what is read from the source.

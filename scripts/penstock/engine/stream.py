@@ -1,7 +1,8 @@
 """A stream: one thread of a worker, with its buffer, its counter and its retries.
 
-`workers.worker` runs the streams; subclasses copy a row or read one back, and touch files and sources. A row
-is an entry of the shard: a file, or a part of one.
+`workers.worker` runs the streams. Subclasses copy a row, read one back, or compare one with its source, and
+touch files and sources; this module touches none. It waits, counts in the shared memory, and reports to the
+parent by `tell`. A row is an entry of the shard: a file, or a part of one.
 
 A row is retried after transient errors, with growing pauses, up to `attempts` times; bytes that contradict a
 checksum are read once more (a wire may flip a bit). A permanent error fails that row alone; an error that is
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.host.pacing import Pace
 
 BLOCK = 1 << 20
-"""Bytes of a stream's buffer."""
+"""Bytes that a stream reads and writes at a time; an object of no more is read whole."""
 RENEWAL, LOOKS = 1.0, 5
 """Seconds between two tries of a row while credentials are renewed, whatever `attempts` is: more each time,
 up to LOOKS times as many. How long that may take is the parent's to decide (`credential_renewal`): it stops
@@ -80,6 +81,7 @@ class Stopping(threading.Event):
 
     @property
     def lately_held(self) -> bool:
+        """Whether streams held until less than AFTER_HOLD seconds ago."""
         return time.monotonic() - self._held < AFTER_HOLD
 
 
@@ -93,12 +95,13 @@ class Stopped(Exception):  # noqa: N818
 
 
 def of_row(error: PenstockError) -> bool:
-    """Whether an error concerns one row alone."""
+    """Whether an error concerns one row alone; any other ends the shard. Pure."""
     return isinstance(error, (ObjectError, SourceChangedError, TransientError))
 
 
 class Stream:
-    """Base of the two kinds of streams; subclasses do one row by `do`."""
+    """Base of the streams (`Copier`, `Rereader`, `Auditor`, `Surveyor`), which do one row by `do`. For one
+    thread."""
 
     def __init__(
         self,
@@ -111,7 +114,9 @@ class Stream:
         tell: Callable[[int, Any], None],
         requests: Pace | None = None,
     ) -> None:
-        """`requests`: has its `take` called for each request to the source; None: they have no pace."""
+        """`counters[slot]`: the bytes that this stream has moved, in shared memory. `attempts`: tries of each
+        row. `limiter` has its `take` called with the bytes that are read, `requests` with each request to the
+        source; None: there is no limit. `tell(kind, value)` sends a message to the parent."""
         self.slot, self.counters, self.stopping = slot, counters, stopping
         self.attempts, self.limiter, self.tell = attempts, limiter, tell
         self.requests = requests
@@ -129,7 +134,8 @@ class Stream:
         raise NotImplementedError
 
     def settle(self) -> None:
-        """Do what the finished rows need before they may be reported."""
+        """Do what the finished rows need before they may be reported; here nothing. Raises PenstockError:
+        then none of them is reported."""
 
     def notes(self) -> tuple[int, int, int]:
         """Retries, linked rows and rows taken over since the last call."""
