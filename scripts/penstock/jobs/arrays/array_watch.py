@@ -1,8 +1,12 @@
 """What one call of `run_array` knows of its elements: the arrays that live, and each element's status.
 
-`jobs.arrays.array_runner` makes a `Watch` and calls `look` and `tell` again and again; its helpers decide by
-it. This module queries the cluster, reads receipts and progress files, and emits events; it submits and
-cancels nothing and writes no file. The states of all arrays come from one query; `tell` reports what changed.
+`jobs.arrays.array_runner` makes a `Watch` by `watch_of`, and calls `look` and `tell` again and again; it and
+the modules beside it decide by what the `Watch` holds. This module queries the cluster, reads receipts and
+other small files of the run, and emits events; it submits and cancels nothing and writes no file. The states
+of all arrays come from one query; `tell` reports what changed.
+
+Elements are named by index, which is the number of their shard. A receipt is the small file by which an
+element proves what it did: with a good receipt it need not run again.
 """
 
 from __future__ import annotations
@@ -59,13 +63,17 @@ class WatchedArray:
 
     submission: ArrayLine
     array: str
+    """Its id, as the cluster gave it."""
     at_once: int
+    """How many of its elements may run at once."""
     statuses: Mapping[int, Status] = field(default_factory=dict)
+    """By element, as the cluster reported last."""
     taken: Mapping[int, int] | None = None
     """Which element took which shard, where elements share them out themselves (`shard_assignment`)."""
 
     @property
     def over(self) -> bool:
+        """Whether all its elements have ended, by the last answer; False before the first."""
         return bool(self.statuses) and all(s.state.ended for s in self.statuses.values())
 
     def element_of(self, index: int) -> int | None:
@@ -75,7 +83,7 @@ class WatchedArray:
         return self.taken.get(index, index if self.over else None)
 
     def of(self, index: int) -> Status | None:
-        """The status of that element."""
+        """The status of the element that does this shard; None where that is not known."""
         element = self.element_of(index)
         return None if element is None else self.statuses.get(element)
 
@@ -88,6 +96,7 @@ class WatchedArray:
 
     @property
     def pending(self) -> int:
+        """How many of its elements wait in the queue."""
         return sum(s.state is State.PENDING for s in self.statuses.values())
 
     @property
@@ -103,24 +112,32 @@ class WatchedArray:
 
 @dataclass
 class Watch:
-    """What one call of `run_array` knows of its elements."""
+    """What one call of `run_array` knows of its elements. For one thread."""
 
     context: Context
     dataset: str
     run: RunLayout
     step: str
     receipt_ok: Callable[[int], bool]
+    """Whether the element of an index has a good receipt: reads it."""
     indices: Sequence[int]
+    """Of all elements that the step needs."""
     command: Sequence[str]
+    """Of an element, but for its index."""
     cancelled: CancelMark
     book: ArrayBook
+    """The run's list of arrays that were submitted."""
     ends: Ends
     statuses: dict[int, Status] = field(default_factory=dict)
+    """The last status of each element, by index, as `tell` reported it."""
     live: list[WatchedArray] = field(default_factory=list)
+    """Arrays whose elements may still live."""
     latest: dict[int, str] = field(default_factory=dict)
     """The array in which this call submitted an index last: what earlier arrays say of the index is over."""
     done: set[int] = field(default_factory=set)
+    """Indices with a good receipt, no element of which is under way."""
     tries: Counter[int] = field(default_factory=Counter)
+    """How often this call submitted each index, without submissions after an end that uses up no retry."""
     late: dict[tuple[str, int], float] = field(default_factory=dict)
     """When an element was first seen as DONE without its receipt."""
     progress: Progress = field(default_factory=Progress)
@@ -170,6 +187,7 @@ class Watch:
     20,000 elements most wait for an array of their own, and are not to cost a read at each look."""
 
     def note(self, text: str) -> None:
+        """Report a line for people, as an event."""
         self.context.emit(events.Noted(self.dataset, self.step, text))
 
     def all_proven(self) -> bool:
@@ -206,6 +224,8 @@ class Watch:
         return missing
 
     def under_way(self, live: WatchedArray, index: int) -> bool:
+        """Whether the array's element of this index may still run, or its receipt may still appear: up to
+        RECEIPT_GRACE seconds after it was first seen to have ended well on a node."""
         status = live.of(index)
         if status is None or not status.state.ended:
             return True
@@ -225,6 +245,7 @@ def watch_of(
     indices: Sequence[int] = (),
     command: Sequence[str] = (),
 ) -> Watch:
+    """A `Watch` that knows of no array yet. Reads the dataset's cancel mark and the run's throttle."""
     statuses: dict[int, Status] = {}
     ends = Ends(run, step, context.config.cluster, statuses)
     mark = CancelMark.of(context.layout(dataset), step)
@@ -236,13 +257,15 @@ def watch_of(
 
 
 def ask(watch: Watch, *arrays: WatchedArray) -> None:
-    """Set the statuses of all elements of these arrays, by one query; waits until the cluster answers."""
+    """Set the statuses of all elements of these arrays, by one query; waits for the cluster as
+    `patiently`."""
     patiently(watch, partial(_ask, watch, arrays))
 
 
 def look(watch: Watch) -> None:
     """Set the statuses of all elements of living arrays, by one query. Where the cluster does not answer,
-    they stay as they were: receipts may end the step meanwhile."""
+    they stay as they were, since receipts may end the step meanwhile; with `Watch.patient` off,
+    TransientError is raised."""
     began = time.monotonic()
     try:
         _ask(watch, watch.live)
@@ -371,7 +394,8 @@ def _tell_change(watch: Watch, index: int, status: Status) -> None:
 
 def patiently(watch: Watch, ask: Callable[[], T]) -> T:
     """Call `ask` until the cluster answers, and return the answer: a slurmctld that is down for hours ends
-    nothing. Each TransientError is retried after a pause; with `Watch.patient` off it is raised."""
+    nothing. Each TransientError is reported and retried after a pause; with `Watch.patient` off it is raised.
+    Raises InterruptedRunError on a signal."""
     begun = time.monotonic()
     while True:
         try:

@@ -1,9 +1,13 @@
 """What a step that waits for its arrays reports, beside counts and bytes.
 
-Pure: `jobs.arrays.array_watch` feeds it with each answer of the cluster, and reports the lines. At once:
-elements that the cluster started again, with the reason; elements that somebody holds; at the first look and
-then once in EVERY seconds, while nothing moves: what it waits for, in the cluster's own words, with the start
-that the cluster expects.
+`jobs.arrays.array_watch` calls it with each answer of the cluster, and reports the lines. It reads the clock
+of this machine, and touches nothing else. What it reports, and when:
+
+| at once                 | elements that the cluster started again, with the reason; elements that     |
+|                         | somebody holds in the queue, each once                                      |
+| while nothing moves     | what the step waits for, in the cluster's own words, with the start that    |
+|                         | the cluster expects: after FIRST seconds, or EVERY where elements run, then |
+|                         | once in EVERY seconds                                                       |
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ EVERY = 45.0
 """Seconds between two lines while nothing moves; also until running elements count as stalled. With the time
 between two looks no step is silent for more than a minute."""
 NAMED = 5
+"""Elements, nodes or reasons that a line names at most."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,9 @@ class Element:
     """One element of a live array."""
 
     array: str
+    """Its id, as the cluster gave it."""
     index: int
+    """The number of its shard."""
     status: Status
     number: int
     """In its array, as the cluster counts."""
@@ -42,7 +49,7 @@ class Element:
 
 @dataclass
 class WaitReport:
-    """Fed with every look at the arrays; `look` returns the lines to be shown now."""
+    """Remembers when something moved last, and what was reported; to be called with every answer."""
 
     _moved: object = None
     _moved_at: float = 0.0
@@ -148,7 +155,7 @@ def _held(held: Sequence[Element]) -> str:
 
 
 def named(indices: Sequence[int]) -> str:
-    """`element 7`, `12 elements (0, 3, 4, 5, 6, ...)`."""
+    """Some elements in words: `element 7`, `12 elements (0, 3, 4, 5, 6, ...)`. Pure."""
     if len(indices) == 1:
         return f"element {indices[0]}"
     shown = ", ".join(map(str, sorted(indices)[:NAMED]))
@@ -161,7 +168,7 @@ def _verb(things: Sequence[object], one: str, many: str) -> str:
 
 
 def states(statuses: Mapping[int, Status]) -> dict[str, int]:
-    """How many elements are in which state, for the display."""
+    """How many elements are in which state, for the display, as {state in a word: number}. Pure."""
     return dict(Counter(_word(s) for s in statuses.values()))
 
 
