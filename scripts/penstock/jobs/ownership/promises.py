@@ -1,5 +1,10 @@
 """What a run will still write, promised to all other runs below the same root: `<root>/.promises/<name>`.
 
+Plan and repair make a `SpacePromise`; each step that holds the dataset's lock keeps an `OwnPromise`; copy
+lowers the promise, publish and cancel withdraw it; `ops_share` reads all of them. This module reads, writes
+and removes files in that folder, touches it to read the file system's clock, and queries the cluster whether
+a run lives.
+
 The problem: two runs are planned onto a file system that has room for one of them. Each sees the same free
 space; the second fails hours later, with both half copied. A lock over the root would make every plan wait,
 and accounts that do not know each other share none. So plan posts what its run will write, then counts: free
@@ -18,8 +23,8 @@ each has posted before it counts, so at least one sees the other:
 Names begin with the time at which they were made, so the order is the same for all. Both may be refused,
 both never pass.
 
-Whose run is dead is decided as for a lock, with this module's one addition: a promise that cannot be seen to
-live is watched (`promise_judgement`). What is void is removed by the next plan that may remove it.
+Whether a run is dead is decided as for a lock, with one addition: a promise that cannot be seen to live is
+watched (`promise_judgement`). A promise that counts no more is void; the next plan that may remove it does.
 
 Limits: runs below another root of the same file system are not seen. A folder's listing may be some seconds
 old on another node (NFS): two plans within them may both pass. A promise that was void and whose run goes on
@@ -69,7 +74,7 @@ CHANGING = frozenset({"plan", "permissions", "publish"})
 _NAMED = 40
 """Characters of a run's id in the name of its promise: the name of a release may be long."""
 LOOK = 2.0
-"""Seconds between two looks at a promise that is waited for; half of it where that is shorter."""
+"""Seconds between two looks at a promise that is waited for; HEARTBEAT where that is shorter."""
 
 
 class OwnPromise:
@@ -82,7 +87,7 @@ class OwnPromise:
         self._name = self._step = ""
 
     def begin(self, step: str) -> None:
-        """Others see this process as the one that works for it."""
+        """Name this process in the promise, as the one that works for the run in this step."""
         by = asdict(holders.this_process(self._run, step))
         self._step = step
         controller = controller_here(self._controller)
@@ -101,7 +106,8 @@ class OwnPromise:
                 self._name = name
 
     def end(self) -> None:
-        """No step holds the lock. Elements that go on without it keep their share."""
+        """Mark the promise as resting: no step holds the lock. Elements that go on without this process keep
+        their part of the budget of metadata operations."""
         self._change(state=RESTING, at_once=0 if self._step in CHANGING else self._elements())
 
     def _elements(self) -> int:
@@ -133,7 +139,9 @@ class SpacePromise:
         self._of_repair = bool(repaired_by(run))
 
     def ask(self, size: int, files: int, gid: int, chunk_files: int = 0) -> None:
-        """Post it, in place of what this dataset promised before. Where that cannot be, a warning says so."""
+        """Post the promise of `size` bytes, `files` files and, where known, `chunk_files` chunk files (the
+        files on the servers of a parallel file system), for group `gid`; in place of what this dataset
+        promised before. Where it cannot be posted, a warning says so. Raises InterruptedRunError."""
         context, layout = self._context, self._layout
         promise = Promise(
             run=self._run,
@@ -175,8 +183,10 @@ class SpacePromise:
         return f"mkdir -m 1777 {folder}, as the root's owner"
 
     def admitted(self, count: Callable[[Sequence[Promise]], T]) -> T:
-        """What `count` returns for the promises of the other living runs; from then on this run's own holds.
-        Raises what `count` raises, and its NoSpaceError with the names of the runs that take the room."""
+        """What `count` returns for the promises of the other runs that live, or may live; void promises are
+        removed then. `count` may be called several times. Where it depends on runs that may go, this waits
+        for up to PATIENCE seconds at a time, with a warning. Raises what `count` raises, and its NoSpaceError
+        with the names of the runs that take the room; InterruptedRunError."""
         while True:
             others = self._others()
             try:
@@ -194,8 +204,8 @@ class SpacePromise:
         return counted
 
     def keep(self, pool: str, chunk_files: int = 0) -> None:
-        """The files lie in this pool ("": not known) as so many chunk files (0: not known), and the plan
-        passed."""
+        """Mark the promise as one of a plan that passed. The files will lie in this pool ("": not known) as
+        so many chunk files (0: not known)."""
         self._repost(state=WORKING, pool=pool, chunk_files=chunk_files)
 
     def drop(self) -> None:
@@ -319,8 +329,8 @@ class SpacePromise:
 def again(
     context: Context, layout: DatasetLayout, run: str, step: str, size: int, files: int, gid: int
 ) -> None:
-    """Promise this for a run that is under way where nothing is promised for it: another plan held it for
-    dead."""
+    """Promise `size` bytes and `files` files for a run that is under way, where nothing is promised for it
+    since another plan took the run for dead. Nothing for 0 bytes. What others need is not counted."""
     if size:
         join(context, layout, run, step, gid, size, files)
 
@@ -340,7 +350,8 @@ def join(
 
 
 def lower(layout: DatasetLayout, run: str, size: int, files: int) -> None:
-    """The run will write no more than this from now on. Never raises PenstockError or OSError."""
+    """The run will write no more than `size` bytes and `files` files from now on; more than it promised
+    changes nothing. Never raises PenstockError or OSError."""
     with contextlib.suppress(OSError):
         own = _own(layout, run)
         if own and (size < own.promise.bytes or files < own.promise.files):
@@ -370,8 +381,8 @@ def at_once(context: Context, layout: DatasetLayout, run: str, elements: int) ->
 
 
 def withdraw(layout: DatasetLayout, which: Callable[[Promise], bool] = lambda _: True) -> None:
-    """Nothing more is written by those of this dataset's runs and repairs: they have ended, or were
-    cancelled. Never raises PenstockError or OSError."""
+    """Remove this account's promises by the dataset's runs and repairs for which `which` is true: they have
+    ended, or were cancelled. Never raises PenstockError or OSError."""
     with contextlib.suppress(OSError):
         for seen in _of_dataset(layout):
             if which(seen.promise):
@@ -398,7 +409,8 @@ def read_all(layout: DatasetLayout) -> list[PostedPromise]:
 
 
 def own_of(posted: Iterable[PostedPromise], layout: DatasetLayout, run: str) -> PostedPromise | None:
-    """This run's own, of these."""
+    """The promise that this account made for this run (or repair) of the dataset; None where there is
+    none."""
     lock, uid = str(layout.lock), os.geteuid()
     mine = (one for one in posted if (one.promise.lock, one.promise.uid, one.promise.run) == (lock, uid, run))
     return next(mine, None)
@@ -421,7 +433,8 @@ def _own(layout: DatasetLayout, run: str) -> PostedPromise | None:
 
 
 def alive(context: Context, layout: DatasetLayout, run: str) -> bool:
-    """Whether elements of this run or repair of the dataset may still write."""
+    """Whether elements of this run or repair of the dataset may still write; true as well where that cannot
+    be found out now. Queries the cluster, and does not wait for it. Raises InterruptedRunError."""
     folder, steps = layout.run(run), RUN_IN_ELEMENTS
     if release := repaired_by(run):
         folder, steps = layout.repair(release), ("repair",)
