@@ -2,7 +2,7 @@
 and the file is the very inode that was read.
 
 Verify calls `judge` in the element's process, before its workers read the other rows. It reads the manifest
-of the release that files are linked from, the shard, and the stat of each linked file in staging; it opens no
+of the release that files are linked from, the shard, and the stat of linked files in staging; it opens no
 file of the data, and writes nothing.
 
 | the linked row's file                                                    | it is        |
@@ -11,7 +11,7 @@ file of the data, and writes nothing.
 | its ctime, before it was linked, was not one that penstock knows         | read         |
 | (`Copied.touched`), or is not now: neither recorded, nor inside an       |              |
 | interval in which penstock linked or unlinked                            |              |
-| its source states a checksum now with which the copy proved nothing yet  | read         |
+| its source states a checksum now by which its record is not proven yet   | read         |
 | its turn to be read again has come (`core.linked_reading`)               | read         |
 | any other                                                                | carried over |
 

@@ -58,6 +58,7 @@ class ColdStream(Stream):
         self.reader, self.cold = reader, reader()
 
     def prepare(self, entries: Sequence[Expected], ahead: int) -> None:  # noqa: ARG002 (for sources)
+        """See `Stream.prepare`: small files among them are read together."""
         # Path, offset and length of those that have a digest to be compared.
         self.cold.expect((e.path, e.offset, e.length if e.part >= 0 else e.size) for e in entries if e.digest)
 
@@ -111,6 +112,7 @@ class Rereader(ColdStream):
         self.digests = [d for d in digests if d != XXH3]
 
     def do(self, row: int, entry: Expected) -> RereadRow:
+        """Read one row by the table above. Raises as the class says, and what reading raises."""
         at_once = self.at_once(entry) if not (self.digests or entry.checksum) else None
         if at_once is not None and (at_once.method != "cached" or not self.cold.passes):
             return _reread_row(row, at_once)
@@ -165,6 +167,8 @@ class Auditor(ColdStream):
     was published, or cannot be read, is a result (`why` says what is wrong), not a failure."""
 
     def do(self, row: int, entry: Expected) -> AuditedRow:
+        """Read one row, once. Raises IntegrityError where it is not as it was published, and what reading
+        raises; `attempt` makes these a result."""
         digest = xxhash.xxh3_128()
         length = entry.size if entry.part < 0 else entry.length
         reading = self.cold.read(entry.path, entry.offset, length, self.consumer(digest))

@@ -100,6 +100,7 @@ class Copier(Stream):
         self.writer.settle()
 
     def do(self, row: int, entry: Entry | Part) -> str:
+        """One try of one row; returns its journal line and raises as the class says."""
         if isinstance(entry, Part):
             done = self.parts.do(row, entry)
             return line_of(done) if done else ""

@@ -40,7 +40,8 @@ OWN_THREADS, WORKER_THREADS = 4, 3
 """Threads beside the streams: of the element (heartbeat, display, a helper), and of each worker."""
 EACH = 4
 EACH_LARGE = 8
-"""Streams of each worker at first; more of large objects: a store gives each connection only so much."""
+"""Streams of each worker at first, where calls wait; EACH_LARGE while parts of large objects are copied,
+since a store gives each connection only so much."""
 SMALL = 1 << 20
 """Bytes of the largest object that comes in one block (`stream.BLOCK`), and may be asked for ahead."""
 ROWS_A_WORKER = 64

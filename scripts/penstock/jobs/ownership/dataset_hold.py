@@ -73,10 +73,11 @@ def holding(
     context: Context, dataset: str, run: str, step: str, *, release: str = ""
 ) -> Iterator[HeldDataset]:
     """Hold the dataset's lock for a step of `run` ("" for list, and for a repair, which is of a `release`).
-    Meanwhile the promise of that run or repair (what it will still write, `promises`), where there is one,
-    names this process; `context.hold` is what is yielded; and `context.spend` waits while PAUSE stands and
-    for the budget of metadata operations. A notice tells other accounts of it (`dataset.staging_notice`),
-    until the run is published or a step of it fails. Waiting and taking over are reported by events.
+    Meanwhile `context.hold` is what is yielded. For a run or repair its promise (what it will still write,
+    `promises`), where there is one, names this process, and `context.spend` waits while PAUSE stands and for
+    the budget of metadata operations. For a step of a run a notice tells other accounts
+    (`dataset.staging_notice`), until the run is published or a step of it fails. Waiting and taking over are
+    reported by events.
 
     Raises LockedError (exit 7) that names the holder, or the run that overtook this one, also in place of an
     error of the step itself; CancelledError where the workflow of this step was cancelled; PreflightError

@@ -74,7 +74,7 @@ CHANGING = frozenset({"plan", "permissions", "publish"})
 _NAMED = 40
 """Characters of a run's id in the name of its promise: the name of a release may be long."""
 LOOK = 2.0
-"""Seconds between two looks at a promise that is waited for; HEARTBEAT where that is shorter."""
+"""Seconds in which a promise that is waited for is read twice; HEARTBEAT where that is shorter."""
 
 
 class OwnPromise:
