@@ -1,4 +1,7 @@
-"""describe: a release as Croissant (`penstock.extras`), of its seal and its manifest alone."""
+"""describe: a release as Croissant (a form that catalogues read), made of its seal and its manifest alone.
+
+`penstock describe` calls it. This module reads the release, and makes no file.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 
 class Described(NamedTuple):
+    """The description of one release."""
+
     release: str
     pieces: Iterator[str]
     """The document's text, made while it is read."""

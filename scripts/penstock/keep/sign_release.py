@@ -1,5 +1,8 @@
 """sign: a release that was published without a signature gets one.
 
+`penstock sign` calls it. Under the dataset's lock it reads seal and manifests, starts ssh-keygen,
+adds a line to the history, then puts the signature beside the seal.
+
 Guarantees: nothing is signed that is not as it was published. The seal must be the one that the history
 names, manifests and records those of the seal; only the bytes of the data are not read (an audit does).
 """
@@ -27,6 +30,8 @@ STEP = "sign"
 
 
 class Signed(TypedDict):
+    """What the command did with one release."""
+
     dataset: str
     release: str
     signed: bool

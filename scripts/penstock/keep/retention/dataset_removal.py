@@ -2,6 +2,8 @@
 
     <root>/.removed-<dataset>-<nonce>      the dataset, without its name; so below `target.state_root`
 
+`gc_step.remove_all` (`penstock remove --all`) calls it.
+
 Under the dataset's lock each release is marked, as for a removal of its own (`removals`), so that no reader
 pins it any more. Pins are looked at again; then one rename takes the folder's name, and with it `current`,
 all releases and the state: a reader meets a whole release or nothing. The files are removed without the lock.
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from penstock.keep.retention.decision import Criteria, ReleaseDecision
 
 WHY = "all of the dataset is removed"
+"""What each release's mark gives as the reason."""
 
 
 def take_name(

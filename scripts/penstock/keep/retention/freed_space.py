@@ -1,4 +1,8 @@
-"""What the removal of folders gives back, said before: by user, group and project (`disk_use`)."""
+"""What the removal of folders gives back, counted before it: by user, group and project of a quota.
+
+gc and remove call it, also for a dry run. Reads only: it walks the folders, and spills rows
+into temporary files in TMPDIR.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def forecast(folders: Sequence[Path], check: Callable[[], None]) -> Frees:
-    """What the removal of all of these folders together frees. `check` is called now and then, and may raise.
+    """What the removal of all of these folders together frees, in bytes and inodes; a folder that is not
+    there counts as nothing. `check` is called now and then, and may raise.
     Raises by `errno_map.storage_error` where one of them cannot be opened."""
     from penstock.dataset.disk_use import Use  # Arrow: not where nothing is removed
 

@@ -1,4 +1,9 @@
-"""gc and remove: releases that nothing holds lose their names by one rename each, then their files."""
+"""gc and remove: releases that nothing holds lose their names by one rename each, then their files.
+
+`penstock gc` and `penstock remove` call it. It plans, carries out (`collection`, `dataset_removal`) and
+reports. With `dry_run` no release, staging or pin is removed. `unpinned` names readers' pins (files by which
+a job says that it reads a release) that are taken back first.
+"""
 
 from __future__ import annotations
 

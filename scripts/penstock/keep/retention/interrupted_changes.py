@@ -1,5 +1,9 @@
-"""Rollbacks and removals that were killed, brought to their end: by each command that takes the dataset's
-lock to change which releases there are, or which one is current."""
+"""Rollbacks and removals that were killed, brought to their end.
+
+List, publish, gc and remove call it, under the dataset's lock, before they change which releases there are or
+which one is current. It may write the history, rename the state of a removed release's run, and
+remove that release's repair, audits and marks.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def settle(context: Context, layout: DatasetLayout) -> None:
-    """The caller holds the dataset's lock."""
+    """End what was interrupted: rollbacks first, then removals without their files, which gc removes.
+    The caller holds the dataset's lock. Raises as `rollback.settle` and `removals.settle`."""
     rollback.settle(context, layout)
     removals.settle(context, layout)

@@ -2,11 +2,12 @@
 `target.ops`, or `PACE` where there is no such budget.
 
 Each removal below a root posts a promise (`jobs.ownership.promises`) of no bytes, whose run is called
-`removal`. Of the pace each account with living removals has the same share, and a removal takes its account's
-share divided by those of this account.
-One that begins beside others waits for SEEN seconds, by when these have read its promise (`ops_share`): else
-the sum would be beyond the pace for EVERY seconds. Each is one part of `target.ops`, too, beside the elements
-of runs: the smaller of both shares counts.
+`removal`: a small file that all runs below the root read. It is touched while the removal lives, and
+withdrawn at its end. Of the pace each account with living removals has the same share, and a removal takes
+its account's share divided by those of this account. One that begins beside others waits for
+`ops_share.SEEN` seconds, by when these have read its promise: else the sum would be beyond the pace until
+their next reading (`ops_share.EVERY` seconds). Each is one part of `target.ops`, too, beside the elements of
+runs: the smaller of both shares counts.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ BUDGET_DIVISOR = 5
 
 @contextlib.contextmanager
 def paced(context: Context, layout: DatasetLayout) -> Iterator[None]:
-    """Meanwhile `context.spend` waits for this process's share."""
+    """While the block runs, `context.spend` waits for this process's share, and raises where the command was
+    stopped. Where no promise can be posted a warning says so, and the removal goes on."""
     before = context.spend
     name = _posted(context, layout)
     share = _Share(layout, name, context.ops, context.stop.wait)

@@ -56,7 +56,8 @@ BARRED = 30 * 86400.0
 
 
 def mark(layout: DatasetLayout, known: Known, why: str) -> RemovalMark:
-    """Say that this release is about to be removed. Durable on return. The caller holds the lock."""
+    """Say that this release is about to be removed, and `why` in words. Durable on return. The caller
+    holds the lock. Raises FailedError where it is marked already, and by `errno_map.storage_error`."""
     author = history.this_author()
     at = clock.stamp(layout.releases)
     made = RemovalMark(
@@ -76,7 +77,7 @@ def mark(layout: DatasetLayout, known: Known, why: str) -> RemovalMark:
 
 
 def unmark(layout: DatasetLayout, mark: RemovalMark) -> None:
-    """The release stays, after all."""
+    """Remove the mark: the release stays, after all. The caller holds the lock."""
     cross_account_files.forget_notice(layout.removing(mark.release))
 
 
@@ -134,7 +135,7 @@ def settle(context: Context, layout: DatasetLayout) -> None:
 
 
 def left(layout: DatasetLayout) -> list[Path]:
-    """The folders without a name that are still to be removed."""
+    """The folders of releases and runs that lost their name and are still to be removed, sorted by path."""
     folders = []
     for folder in (layout.releases, layout.runs):
         with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:

@@ -1,5 +1,9 @@
 """rollback: an earlier release becomes current again, by one rename; a run of an unchanged source leaves it
-so."""
+so.
+
+`penstock rollback` calls it. Under the dataset's lock it ends interrupted removals, then `rollback.lead`
+moves `current`; no release is changed.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +25,9 @@ STEP = "rollback"
 
 
 def run(context: Context, dataset: str, release: str | None) -> RollbackResult:
-    """Make the release current, or the one before the current one. Raises ConfigError for a release that is
-    not there, FindingsError for one that is not whole or has findings against it, LockedError, PreflightError
-    for whoever is not the dataset's owner.
+    """Make the release current; None: the one before the current one. Raises ConfigError for a release that
+    is not there, FindingsError for one that is not whole or has findings against it, LockedError,
+    PreflightError for whoever is not the dataset's owner.
     """
     layout = context.layout(dataset)
     if not dataset_folders.releases(layout):
