@@ -1,8 +1,8 @@
 """adopt --seal: a compared tree becomes a release, without a copy of what is right.
 
-`penstock adopt --seal` calls it after `adopt_step` compared the tree. It lists the source, writes the run's
-state, renames the tree into staging (the place where a release grows), and calls all steps from plan to
-publish.
+`penstock adopt --seal` calls it after `adopt_step` compared the tree. It lists the source, notes in the run's
+state that the run adopts the tree, and calls all steps from plan to publish; the rename of the tree into
+staging (the place where a release grows) is `run.adoption`'s, right before the copy.
 
 Guarantees: nothing of the tree is changed before all of it is compared and the intention is noted durably.
 The tree moves by one rename of its top folder; what the release does not hold is moved aside; nothing is
@@ -46,7 +46,9 @@ _LEFT = NOT_LISTED - {"folder"}
 
 
 def prepare(context: Context, dataset: str, tree: Path) -> None:
-    """Raises PreflightError where this tree cannot become a release of the dataset: before it is read."""
+    """Raises PreflightError where this tree cannot become a release of the dataset: before it is read.
+    Makes the dataset's folders, and tries the rename with an empty folder that it makes beside the tree and
+    removes."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     dataset_folders.check_root(layout.root)

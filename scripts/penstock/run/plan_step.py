@@ -1,13 +1,14 @@
 """plan: the listing becomes shards, balanced and durable, after space, inodes and quota were checked.
 
-It reads the run's listing and the release to link from, measures the target's file system in a hidden folder,
-and writes shards, `plan.json`, the folders of staging (the tree in which the release grows) and a promise:
-what the run will still write, posted for other runs. A giant is an object that is split into parts over
-several shards.
+It reads the run's listing, the release to link from and the stagings of runs that did not end. It tries the
+target's file system in hidden folders, and writes shards, `plan.json`, the folders of staging (the tree in
+which the release grows) and a promise: what the run will still write, posted for other runs. A giant is an
+object that is split into parts over several shards.
 
-Guarantees: `plan.json` is written last, and its presence means that the shards and the staging
-are there. Nothing is created in `releases/` when the target has no room. Two passes over the
-listing, in bounded memory.
+Guarantees: `plan.json` is written after shards and staging, and its presence means that they are there. No
+staging is made when the target has no room; but one that another run made for the same release is renamed
+before that is known. Two passes over the listing, in bounded memory: one counts, one writes the shards. The
+count is made again where renamed files were recognised, or where the release to link from cannot be read.
 """
 
 from __future__ import annotations
@@ -72,9 +73,9 @@ SHOWN_EVERY = 0.2
 
 def run(context: Context, dataset: str) -> PlanResult:
     """Plan the run that list made or met. Returns the receipt:
-    {dataset, run, release, published, files, bytes, giants, unchanged, unchanged_bytes, taken, taken_bytes,
-    shards (their number), base, folders, why}. Raises NoSpaceError with the figures, and PreflightError for
-    files that can never be proven as required, before anything moves.
+    {dataset, run, release, published, files, bytes, giants, unchanged, unchanged_bytes, renamed, taken,
+    taken_bytes, shards (their number), base, folders, why}. Raises NoSpaceError with the figures, and
+    PreflightError for files that can never be proven as required, before anything moves.
     """
     run = run_store.open_run(context.layout(dataset), context.run)
     context.emit(events.Started(dataset, STEP, files=run.info.files, bytes=run.info.bytes))

@@ -1,8 +1,11 @@
 """publish: what was verified becomes a release, sealed, revealed by one rename, then pointed at.
 
-It reads listing, records (what verify saw of each file) and the tree; it writes manifests and seal into
-staging (the tree in which the release grew), renames that folder, sets the link `current`, and adds to the
-history.
+It reads listing, records (what verify saw of each file) and the tree; it writes manifests, seal, description
+and signature into staging (the tree in which the release grew), renames that folder, sets the link `current`,
+and adds to the history. Before, verify is done where its receipts do not hold, by elements of an array; a
+shard that is not as verify saw it loses its receipt, and verify is done again. Before `current` moves, an
+interrupted rollback or removal is brought to its end; at the end abandoned stagings are cleaned up, and the
+run's promise (what it will still write) is withdrawn.
 
 Guarantees: nothing is revealed unless listing, records and tree are the same in every file, as verify saw it.
 Each step is durable before the next, and the same command after a crash anywhere ends the same way. A release

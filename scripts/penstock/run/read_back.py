@@ -1,7 +1,8 @@
 """The work of verify: every stored file read back and compared, by elements of a second array.
 
 `step_chain` calls it. This process submits and watches the elements, which read staging (the tree in which
-the release grows) and write records; it drops receipts of damaged shards, and writes the step's receipt.
+the release grows) and write records. It drops verify's receipts that no longer hold, and of damaged shards
+the copy's receipt and verify's outcome; at the end it writes the step's receipt.
 
 Guarantee: on return every shard has records of what was seen of each file on the target. A file that reads
 back with other bytes is copied and read again, a bounded number of times.
@@ -31,12 +32,13 @@ STEP = "verify"
 SHOWN = 5
 """Files that a warning names."""
 ROUNDS = 2
-"""How often damaged files are copied again within one run before verify fails."""
+"""How often one call has the damaged files of a shard copied again, before verify fails."""
 
 
 def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> VerifyReceipt:
     """Read back and compare, for a holder of the dataset's lock. `copy_again` copies what lacks its receipt
-    and closes staging; it is called after the receipts of damaged shards were dropped."""
+    and closes staging; it is called after the receipts of damaged shards were dropped.
+    Raises PenstockError where elements fail otherwise, or a shard is damaged after ROUNDS such copies."""
     started = time.time()
     folder, ok = run.folder, receipts.held(run, STEP)
     plan = run.plan
