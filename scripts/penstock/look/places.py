@@ -1,4 +1,4 @@
-"""The datasets below a target's root, as folders that look like one."""
+"""The datasets below a target's root, as folders that look like one. Reads only."""
 
 from __future__ import annotations
 

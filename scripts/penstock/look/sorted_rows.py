@@ -1,4 +1,5 @@
-"""Two streams of rows in the byte order of their paths, merged batch by batch.
+"""Two streams of rows in the byte order of their paths, merged batch by batch. Pure: it reads the
+streams that it is given.
 
 The problem: two manifests of 10^6 rows and more, of which nearly all are the same. An object of Python for
 each row would take 10 s and more. So rows stay in Arrow's columns: of each stream one batch is held, both are

@@ -1,4 +1,4 @@
-"""Rows in columns that fit a terminal, as plain lines.
+"""Rows in columns that fit a terminal, as plain lines. Pure.
 
 Guarantee: every cell is escaped and is one line before it is wrapped. A table has at most `columns` columns
 where that can be done: the widest of the columns that may shrink are wrapped, each down to its least width.
@@ -16,10 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COLUMNS = 80
+"""Characters of a line where the caller names no width."""
 GAP = 2
+"""Blanks between two columns."""
 
 
 class TextColumn(NamedTuple):
+    """One column: its title, and whether its cells stand at the right."""
+
     title: str
     right: bool = False
     least: int = 0

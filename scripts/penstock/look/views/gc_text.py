@@ -1,4 +1,4 @@
-"""What gc and remove would do, or did, as lines for people."""
+"""What gc and remove would do, or did, as lines for people. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 PINS = 20
-"""That stand no more, and are named."""
+"""Pins that stand no more, and are named at most."""
 
 
 def collected(removal: Collected, columns: int = 0) -> str:
