@@ -1,5 +1,7 @@
 """`current` led back to an earlier release, or forward again: one rename, and a line in the history.
 
+`rollback_step` calls `lead`; the commands that are named below call `settle`.
+
 | killed                      | `current` names | what the next command under the lock does with the intent |
 |-----------------------------|-----------------|-----------------------------------------------------------|
 | before the intent           | the old one     | there is none                                             |
@@ -72,7 +74,7 @@ def lead(context: Context, layout: DatasetLayout, release: str | None) -> Led:
 
 def settle(context: Context, layout: DatasetLayout) -> RollbackIntent | None:
     """Bring an interrupted rollback to its end, by the table above; returns it where it moved `current`. The
-    caller holds the dataset's lock."""
+    caller holds the dataset's lock. Raises FailedError where the intent cannot be read."""
     try:
         intent = documents.load(marks.ROLLBACK_INTENT, layout.rollback)
     except FileNotFoundError:
