@@ -2,6 +2,7 @@
 class that the source's last listing stated, and stops.
 
 Files that are linked from a release, or taken over, are read at no source: they are not counted.
+It reads the run's list of archived objects, and writes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ArchivedObjects:
-    """Of one pass over a run's files, in the order of the listing."""
+    """Counts archived objects in one pass over a run's files, which come in the order of the listing."""
 
     def __init__(self, run: Run) -> None:
         self._dataset = run.dataset
@@ -36,7 +37,7 @@ class ArchivedObjects:
         self._named: list[str] = []
 
     def add(self, batch: pa.RecordBatch, sizes: Sequence[int]) -> None:
-        """Count those of these rows of the plan that are to be copied and are archived."""
+        """Count those of these rows of the plan that are to be copied and are archived; sizes in bytes."""
         if self._next is None:
             return
         columns = (batch["path"].to_pylist(), sizes, row_sums.lying(batch))

@@ -1,5 +1,9 @@
 """Whether verify may carry linked files of a run over (`verify.linked`). Which of them it reads is decided
-when it reads."""
+when it reads.
+
+Plan calls it. Reads only: seal, verdict and manifest of the base (the release whose files are linked).
+Carried over means not read again, since an earlier reading counts.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def decide(run: Run, base: BaseRelease, totals: Totals, *, stable: bool) -> tuple[bool, str]:
-    """And the sentence that says so; "" where nothing is linked. `stable`: whether the file system shows a
-    file under one inode number always.
+    """Whether it may, and the sentence that says so; "" where nothing is linked. `stable`: whether the file
+    system shows a file under one inode number always.
 
     | what                                                      | linked files that are read |
     |-----------------------------------------------------------|----------------------------|

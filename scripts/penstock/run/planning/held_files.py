@@ -1,4 +1,7 @@
-"""The files of a release, read where they lie: their MD5s."""
+"""The files of a release, read where they lie: their MD5s.
+
+Plan asks for them where a new object may be a file that the release holds under another name. Reads only.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class HeldFiles:
-    """Below a release's `data`."""
+    """Reads files below a release's `data`, MOST bytes in all."""
 
     def __init__(self, data: Path, check: Callable[[], None]) -> None:
         """`check` is called before each file, and may raise."""

@@ -1,5 +1,8 @@
 """Files that plan refuses by name before a byte moves, since the configuration asks for a proof that they
-cannot have."""
+cannot have; and unchanged files that could only be copied on the target, which nobody asked for.
+
+Plan calls it. It reads the run's listing and writes nothing.
+"""
 
 from __future__ import annotations
 

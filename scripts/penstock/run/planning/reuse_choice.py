@@ -1,4 +1,5 @@
-"""How unchanged files of the current release come into a new one: one decision for all of a plan's files."""
+"""How unchanged files of the current release come into a new one: one decision for all of a plan's files.
+Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What plan adds up of rows of shards, on columns: unchanged rows become no Python objects.
+"""What plan adds up of rows of shards, on columns: unchanged rows become no Python objects. Pure.
+
+In a row `reuse` is null for a file that is to be copied; else it says what holds the file already.
 
 pyarrow.compute, which takes 70 ms to load, is loaded only for rows of which some lie on the target already.
 """
@@ -22,13 +24,15 @@ class Divided(NamedTuple):
     """Rows of whole files by what is done with them."""
 
     to_copy: Sequence[int]
-    """Their sizes."""
+    """Their sizes in bytes."""
     linked: OnTarget
+    """Those that a release holds: how many, and their bytes."""
     taken: OnTarget
+    """Those that the staging of another run, or an adopted tree, holds."""
 
 
 def divided(rows: pa.RecordBatch, sizes: Sequence[int]) -> Divided:
-    """These rows, of these sizes."""
+    """These rows, of these sizes in bytes."""
     if not count_reused(rows):
         return Divided(sizes, NOTHING, NOTHING)
     import pyarrow.compute as pc
@@ -40,7 +44,7 @@ def divided(rows: pa.RecordBatch, sizes: Sequence[int]) -> Divided:
 
 
 def linked_sizes(rows: pa.RecordBatch) -> list[int]:
-    """The sizes of those of these rows that a release holds."""
+    """The sizes in bytes of those of these rows that a release holds."""
     held: list[int] = rows["size"].filter(_of_release(rows)).to_pylist() if count_reused(rows) else []
     return held
 

@@ -1,5 +1,8 @@
 """Files with holes of sources that are folders: what they take on a target that keeps holes, since the copy
-leaves a hole where its source has one. Large files alone are looked at: the small ones count whole."""
+leaves a hole where its source has one. Large files alone are looked at: the small ones count whole.
+
+Plan calls it while it counts the room that the copy needs. It opens files of the source and writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ LEAST = 256 << 20
 
 
 class SparseFiles:
-    """Of one run's plan."""
+    """What the large files of one run's plan take, by their sources."""
 
     def __init__(self, run: Run, *, kept: bool) -> None:
         """`kept`: whether the target keeps holes; else every file counts whole."""

@@ -1,4 +1,8 @@
-"""The probe of a target, as plan uses it: what stops a run, what people should know, what elements read."""
+"""The probe of a target, as plan uses it: what stops a run, what people should know, what elements read.
+
+It tries the file system in hidden folders of the dataset and of `releases`, which are gone afterwards; `keep`
+writes the result into the run's state.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +61,7 @@ class TargetProbe:
 
     @property
     def rates(self) -> Mapping[str, float]:
-        """Small files and links a second, as the probe made them."""
+        """How many small files and links a second the probe made."""
         return self._report.rates
 
     @property
