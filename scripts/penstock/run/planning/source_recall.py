@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class SourceRecall:
-    """Of one pass over a run's files."""
+    """Counts such files in one pass over a run's files. A context manager."""
 
     def __init__(self, run: Run) -> None:
         """Raises PreflightError where the folder of a source cannot be looked at."""
@@ -66,7 +66,8 @@ class SourceRecall:
         self.close()
 
     def add(self, batch: pa.RecordBatch, sizes: Sequence[int]) -> None:
-        """Count those of these rows of the plan that are to be copied and whose data is elsewhere."""
+        """Count those of these rows of the plan that are to be copied and whose data is elsewhere. `sizes`
+        are in bytes."""
         if not self._asked:
             return
         to_copy: dict[int, dict[str, int]] = {}
