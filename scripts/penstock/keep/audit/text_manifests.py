@@ -1,7 +1,7 @@
 """The text manifests of a release, made again from `manifest.parquet` where a purge or rot took them.
 
 They hold nothing that the Parquet file does not hold, so the seal's digest of each decides whether it is the
-published one again.
+published one again. `repair` calls it. It reads the manifest, and writes the text manifests beside it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 ALGORITHMS = {MANIFEST_XXH: XXH3, MANIFEST_SHA256: "sha256"}
+"""Of each text manifest the algorithm of its checksums."""
 
 
 def remake(layout: DatasetLayout, release: str, seal: Seal) -> list[str]:

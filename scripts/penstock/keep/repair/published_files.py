@@ -1,4 +1,8 @@
-"""The published files that a repair replaces: those of its release, and those of others that share them."""
+"""The published files that a repair replaces: those of its release, and those of others that share them.
+
+It replaces no file: `target.file_replacement` does, which gets its modes and owner from here. But the object
+that `mender_of` makes opens the release's `data`, and makes that folder again where it is missing.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,8 @@ NAMED = 1000
 
 
 def mender_of(context: Context, layout: DatasetLayout, seal: Seal, release: str) -> Mender:
-    """What replaces files of the release, with the modes, group and owner that were published."""
+    """What replaces files of the release, with the modes, group and owner that were published.
+    Raises FailedError where its ACL cannot be set again on this mount."""
     published = seal.permissions
     data = layout.release(release) / DATA
     uid, gid = numbers_here(
