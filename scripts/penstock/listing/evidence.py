@@ -2,8 +2,9 @@
 files have too little.
 
 Empty files prove themselves: their size is all there is. Insufficient evidence is reported as soon as it can
-be known: `beyond` before anything begins, `unprovable` by the listing, the copy by what the source states
-when a row is opened; publish looks at every record, last.
+be known: preflight calls `beyond` before anything is copied, plan calls `unprovable` with the rows of the
+listing, and publish gives every record to `Evidence.add`, last. `short` judges a release that is sealed
+already.
 
 Pure. A *grade* says how strongly something is proven: of the source's bytes by the checksum that the source
 states (`size`, the weakest, to `full`), of the stored bytes by how they were read back (`written` to
@@ -36,6 +37,7 @@ class Weak(NamedTuple):
 
     path: str
     why: str
+    """What is lacking, for people."""
     in_memory: bool
     """Whether it lacks no more than a reading past the pages that somebody keeps in memory."""
 
@@ -108,7 +110,8 @@ class Evidence:
         return amounts
 
     def carried(self) -> SealedCarried | None:
-        """What was not read back for this release; None where all was."""
+        """What was not read back for this release, but carried over from an earlier one: files, bytes, and
+        the oldest reading. None where all was read back."""
         amounts = [seen for (*_, carried), seen in self._seen.items() if carried]
         if not amounts:
             return None
@@ -116,7 +119,7 @@ class Evidence:
         return SealedCarried(sum(one.files for one in amounts), sum(one.bytes for one in amounts), oldest)
 
     def sealed(self) -> SealedEvidence:
-        """For the seal."""
+        """The counts of all records added so far, as the seal has them. Empty files are counted too."""
         return SealedEvidence(
             source=self._by(0),
             storage=self._by(1),
@@ -134,7 +137,9 @@ def _utc(seconds: int) -> str:
 
 
 def required(verify: VerifyConfig, *, direct: bool) -> Evidence:
-    """
+    """What `verify` requires, with nothing counted yet. `direct`: whether the target honours reads past the
+    caches.
+
     minimum_grade | direct reads | weakest grade allowed
     a grade       | any          | that grade
     auto          | honoured     | cold

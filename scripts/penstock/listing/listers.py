@@ -1,7 +1,8 @@
 """What lists a source: the source itself, or what the configuration names in its place.
 
-That is an S3 Inventory, or a list of keys. Nothing is fetched before a lister is used; only `reach` sends
-requests.
+That is an S3 Inventory, or a list of keys, which `listing.collection` and preflight get from `stated`. That
+resolves the credentials for the place where the inventory or the list lies, and fetches neither: the lister
+does, once its `note` or `list` is called. `reach` sends a request to the source.
 """
 
 from __future__ import annotations

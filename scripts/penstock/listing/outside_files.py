@@ -1,7 +1,7 @@
 """Files that state what a source holds: inventories and lists of keys, in a bucket or on this machine.
 
-`inventory` and `key_list` fetch them by it. Reads buckets and local files, and writes only into the files
-that `fetch` is given.
+`inventory` and `key_list` fetch them by it. Reads buckets, the credentials for them and local files, and
+writes only into the files that `fetch` and `small` are given.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class OutsideFiles(Protocol):
     """The files of one bucket, or of this machine, by their names: keys, or paths."""
 
     def where(self, name: str) -> str:
-        """For people."""
+        """A file's or folder's full name, for people."""
 
     def fetch(self, name: str, into: Path) -> OutsideFile | None:
         """A file, read to its end; it may have been copied to `into`. None when there is none. Raises
@@ -86,7 +86,8 @@ def opened(
 
 
 def small(files: OutsideFiles, name: str, scratch: Path) -> bytes | None:
-    """The content of a small file, and None when there is none."""
+    """The content of a small file, and None when there is none. `scratch` is a file that
+    may be overwritten. Raises PreflightError for one of more than SMALL bytes, and what `fetch` raises."""
     file = files.fetch(name, scratch)
     if file is None:
         return None

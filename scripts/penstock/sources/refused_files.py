@@ -1,5 +1,6 @@
 """What a source with folders holds and no release can: links, specials, what this account may not read.
-Pure; the listing of such a source calls it for each item."""
+Pure. The listings of folders (`posix.source`) and of what fsspec opens (`generic.source`) call
+`RefusedFiles.add` for each such item, and raise its `error` once all is listed."""
 
 from __future__ import annotations
 
@@ -47,6 +48,8 @@ class RefusedFiles:
         self._remedies: dict[Remedy, None] = {}
 
     def add(self, path: str, why: str, remedy: Remedy) -> None:
+        """Refuse an item, or count it in `left_out` where it does not belong to the dataset. `path` is below
+        the source's root."""
         if path and self._keep is not None and not self._keep(path):
             self.left_out += 1
             return
@@ -56,6 +59,7 @@ class RefusedFiles:
             self._lines.append(f"{in_quotes(path or '.')}: {why}")
 
     def error(self, url: str) -> PreflightError:
+        """The error to raise where `count` is not 0; `url` is the source's."""
         lines = list(self._lines)
         if self.count > len(lines):
             lines.append(f"... and {self.count - len(lines)} more")

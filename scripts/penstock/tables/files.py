@@ -1,5 +1,6 @@
-"""Records as columns: publish handles every file of a release, alone, so little may be done to each.
-Pure. A record is what one copied file became: path, digest, grades, times (`core.model.Record`)."""
+"""Records as columns: publish handles all files of a release in one process, so little may be done to each.
+Pure. `tables.records` and `tables.manifest` make `Files` of what they read, batch by batch. A
+record is what one copied file became: path, digest, grades, times (`core.model.Record`)."""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ class Files:
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Self:
+        """Of records that are objects, in their order."""
         return cls(pa.record_batch(_FORM.arrays(by_field(Record, records)), schema=_FORM.schema))
 
     def __len__(self) -> int:
@@ -42,7 +44,7 @@ class Files:
         return self._values[name]
 
     def stored(self, name: str) -> pa.Array:
-        """The same as it is stored there."""
+        """The same field as an Arrow array, as the file stores it."""
         return self._batch[name]
 
     def record(self, index: int) -> Record:

@@ -3,8 +3,9 @@
 Paths and keys are binary columns (`os.fsencode`): names that are not UTF-8 live in them. A
 file says in its metadata what it holds, and in which format, so that a wrong one is a clear error.
 
-The other modules of this room give the columns, and write and read by it. Touches only the files that it is
-given, and temporary ones until these are whole.
+The other modules of this room give the columns, and write and read by it. Writing makes the file's folder
+where there is none, and a temporary file beside the file until that is whole. Reading changes nothing on
+disk; it limits the memory of this process meanwhile (`host.bounded_memory`).
 """
 
 from __future__ import annotations
@@ -161,6 +162,7 @@ class TableWriter:
     """
 
     def __init__(self, path: Path, form: WrittenForm, *, mode: int = 0o600) -> None:
+        """Makes the folder of `path` and the temporary file. Raises NoSpaceError, FailedError."""
         durable.make_dirs(path.parent)
         self._path = path
         self._temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
@@ -216,7 +218,7 @@ class TableWriter:
 
     def close(self) -> str:
         """Write the rest and give the file its name; it is whole and durable then. Returns `sha256:<hex>` of
-        its bytes."""
+        its bytes. Raises NoSpaceError, FailedError, and removes the temporary file then."""
         try:
             if self._waiting_rows:
                 self._group(self._waiting_rows)
@@ -255,7 +257,7 @@ class TableWriter:
 
 
 class OnTable:
-    """Base of writers of one table. As a context manager: an error on the way leaves nothing behind."""
+    """Base of writers of one table. As a context manager: an error on the way leaves no file behind."""
 
     _table: TableWriter
 

@@ -4,8 +4,8 @@ A store answers thousands of requests with heads that differ in a few values onl
 CPU than hashing a small object; comparing it with a template takes a tenth of that. A head fits when every
 field that anybody reads says what the learned one said, but for its length, etag, range and checksums, which
 are taken out; fields that no caller reads may have any value. A head that does not fit, be it by one letter,
-is parsed field by field: a template never decides what an answer means. Pure; `http.connection` keeps the
-template of its server's last answers.
+is parsed field by field: a template never decides what an answer means. Pure; a connection
+(`http.connection`) keeps the template that it learned last.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def fields(lines: Sequence[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes], by
 
 
 class Shape:
-    """Of one head, learned from an answer that was taken apart."""
+    """The template of one head, which `learn` makes of an answer that was parsed field by field."""
 
     __slots__ = ("_again", "_fixed", "_match", "_names")
 
@@ -92,7 +92,7 @@ class Shape:
 
     def fit(self, received: memoryview) -> tuple[int, dict[bytes, bytes]] | None:
         """Where the body begins, and the fields that are read, when the bytes begin with a whole head of
-        this shape."""
+        this shape; None otherwise."""
         match = self._match(received)
         if match is None:
             return None

@@ -1,7 +1,8 @@
 """S3 and what speaks its protocol, as a source: one bucket and prefix.
 
 `registry.open_source` makes an `S3Source` of a URL `s3://bucket/prefix`. It sends requests to that bucket,
-all of which only read, and writes nothing to disk but what `list_sorted` sorts there.
+all of which only read, and writes nothing to disk but what `list_sorted` sorts there. Where it is given no
+credentials it resolves them (`s3.credentials`), which reads the environment and files and may send requests.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ without a slash at its end is a folder's where the server redirects to the one w
 An object is pinned by its strong etag (If-Match). Where the server states none, its date and size in the
 answer are compared with the listing.
 
-`registry.open_source` makes a `WebSource` of an http(s) URL. It sends GET and HEAD requests, without secrets,
-and writes nothing to disk.
+`registry.open_source` makes a `WebSource` of an http(s) URL. It sends GET and HEAD requests, with no
+secret but what a proxy asks for, and writes nothing to disk.
 """
 
 from __future__ import annotations
