@@ -8,6 +8,9 @@ The lines that are taken, and the names in them, are those of `sha256sum -c` (co
 
 Blanks and tabs may stand before a line, a carriage return after it. A backslash before it says that the
 name is escaped. Hexadecimal digits are of either case.
+
+list calls this for the files that `datasets.*.checksums` names, and copy for such files that changed since.
+`read` fetches a file from its source into memory; all else is pure.
 """
 
 from __future__ import annotations

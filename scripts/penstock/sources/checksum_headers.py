@@ -3,6 +3,10 @@
 Stores state checksums in base64 of big-endian bytes; checksums carry lower-case hex. A checksum
 is composite by `x-amz-checksum-type`, not by its look alone: GetObjectAttributes leaves the
 `-N` suffix out, and some stores leave the type out.
+
+Pure; the clients of the stores call it for each answer. A *composite* checksum is one of the checksums of an
+object's parts, as S3 makes it of multipart uploads; a *full* one is of the bytes. What cannot be decoded is
+left out.
 """
 
 from __future__ import annotations
@@ -55,7 +59,8 @@ def decode(value: str, size: int) -> str | None:
 
 
 def s3_checksums(headers: Mapping[bytes, bytes], *, whole: bool, part_bytes: int = 0) -> list[SourceChecksum]:
-    """Checksums of a GET or HEAD of S3. `whole`: the answer is of the whole object.
+    """Checksums of a GET or HEAD of S3, full ones first, each kind with the cheapest first and MD5 last.
+    `whole`: the answer is of the whole object. `part_bytes`: the size of its parts, 0 where that is unknown.
 
     | type header | value ends in -N | the answer | becomes |
     |---|---|---|---|
@@ -109,7 +114,8 @@ def _etag_is_md5(headers: Mapping[bytes, bytes]) -> bool:
 
 
 def google_checksums(text: str) -> list[SourceChecksum]:
-    """Checksums of the header x-goog-hash, which is of the whole object whatever the answer's range is."""
+    """Checksums of the header x-goog-hash (`text`), in its order. They are of the whole object, whatever the
+    answer's range is."""
     checksums: list[SourceChecksum] = []
     for item in text.split(","):
         label, _, stated = item.strip().partition("=")

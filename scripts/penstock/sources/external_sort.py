@@ -1,6 +1,9 @@
 """Listings that come in another order than that of the key's bytes, put in order on disk.
 
-Memory holds one run at a time, whatever the number of objects.
+A *run* here is as much of the listing as is sorted in memory and written to one file; the runs are then
+merged. Memory holds one run at a time, whatever the number of objects. The runs lie in a temporary folder,
+which is removed when the iteration ends. Sources whose store lists in no order sort here, and so do
+inventories and lists of keys.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ RUN = 200_000
 FAN = 64
 """Runs that are merged at once: some 60 MiB of objects."""
 BATCH = 2048
+"""Objects of one batch that comes out, and of one pickle of a run."""
 EMPTY = 10_000
 """Pages without a key, in a row, after which a listing counts as endless. Stores may give some, where they
 pass over deleted objects."""
@@ -45,14 +49,16 @@ def disorder(key: str, last: str, where: str, hint: str = STORE_AMISS) -> Failed
 
 
 def order(item: Listed) -> bytes:
+    """The key's bytes, by which listings are in order."""
     return item.key.encode("utf-8", "surrogateescape")
 
 
 def in_order(
     batches: Iterator[Sequence[Listed]], run: int = RUN, folder: Path | None = None
 ) -> Iterator[Sequence[Listed]]:
-    """The same objects in ascending byte order of their keys; begins when `batches` ended. `folder`: where
-    the runs lie meanwhile; without it where temporary files do."""
+    """The same objects in ascending byte order of their keys, in batches; one that is there twice stays so.
+    Begins when `batches` ended. `run`: objects of one run. `folder`: where the runs lie meanwhile; None:
+    where temporary files do. Raises OSError where they cannot be written."""
     with tempfile.TemporaryDirectory(prefix="penstock-listing-", dir=folder) as runs_in, ExitStack() as stack:
         runs = _Runs(Path(runs_in))
         held: list[Listed] = []

@@ -1,4 +1,8 @@
-"""Which store or file system a source is, beyond its URL: the same URL may lead elsewhere by now."""
+"""Which store or file system a source is, beyond its URL: the same URL may lead elsewhere by now.
+
+list writes the identity into the run's description, and uses it to find a listing that was broken off. Of a
+folder the stat and the table of mounts are read; nothing is sent.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,9 @@
 Keys of the environment, and those of nobody (`anon`), are the same for as long as a process lives: their
 refusal is final at once. Files, profiles and helpers may give others soon. `backoff.retrying` asks again over
 some seconds, the engine (`engine.credential_renewal`) over a minute, then they count as ended too.
+
+This module decides, and words the errors: it reads the clock, and calls the `resolve` that it is given.
+Credentials are any object with `origin`, and with `expires` (seconds since the epoch) where they end.
 """
 
 from __future__ import annotations

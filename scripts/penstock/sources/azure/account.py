@@ -3,7 +3,8 @@
 The first of these that is there counts: `anon`; `credentials_file` (KEY=VALUE lines: connection_string,
 account_key, sas_token, or client_id, client_secret and tenant_id); the same names in the environment as
 AZURE_STORAGE_*; last what azure-identity finds (managed identity, workload identity, `az login`). Secrets are
-never shown.
+never shown. `resolve` reads the environment and the credentials file, and sends nothing: access tokens are
+fetched by `azure.signing`, with the first request.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 NAMES = ("connection_string", "account_key", "sas_token", "client_id", "client_secret", "tenant_id")
 SECRETS = frozenset({"connection_string", "account_key", "sas_token", "client_secret"})
 VARIABLES = "AZURE_STORAGE_"
+"""What the names of the environment's variables begin with."""
 HINT = "give storage_options the account_name, with a credentials_file or `anon: true`"
 _CONTAINER = re.compile(r"\$root|\$web|[a-z0-9](?:-?[a-z0-9]){2,62}")
 
@@ -96,7 +98,8 @@ def place(url: str) -> BlobPrefix:
 
 
 def resolve(config: SourceConfig) -> AzureCredentials:
-    """Raises PreflightError when secrets are not kept safely, ConfigError for what makes no sense."""
+    """The credentials that a source's configuration leads to. Raises PreflightError for secrets that are
+    missing, incomplete or not kept safely, ConfigError for a URL or options that make no sense."""
     options = config.storage_options
     given = _given(options)
     if options.get("anon"):

@@ -3,6 +3,10 @@ an access token from azure-identity.
 
 Shared Key follows Microsoft's "Authorize with Shared Key" (blob service, version 2009-09-19 and later); tests
 compare it with the SDK's own signer.
+
+`azure.source` makes one signer of its credentials (`proof`), and its clients call `sign` for each request.
+Keys and signatures are computed here; `Token` has azure-identity fetch a token over the network (or start
+`az`) where it has none that lasts.
 """
 
 from __future__ import annotations
@@ -26,18 +30,21 @@ if TYPE_CHECKING:
 VERSION = "2021-12-02"
 """`x-ms-version` of every request: newer ones add nothing that is read."""
 SCOPE = "https://storage.azure.com/.default"
+"""What an access token is requested for."""
 EARLY = 300.0
 """Seconds before a token's end at which a new one is fetched."""
 
 IMPATIENT: Mapping[str, int] = {"connection_timeout": 10, "read_timeout": 10, "retry_total": 1}
-"""For each way that azure-identity tries: its own limits are 300 s, four times. `az` has 10 s as it is."""
+"""Seconds, and retries, for each way that azure-identity tries: its own limits are 300 s, four times. `az`
+has 10 s as it is."""
 
 
 class Signer(Protocol):
     """What a request carries."""
 
     def sign(self, method: str, path: str, query: str, lines: str) -> tuple[str, str]:
-        """The query and the header lines as they are sent; `path`, `query` and `lines` as in a request."""
+        """The query and the header lines as they are sent; `path`, `query` and `lines` as in a request. Each
+        header line ends in CR LF."""
 
 
 class Unsigned:

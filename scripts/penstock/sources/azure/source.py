@@ -3,6 +3,9 @@
 A flat account lists in the byte order of the names, and its pages are passed on as they come. An account with
 a hierarchical namespace lists folder by folder: its whole listing is sorted on disk, and so is that of an
 account that does not say which one it is (`anon`, and many credentials, do not allow the query).
+
+`registry.open_source` makes an `AzureSource` of a URL. It sends requests that only read, and writes nothing
+to disk but what is sorted: in the folder that `list_sorted` is given, else where temporary files lie.
 """
 
 from __future__ import annotations

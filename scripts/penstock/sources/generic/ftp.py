@@ -10,6 +10,8 @@ pyftpdlib on loopback took 18 s, and takes 0.3 s (`tests/sources/test_ftp.py` co
 | a file's size    | MLSD, MLST; SIZE in TYPE I; LIST where the server refuses SIZE                         |
 | a file's time    | MLSD, MLST; MDTM, in UTC (RFC 3659); none where the server refuses it                  |
 | a file's bytes   | one RETR, from an offset by REST; it has ended when the server says so (226)           |
+
+`generic.opener` makes an `FtpConnection` of a URL. All commands only read; nothing is written to disk.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ _CONNECTION = frozenset({_CLOSING, "425", "426", "451"})
 _WIRE = "latin-1"
 """How ftplib is given names and gives them, so that every byte passes."""
 _PIECE = 1 << 18
+"""Bytes that are received at once."""
 LIST_ALL = "LIST -a"
+"""The form of LIST that shows names with a dot in front, on servers that understand it."""
 
 
 class FtpConnection:
@@ -120,6 +124,7 @@ class FtpConnection:
         """Nothing is kept that changes with the files."""
 
     def isfile(self, path: str) -> bool:
+        """Whether the name is a file's, links followed; False where the server does not find it."""
         if self._enters(path):
             return False
         try:
@@ -167,7 +172,8 @@ class FtpConnection:
         return file
 
     def transfer(self, command: str, path: str = "", offset: int = 0) -> socket.socket:
-        """Begin to receive: the caller ends it by `ended`."""
+        """Send a command, and return the socket on which its bytes come, from `offset` on. The caller ends
+        this by `ended`, or by `dropped`."""
         control = self._connected()
         line = f"{command} {self._wire(path)}" if path else command
         try:

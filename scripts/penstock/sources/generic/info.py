@@ -1,5 +1,5 @@
 """What fsspec's protocols state of an object (version, time, checksums) in penstock's terms, and what their
-errors mean. Each protocol names these fields in its own way."""
+errors mean. Each protocol names these fields in its own way. Pure; the modules of this package call it."""
 
 from __future__ import annotations
 
@@ -69,6 +69,7 @@ def nanoseconds(value: object) -> int:
 
 
 def modified(info: Info) -> int:
+    """When the object was written: nanoseconds since the epoch, 0 where the protocol does not say."""
     return next((when for name in TIMES if info.get(name) and (when := nanoseconds(info[name]))), 0)
 
 
@@ -101,7 +102,8 @@ def checksums_of(info: Info) -> list[SourceChecksum]:
 
 
 def failure(error: BaseException, key: str) -> PenstockError:
-    """What an error of a protocol means for one object."""
+    """What an error of a protocol means for the object `key`. The text of `error` is taken as it is:
+    `Opener.failure` takes secrets out of it."""
     why = str(error)[:300] or type(error).__name__
     if isinstance(error, FileNotFoundError):
         return SourceChangedError("the object is gone since it was listed", where=key, why=why)

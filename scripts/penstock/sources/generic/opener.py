@@ -1,6 +1,10 @@
 """Makes fsspec's file system object for a URL. `storage_options` and the lines of `credentials_file` are
 handed on as they are. Errors name what the configuration lacks: an option, a package, the permission to
-list."""
+list.
+
+`generic.source` and its readers go through an `Opener`. It reads the credentials file and loads the
+protocol's library, which may connect to the server; penstock itself writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,8 @@ HINT = "check the address, the account and storage_options: they are those of th
 OURS = frozenset({"reader", "credentials_file"})
 """Options that no library takes."""
 GOOGLE: Mapping[str, object] = {"access": "read_only", "session_kwargs": {"auto_decompress": False}}
-"""gcsfs's own defaults ask for the right to write, and unpack objects that are stored compressed."""
+"""Options of gcsfs: its own defaults ask for the right to write, and unpack objects that are stored
+compressed."""
 LOGS = (
     "fsspec", "paramiko", "s3fs", "aiobotocore", "botocore", "adlfs", "azure", "msal", "gcsfs", "google",
     "smbprotocol", "huggingface_hub",
@@ -64,7 +69,8 @@ class FsspecCredentials:
 
 
 def resolve(config: SourceConfig) -> FsspecCredentials | None:
-    """The KEY=VALUE lines of `credentials_file`, as options of the protocol. Raises PreflightError."""
+    """The KEY=VALUE lines of `credentials_file`, as options of the protocol; None where no file is named.
+    Raises PreflightError."""
     from penstock.sources.secret_file import pairs, read_secret
 
     path = config.storage_options.get("credentials_file")
@@ -75,7 +81,8 @@ def resolve(config: SourceConfig) -> FsspecCredentials | None:
 
 
 class Opener:
-    """`storage_options` go to the library as they are, but for penstock's own."""
+    """The way to one source: connects, gives objects their names in the library, and says what the library's
+    errors mean. `storage_options` go to the library as they are, but for penstock's own."""
 
     def __init__(self, config: SourceConfig, credentials: FsspecCredentials | None) -> None:
         self.url, self._options = config.url, config.storage_options
@@ -87,6 +94,7 @@ class Opener:
         """1 where an object of no bytes has the root's name, and others are below it."""
 
     def renew(self, credentials: object) -> None:
+        """Use these from the next `connect` on; readers connect anew then."""
         assert isinstance(credentials, FsspecCredentials)
         self.secrets = credentials
 
@@ -157,6 +165,7 @@ class Opener:
         return without_signatures(text)
 
     def unreachable(self, error: BaseException) -> PreflightError:
+        """What an error of the protocol means for the whole source, without secrets."""
         why = self.cleaned(str(error))[:300] or type(error).__name__
         return PreflightError("the source cannot be listed", where=self.url, why=why, hint=HINT)
 

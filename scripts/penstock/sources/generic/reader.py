@@ -2,6 +2,7 @@
 
 The protocol's description of an object (etag, generation, or size and time of change) is requested before and
 after its bytes. Both descriptions must be of the listed version, and alike, or the object counts as changed.
+`FsspecSource.reader` makes a reader for each thread. It sends requests that only read.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ class FsspecBody:
 
 
 class FsspecReader:
-    """For one thread: a file system object of its own."""
+    """See `port.Reader`. For one thread: a file system object of its own, made when it is first used and
+    after credentials were renewed."""
 
     def __init__(self, opener: Opener) -> None:
         self.opener = opener
@@ -117,7 +119,8 @@ class FsspecReader:
         return self.opener.path(self.fs, key)
 
     def look(self, entry: Entry) -> Info:
-        """The protocol's description of the object, which must be of the listed version."""
+        """The protocol's description of the object, which must be of the listed version. Raises
+        SourceChangedError where it is not, and what `Opener.failure` makes of the protocol's errors."""
         try:
             fs, path = self.fs, self.path(entry.key)
             fs.invalidate_cache()

@@ -1,6 +1,8 @@
 """A source that fsspec opens, and FTP: SFTP, Hugging Face, memory, ..., and stores by `reader: fsspec`.
 
-The listing descends folder by folder, in the byte order of the keys. `generic.reader` reads the objects.
+`registry.open_source` makes a `FsspecSource` of a URL. The listing descends folder by folder, in the byte
+order of the keys; `generic.reader` reads the objects. All requests only read. What a protocol's library keeps
+in memory or on disk is its own affair.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     Names = list[tuple[bytes, str, Info]]
 
 BATCH = 2048
+"""Objects that `list` gives at once."""
 
 
 class FsspecSource:
@@ -55,9 +58,11 @@ class FsspecSource:
         return {what: count for what, count in counts.items() if count}
 
     def renew(self, credentials: object) -> None:
+        """See `port.Source`."""
         self._opener.renew(credentials)
 
     def check(self) -> None:
+        """Connects and looks at the root. Raises ConfigError, PreflightError."""
         fs = self._opener.connect()
         try:
             fs.info(self._opener.root) if self._opener.root else fs.ls(self._opener.root, detail=True)
@@ -65,7 +70,8 @@ class FsspecSource:
             raise self._opener.unreachable(error) from None
 
     def list(self) -> Iterator[Sequence[Listed]]:
-        """Memory grows with the largest single folder, as far as the protocol allows."""
+        """Memory grows with the largest single folder, as far as the protocol allows. Raises PreflightError
+        at the end, with the names of what the policies refuse."""
         fs = self._opener.connect()
         fs.invalidate_cache()
         self._markers = self._skipped = 0

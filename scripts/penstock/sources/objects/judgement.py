@@ -1,7 +1,8 @@
 """What is wrong with the answer to a conditional request for an object, if anything. Pure.
 
 A condition (If-Match, a version in the query) is not enough: some servers and proxies ignore it, so the
-answer's own version, size, range and length are compared with the listing.
+answer's own version, size, range and length are compared with the listing. `objects.reader` and Google's
+source call it for each answer; each function returns the error to raise, or None.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def misfit(
 def head_misfit(
     length: int, headers: Mapping[bytes, bytes], version: str | None, entry: Entry, where: str
 ) -> PenstockError | None:
-    """What is wrong with an answer of status 200 to a HEAD, or with an object's description."""
+    """What is wrong with an answer of status 200 to a HEAD, or with an object's description. `length`: bytes,
+    -1 where none are stated."""
     if (error := other_version(headers, version, entry, where)) is not None:
         return error
     if length not in (-1, entry.size):

@@ -1,4 +1,8 @@
-"""A bucket or container as a source: what is the same for every store that lists by pages."""
+"""A bucket or container as a source: what is the same for every store that lists by pages.
+
+The sources of `s3`, `azure` and `gcs` derive from `ObjectSource`. All requests only read. `list_sorted` sorts
+on disk, in the folder that it is given; nothing else here writes.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +114,7 @@ class ObjectSource(Generic[C]):
         raise NotImplementedError
 
     def resolve(self) -> object:
-        """New credentials, from where the configuration says."""
+        """New credentials, from where the configuration says. Raises PreflightError."""
         raise NotImplementedError
 
     def page(self, client: C, token: str, limit: int, begins: str = "") -> Objects:
@@ -129,6 +133,7 @@ class ObjectSource(Generic[C]):
 
     @property
     def ignored(self) -> Mapping[str, int]:
+        """Markers of folders that the last listing left out: see `port.Source`."""
         markers = self._markers + self._beside
         return {"markers": markers} if markers else {}
 
@@ -138,6 +143,7 @@ class ObjectSource(Generic[C]):
         return self._untimed
 
     def credentials(self) -> object:
+        """The present ones."""
         return self._credentials
 
     def renew(self, credentials: object) -> None:
@@ -153,7 +159,7 @@ class ObjectSource(Generic[C]):
         self.renew(renewed(error, self.credentials(), self.resolve, last=last))
 
     def check(self) -> None:
-        """The object that the URL names, or one page of one object."""
+        """Requests the object that the URL names, or one page of one object. Raises PreflightError."""
         requests = self.requests()
         try:
             if self._one_object(requests, tries=2) is None:
@@ -171,6 +177,8 @@ class ObjectSource(Generic[C]):
             requests.close()
 
     def list(self) -> Iterator[Sequence[Listed]]:
+        """See `port.Source`. Raises FailedError for a prefix that cannot be listed (DisorderError where the
+        keys come in no order), and PreflightError for a URL with two meanings."""
         return self.either(ascending(self._pages(), self.url))
 
     def list_sorted(self, folder: Path) -> Iterator[Sequence[Listed]]:
@@ -358,6 +366,7 @@ class ObjectSource(Generic[C]):
         return ""
 
     def reader(self) -> ObjectReader[C]:
+        """A reader for one thread."""
         return ObjectReader(self.client, self.credentials)
 
     def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:

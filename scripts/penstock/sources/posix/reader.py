@@ -3,6 +3,8 @@
 The descriptors of the folders that were used last stay open, so a file costs open, fstat, read, fstat, close.
 A file that is not regular, or has another size, time or inode than the listing says, is refused when it is
 opened, and again when its range was read to the end.
+
+`PosixSource.reader` makes one for each thread that reads. It opens and reads, and changes nothing.
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # O_NONBLOCK: a FIFO that took a file's name meanwhile must not hang the open.
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 FOLDERS_KEPT = 128
+"""Descriptors of folders that a reader keeps open, at most."""
 LARGE = 4 << 20
+"""Bytes of a range from which on the kernel is advised to read ahead."""
 HOLES = 1 << 20
-"""Larger files are looked at for holes."""
+"""Bytes: larger files that take less room than their size are read by `sparse`."""
 
 
 def tokens(
@@ -70,6 +74,7 @@ class PosixReader:
         self._parent_fd = -1
 
     def open(self, entry: Entry, offset: int, length: int) -> PosixBody:
+        """See `port.Reader`. Raises SourceChangedError, and as `file_range.source_error`."""
         key = entry.key
         fd = self._open(key)
         try:
@@ -207,6 +212,7 @@ class PosixReader:
         return fd
 
     def close(self) -> None:
+        """Close the kept folders. The reader can be used again."""
         self._parent_fd = -1
         for fd in self._folders.values():
             os.close(fd)

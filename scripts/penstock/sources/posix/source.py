@@ -3,6 +3,8 @@
 Below the root nothing is trusted: folders and files are opened one name at a time, by
 descriptor, without following links. A FIFO, socket or device is never opened for reading.
 A file that changed since it was listed is refused, before and after its bytes are read.
+
+`registry.open_source` makes a `PosixSource` of a path or a `file://` URL. It reads, and changes nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
     from penstock.fs.tree import Level
 
 BATCH = 2048
+"""Files that `list` gives at once."""
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+"""Errors of a name that was removed or replaced after its folder was read: it is left out."""
 
 
 class PosixSource:
@@ -223,6 +227,7 @@ class PosixSource:
         return Listed(path, status.st_size, token(status), status.st_mtime_ns)
 
     def list_one(self, key: str) -> Listed | None:
+        """See `port.Source`."""
         reader = self.reader()
         try:
             status = reader.stat(key)
@@ -235,9 +240,11 @@ class PosixSource:
         return Listed(key, status.st_size, token(status), status.st_mtime_ns)
 
     def reader(self) -> PosixReader:
+        """A reader for one thread."""
         return PosixReader(self._top, follow=self.links == "follow")
 
     def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:  # noqa: ARG002 (the port's shape)
+        """None: a file system states no checksums."""
         return ()
 
     def renew(self, credentials: object) -> None:

@@ -4,6 +4,9 @@ source.
 Guarantee: data is never taken for a hole. Some file systems report data that waits for write-back as a hole.
 Only those that are known not to (`kinds.Kind.holes_told`) are believed. On all others a reported hole is
 read, and counts as one where its bytes are zeros.
+
+`posix.reader` makes a `SparseBody` of a file that takes less room than its size, and calls `data_bytes`.
+Descriptors are read and sought in; nothing is changed.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from penstock.fs.capabilities import traits_of_device
 from penstock.sources.posix.file_range import PosixBody, source_error
 
 NOT_TOLD = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
+"""Errors of a file system that does not report holes: the file then counts as data."""
 
 EXTENTS = 1 << 16
 """Up to so many runs of data are counted, at 1 µs each on a local disk; a file of more counts whole."""
@@ -33,13 +37,14 @@ class SparseBody(PosixBody):
         self._until, self._in_gap = offset, False
 
     def gap(self) -> int:
-        """Bytes of the hole at this place within the range; 0 in data and at the end."""
+        """Bytes of the hole at this place within the range; 0 in data and at the end. Raises as
+        `source_error`."""
         if self._at >= self._until and self._left:
             self._look()
         return self._until - self._at if self._in_gap else 0
 
     def skip(self, count: int) -> None:
-        """Pass over `count` bytes of a gap, unread."""
+        """Pass over `count` bytes, unread: no more than `gap` returned last."""
         self._at += count
         self._left -= count
 

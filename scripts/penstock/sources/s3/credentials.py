@@ -1,8 +1,12 @@
-"""Which keys, region and endpoint an S3 source uses. Resolved once, in the parent process.
+"""Which keys, region and endpoint an S3 source uses. Resolved in the parent process: once, and anew when the
+store refuses them.
 
 The first of these that is there counts: `anon`; `credentials_file`; last what AWS's own tools would take
 (`profile`, the environment, shared files, SSO, a container's role), found by `session_keys`. An instance's
 metadata service is queried only with `instance_metadata: true`.
+
+Reads the environment and the credentials file. Where these do not decide, `session_keys` starts a process, in
+which botocore reads AWS's own files and may send requests.
 """
 
 from __future__ import annotations
@@ -52,11 +56,13 @@ class S3Credentials:
 
     @property
     def expires(self) -> float | None:
+        """When the keys end, in seconds since the epoch; None where they do not, or nobody says."""
         return self.keys.expires if self.keys else None
 
 
 def resolve(config: SourceConfig) -> S3Credentials:
-    """Raises PreflightError when there are none, or when they are not kept safely."""
+    """The credentials of a source's configuration. Raises PreflightError when there are none, or when they
+    are not kept safely."""
     options = config.storage_options
     e = os.environ
     region = options.get("region") or e.get("AWS_REGION") or e.get("AWS_DEFAULT_REGION")
@@ -111,7 +117,8 @@ def _of_environment(options: Any, *, decided: bool) -> Keys | None:
 
 
 def read_file(path: str, profile: str = "") -> Keys:
-    """Keys of a file of mode 0600 of this user: KEY=VALUE lines, or INI with sections."""
+    """Keys of a file of mode 0600 of this user: KEY=VALUE lines, or INI with sections. Raises
+    PreflightError where it has no access key."""
     text = read_secret(path)
     values = parse(text, profile)
     if values is None or not values.get("access") or not values.get("secret"):
@@ -125,7 +132,8 @@ def read_file(path: str, profile: str = "") -> Keys:
 
 
 def parse(text: str, profile: str = "") -> dict[str, str] | None:
-    """`access`, `secret`, `session` of an INI's section or of plain lines; None: no such section."""
+    """`access`, `secret`, `session` of an INI's section or of plain lines, as far as they are there; None: no
+    such section, or no INI."""
     lines = [line.strip().removeprefix("export ") for line in text.splitlines()]
     if not any(line.startswith("[") for line in lines):
         lines.insert(0, f"[{profile or 'default'}]")

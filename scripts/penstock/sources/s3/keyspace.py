@@ -1,7 +1,7 @@
 """Guesses a key in the middle between two others. `listing_ranges` splits what is still to be listed there.
 
 A key is read as a number whose digits are the ASCII characters that keys were seen to hold; the middle of two
-keys is the middle of their numbers. Keys are bytes, in the order of bytes.
+keys is the middle of their numbers. Keys are bytes, in the order of bytes. Pure.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class Letters:
         self._sorted: list[int] = []
 
     def see(self, key: bytes) -> None:
+        """Add the characters of a key that was listed."""
         new = {byte for byte in key if 32 < byte < 127} - self._characters
         if new:
             if new & _DECIMALS:
