@@ -2,6 +2,10 @@
 
 Each source of a dataset has a folder of its own in the release, and no folder holds another. So the sources
 are listed one after the other, in the byte order of their folders, and nothing has to be merged.
+
+list, adopt and the comparison of a source with a release call `gather`; preflight opens sources by
+`open_sources`. Sends requests to the sources, and reads source folders. Writes the listing and files beside
+it, and with `resume` the segments of `listing.resumption`.
 """
 
 from __future__ import annotations
@@ -65,8 +69,9 @@ class Gathered:
     """What a listing of all sources found."""
 
     digest: str
-    """Of the listing."""
+    """Of the listing: see `tables.listing_file`."""
     files: int
+    """Files to be staged; `bytes` is the sum of their sizes."""
     bytes: int
     scanned: int
     """Objects of the sources, those that were left out included."""
@@ -95,7 +100,7 @@ def open_sources(dataset: DatasetConfig, timeout: float) -> list[Source]:
 
 
 def folder_of(source: Source) -> Path | None:
-    """The folder that is the source; None of a store."""
+    """The folder, or the one file, that is the source; None of a store."""
     return Path(source.url.removeprefix("file://")) if source.url.startswith("file://") else None
 
 

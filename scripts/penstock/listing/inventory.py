@@ -7,6 +7,9 @@ read, on the condition of its etag; one that was deleted is gone then; a new one
 Guarantees: every data file has the size and the MD5 that the manifest states, before a row of it is used; the
 manifest has the MD5 of `manifest.checksum` where that lies beside it; the objects come in the order of their
 keys' bytes, in bounded memory, by a sort on disk.
+
+`listing.listers` makes an `Inventory` where a source has `inventory`; list and preflight use it. It reads the
+inventory's files, may ask the bucket whether it keeps versions, and writes below `scratch` alone.
 """
 
 from __future__ import annotations
@@ -59,7 +62,8 @@ class LocatedManifest(NamedTuple):
 
 
 class Inventory:
-    """The listing of one source. `scratch` is a folder for what is fetched and sorted."""
+    """The listing of one source: a `listers.StatedLister`. `scratch` is a folder for what is fetched and
+    sorted."""
 
     def __init__(
         self, context: Context, dataset: DatasetConfig, config: SourceConfig, source: Source, scratch: Path
@@ -90,7 +94,7 @@ class Inventory:
         return self._located
 
     def note(self) -> str:
-        """One sentence on the inventory and its age."""
+        """One sentence on the inventory and its age. Raises as `located`."""
         manifest, _, where = self.located()
         return f"listed by the inventory {where}, {age(manifest.begun_ms, time.time())}"
 

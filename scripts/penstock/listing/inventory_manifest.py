@@ -1,4 +1,5 @@
-"""The manifest of an S3 Inventory: which files make it up, what their columns are, and whose it is."""
+"""The manifest of an S3 Inventory: which files make it up, what their columns are, and whose it is. Pure;
+`listing.inventory` fetches the manifest and calls this. `where` names the manifest in errors."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 import re
@@ -25,6 +26,7 @@ class DataFile(NamedTuple):
     key: str
     """In the bucket that the inventory was delivered to."""
     size: int
+    """Bytes."""
     md5: Annotated[str, "MD5checksum"]
 
 
@@ -61,7 +63,8 @@ class Manifest(NamedTuple):
 
 
 def parse(content: bytes, where: str) -> Manifest:
-    """Raises PreflightError for what is no manifest of an inventory."""
+    """What manifest.json holds. Raises PreflightError for what is no manifest of an inventory, and for a
+    format of its files that is not known."""
     try:
         document = typed_json.read(_Document, typed_json.loads(content))
         begun = int(document.created or 0)

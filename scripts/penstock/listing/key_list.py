@@ -10,6 +10,9 @@ order of the list; no key of the list is passed over in silence. What becomes of
 | not at the source                                    | refused by name                                 |
 | of another size or version at the source             | refused by name                                 |
 | listed with its size and version                     | taken as it is (of a folder: always looked at)  |
+
+`listing.listers` makes a `KeyList` where a source has `list_from`; list and preflight use it. It reads the
+list, sends requests to the source, and writes below `scratch` alone.
 """
 
 from __future__ import annotations
@@ -47,7 +50,8 @@ AT_ONCE = 32
 
 
 class KeyList:
-    """The listing of one source. `scratch` is a folder for what is fetched and sorted."""
+    """The listing of one source: a `listers.StatedLister`. `scratch` is a folder for what is fetched and
+    sorted."""
 
     def __init__(
         self, context: Context, dataset: DatasetConfig, config: SourceConfig, source: Source, scratch: Path

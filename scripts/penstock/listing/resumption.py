@@ -13,6 +13,9 @@ the same.
 
 What happened at the source between the two listings is noticed as for every listing: each object is read in
 the version that was listed.
+
+`listing.collection` uses it for the list step, which holds the dataset's lock, and which removes all segments
+once the listing is whole. Segments lie in the dataset's state on the target; nothing else is written.
 """
 
 from __future__ import annotations
@@ -44,10 +47,11 @@ if TYPE_CHECKING:
 ROWS = 500_000
 """Objects of a segment, at most."""
 SECONDS = 10.0
-"""A segment is closed after so long: what is lost at most."""
+"""A segment is closed after so long: so much of a listing is lost at most."""
 WORTH = 50_000
 """Objects for which a file is made before that time."""
 LARGEST = (1 << 63) - 1
+"""The largest size in bytes that a row can hold."""
 
 
 class _Held(NamedTuple):

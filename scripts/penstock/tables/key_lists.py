@@ -12,7 +12,8 @@ by gzip.
 | `version`  | `version_id`                     | the id of the version                           |
 | `checksum` |                                  | `<algorithm>:<hex>` of all bytes                |
 
-Columns of other names are passed over.
+Columns of other names are passed over. `listing.key_list` fetches the list and calls `read`, which reads that
+file and nothing else.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BATCH = 4096
+"""Rows that are given at once."""
 BLOCK = 1 << 20
+"""Bytes that are read at once."""
 LONGEST = 64 << 10
 """Bytes between two keys, at most: what has more is no list of keys."""
 UNKNOWN = -1

@@ -6,6 +6,8 @@ number of rows as a little-endian 64-bit integer and then the columns in the ord
 a number column as little-endian 64-bit integers, a text column as its rows + 1 running offsets
 (little-endian, 32 bit, from 0) followed by its bytes. These are Arrow's own buffers, so that
 hashing costs no copy.
+
+list writes the file, and the later steps read it. Nothing else is touched.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ FORM = Form(columns.LISTING, Entry._fields)
 
 
 class ListingWriter(OnTable):
-    """Takes batches of any size; the file appears whole when it is closed."""
+    """Takes batches of any size; the file appears whole when it is closed. Methods raise as
+    `tables.TableWriter`."""
 
     def __init__(self, path: Path) -> None:
         self._table = TableWriter(path, FORM)
@@ -91,7 +94,7 @@ def read_listing(path: Path) -> Iterator[list[Entry]]:
 
 
 def read_columns(path: Path) -> Iterator[pa.RecordBatch]:
-    """The same, as it is stored: the columns of `FORM`."""
+    """The same, as it is stored: the columns of `FORM`, in batches. Raises as `read_listing`."""
     return read_batches(
         path, FORM, hint=f"if it is damaged, remove {path.parent}: `penstock run` makes it anew"
     )

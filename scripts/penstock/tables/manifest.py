@@ -2,6 +2,9 @@
 
 All are written below a temporary name and appear whole and durable when closed. Rows are in
 canonical order (bytes of the path).
+
+publish writes them (`run.release.sealing`); audit writes the checksum files anew. audit, repair, plan and the
+comparison of releases read them. No other file is touched.
 """
 
 from __future__ import annotations
@@ -72,7 +75,8 @@ def _stored(field: pa.Field, files: Files) -> pa.Array:
 
 
 def read_manifest(path: Path, *, rows: int = BATCH) -> Iterator[list[Record]]:
-    """The records of a manifest in batches. Raises FailedError for a missing or damaged file."""
+    """The records of a manifest, in its order, in batches of at most `rows`. Raises FailedError for a missing
+    or damaged file."""
     return (files.records() for files in read_files(path, rows=rows))
 
 
@@ -118,8 +122,8 @@ def with_digests(path: Path, digests: Iterable[str]) -> Iterator[tuple[str, int]
 
 
 def read_between(path: Path, first: bytes, last: bytes, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The same of the rows from one path to another, both included, and some beside: row groups that hold
-    none are not read. Raises as `read_manifest`."""
+    """The columns `names` of the rows from one path to another, both included, and of some rows beside: row
+    groups that hold none are not read. Raises as `read_manifest`."""
     starts = group_starts(path, FORM, "path")
     groups = [
         index
@@ -183,6 +187,7 @@ class ChecksumFile:
         self.lines += 1
 
     def close(self) -> None:
+        """The file is whole and durable under its name. Raises OSError."""
         self._file.close()
 
     def __enter__(self) -> Self:

@@ -2,6 +2,9 @@
 
 The file appears under its name only when it is whole and durable. A giant's parts are rows of
 their own here; publish joins them into the manifest's records.
+
+verify's elements write the file of their shard (`extend_shard`), and publish reads all of them. No other file
+is touched.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ class SeenRow(NamedTuple):
     part: int
     """-1: a whole file. Else `record` speaks of this part: its digest, proof and grades."""
     offset: int
+    """Of the part in its object, in bytes; so is `length`."""
     length: int
     record: Record
 
@@ -45,7 +49,8 @@ def extend_shard(
 ) -> None:
     """Write the records of a shard without touching its rows one by one: what an `Entry` has comes from
     the shard's rows as they are stored (`numbered`, or those of another version), the rest from
-    `columns(numbers of rows)`, by name."""
+    `columns(numbers of rows)`, by name. The file is whole and durable on return. Raises NoSpaceError,
+    FailedError."""
     with TableWriter(path, _FORM) as writer:
         for numbers, batch in shard:
             have = dict(zip(batch.schema.names, batch.columns, strict=True))
