@@ -18,6 +18,9 @@ A FileObject needs a checksum that others can compute, and XXH3 is none that Cro
 Croissant (mlcroissant 1.1) holds the whole document in memory. Manifests and seal are FileObjects in each
 case, so the description leads to the proof: the seal has the manifest's digest, the manifest that of each
 file.
+
+Reads the manifest and the size of the seal, and writes nothing: `extras.release_description` (for publish)
+and `keep.describe_release` take the text.
 """
 
 from __future__ import annotations

@@ -2,12 +2,13 @@
 
 An own table, and not that of the machine (`mimetypes` reads /etc/mime.types): the description of a release is
 the same wherever it is made. Where Croissant has a name of its own for a type (mlcroissant's
-`EncodingFormat`), that name stands here.
+`EncodingFormat`), that name stands here. Pure; `extras.croissant` calls it.
 """
 
 from __future__ import annotations
 
 UNKNOWN = "application/octet-stream"
+"""The type of a file whose ending the table does not have."""
 
 _BY_TYPE = {
     "application/dicom": "dcm dicom",

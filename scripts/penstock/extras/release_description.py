@@ -1,4 +1,4 @@
-"""The description that publish writes beside the seal."""
+"""The description that publish writes beside the seal: one file in the staging of the release."""
 
 from __future__ import annotations
 

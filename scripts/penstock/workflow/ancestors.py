@@ -1,6 +1,9 @@
 """The processes above a step, named so that a reused process id is never mistaken for one.
 
 A name is `<pid>.<start time in clock ticks since boot>`; several are separated by blanks.
+
+Each command watches the processes above it (`cli.session`), so that it ends when they do. Reads the
+environment and /proc; `watched` starts a thread. No process is signalled.
 """
 
 from __future__ import annotations
@@ -17,8 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ABOVE = "PENSTOCK_ABOVE"
+"""The variable of the names of the processes above, the outermost first."""
 ABOVE_HOST = "PENSTOCK_ABOVE_HOST"
+"""The variable of the host on which these processes are."""
 WORKFLOW = "PENSTOCK_WORKFLOW"
+"""The variable of the folder in which the controller and its steps hold locks (`workflow.controller`)."""
 
 
 def above() -> list[str]:

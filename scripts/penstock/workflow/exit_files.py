@@ -1,4 +1,10 @@
-"""How steps ended, left for `penstock run`, which sees only Snakemake's 0 or 1."""
+"""How steps ended, left for `penstock run`, which sees only Snakemake's 0 or 1.
+
+A step that fails writes a small JSON file into a folder that the `penstock run` above it named in the
+environment. `penstock run` reads the folder while the workflow runs, and writes there by which signal it was
+stopped.
+No other file is touched. A file that cannot be written or read raises nothing.
+"""
 
 from __future__ import annotations
 

@@ -8,6 +8,9 @@
 
 Several installations may lie side by side, and each finds its own parts. What mixes them is a `PATH` or
 `PYTHONPATH` that names parts of two, and an installation that was changed in its place.
+
+`penstock run` and the workflow call the checks when they begin. They read what is installed, and
+`check_workflow` may start one interpreter, and wait for it; nothing is written.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from penstock.host import interpreter
 WANTED = "snakemake>=9.14,<10"
 """The same as in pyproject.toml."""
 FIRST, BEFORE = (9, 14), (10, 0)
+"""`WANTED` as numbers: from the first on, before the second."""
 FOLDER = Path(penstock.__file__).parent
 """The package's."""
 

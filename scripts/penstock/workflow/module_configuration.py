@@ -8,6 +8,9 @@
 
 Snakemake hands values over, which its reading of YAML may have changed: `config.parsed_mapping` says what of
 that is refused.
+
+`workflow/rules/common.smk` calls `base` where the workflow is a module. The files of the outer workflow's
+configuration are read; nothing is written here.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ results/.workflow/list/<invocation>-<group>.json    what `list-group` found, one
 results/.workflow/configurations/<digest>.yaml      what the steps read where they cannot read the file itself
 results/<dataset>/<run>/<step>.json                 what that step returned
 results/<dataset>/<run>/report.html, elements.parquet
+
+The workflow and the commands that it calls use it. It reads `results/` and the state of runs on the target,
+and removes receipts and listings in `results/` (`tidy`, `forget`); the target is not changed.
 """
 
 from __future__ import annotations

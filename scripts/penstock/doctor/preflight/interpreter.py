@@ -1,4 +1,4 @@
-"""The Python environment: whether the libraries that every element needs are there."""
+"""The Python environment: whether the libraries that every element needs are there. None is imported."""
 
 from __future__ import annotations
 

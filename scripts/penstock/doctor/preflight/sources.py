@@ -1,4 +1,5 @@
-"""The sources: each is opened from this machine."""
+"""The sources: each is opened from this machine, and reached by a request that only reads. An inventory or
+list of keys that stands for a listing is fetched into a temporary folder, and removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the probe's job does on a node: it looks at the node, at the mounts there, and opens each source."""
+"""What the probe's job does on a node: it looks at the node, at the mounts there, and opens each source.
+The command of the probe's job (`cli.commands.visit`) calls `answer`, and hands the answer back."""
 
 from __future__ import annotations
 
