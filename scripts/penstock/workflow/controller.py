@@ -2,6 +2,9 @@
 
 Snakemake's own lock survives kill -9, so the profiles switch it off (`nolock`). The locks here are
 the kernel's and end with their holder, however that ends.
+
+`penstock run` calls `refuse_second`, and the Snakemake that runs the workflow calls `take`. `take` makes the
+lock files in the folder that it is given, and sets the environment and the signal handling of its process.
 """
 
 from __future__ import annotations

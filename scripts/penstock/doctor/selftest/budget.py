@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 PER_SECOND = 200
 """Operations on files and folders; a site's metadata servers serve hundreds of users."""
 MOST_BYTES = 1 << 30
+"""Bytes that one selftest may write."""
 MOST_FILES = 5000
+"""Files that one selftest may make."""
 WITHIN = 600.0
 """Seconds for everything."""
 
@@ -31,7 +33,8 @@ class Budget:
 
     def spend(self, operations: int, *, size: int = 0, files: int = 0) -> None:
         """To be called before so many operations, which write `size` bytes and make `files` files. Waits so
-        long that no second sees more than PER_SECOND of them."""
+        long that no more than PER_SECOND of them are made in a second, on average. Raises ValueError where
+        MOST_BYTES or MOST_FILES would be exceeded, and as `check`."""
         self.operations += operations
         self.bytes += size
         self.files += files
@@ -59,5 +62,5 @@ class Budget:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """Seconds since the budget was made."""
         return time.monotonic() - self._began
