@@ -179,7 +179,7 @@ def test_more_bytes_or_files_than_the_budget_are_never_written() -> None:
 
 
 def test_after_its_time_nothing_is_begun() -> None:
-    (result,) = selftest._part("fsync", list, Budget(lambda _: None, within=0))
+    (result,) = selftest._stage("fsync", list, Budget(lambda _: None, within=0))
     assert (result.about, result.verdict) == ("fsync", "note")
 
 
@@ -187,7 +187,7 @@ def test_an_error_ends_its_part_alone() -> None:
     def dies() -> list[CheckResult]:
         raise OSError(5, "Input/output error")
 
-    (result,) = selftest._part("fsync", dies, Budget(lambda _: None))
+    (result,) = selftest._stage("fsync", dies, Budget(lambda _: None))
     assert (result.verdict, result.found) == ("stop", "it failed: Input/output error")
 
 
