@@ -263,11 +263,11 @@ def test_another_source_of_the_same_token_proves_nothing_by_itself() -> None:
 MEASURED = """
 import sys
 from pathlib import Path
-from penstock.look import compared
+from penstock.look import release_comparison
 from penstock.core.layout import DatasetLayout
 from penstock.host.proc import peak_memory
 layout = DatasetLayout(Path(sys.argv[1]), "data")
-with compared.releases(layout, sys.argv[2], sys.argv[3]).difference as difference:
+with release_comparison.releases(layout, sys.argv[2], sys.argv[3]).difference as difference:
     kinds = ("unchanged", "changed", "renamed", "removed", "added")
     print(*(difference.counts[kind].files for kind in kinds))
 print(peak_memory("self"))
