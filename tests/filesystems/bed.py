@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 from urllib.parse import unquote_to_bytes
@@ -47,6 +48,7 @@ class Bed:
         self.tempers: Tempers = {**(SETS[named] if named else {}), **tempers}
         self.named, self.power = named, power
         self._count = nodes
+        self._ordering = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
@@ -105,12 +107,14 @@ class Bed:
                 subprocess.run(["umount", "--lazy", node], check=True)
 
     def order(self, do: str, **what: object) -> None:
-        """One command of the program (`main.go`), done on return."""
+        """One command of the program (`main.go`), done on return. Several threads may call it: each reads the
+        answer to its own order."""
         assert self._process is not None
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": do, **what}) + "\n")
-        self._process.stdin.flush()
-        self._answer()
+        with self._ordering:
+            self._process.stdin.write(json.dumps({"do": do, **what}) + "\n")
+            self._process.stdin.flush()
+            self._answer()
 
     def _answer(self) -> None:
         assert self._process is not None
