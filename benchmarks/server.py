@@ -17,17 +17,18 @@ BUCKET = "bench"
 
 class Server:
     """Serves `root` as bucket `bench` while the context lasts; over TLS when `tls`; to each connection
-    `rate` bytes of objects a second, where that is not 0. `made`: so many objects that it makes up, in place
-    of a folder, each `changed`-th in another version where that is not 0, listed in no order
-    where they are `mixed`. s3d alone can do the last four."""
+    `rate` bytes of objects a second, where that is not 0; to all of them together where it is `shared`.
+    `made`: so many objects that it makes up, in place of a folder, each `changed`-th in another version where
+    that is not 0, listed in no order where they are `mixed`. s3d alone can do the last five."""
 
     def __init__(
         self, root: Path, scratch: Path, *, tls: bool, go: str, rate: int = 0, made: int = 0,
-        changed: int = 0, mixed: bool = False,
+        changed: int = 0, mixed: bool = False, shared: bool = False,
     ) -> None:  # fmt: skip
         self._root, self._scratch, self._tls, self._go, self._rate = root, scratch, tls, go, rate
         self._made = ["--made", str(made), "--changed", str(changed)] if made else []
         self._made += ["--mixed"] if mixed else []
+        self._made += ["--shared"] if shared else []
         self.kind = "s3d" if go else "demo"
         self.endpoint = ""
         self.ca: Path | None = None

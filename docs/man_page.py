@@ -73,7 +73,7 @@ def _lines(date: str) -> Iterator[str]:
         for command in members:
             if command != members[0]:
                 yield ".PP"
-            yield from _command(command, parser_actions.of_command(parser, command.name), common)
+            yield from _command(command, parser_actions.of_command(parser, command), common)
     yield ".SH EXIT STATUS"
     for status in command_line.EXIT_STATUS.removeprefix("exit status: ").replace("\n", " ").split(", "):
         number, _, meaning = status.rpartition(" and ")[2].partition(" ")

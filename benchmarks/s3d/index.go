@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
 )
 
 type object struct {
@@ -23,6 +25,9 @@ type site struct {
 	objects []object
 	byKey   map[string]*object
 	rate    int64 // bytes of objects a second and connection; 0: all that it takes
+	shared  bool  // the rate is that of all connections together
+	turn    sync.Mutex
+	due     time.Time // of the shared rate: when the next bytes may be sent; under turn
 	sent    atomic.Int64
 	made    *made // where not nil, in place of a folder
 }

@@ -26,6 +26,7 @@ func main() {
 	key := flag.String("tls-key", "", "and this key")
 	sums := flag.Bool("checksums", false, "state the CRC64NVME of <root>/*.crc64nvme where it is asked for")
 	rate := flag.Int64("rate", 0, "bytes a second that one connection gets of objects; 0: all that it takes")
+	shared := flag.Bool("shared", false, "the rate is that of all connections together")
 	objects := flag.Int("made", 0, "serve so many objects that are made up, in place of a folder")
 	changed := flag.Int("changed", 0, "of these, each such one is another version; 0: none")
 	mixed := flag.Bool("mixed", false, "listings of these come in no order")
@@ -37,7 +38,7 @@ func main() {
 			log.Fatal(err)
 		}
 	}
-	served.rate = *rate
+	served.rate, served.shared = *rate, *shared
 	var config *tls.Config
 	if *cert != "" {
 		pair, err := tls.LoadX509KeyPair(*cert, *key)

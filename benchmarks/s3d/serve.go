@@ -221,14 +221,24 @@ func (one *line) object(request asked, found *object, content []byte) error {
 	return nil
 }
 
-// Waits until so many bytes more may be sent on this connection; what was not used is lost.
+// Waits until so many bytes more may be sent on this connection, or on all where they share the rate; what was
+// not used is lost.
 func (one *line) wait(count int64) {
-	now := time.Now()
-	if one.due.Before(now) {
-		one.due = now
+	due := &one.due
+	if one.site.shared {
+		one.site.turn.Lock()
+		due = &one.site.due
 	}
-	time.Sleep(one.due.Sub(now))
-	one.due = one.due.Add(time.Duration(count) * time.Second / time.Duration(one.site.rate))
+	now := time.Now()
+	if due.Before(now) {
+		*due = now
+	}
+	left := due.Sub(now)
+	*due = due.Add(time.Duration(count) * time.Second / time.Duration(one.site.rate))
+	if one.site.shared {
+		one.site.turn.Unlock()
+	}
+	time.Sleep(left)
 }
 
 // The head and the file's bytes, as few segments as can be.

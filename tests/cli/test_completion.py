@@ -19,7 +19,7 @@ from penstock.cli.commands import completion
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SHOWN = {one.name for one in COMMANDS if one.of_people and one.group != "step"} | {"step"}
+SHOWN = {one.word for one in COMMANDS if one.of_people and one.group != "step"} | {"step"}
 
 
 @pytest.fixture

@@ -103,8 +103,8 @@ def test_another_program_s_word_is_answered_with_a_command_that_there_is(word: s
     step = word if word in ("copy", "list", "verify") else ""
     answer = f"there is no command {word}; did you mean {meant}{f' or step {step}' if step else ''}?"
     assert (old_words.refused([word]) or old_words.unknown([word])) == answer
-    assert meant in [*(command.name for command in COMMANDS if command.of_people), *old_words.WITHOUT_COMMAND]
-    assert not any(command.name == word and command.group != "step" for command in COMMANDS)
+    assert meant in [*(command.word for command in COMMANDS if command.of_people), *old_words.WITHOUT_COMMAND]
+    assert not any(command.word == word and command.group != "step" for command in COMMANDS)
 
 
 @pytest.mark.parametrize(

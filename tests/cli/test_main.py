@@ -29,8 +29,9 @@ def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
     groups = [line.strip(":") for line in out.partition("options:")[0].splitlines() if line.endswith(":")]
     assert groups == [*command_table.GROUPS]
+    listed = {one.word for one in command_table.COMMANDS if one.group in command_table.GROUPS}
     for one in command_table.COMMANDS:
-        assert (f"\n    {one.name} " in out) == (one.group in command_table.GROUPS)
+        assert (f"\n    {one.word} " in out) == (one.word in listed)
     assert "exit status: 0 done" in out
 
 

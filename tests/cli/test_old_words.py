@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROWS = {
-    "plan": ("--config my.yaml plan a", "--config my.yaml step plan a"),
-    "permissions": ("permissions", "step permissions"),
+    "permissions": ("--config my.yaml permissions a", "--config my.yaml step permissions a"),
     "publish": ("publish --config my.yaml a", "--config my.yaml step publish a"),
     "list-group": ("list-group a b", "step list-group a b"),
     "list-failure": ("list-failure a", "step list-failure a"),

@@ -44,5 +44,5 @@ def test_each_command_option_and_example_stands_there() -> None:
         assert (f"\\fBpenstock {command.typed}\\fR" in page) == command.of_people
         if command.of_people:
             assert all(f"\n{line}\n" in page for line in command.examples)
-            for option in parser_actions.options(parser_actions.of_command(built, command.name)):
+            for option in parser_actions.options(parser_actions.of_command(built, command)):
                 assert f"\\fB{option}\\fR" in page

@@ -194,7 +194,7 @@ COMMAND = re.compile(rf"`penstock {OPTIONS}([a-z][a-z-]*)(?: ([a-z][a-z-]*))?")
 
 def test_each_command_that_is_named_is_one() -> None:
     steps = {command.name for command in COMMANDS if command.group == STEP}
-    people = {command.name for command in COMMANDS if command.group in (*GROUPS, HIDDEN)}
+    people = {command.word for command in COMMANDS if command.group in (*GROUPS, HIDDEN)}
     wrong = []
     for place, text in texts_of_the_package():
         for match in COMMAND.finditer(text):

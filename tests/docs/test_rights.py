@@ -27,9 +27,10 @@ def test_each_command_has_a_row_of_what_it_needs() -> None:
 
 
 def test_each_option_that_changes_what_is_needed_is_one_of_the_command() -> None:
-    children = {words.split()[-1]: child for words, child in parsers(build()).items()}
-    for name, needs in rights.NEEDS.items():
-        known = {action.dest for action in children[name]._actions}
+    children = parsers(build())
+    for command in COMMANDS:
+        name, needs = command.typed, rights.NEEDS[command.name]
+        known = {action.dest for action in children[f"penstock {name}"]._actions}
         assert set(needs.options) <= known, name
 
 

@@ -4,19 +4,25 @@ and a poor one, which has no more than it must."""
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from penstock.core.ceilings import ASSUMED, Known, Rate, Work, forecast
 from penstock.core.checks import CheckResult
 from penstock.core.documents import typed_json
 from penstock.core.documents.catalogue_rows import DiffCount, DiffRow
 from penstock.core.documents.differences import Difference
+from penstock.core.documents.explanation import Explanation, OtherSteps, SizeClass
 from penstock.core.documents.findings import Finding
 from penstock.core.documents.step_results import Frees
 from penstock.core.documents.verdict import LastAudit, LastRepair, Verdict
 from penstock.core.element_use import StepUse, Usage
 from penstock.dataset import verdicts
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 GIB = 1 << 30
+TB = 10**12
 HOSTILE = "x\x1b[31m\n\u202e\udcff"
 LONG = "/target/" + "a-folder-of-a-long-name/" * 5 + "data"
 WORDS = "a sentence of many words that goes on until it does not fit into one line of a terminal any more"
@@ -350,7 +356,7 @@ PREVIEWS: Any = {
             "dataset": "imagenet", "sources": ["s3://b/p", f"file://{LONG}"], "target": LONG,
             "backend": "slurm",
             "state": "published", "current": "r1", "files": 123456, "bytes": 3 * GIB, "lock": f"ann {WORDS}",
-            "would": WORDS, "problem": f"a\n  b {HOSTILE}",
+            "would": WORDS, "takes": f"5 files; {WORDS}", "problem": f"a\n  b {HOSTILE}",
         },
         "d": {"dataset": "d", "sources": [], "target": "/t", "backend": "local", "current": None},
     }
@@ -401,3 +407,47 @@ RESULT: Any = {
     "failures": [{"path": f"{HOSTILE}{number}", "why": WORDS} for number in range(12)],
 }  # fmt: skip
 NO_RESULT: Any = {"dataset": "d"}
+
+CEILINGS = forecast(
+    Work(3_081_617, 12 * TB),
+    4,
+    [
+        Known("network link", "all", Rate(2.5e9, "bandwidth cap")),
+        Known("target's metadata", "all", Rate(5000, "target.ops"), "operations"),
+        Known("target's writes", "all", Rate(9.6e9, "rehearsed 2 Nov")),
+        Known("nodes' networks", "node", Rate(12.5e9, "this machine")),
+        Known("nodes' CPUs", "node", Rate(6.25e9, ASSUMED)),
+        Known("source", "all", None),
+    ],
+)
+CLASSES = (
+    SizeClass(128 << 10, 1_900_000, 110 * 10**9),
+    SizeClass(1 << 30, 1_181_610, 11 * TB),
+    SizeClass(64 << 30, 0, 0),
+    SizeClass(None, 7, 890 * 10**9),
+)
+EXPLANATIONS: Mapping[str, Explanation] = {
+    "first release": Explanation(
+        "corpus", 3_081_617, 12 * TB, Work(3_081_617, 12 * TB), 4, CEILINGS, 600.5, classes=CLASSES,
+        shards=12, requests={"get": 3_081_617, "list": 3082}, queue=[f"start: not before {HOSTILE}"],
+        space=["takes 10.9 TiB of 375 TiB free on beegfs", WORDS],
+    ),
+    "some changed": Explanation(
+        "corpus", 3_081_617, 12 * TB, Work(5, 1000), 4, forecast(Work(5, 1000), 4, [
+            Known("elements (files)", "node", Rate(10, f"release {HOSTILE}"), "files")
+        ]), None, HOSTILE,
+        {"unchanged": DiffCount(7, 8, 8), "added": DiffCount(5, 1000), "removed": DiffCount(2)},
+        CLASSES, 1, OtherSteps("r1", 3600.0),
+    ),
+    "nothing changed": Explanation(
+        "corpus", 2, 9, Work(0, 0), 1, forecast(Work(0, 0), 1, []), None, "r1",
+        {"unchanged": DiffCount(2, 9, 9)},
+    ),
+    "assumed": Explanation(
+        "", 200_000_000, 20_000 * TB, Work(200_000_000, 20_000 * TB), 16,
+        forecast(Work(200_000_000, 20_000 * TB), 16, [Known("network link", "all", Rate(8.75e9, "given"))]),
+        9.5,
+    ),
+    "nothing known": Explanation("", 5, None, Work(5, None), 1, forecast(Work(5, None), 1, [])),
+}  # fmt: skip
+"""What `penstock plan` shows."""

@@ -33,6 +33,7 @@ from penstock.look.views import (
     findings_text,
     gc_text,
     html_report,
+    plan_text,
     result_texts,
     run_table,
     summary,
@@ -125,7 +126,10 @@ def screens() -> Mapping[str, Callable[[], str]]:
         [HolderShare(3, "ann on n1", ended=True), HolderShare(1, "ben", ended=False)],
         "write it anew",
     )
-    texts: dict[str, Callable[[], str]] = {}
+    texts: dict[str, Callable[[], str]] = {
+        f"plan, {name}": partial(styled, plan_text.render, value)
+        for name, value in values.EXPLANATIONS.items()
+    }
     for title, render, rich, poor in (
         ("status", status.render, values.STATUS, values.NO_STATUS),
         ("releases", releases.render, values.DATASETS, []),

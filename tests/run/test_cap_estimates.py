@@ -12,7 +12,8 @@ from penstock.config.settings import BandwidthConfig
 from penstock.jobs.bandwidth import cap_file
 from penstock.jobs.bandwidth.cap_file import Cap, render
 from penstock.jobs.bandwidth.overview import cap_now
-from penstock.jobs.forecast import Totals, copy_time, element_rate
+from penstock.jobs.forecast import Totals, element_rate
+from penstock.jobs.known_ceilings import copy_time
 from penstock.run import list_step, plan_step
 
 if TYPE_CHECKING:
@@ -52,28 +53,33 @@ def test_the_cap_that_holds_now(tmp_path: Path) -> None:
 
 def test_a_plan_takes_no_less_than_its_bytes_at_the_cap(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
-    totals = Totals(files=1000, bytes=3600 * GB)
-    takes = copy_time(context.layout("data"), totals, 100, GB)
-    assert takes.startswith("copy takes about 1 h")
-    assert takes.endswith(", at the bandwidth cap of 954 MiB/s")
-    assert copy_time(context.layout("data"), totals, 100, 1000 * GB) == copy_time(
-        context.layout("data"), totals, 100
+    layout, totals = context.layout("data"), Totals(files=1000, bytes=3600 * GB)
+    capped = replace(context.config, bandwidth=BandwidthConfig(None, GB))
+    takes = copy_time(capped, layout, totals, 100)
+    assert takes == (
+        "copy takes about 1 h 00 min to 1 h 04 min with 100 elements at once, bound by network link: "
+        "954 MiB/s (bandwidth cap)"
     )
+    free = replace(context.config, bandwidth=BandwidthConfig(None, 1000 * GB))
+    assert copy_time(free, layout, totals, 100) == copy_time(context.config, layout, totals, 100)
 
 
 def test_a_plan_counts_the_limit_of_each_element_and_links(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
-    layout = context.layout("data")
-    takes = copy_time(layout, Totals(files=1000, bytes=3600 * GB), 2, limit=GB)
-    assert takes.startswith("copy takes about 30 min 00 s with")
+    config, layout = context.config, context.layout("data")
     totals = Totals(files=1000, bytes=3600 * GB)
-    takes = copy_time(layout, totals, 2, limit=GB // 2)
-    assert takes.startswith("copy takes about 1 h 00 min with")
-    assert takes.endswith(", at `engine.limit`: 477 MiB/s each")
+    limited = replace(config, engine=replace(config.engine, limit=GB // 2))
+    takes = copy_time(limited, layout, totals, 2)
+    assert takes.startswith("copy takes about 1 h 00 min to 1 h 04 min with 2 elements at once")
+    assert takes.endswith(", bound by engine.limit: 954 MiB/s (configured)")
+    assert "(assumed)" in copy_time(config, layout, totals, 2)
     totals = Totals(files=1_000_000, unchanged=1_000_000, bytes=GB, unchanged_bytes=GB)
-    takes = copy_time(layout, totals, 1, tried={"files": 9000.0, "links": 20_000.0})
-    assert takes.startswith("copy takes about 50 s with")
-    assert "9,000 files/s each, 20,000 links/s" in takes
+    tried = {"files": 9000.0, "links": 20_000.0}
+    assert copy_time(config, layout, totals, 1, tried).startswith("copy takes about 50 s with 1 element, ")
+    totals = Totals(files=90_000, bytes=GB)
+    assert copy_time(config, layout, totals, 1, tried).endswith(
+        "10 s to 11 s with 1 element, bound by elements (files): 9,000 files/s (the target just now)"
+    )
 
 
 def test_the_plan_goes_by_the_cap_file(tmp_path: Path) -> None:
@@ -84,5 +90,5 @@ def test_the_plan_goes_by_the_cap_file(tmp_path: Path) -> None:
     context.config = replace(context.config, bandwidth=BandwidthConfig(link))
     list_step.run(context, "data")
     why = " ".join(plan_step.run(context, "data")["why"])
-    assert "copy takes about 1 min 40 s with 1 element" in why
-    assert "at the bandwidth cap of 10 B/s" in why
+    assert "copy takes about 1 min 40 s to 1 min 47 s with 1 element" in why
+    assert "bound by network link: 10 B/s (bandwidth cap)" in why

@@ -40,11 +40,18 @@ class Command(NamedTuple):
     reads_input: bool = False
     """Whether it reads standard input: penstock starts two such commands itself, and speaks to them there;
     `init` asks a person."""
+    other_word: str = ""
+    """What a person types in place of the name, where a step has that word as its name."""
+
+    @property
+    def word(self) -> str:
+        """What a person types: behind `penstock`, or `penstock step`."""
+        return self.other_word or self.name
 
     @property
     def typed(self) -> str:
         """The words after `penstock`."""
-        return f"{STEP} {self.name}" if self.group == STEP else self.name
+        return f"{STEP} {self.word}" if self.group == STEP else self.word
 
     @property
     def of_people(self) -> bool:
@@ -71,6 +78,7 @@ def _step(name: str, group: str = STEP, module: str = "") -> Command:
 COMMANDS = (
     Command("init", "stage", "write a configuration for this machine: penstock.yaml", reads_input=True),
     Command("run", "stage", "stage datasets: all steps, through Snakemake"),
+    Command("explain", "stage", "how long the next run will take, and what binds it", other_word="plan"),
     Command("status", "stage", "what is published, what runs, what is left to do"),
     Command("cancel", "stage", "end a dataset's arrays; its controller stops too"),
     Command("path", "read", "print the folder that a training job reads"),

@@ -35,7 +35,7 @@ def program() -> NoReturn:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    from penstock.cli import old_words, parser_actions
+    from penstock.cli import command_table, old_words, parser_actions
     from penstock.cli import parser as parsers
 
     garbage_collection.rarely()
@@ -50,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser_actions.refuse(parser, [option])
         parsed, unknown = parser.parse_known_args(words)
         if unknown:
-            parser_actions.refuse(parser, unknown, parsed.command)
+            command = command_table.find(parsed.command) if parsed.command else None
+            parser_actions.refuse(parser, unknown, command)
         if parsed.command is None:
             parser.print_help()
             return output.flushed(0)

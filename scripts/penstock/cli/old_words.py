@@ -42,6 +42,7 @@ _SAME_AS: Mapping[str, str] = {
     "--help": "man",
     "--version": "version",
 }
+_WORDS = frozenset(command.word for command in COMMANDS if command.group != STEP)
 SYNONYMS: Mapping[str, str] = {word: typed for typed, words in _SAME_AS.items() for word in words.split()}
 """What other programs call it, and what to type here."""
 DESTRUCTIVE = frozenset({"gc", "remove"})
@@ -50,7 +51,7 @@ INSTEAD: Mapping[str, str] = {
     **{
         command.name: command.typed
         for command in COMMANDS
-        if command.group == STEP and command.name not in SYNONYMS
+        if command.group == STEP and command.name not in (*SYNONYMS, *_WORDS)
     },
     "submit --mend": "gate DATASET --mend --submit",
     "submit": "run --submit",
@@ -111,9 +112,9 @@ def unknown(words: Sequence[str]) -> str | None:
     if not named or named[0].startswith("-"):
         return None
     group = [command for command in COMMANDS if (command.group == STEP) == step]
-    if any(command.name == named[0] for command in group) or named == [STEP]:
+    if any(command.word == named[0] for command in group) or named == [STEP]:
         return None
-    of_people = {command.name: command.typed for command in COMMANDS if command.of_people}
+    of_people = {command.word: command.typed for command in COMMANDS if command.of_people}
     word = f"{STEP} {named[0]}" if step else named[0]
     if meant := _meant(named[0], of_people):
         return f"there is no command {word}; did you mean {meant}?"

@@ -73,12 +73,13 @@ def build() -> argparse.ArgumentParser:
             # What Snakemake alone calls is left out of the list.
             add = partial(add, help=command.summary)
         child = add(
-            command.name,
+            command.word,
             description=command.summary[0].upper() + command.summary[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
         child.command = command
+        child.set_defaults(command=command.name)  # two commands may have one word
     return parser
 
 
@@ -91,7 +92,7 @@ def _groups() -> str:
     lines = []
     for group in GROUPS:
         members = [command for command in COMMANDS if command.group == group]
-        lines += [f"{group}:", *(f"    {command.name:<12}{command.summary}" for command in members)]
+        lines += [f"{group}:", *(f"    {command.word:<12}{command.summary}" for command in members)]
     return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, NoReturn
 
-from penstock.cli.command_table import STEP
+from penstock.cli.command_table import STEP, Command
 from penstock.cli.parser import CommandParser
 from penstock.core.text import did_you_mean
 
@@ -41,10 +41,10 @@ def children(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentP
     return {}
 
 
-def of_command(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:
-    """The parser of the command of this name, also of a single step."""
+def of_command(parser: argparse.ArgumentParser, command: Command) -> argparse.ArgumentParser:
+    """The command's parser."""
     own = children(parser)
-    return own.get(name) or children(own[STEP])[name]
+    return (children(own[STEP]) if command.group == STEP else own)[command.word]
 
 
 def takes_value(action: argparse.Action) -> bool:
@@ -52,7 +52,9 @@ def takes_value(action: argparse.Action) -> bool:
     return action.nargs != 0
 
 
-def refuse(parser: argparse.ArgumentParser, unknown: Sequence[str], command: str | None = None) -> NoReturn:
+def refuse(
+    parser: argparse.ArgumentParser, unknown: Sequence[str], command: Command | None = None
+) -> NoReturn:
     """End as argparse does for words that the command does not know, with the options that were meant."""
     known = options(parser if command is None else of_command(parser, command))
     mistyped = [word.partition("=")[0] for word in unknown if word.startswith("--")]

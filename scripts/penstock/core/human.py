@@ -95,6 +95,16 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
 
 
+def time_span(least: float, most: float) -> str:
+    """`13 s` where both read alike, `1 h 20 min to 1 h 34 min`; in hours where both are two days or more:
+    `635 to 679 h`."""
+    if least >= 2 * 86400:
+        first, last = (f"{value / 3600:,.0f}" for value in (least, most))
+        return f"{first} h" if first == last else f"{first} to {last} h"
+    first, last = duration(least), duration(most)
+    return first if first == last else f"{first} to {last}"
+
+
 def age(seconds: float | None) -> str:
     """In one unit: `42 s`, `5 min`, `3 h`, `12 d`, `2.1 y`; `-` for None, or where it is negative or not
     finite."""

@@ -16,6 +16,8 @@ ASSUMED_FILES = 1000
 """Files per second of one element, likewise."""
 ASSUMED_LINKS = 10_000
 """Links per second of one element, likewise."""
+LONG_ENOUGH = 0.5
+"""Element seconds from which on a copy gives a rate: of one changed file only its start would be measured."""
 MANY_LINKS = 1000
 """Links from which on a run's linking is long enough to give a rate."""
 
@@ -50,7 +52,7 @@ class MeasuredCopy:
 
 
 def rates(history: Iterable[MeasuredCopy], tried: Mapping[str, float] = MappingProxyType({})) -> Rates:
-    """The rates of the last copy in `history` (oldest first) that copied anything, and of the last that
+    """The rates of the last copy in `history` (oldest first) that took LONG_ENOUGH, and of the last that
     linked MANY_LINKS or more. They are those of its mix of sizes; another mix takes another time. Where no
     copy gives a rate: `files` and `links` a second as they were `tried` on the target, else assumed."""
     estimate = Rates(
@@ -59,7 +61,7 @@ def rates(history: Iterable[MeasuredCopy], tried: Mapping[str, float] = MappingP
         tried=bool(tried),
     )
     for copy in history:
-        if copy.element_seconds > 0 and copy.files > 0:
+        if copy.element_seconds >= LONG_ENOUGH and copy.files > 0:
             estimate = replace(
                 estimate,
                 bytes_per_second=max(copy.bytes / copy.element_seconds, 1.0),

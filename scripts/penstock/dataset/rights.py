@@ -51,6 +51,7 @@ class Needs(NamedTuple):
 NEEDS: Mapping[str, Needs] = {
     "init": Needs(READS),
     "run": Needs(STAGES, {"dry_run": READS}),
+    "explain": Needs(READS),
     "status": Needs(READS),
     "path": Needs(READS),
     "gate": Needs(READS, {"mend": STAGES}),

@@ -125,6 +125,14 @@ def _nics(sys: str | os.PathLike[str]) -> tuple[Nic, ...]:
     return tuple(nics)
 
 
+def network_speed(sys: str | os.PathLike[str] = SYS) -> float | None:
+    """Bytes a second of the fastest network device that is up; None where the kernel names none, as of
+    virtual ones."""
+    speeds = [_number(Path(sys, "class/net", nic.name, "speed")) for nic in _nics(sys)]
+    megabits = max((speed for speed in speeds if speed), default=-1)
+    return megabits * 1e6 / 8 if megabits > 0 else None
+
+
 def _given(value: object) -> bool:
     return value not in (None, "", "-")
 

@@ -1,8 +1,9 @@
 """What a copy will take: `Totals` of a plan or repair, whether the target has room for them, and the time.
 
 Plan and repair count and ask for room before they copy; every step with elements asks how long each of these
-will take, for the time limit of its job. All of it reads: the target's free space, the dataset's history, and
-the receipts of its newest runs. Sizes are bytes, times seconds, rates bytes a second.
+will take, for the time limit of its job (`jobs.known_ceilings` has the time of the copy as a whole). It
+reads the target's free space, the dataset's history, and the receipts of its newest runs. Sizes are bytes,
+times seconds, rates bytes a second.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import human
 from penstock.core.documents import element_receipt
-from penstock.core.errors import MAKE_ROOM, NewerFormatError, NoSpaceError
+from penstock.core.documents.explanation import OtherSteps
+from penstock.core.errors import MAKE_ROOM, NewerFormatError, NoSpaceError, PenstockError
 from penstock.core.job_time import Estimate
 from penstock.core.time_estimate import MeasuredCopy, Rates, rates, seconds
-from penstock.dataset import documents, history
+from penstock.dataset import documents, history, receipts
 from penstock.fs.capabilities import facts
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ FILE_SYSTEM_BLOCK = 4096
 LOOKED_AT = 10
 """How many lines of the history are searched for a run that shows at which rate files were copied; the newest
 counts."""
+
+
+AFTER = ("permissions", "verify", "publish")
+"""The steps after the copy; list and plan, before it, leave no receipts."""
 
 
 class OnTarget(NamedTuple):
@@ -163,30 +169,31 @@ def require_room(layout: DatasetLayout, totals: Totals, keep: int, promised: Seq
     return f"{text}; other runs will still write {human.size(their_bytes)}" if their_bytes else text
 
 
-def copy_time(
-    layout: DatasetLayout,
-    totals: Totals,
-    slots: int,
-    cap: int | None = None,
-    *,
-    limit: int | None = None,
-    tried: Mapping[str, float] = MappingProxyType({}),
-) -> str:
-    """How long the copy will take, in a sentence, with `slots` elements at once. Each reads at most `limit`,
-    and all together `cap`; None: any. The rates are those of the newest run that was measured. Without one,
-    files and links a second are what plan's probe `tried` (`time_estimate.rates`), or assumed."""
-    basis = rates(_history(layout), tried)
-    links = totals.unchanged - totals.own_files
-    takes, bounded = _bounded_time(totals, slots, cap, limit, basis)
-    took = human.duration(max(1.0, takes))
-    at_once = "1 element" if slots == 1 else f"{slots} elements at once"
-    each = f"{human.rate(basis.bytes_per_second)} or {basis.files_per_second:,.0f} files/s each"
-    if links:
-        each += f", {basis.links_per_second:,.0f} links/s"
-    known = f"measured with release {basis.measured}" if basis.measured else "assumed: nothing measured yet"
-    if not basis.measured and basis.tried:
-        known = "files/s as the target made them just now, bytes/s assumed: nothing measured yet"
-    return f"copy takes about {took} with {at_once}, {each} ({known}){bounded}"
+def element_rates(layout: DatasetLayout, tried: Mapping[str, float] = MappingProxyType({})) -> Rates:
+    """What one element copies a second: as the newest run did that was measured; else files and links as
+    plan's probe `tried` them, or all as is assumed (`time_estimate.rates`)."""
+    return rates(_history(layout), tried)
+
+
+def other_steps(layout: DatasetLayout, files: int) -> OtherSteps | None:
+    """Of a release with so many files: each step takes time in proportion to them. None where no published
+    run left its receipts, or they cannot be read."""
+    try:
+        line = next((line for line in history.lines(layout) if line.run), None)
+        if line is None:
+            return None
+        done = {step: receipts.step(layout.run(line.run), step) for step in AFTER}
+    except (OSError, PenstockError):
+        return None
+    took = {
+        step: receipt.get("seconds") or receipt["ended"] - receipt["started"]
+        for step, receipt in done.items()
+        if receipt
+    }
+    counts = [receipt["files"] for receipt in done.values() if receipt and receipt.get("files")]
+    if not took or not counts:
+        return None
+    return OtherSteps(line.release, files / max(counts) * sum(took.values()))
 
 
 def element_time(
@@ -212,21 +219,6 @@ def element_rate(limit: int | None, cap: int | None, at_once: int) -> float | No
     return min([*parts, *([cap / max(1, at_once)] if cap else [])], default=None)
 
 
-def _bounded_time(
-    totals: Totals, slots: int, cap: int | None, limit: int | None, basis: Rates
-) -> tuple[float, str]:
-    """Seconds, and what bounds them if not the rates, in words."""
-    files, size = totals.to_copy
-    links = totals.unchanged - totals.own_files
-    takes = seconds(files + totals.own_files, size + totals.own_bytes, slots, basis, links)
-    bounded = ""
-    if limit and size / limit / max(1, slots) > takes:
-        takes, bounded = size / limit / max(1, slots), f", at `engine.limit`: {human.rate(limit)} each"
-    if cap and size / cap > takes:
-        takes, bounded = size / cap, f", at the bandwidth cap of {human.rate(cap)}"
-    return takes, bounded
-
-
 def _history(layout: DatasetLayout) -> Iterable[MeasuredCopy]:
     """What the elements of the newest published runs did, oldest first, from their receipts. Nothing where
     the history cannot be read."""
@@ -240,16 +232,16 @@ def _history(layout: DatasetLayout) -> Iterable[MeasuredCopy]:
         try:
             folder = layout.run(line.run).receipt("copy", 0).parent
             paths = [path for path in folder.iterdir() if path.suffix == ".json"]
-            receipts = [documents.load(element_receipt.ELEMENT_RECEIPT, path) for path in paths]
+            elements = [documents.load(element_receipt.ELEMENT_RECEIPT, path) for path in paths]
         except (OSError, ValueError, NewerFormatError):  # removed, half a receipt
             continue
         yield MeasuredCopy(
             line.release,
-            files=sum(receipt.done_files - receipt.linked for receipt in receipts),
-            bytes=sum(receipt.done_bytes - receipt.linked_bytes for receipt in receipts),
-            element_seconds=sum(receipt.seconds - receipt.link_seconds for receipt in receipts),
-            links=sum(receipt.linked for receipt in receipts if receipt.link_seconds),
-            link_seconds=sum(receipt.link_seconds for receipt in receipts),
+            files=sum(receipt.done_files - receipt.linked for receipt in elements),
+            bytes=sum(receipt.done_bytes - receipt.linked_bytes for receipt in elements),
+            element_seconds=sum(receipt.seconds - receipt.link_seconds for receipt in elements),
+            links=sum(receipt.linked for receipt in elements if receipt.link_seconds),
+            link_seconds=sum(receipt.link_seconds for receipt in elements),
         )
 
 

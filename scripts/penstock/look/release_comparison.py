@@ -25,15 +25,16 @@ from penstock.tables.manifest import FORM as MANIFEST_FORM
 from penstock.tables.tables import read_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from penstock.config.settings import PermissionsConfig
-    from penstock.core.documents.catalogue_rows import DiffResult
+    from penstock.core.documents.catalogue_rows import DiffCount, DiffResult
     from penstock.core.documents.seal import Seal, SealedPermissions
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
+    from penstock.listing.collection import Gathered
 
 
 class Compared(NamedTuple):
@@ -67,33 +68,66 @@ def releases(layout: DatasetLayout, before: str, after: str | None) -> Compared:
     return Compared(difference, _result(layout, former.release, latter.release, (), difference, told))
 
 
-def with_source(context: Context, dataset: str, release: str | None) -> Compared:
-    """`release`, by default the one that `current` names, compared with a new listing of the dataset's
-    sources. Raises as `releases`, and what listing raises."""
+class Listing(NamedTuple):
+    """A dataset's sources as they are now."""
+
+    urls: Sequence[str]
+    gathered: Gathered
+    path: Path
+    """The listing's file, in TMPDIR."""
+
+    def rows(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """In the order of the paths."""
+        return together(read_batches(self.path, LISTING_FORM, batch=BATCH, names=columns))
+
+
+@contextlib.contextmanager
+def listing(context: Context, dataset: str) -> Iterator[Listing]:
+    """List the dataset's sources into TMPDIR; the file is gone at the end. Raises what listing raises."""
     from penstock.listing.collection import apart, gather, open_sources, ordered
     from penstock.listing.listers import reach
 
     config, layout = context.dataset(dataset), context.layout(dataset)
-    held = _held(layout, release)
     sources = open_sources(config, context.config.engine.timeout)
     apart(layout, sources)
     for source_config, source in zip(config.sources, sources, strict=True):
         reach(source_config, source, context.waiting(dataset, "list", source.url))
-    urls = [source.url for source in sources]
-    judge = ByToken(held.seal.sources, urls)
-    difference = ManifestDifference(judge.keys)
     try:
-        with _closed_on_error(difference), tempfile.TemporaryDirectory(prefix="penstock-diff-") as folder:
-            listing = Path(folder) / "listing.parquet"
+        with tempfile.TemporaryDirectory(prefix="penstock-list-") as folder:
+            path = Path(folder) / "listing.parquet"
             context.emit(events.Started(dataset, "list"))
-            gathered = gather(context, config, ordered(config, sources), listing)
+            gathered = gather(context, config, ordered(config, sources), path)
             context.emit(events.Ended(dataset, "list", {"files": gathered.files, "bytes": gathered.bytes}))
-            now = together(read_batches(listing, LISTING_FORM, batch=BATCH, names=judge.listed))
-            difference.compare(judge, held.rows(judge.columns), now, str(layout.folder))
+            yield Listing([source.url for source in sources], gathered, path)
     except OSError as error:
         raise storage_error(error, "the listing cannot be kept", tempfile.gettempdir()) from error
-    told = _policy(held.seal.permissions, config.permissions)
-    return Compared(difference, _result(layout, held.release, "", urls, difference, told))
+
+
+def with_source(context: Context, dataset: str, release: str | None) -> Compared:
+    """`release`, by default the one that `current` names, compared with a new listing of the dataset's
+    sources. Raises as `releases`, and what listing raises."""
+    layout = context.layout(dataset)
+    held = _held(layout, release)
+    with listing(context, dataset) as now:
+        difference = _with_listing(layout, held, now)
+    told = _policy(held.seal.permissions, context.dataset(dataset).permissions)
+    return Compared(difference, _result(layout, held.release, "", now.urls, difference, told))
+
+
+def counts(layout: DatasetLayout, now: Listing) -> tuple[str, Mapping[str, DiffCount]]:
+    """The release that `current` names, and what differs from it in a listing, by kind (`difference.KINDS`).
+    Raises as `releases`."""
+    held = _held(layout, None)
+    with _with_listing(layout, held, now) as difference:
+        return held.release, difference.counts
+
+
+def _with_listing(layout: DatasetLayout, held: _Held, now: Listing) -> ManifestDifference:
+    judge = ByToken(held.seal.sources, now.urls)
+    difference = ManifestDifference(judge.keys)
+    with _closed_on_error(difference):
+        difference.compare(judge, held.rows(judge.columns), now.rows(judge.listed), str(layout.folder))
+    return difference
 
 
 def _held(layout: DatasetLayout, release: str | None) -> _Held:

@@ -1,27 +1,27 @@
-"""What a run would do, from the configuration and the datasets' own state. No source is listed and nothing
-is changed. As by `penstock status`, the cluster is queried for arrays of a run that is under way.
+"""What a run would do: from the configuration, the datasets' own state, and a listing of the sources in
+TMPDIR, by which it says how long the copy will take. Nothing is changed. As by `penstock status`, the cluster
+is queried for arrays of a run that is under way.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from penstock.cluster.registry import open_cluster
+from penstock.config.assumption import Assumption
+from penstock.core import ceilings, human
 from penstock.core.errors import PenstockError
-from penstock.dataset.context import Context
-from penstock.look import status_report
+from penstock.look import explanation, status_report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.config.settings import Config
     from penstock.core.documents.step_results import DryRunResult, Preview, StatusResult
+    from penstock.dataset.context import Context
 
 
-def run(config: Config, datasets: Sequence[str], step: str = "run") -> DryRunResult:
+def run(context: Context, datasets: Sequence[str], step: str = "run") -> DryRunResult:
     """{"datasets": {name: {sources, target, backend, state, ...}}} for `run`, or for `audit`. What cannot
     be read of one dataset stands in its `problem`."""
-    context = Context(config, open_cluster(config.cluster))
     return {"datasets": {name: _one(context, name, step) for name in datasets}}
 
 
@@ -41,7 +41,19 @@ def _one(context: Context, name: str, step: str) -> Preview:
     shown = {key: value for key, value in status.items() if key in kept}
     if why := status.get("why"):
         shown["state"] = f"{status['state']}: {why}"
-    return cast("Preview", {**preview, **shown, "would": _would(status, step)})
+    takes = {} if step == "audit" or status.get("seen") else {"takes": _takes(context, name)}
+    return cast("Preview", {**preview, **shown, "would": _would(status, step), **takes})
+
+
+def _takes(context: Context, name: str) -> str:
+    try:
+        plan = explanation.of_dataset(context, name, Assumption())
+    except (PenstockError, OSError) as error:
+        return f"not known: {error}"
+    copied = f"{human.counted(plan.copied.files, 'file')}, {human.size(plan.copied.bytes or 0)}"
+    if not plan.copied.files:
+        return "nothing is copied"
+    return f"{copied}; {ceilings.sentence(plan.forecast, plan.nodes)}"
 
 
 def _would(status: StatusResult, step: str) -> str:

@@ -28,8 +28,8 @@ from penstock.dataset import adopted_trees, documents, run_store, seals
 from penstock.fs import durable
 from penstock.fs.capabilities import facts
 from penstock.jobs import forecast
-from penstock.jobs.bandwidth.overview import cap_now
 from penstock.jobs.forecast import Totals
+from penstock.jobs.known_ceilings import copy_time
 from penstock.jobs.ownership import abandoned_stagings
 from penstock.jobs.ownership.dataset_hold import holding
 from penstock.jobs.ownership.invalid_runs import drop_stale
@@ -342,9 +342,7 @@ def _make(
     for name in empty_folders.read(folder.empty_folders):
         durable.make_dirs(data / name)
     shards = planner.shards(totals, decision.shards)
-    cap = cap_now(context.config.bandwidth).rate
-    limit, at_once = run.config.engine.limit, min(slots, len(shards))
-    takes = forecast.copy_time(layout, totals, at_once, cap, limit=limit, tried=tried.rates)
+    takes = copy_time(context.config, layout, totals, min(slots, len(shards)), tried.rates)
     carries, linked = carried_files.decide(run, planner.base, totals, stable=tried.keeps_inodes)
     if linked:
         context.emit(events.Noted(info.dataset, STEP, text=linked))

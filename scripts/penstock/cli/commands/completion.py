@@ -166,7 +166,7 @@ def _next(
         shown = parser_actions.options(parser).items()
         return [Candidate(name, _about(action)) for name, action in shown if name.startswith("--")]
     if children := parser_actions.children(parser):
-        summaries = {one.name: one.summary for one in COMMANDS if one.of_people}
+        summaries = {one.word: one.summary for one in COMMANDS if one.of_people}
         # The parser of the single steps is none of the table's.
         summaries[STEP] = "one step of a run, by hand"
         return [Candidate(name, summaries[name]) for name in children if name in summaries]

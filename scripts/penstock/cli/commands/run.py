@@ -134,7 +134,8 @@ def _preview(config: Config, names: list[str], session: Session) -> int:
     from penstock.look.views import result_texts
     from penstock.run import dry_run
 
-    result = dry_run.run(config, names)
+    with session.context(config) as context:
+        result = dry_run.run(context, names)
     session.show(result, partial(result_texts.preview, result))
     session.receipt(result)
     return 0

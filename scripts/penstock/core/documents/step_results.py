@@ -523,6 +523,7 @@ class Preview(TypedDict, total=False):
     bytes: int
     lock: str
     would: str
+    takes: str
     problem: str
 
 

@@ -24,9 +24,8 @@ def preview(result: DryRunResult, step: str = "run") -> str:
     """Of `run.dry_run`: a block a dataset, and what a dry run does not do."""
     datasets = result["datasets"]
     verb = "read back" if step == "audit" else "staged"
-    lines = [f"Dry run: {human.counted(len(datasets), 'dataset')} would be {verb}. No source was listed, "]
-    lines[0] += "nothing was changed."
-    return "\n".join(lines) + "\n" + "".join(_would(found) for found in datasets.values())
+    head = f"Dry run: {human.counted(len(datasets), 'dataset')} would be {verb}. Nothing was changed.\n"
+    return head + "".join(_would(found) for found in datasets.values())
 
 
 def _would(preview: Preview) -> str:
@@ -40,6 +39,7 @@ def _would(preview: Preview) -> str:
         ("State", preview.get("state", "")),
         ("Locked", preview.get("lock", "")),
         ("Would", preview.get("would", "")),
+        ("Takes", " ".join(preview.get("takes", "").split())),
         ("Problem", " ".join(preview.get("problem", "").split())),
     ]
     return block(preview["dataset"], rows)

@@ -1,0 +1,107 @@
+"""What a person assumes of a copy, in one text: `20PB, 200M files, nodes=16, link=70Gbit/s`.
+
+Pure. `penstock plan --assume` reads it: in place of a source's listing, and for ceilings and prices that
+neither configuration, history nor rehearsal knows. Parts are separated by commas, in any order:
+
+| part                                    | means                                                     |
+|-----------------------------------------|-----------------------------------------------------------|
+| `20PB`, `1.5 TiB`                       | bytes of the dataset                                      |
+| `200M files`, `3000 files`              | its files                                                 |
+| `nodes=16`                              | how many nodes copy at once                               |
+| `link=`, `source=`, `writes=`  a rate   | of all nodes together: the network to the site, what the  |
+|                                         | source sends, what the target stores                      |
+| `nic=`, `cpu=`                 a rate   | of one node: its network, and what it copies and hashes   |
+| `metadata=5000/s`                       | operations a second that the target's metadata makes      |
+| `egress=0.05/GB`                        | what the source's provider takes for bytes that leave     |
+| `get=0.4/M`, `list=5/M`                 | what it takes for a million requests                      |
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.config import quantities
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+HELP = "sizes, counts, rates and prices, such as `20PB, 200M files, nodes=16, link=70Gbit/s`"
+_FILES = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)([kMG]?) files?", re.ASCII)
+_NUMBER = r"(\d{1,12}(?:\.\d{1,9})?)"
+_TIMES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+
+
+class Assumption(NamedTuple):
+    """What was given; what was not is None, or not in the mapping. Rates and prices are more than 0."""
+
+    bytes: int | None = None
+    files: int | None = None
+    nodes: int | None = None
+    rates: Mapping[str, float] = {}
+    """By their names in the table: bytes a second; of `metadata`, operations a second."""
+    prices: Mapping[str, float] = {}
+    """`egress` for a byte, `get` and `list` for a request, in the currency that the person thinks in."""
+
+
+def _priced(unit: str, amount: float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        match = re.fullmatch(f"{_NUMBER}/{unit}", text, re.ASCII)
+        if match is None:
+            raise ValueError(f"must be a price such as 0.05/{unit}")
+        return float(match[1]) / amount
+
+    return read
+
+
+def _operations(text: str) -> float:
+    match = re.fullmatch(f"{_NUMBER}/s", text, re.ASCII)
+    if match is None or float(match[1]) <= 0:
+        raise ValueError("must be operations a second, more than none, such as 5000/s")
+    return float(match[1])
+
+
+RATES: Mapping[str, Callable[[str], float]] = {
+    **dict.fromkeys(("link", "source", "writes", "nic", "cpu"), quantities.rate),
+    "metadata": _operations,
+}
+PRICES = {"egress": _priced("GB", 1e9), "get": _priced("M", 1e6), "list": _priced("M", 1e6)}
+
+
+def read(text: str) -> Assumption:
+    """Raises ValueError with a sentence that names the part and what it must be."""
+    size: int | None = None
+    files: int | None = None
+    nodes: int | None = None
+    rates: dict[str, float] = {}
+    prices: dict[str, float] = {}
+    given: set[str] = set()
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        match = _FILES.fullmatch(part)
+        kind = name if equals else "files" if match else "bytes"
+        if kind in given:
+            raise ValueError(f"{part}: {kind} is given twice")
+        given.add(kind)
+        try:
+            if not equals and match:
+                files = round(float(match[1]) * _TIMES[match[2]])
+            elif not equals:
+                size = quantities.size(part.replace(" ", ""))
+            elif name == "nodes":
+                nodes = _nodes(value)
+            elif name in RATES:
+                rates[name] = RATES[name](value)
+            elif name in PRICES:
+                prices[name] = PRICES[name](value)
+            else:
+                raise ValueError(f"there are nodes, {', '.join([*RATES, *PRICES])}")
+        except ValueError as error:
+            raise ValueError(f"{part}: {error}") from None
+    return Assumption(size, files, nodes, rates, prices)
+
+
+def _nodes(text: str) -> int:
+    if not re.fullmatch("[1-9][0-9]{0,5}", text):
+        raise ValueError("must be a number of nodes, at least 1")
+    return int(text)

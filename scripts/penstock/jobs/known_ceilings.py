@@ -1,0 +1,79 @@
+"""The ceilings of a dataset's copies that are known, by its configuration, its newest release's copy, and
+this machine; and how long a copy takes by them.
+
+Plan says the time in a sentence, `penstock plan` shows the ceilings beside what a person assumes, and the
+report compares the rate of a copy with them. Reads the configuration, the dataset's state, the link's cap
+file and this machine's /sys; changes nothing.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from penstock.core.ceilings import ASSUMED, Known, Rate, Work, forecast, sentence
+from penstock.dataset.context import operations
+from penstock.host import topology
+from penstock.jobs.bandwidth.overview import cap_now
+from penstock.jobs.forecast import element_rates
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.config.settings import Config
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.time_estimate import Rates
+    from penstock.jobs.forecast import Totals
+
+LOCAL = "local"
+"""The backend whose elements all run on this machine."""
+MEASURED_HERE = "the target just now"
+NO_RATES: Mapping[str, float] = MappingProxyType({})
+
+
+def known(config: Config, layout: DatasetLayout, tried: Mapping[str, float] = NO_RATES) -> dict[str, Known]:
+    """By short names, which are those of `--assume` where it has them. `tried`: rates that plan's probe has
+    measured on the target. Raises nothing: what cannot be read is not known."""
+    return _ceilings(config, element_rates(layout, tried))
+
+
+def _ceilings(config: Config, rates: Rates) -> dict[str, Known]:
+    ceilings = {}
+    cap = cap_now(config.bandwidth)
+    if cap.rate:
+        ceilings["link"] = Known("network link", "all", Rate(cap.rate, "bandwidth cap"))
+    if cap.requests:
+        ceilings["requests"] = Known(
+            "requests to sources", "all", Rate(cap.requests, "bandwidth cap"), "files"
+        )
+    if limit := config.engine.limit:
+        ceilings["limit"] = Known("engine.limit", "node", Rate(limit, "configured"))
+    if ops := operations(config.target):
+        ceilings["metadata"] = Known("target's metadata", "all", Rate(ops, "target.ops"), "operations")
+    if speed := topology.network_speed():
+        # Compute nodes are taken to have the network devices of this machine.
+        local = config.cluster.backend == LOCAL
+        ceilings["nic"] = Known("nodes' networks", "all" if local else "node", Rate(speed, "this machine"))
+    origin = f"release {rates.measured}" if rates.measured else ASSUMED
+    ceilings["bytes"] = Known("elements (bytes)", "node", Rate(rates.bytes_per_second, origin))
+    if not rates.measured and rates.tried:
+        origin = MEASURED_HERE
+    ceilings["files"] = Known("elements (files)", "node", Rate(rates.files_per_second, origin), "files")
+    return ceilings
+
+
+def copy_time(
+    config: Config,
+    layout: DatasetLayout,
+    totals: Totals,
+    at_once: int,
+    tried: Mapping[str, float] = NO_RATES,
+) -> str:
+    """How long the copy of these files will take and what binds it, in a sentence, with so many elements at
+    once. `tried` as in `known`. Links are made before, by each element its own."""
+    rates = element_rates(layout, tried)
+    files, size = totals.to_copy
+    work = Work(files + totals.own_files, size + totals.own_bytes)
+    outlook = forecast(work, at_once, _ceilings(config, rates).values())
+    links = totals.unchanged - totals.own_files
+    return sentence(outlook, at_once, links / rates.links_per_second / max(1, at_once) if links else 0.0)

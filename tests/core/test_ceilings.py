@@ -1,0 +1,68 @@
+"""What bounds a copy, and how long it takes: by figures that sites have published."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.core.ceilings import ASSUMED, Forecast, Known, Rate, Work, forecast
+
+GIGABIT = 1e9 / 8
+
+
+def of(work: Work, nodes: int, **rates: Rate | None) -> Forecast:
+    known = [
+        Known(name, "node" if name == "nic" else "all", rate, "operations" if name == "metadata" else "bytes")
+        for name, rate in rates.items()
+    ]
+    return forecast(work, nodes, known)
+
+
+def test_sixteen_clients_of_100_gbit_are_bound_by_storage_that_takes_140_gb_a_second() -> None:
+    """O4"""
+    plan = of(
+        Work(1_000_000, 89_600_000_000_000),
+        16,
+        nic=Rate(100 * GIGABIT, "given"),
+        writes=Rate(140e9, "given"),
+    )
+    rates = {ceiling.name: (ceiling.rate, ceiling.each) for ceiling in plan.ceilings}
+    assert rates == {"writes": (140e9, 8.75e9), "nic": (200e9, 12.5e9)}
+    assert plan.binding is not None
+    assert plan.binding.name == "writes"
+    assert plan.seconds == pytest.approx(640)
+
+
+def test_20_pb_over_70_gbit_take_635_to_680_hours() -> None:
+    """Z3"""
+    plan = of(Work(200_000_000, 20 * 10**15), 16, link=Rate(70 * GIGABIT, "given"))
+    assert plan.seconds is not None
+    assert plan.most is not None
+    assert 634 <= plan.seconds / 3600 <= 636
+    assert 678 <= plan.most / 3600 <= 680
+
+
+@pytest.mark.parametrize("rate", [None, Rate(0, "configured"), Rate(-1, "configured")])
+def test_a_ceiling_that_is_not_known_bounds_nothing_and_stands_last(rate: Rate | None) -> None:
+    plan = of(Work(10, 1000), 1, source=rate, link=Rate(100, "configured"))
+    assert [ceiling.name for ceiling in plan.ceilings] == ["link", "source"]
+    assert plan.ceilings[1][2:] == (None, None, None, "")
+    assert plan.seconds == 10
+
+
+def test_without_any_ceiling_nothing_is_said_of_the_time() -> None:
+    plan = of(Work(10, 1000), 1, source=None)
+    assert (plan.seconds, plan.most, plan.binding) == (None, None, None)
+
+
+def test_small_files_are_bound_by_metadata_and_a_source_without_sizes_by_nothing_else() -> None:
+    rates = {"metadata": Rate(1000, "configured"), "link": Rate(1e9, "configured")}
+    assert [one.name for one in of(Work(10**6, 10**9), 1, **rates).ceilings] == ["metadata", "link"]
+    unsized = of(Work(10**6, None), 1, **rates)
+    assert unsized.seconds == 4000
+    assert unsized.ceilings[1].seconds is None
+    assert unsized.ceilings[1].rate == 1e9
+
+
+def test_what_is_only_assumed_may_take_twice_as_long() -> None:
+    plan = of(Work(1, 1000), 1, source=Rate(10, ASSUMED))
+    assert (plan.seconds, plan.most) == (100, 200)
