@@ -12,7 +12,9 @@ from pathlib import Path
 from penstock.workflow import controller, exit_files, module_configuration
 from penstock.workflow import workflow_receipts, workflow_values
 from penstock.host import interpreter
+from penstock.cluster.registry import open_cluster
 from penstock.dataset import cancel_mark
+from penstock.dataset.context import Context
 from penstock.run import dry_run
 from penstock.look.views import result_texts, snakemake_report
 
@@ -137,8 +139,9 @@ def begin(step):
         stop(error)
     take_control()
     if workflow.dryrun:
+        context = Context(CONFIG, open_cluster(CONFIG.cluster))
         print(
-            result_texts.preview(dry_run.run(CONFIG, DATASETS, step), step), flush=True
+            result_texts.preview(dry_run.run(context, DATASETS, step), step), flush=True
         )
 
 

@@ -343,6 +343,8 @@ def _make(
         durable.make_dirs(data / name)
     shards = planner.shards(totals, decision.shards)
     takes = copy_time(context.config, layout, totals, min(slots, len(shards)), tried.rates)
+    if totals.to_copy[0]:
+        context.emit(events.Noted(info.dataset, STEP, text=takes))
     carries, linked = carried_files.decide(run, planner.base, totals, stable=tried.keeps_inodes)
     if linked:
         context.emit(events.Noted(info.dataset, STEP, text=linked))
