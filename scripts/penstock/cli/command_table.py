@@ -79,6 +79,7 @@ COMMANDS = (
     Command("init", "stage", "write a configuration for this machine: penstock.yaml", reads_input=True),
     Command("run", "stage", "stage datasets: all steps, through Snakemake"),
     Command("explain", "stage", "how long the next run will take, and what binds it", other_word="plan"),
+    Command("rehearse", "stage", "copy a sample and remove it: what this node, source and target can do"),
     Command("status", "stage", "what is published, what runs, what is left to do"),
     Command("cancel", "stage", "end a dataset's arrays; its controller stops too"),
     Command("path", "read", "print the folder that a training job reads"),

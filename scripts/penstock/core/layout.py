@@ -141,6 +141,11 @@ class DatasetLayout:
         """What a repair fetches, beside the release and on the same file system; gone when it ended."""
         return self.releases / f".{release}.repair"
 
+    @property
+    def rehearsal(self) -> Path:
+        """What a rehearsal copies, where staging would lie; gone when it ended."""
+        return self.releases / ".penstock-rehearsal"
+
     def removing(self, release: str) -> Path:
         """A file, while this release is about to be removed: no reader pins it any more."""
         return self.releases / f".removing-{release}"
@@ -219,6 +224,11 @@ class DatasetLayout:
     def ended_room(self) -> Path:
         """The same file while there is nothing to say: made ahead, as the file system may be full later."""
         return self.state / ".ended.room"
+
+    @property
+    def rehearsal_result(self) -> Path:
+        """What the last rehearsal measured."""
+        return self.state / "rehearsal.json"
 
     @property
     def reserve(self) -> Path:

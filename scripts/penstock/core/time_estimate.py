@@ -35,6 +35,13 @@ class Rates:
     """As `measured`, of the links."""
     tried: bool = False
     """What was not measured by a release was measured on the target just now."""
+    rehearsed: bool = False
+    """`measured` is the day of a rehearsal, such as `2 Nov`."""
+
+    @property
+    def origin(self) -> str:
+        """`release 20261101-1f2e3d4c` or `rehearsed 2 Nov`; "" where the rates are assumed."""
+        return f"{'rehearsed' if self.rehearsed else 'release'} {self.measured}" if self.measured else ""
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,8 @@ class MeasuredCopy:
     links: int = 0
     link_seconds: float = 0.0
     """What linking took, likewise."""
+    rehearsed: bool = False
+    """No release was copied but a sample; `release` is the day, such as `2 Nov`."""
 
 
 def rates(history: Iterable[MeasuredCopy], tried: Mapping[str, float] = MappingProxyType({})) -> Rates:
@@ -67,6 +76,7 @@ def rates(history: Iterable[MeasuredCopy], tried: Mapping[str, float] = MappingP
                 bytes_per_second=max(copy.bytes / copy.element_seconds, 1.0),
                 files_per_second=max(copy.files / copy.element_seconds, 1.0),
                 measured=copy.release or "earlier",
+                rehearsed=copy.rehearsed,
             )
         if copy.link_seconds > 0 and copy.links >= MANY_LINKS:
             estimate = replace(

@@ -52,6 +52,7 @@ NEEDS: Mapping[str, Needs] = {
     "init": Needs(READS),
     "run": Needs(STAGES, {"dry_run": READS}),
     "explain": Needs(READS),
+    "rehearse": Needs(STAGES),
     "status": Needs(READS),
     "path": Needs(READS),
     "gate": Needs(READS, {"mend": STAGES}),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core import human
 from penstock.core.documents import element_receipt
 from penstock.core.documents.explanation import OtherSteps
+from penstock.core.documents.rehearsal import REHEARSAL
 from penstock.core.errors import MAKE_ROOM, NewerFormatError, NoSpaceError, PenstockError
 from penstock.core.job_time import Estimate
 from penstock.core.time_estimate import MeasuredCopy, Rates, rates, seconds
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock.core.documents.promise import Promise
+    from penstock.core.documents.rehearsal import Rehearsal
     from penstock.core.layout import DatasetLayout
     from penstock.core.run_documents import ShardInfo
     from penstock.fs.stores.placement import SizeClasses
@@ -170,8 +172,8 @@ def require_room(layout: DatasetLayout, totals: Totals, keep: int, promised: Seq
 
 
 def element_rates(layout: DatasetLayout, tried: Mapping[str, float] = MappingProxyType({})) -> Rates:
-    """What one element copies a second: as the newest run did that was measured; else files and links as
-    plan's probe `tried` them, or all as is assumed (`time_estimate.rates`)."""
+    """What one element copies a second: as the newest run or rehearsal did that was measured; else files and
+    links as plan's probe `tried` them, or all as is assumed (`time_estimate.rates`)."""
     return rates(_history(layout), tried)
 
 
@@ -201,8 +203,9 @@ def element_time(
 ) -> Callable[[int], Estimate]:
     """A function from a shard's index to the time that its element takes alone: by the rates of the newest
     run that was measured, else assumed ones, and at no more than `limit` (`element_rate`). `copies`: it
-    copies. One that only reads back was never measured, and is estimated as if it copied."""
-    basis = rates(_history(layout))
+    copies. One that only reads back was never measured, and is estimated as if it copied. A rehearsal does
+    not count: it had source and target for itself."""
+    basis = rates(_history(layout, rehearsed=False))
 
     def expected(index: int) -> Estimate:
         shard = shards[index]
@@ -219,9 +222,10 @@ def element_rate(limit: int | None, cap: int | None, at_once: int) -> float | No
     return min([*parts, *([cap / max(1, at_once)] if cap else [])], default=None)
 
 
-def _history(layout: DatasetLayout) -> Iterable[MeasuredCopy]:
-    """What the elements of the newest published runs did, oldest first, from their receipts. Nothing where
-    the history cannot be read."""
+def _history(layout: DatasetLayout, *, rehearsed: bool = True) -> Iterable[MeasuredCopy]:
+    """What the elements of the newest published runs did, oldest first, from their receipts; with `rehearsed`
+    the last rehearsal, too, in its place by time. Nothing where the history cannot be read."""
+    rehearsal = _rehearsal(layout) if rehearsed else None
     try:
         newest = list(islice(history.lines(layout), LOOKED_AT))
     except OSError:
@@ -229,6 +233,9 @@ def _history(layout: DatasetLayout) -> Iterable[MeasuredCopy]:
     for line in reversed(newest):
         if not line.run:  # a repair's line: it has no run, and no receipts of a copy
             continue
+        if rehearsal is not None and rehearsal.at < line.at:
+            yield _as_copy(rehearsal)
+            rehearsal = None
         try:
             folder = layout.run(line.run).receipt("copy", 0).parent
             paths = [path for path in folder.iterdir() if path.suffix == ".json"]
@@ -243,6 +250,21 @@ def _history(layout: DatasetLayout) -> Iterable[MeasuredCopy]:
             links=sum(receipt.linked for receipt in elements if receipt.link_seconds),
             link_seconds=sum(receipt.link_seconds for receipt in elements),
         )
+    if rehearsal is not None:
+        yield _as_copy(rehearsal)
+
+
+def _rehearsal(layout: DatasetLayout) -> Rehearsal | None:
+    """None where there was none, or its file cannot be read."""
+    try:
+        return documents.load(REHEARSAL, layout.rehearsal_result)
+    except (OSError, ValueError, PenstockError):
+        return None
+
+
+def _as_copy(rehearsal: Rehearsal) -> MeasuredCopy:
+    leg = rehearsal.leg
+    return MeasuredCopy(rehearsal.day, leg.files, leg.bytes, leg.seconds, rehearsed=True)
 
 
 def _blocks(sizes: Sequence[int]) -> int:

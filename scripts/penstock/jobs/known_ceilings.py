@@ -1,5 +1,5 @@
-"""The ceilings of a dataset's copies that are known, by its configuration, its newest release's copy, and
-this machine; and how long a copy takes by them.
+"""The ceilings of a dataset's copies that are known, by its configuration, its newest release's copy or
+rehearsal, and this machine; and how long a copy takes by them.
 
 Plan says the time in a sentence, `penstock plan` shows the ceilings beside what a person assumes, and the
 report compares the rate of a copy with them. Reads the configuration, the dataset's state, the link's cap
@@ -54,7 +54,7 @@ def _ceilings(config: Config, rates: Rates) -> dict[str, Known]:
         # Compute nodes are taken to have the network devices of this machine.
         local = config.cluster.backend == LOCAL
         ceilings["nic"] = Known("nodes' networks", "all" if local else "node", Rate(speed, "this machine"))
-    origin = f"release {rates.measured}" if rates.measured else ASSUMED
+    origin = rates.origin or ASSUMED
     ceilings["bytes"] = Known("elements (bytes)", "node", Rate(rates.bytes_per_second, origin))
     if not rates.measured and rates.tried:
         origin = MEASURED_HERE

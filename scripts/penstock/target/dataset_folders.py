@@ -452,6 +452,7 @@ def sweep_leftovers(layout: DatasetLayout) -> None:
     | name                     | left by                               | removed                         |
     |--------------------------|---------------------------------------|---------------------------------|
     | `.penstock-probe`        | a probe: by the lock's holder alone   | at once                         |
+    | `.penstock-rehearsal`    | a rehearsal: by the same              | at once                         |
     | `.current.<hex>`         | a move of `current`: by the same      | at once                         |
     | `.try-<hex>`             | preflight, without the lock           | after `LEFT_AFTER`, by its time |
     | `.<hex>.tmp`             | a document that was being written     | the same                        |
@@ -461,10 +462,10 @@ def sweep_leftovers(layout: DatasetLayout) -> None:
     What cannot be removed stays until the next command: nothing reads it. Raises no error."""
     from penstock.target.tree_removal import remove_tree
 
-    for folder in (layout.folder, layout.releases):
+    for folder in (layout.folder / PROBE, layout.releases / PROBE, layout.rehearsal):
         with contextlib.suppress(PenstockError):
-            if os.path.lexists(folder / PROBE):
-                remove_tree(folder / PROBE)
+            if os.path.lexists(folder):
+                remove_tree(folder)
     with contextlib.suppress(OSError):
         sweep_pointers(layout)
     for folder in (layout.folder, layout.verdict("").parent, layout.state.parent, layout.state):

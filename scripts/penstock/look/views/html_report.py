@@ -24,7 +24,7 @@ from penstock.look.views import plots, summary, usage_text
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from jinja2 import Template
+    from jinja2 import Environment, Template
 
     from penstock.look.views.keys import ElementResult, Result, StepResult
 
@@ -43,6 +43,10 @@ MEANINGS = {
     "cached": "through the page cache",
     "unread": "not at all",
 }
+_PLAIN = (
+    "text{font:12px sans-serif;fill:#5b6876}.grid{stroke:#dde3e9}"
+    ".a{fill:#1668b8}.b{fill:#9db8d2}svg{background:#fff}"
+)
 SHOWN_FAILURES = 500
 SHOWN_REASONS = 4
 
@@ -109,9 +113,19 @@ def render(data: Result) -> str:
     )
 
 
-@functools.cache
+def drawn(plot: plots.Plot) -> str:
+    """A plot as an SVG file of its own, which every viewer can show."""
+    drawing = _environment().get_template("plots.svg.j2").module.drawing(plot)  # type: ignore[attr-defined]
+    return f"{drawing}\n".replace("</svg>", f"<style>{_PLAIN}</style>\n</svg>")
+
+
 def _template() -> Template:
-    """The page's template. A name that `render` does not give is an error, not an empty text."""
+    return _environment().get_template("report.html.j2")
+
+
+@functools.cache
+def _environment() -> Environment:
+    """The templates. A name that is not given to one is an error, not an empty text."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -126,7 +140,7 @@ def _template() -> Template:
     environment.filters["px"] = _px
     # `tojson` writes <, >, & and ' as escapes: no name in the JSON can end its script element.
     environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "default": str}
-    return environment.get_template("report.html.j2")
+    return environment
 
 
 def _printable(value: object) -> object:

@@ -152,6 +152,28 @@ def scale(most: float) -> tuple[float, float]:
     return math.ceil(most / unit / 256) * 256 * unit, 256 * unit
 
 
+def streams(legs: Sequence[tuple[int, float]], knee: int) -> Plot | None:
+    """A bar for each number of streams, as high as its rate in bytes a second; that of the `knee` stands out.
+    None where nothing was copied."""
+    top, step = scale(max((rate for _, rate in legs), default=0.0))
+    if not top:
+        return None
+    height, slot = HEIGHT - TOP - BOTTOM, (WIDTH - LEFT - RIGHT) / len(legs)
+    marks: list[Mark] = []
+    for index in range(round(top / step) + 1):
+        y = TOP + (1 - index * step / top) * height
+        marks.append(PlotLine(LEFT, WIDTH - RIGHT, y))
+        marks.append(Label(LEFT - 8, y + 4, human.rate(index * step) if index else "0", "end"))
+    marks.append(Label(LEFT - 8, HEIGHT - 8, "streams", "end"))
+    for index, (number, rate) in enumerate(legs):
+        x, tall = LEFT + (index + 0.2) * slot, rate / top * height
+        title = f"{human.counted(number, 'stream')}: {human.rate(rate)}"
+        style = "a" if number == knee else "b"
+        marks.append(Bar(style, x, TOP + height - tall, slot * 0.6, tall, 2, title))
+        marks.append(Label(x + slot * 0.3, HEIGHT - 8, str(number), "middle"))
+    return Plot("Rate by streams", WIDTH, HEIGHT, marks)
+
+
 def histogram(rows: Sequence[Sequence[int]]) -> Plot | None:
     """Files, and beside them bytes, by size; each as a fraction of its own total."""
     used = [index for index, (_, number, _) in enumerate(rows) if number]

@@ -1,0 +1,82 @@
+"""`penstock rehearse`: a sample of a dataset, copied and read back for real, and removed. Writes what was
+measured into the dataset's state, and results that the person asks for."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.cli import flags
+from penstock.config import quantities
+
+if TYPE_CHECKING:
+    import argparse
+
+    from penstock.cli.session import Session
+
+EXAMPLES = ("penstock rehearse imagenet", "penstock rehearse imagenet --time 5min --sweep 8,16,32,64")
+MOST = 4096
+"""Streams: as `engine.streams` has it."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.dataset(parser)
+    parser.add_argument(
+        "--time", type=flags.value(quantities.duration), default=60.0, metavar="DURATION",
+        help="how long it copies in all (default: 1min)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sweep", type=flags.value(_streams), default=(), metavar="N,N,...",
+        help="try these numbers of streams, each for its part of the time, and say which is enough",
+    )  # fmt: skip
+    parser.add_argument(
+        "--csv", type=Path, metavar="FILE",
+        help="with --sweep: where the table goes, and beside it a plot, as .svg "
+        "(default: results/rehearsal-DATASET.csv)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--fio", type=Path, metavar="FILE", help="write a job for fio with files of the same sizes"
+    )
+    flags.json_lines(parser)
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """Rehearse, write the files that were asked for, and show the figures."""
+    from penstock.core import fio_job
+    from penstock.look.views import rehearsal_text
+    from penstock.run import rehearsal
+
+    config = session.config()
+    name = session.only(config, parsed.dataset)
+    with session.context(config) as context:
+        done, sizes = rehearsal.run(context, name, parsed.time, parsed.sweep)
+    session.show_rows([done], partial(rehearsal_text.render, done))
+    if parsed.sweep:
+        csv = parsed.csv or Path("results") / f"rehearsal-{name}.csv"
+        _write(csv, rehearsal_text.csv(done))
+        _write(csv.with_suffix(".svg"), rehearsal_text.svg(done))
+    if parsed.fio:
+        _write(parsed.fio, fio_job.text(name, sizes, done.leg.streams, done.durability))
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole; a device is written to as it stands."""
+    from penstock.fs import durable
+    from penstock.fs.errno_map import storage_error
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with durable.output(path) as file:
+            file.stream.write(text.encode())
+            file.close()
+    except OSError as error:
+        raise storage_error(error, "a result cannot be written", str(path)) from error
+
+
+def _streams(text: str) -> tuple[int, ...]:
+    numbers = tuple(sorted({int(word) for word in text.split(",")}))
+    if not all(1 <= number <= MOST for number in numbers):
+        raise ValueError(f"a number of streams is from 1 to {MOST}")
+    return numbers

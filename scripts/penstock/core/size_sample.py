@@ -1,0 +1,43 @@
+"""A small sample of a dataset's files that has the sizes of all of them: its order, and how far the two lie
+apart. Pure; `run.rehearsal` draws the sample, and copies the beginnings of that order."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def spread(count: int) -> list[int]:
+    """The numbers below `count`, so that each beginning of the list lies evenly among them: those whose bits
+    read backwards come first (van der Corput). As places in files that are sorted by size: the first 32 have
+    the sizes of all of them already, to 1/32."""
+    bits = max(0, count - 1).bit_length()
+    backwards = (int(f"{number:0{bits}b}"[::-1], 2) for number in range(1 << bits)) if bits else iter([0])
+    return [number for number in backwards if number < count]
+
+
+def distance(sample: Iterable[int], sizes: Iterable[Sequence[int]]) -> float:
+    """The Kolmogorov-Smirnov distance of a sample's sizes from all `sizes`, which come in batches in any
+    order: the largest difference, from 0 to 1, between the fractions of both that are no larger than some
+    size. 1 where either is empty. Takes memory for the sample and one batch."""
+    ordered = sorted(sample)
+    points = sorted(set(ordered))
+    below, upto, total = [0] * len(points), [0] * len(points), 0
+    for batch in sizes:
+        whole = sorted(batch)
+        total += len(whole)
+        for place, point in enumerate(points):
+            below[place] += bisect_left(whole, point)
+            upto[place] += bisect_right(whole, point)
+    if not ordered or not total:
+        return 1.0
+
+    # Between two sizes of the sample its own fraction stays, and that of all grows: the ends are enough.
+    return max(
+        abs(counted(ordered, point) / len(ordered) - of_all / total)
+        for counted, counts in ((bisect_left, below), (bisect_right, upto))
+        for point, of_all in zip(points, counts, strict=True)
+    )

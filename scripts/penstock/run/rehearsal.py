@@ -1,0 +1,312 @@
+"""`penstock rehearse`: a sample of a dataset's objects, copied and read back for real on this node.
+
+The command line calls `run`, which lists the sources into TMPDIR. Slices of the sample go, each as one shard,
+through the engine into a hidden folder of `releases`, and are removed again; the figures stay in
+`rehearsal.json`. The dataset's lock is held; `engine.limit`, the cap of the link, `target.ops`, quotas and
+PAUSE hold as for a copy. However it ends, the hidden folder is gone; one that a killed process left is
+removed by the next command that takes the lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import replace
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from penstock.core import events, human, time_estimate
+from penstock.core.balance import FILE_COST
+from penstock.core.documents.promise import of_repair
+from penstock.core.documents.rehearsal import REHEARSAL, Leg, Rehearsal, knee
+from penstock.core.errors import FailedError, InterruptedRunError, PreflightError
+from penstock.core.layout import DATA
+from penstock.core.size_sample import distance, spread
+from penstock.dataset import documents, verdicts
+from penstock.dataset.context import HELD
+from penstock.fs import durable
+from penstock.fs.capabilities import facts
+from penstock.host.job_environment import host_name
+from penstock.jobs import forecast
+from penstock.jobs.ownership.dataset_hold import holding
+from penstock.jobs.ownership.ops_share import OpsShare
+from penstock.jobs.ownership.promises import SpacePromise
+from penstock.jobs.target_stores import TargetStores
+from penstock.look import release_comparison
+from penstock.tables import listing_file
+from penstock.tables.shards import ShardWriter, whole_files
+from penstock.target import dataset_folders, modes, pause
+from penstock.target.tree_removal import remove_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from penstock.dataset.context import Context
+    from penstock.engine.tasks import Outcome
+    from penstock.jobs.bandwidth.share import Share
+    from penstock.look.release_comparison import Listing
+
+    Measured = tuple[Leg, Sequence[int]]
+    """A leg, and the sizes of its files in bytes."""
+
+STEP = "rehearse"
+NAME = "rehearsal"
+"""Stands for the run and the release in the lock and in the promise of space."""
+MOST = 16384
+"""Objects of a sample."""
+FIRST = 32
+"""Files of the first slice: so many have the sizes of all already, to 1/32 (`core.size_sample.spread`)."""
+FILLED, LAST = 0.6, 0.1
+"""Each further slice is to take that fraction of the time that a leg has left, by the rate of the one before;
+none is begun when no more than LAST of the leg's time is left."""
+
+SHARED = ("shard", "rows", "journals", "data", "engine", "verify", "run", "attempt", "host")
+"""What reading a shard back has in common with its copy."""
+
+
+class _OutOfTimeError(FailedError):
+    """The slice under way does not end within the time of its leg."""
+
+
+def run(
+    context: Context, dataset: str, seconds: float, streams: Sequence[int] = ()
+) -> tuple[Rehearsal, Sequence[int]]:
+    """Rehearse for so many seconds, with each of these numbers of streams for its part of them; (): with as
+    many as a copy takes. Returns what was kept in `rehearsal.json`, and the sizes of the files of its `leg`.
+    Raises PreflightError where no object can be copied, FailedError where one could not be, or where the time
+    was too short for a slice; NoSpaceError, LockedError, InterruptedRunError, and what listing raises."""
+    layout, giant = context.layout(dataset), context.config.plan.giant_bytes
+    dataset_folders.prepare(layout)
+    try:
+        with (
+            release_comparison.listing(context, dataset) as now,
+            holding(context, dataset, "", STEP, release=NAME),
+            _share(context, dataset) as share,
+        ):
+            sample, files = _draw(now, giant)
+            stage = _Stage(context, dataset, sample, share)
+            context.emit(events.Started(dataset, STEP))
+            each = seconds / max(1, len(streams))
+            try:
+                done = sweep(streams, lambda number: stage.leg(number, each))
+            finally:
+                remove_tree(layout.rehearsal, context.spend)
+            legs = [leg._replace(distance=round(distance(of, _sizes(now, giant)), 4)) for leg, of in done]
+            kept = Rehearsal(
+                dataset,
+                verdicts.now(),
+                host_name(),
+                files,
+                sample.num_rows,
+                legs,
+                knee(legs),
+                stage.durability,
+            )
+            leg = kept.leg
+            before = time_estimate.seconds(leg.files, leg.bytes, 1, forecast.element_rates(layout))
+            kept = kept._replace(model_error=round(before / leg.seconds - 1, 3))
+            documents.write(REHEARSAL, layout.rehearsal_result, kept)
+            context.emit(events.Ended(dataset, STEP, {"files": leg.files, "bytes": leg.bytes}))
+    except InterruptedRunError as error:
+        error.hint = "nothing of the sample is left; the same command begins anew"
+        raise
+    return kept, done[legs.index(leg)][1]
+
+
+def sweep(streams: Sequence[int], leg: Callable[[int | None], Measured]) -> list[Measured]:
+    """A leg with each number of streams, or one without a number."""
+    return [leg(number) for number in streams or (None,)]
+
+
+def _draw(now: Listing, giant_bytes: int) -> tuple[pa.RecordBatch, int]:
+    """The sample as rows of a shard, spread by size, and the number of objects that it stands for: those that
+    are no giants. By chance, since what stands together in the order of the paths often has one size."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    files, taken = 0, []
+    for batch in now.rows(listing_file.FORM.schema.names):
+        small = batch.filter(pc.less(batch["size"], giant_bytes))
+        chance = pc.random(small.num_rows, initializer=files)
+        taken.append(pa.Table.from_batches([small]).append_column("chance", chance))
+        files += small.num_rows
+        whole = pa.concat_tables(taken)
+        taken = [whole.take(pc.select_k_unstable(whole, MOST, [("chance", "ascending")]))]
+    if not files:
+        giants = f"all objects have {human.size(giant_bytes)} (plan.giant_bytes) or more"
+        raise PreflightError(
+            "there is nothing to rehearse with",
+            where=" ".join(now.urls),
+            why=giants if now.gathered.files else "the source has no object",
+            hint="correct the dataset's source and filters",
+        )
+    by_size = pc.sort_indices(taken[0]["size"]).take(pa.array(spread(taken[0].num_rows)))
+    (sample,) = taken[0].take(by_size).drop_columns("chance").combine_chunks().to_batches()
+    return whole_files(sample), files
+
+
+def _sizes(now: Listing, giant_bytes: int) -> Iterator[list[int]]:
+    import pyarrow.compute as pc
+
+    for batch in now.rows(["size"]):
+        yield batch.filter(pc.less(batch["size"], giant_bytes))["size"].to_pylist()
+
+
+@contextlib.contextmanager
+def _share(context: Context, dataset: str) -> Iterator[Share | None]:
+    """This process's share of the network link, where one is configured."""
+    from penstock.jobs.bandwidth.cap_file import Cap
+    from penstock.jobs.bandwidth.share import Share
+
+    link, limit = context.config.bandwidth, context.config.engine.limit
+    if link.folder is None:
+        yield None
+        return
+
+    def say(text: str) -> None:
+        context.emit(events.Noted(dataset, STEP, text))
+
+    cap = Cap(link.rate, link.requests)
+    with Share(link.folder, cap, limit, f"{STEP} {dataset}", NAME, say) as share:
+        share.first(context.stop.wait)
+        yield share
+
+
+class _Stage:
+    """The hidden folder, and the engine that copies slices of the sample into it."""
+
+    def __init__(self, context: Context, dataset: str, sample: pa.RecordBatch, share: Share | None) -> None:
+        self._context, self._layout, self._config = context, context.layout(dataset), context.dataset(dataset)
+        self._sample, self._sizes = sample, sample["size"].to_pylist()
+        self._next = self._files = self._bytes = 0
+        ops = OpsShare(self._layout, of_repair(NAME), context.ops, 1) if context.ops else None
+        self._paces = (ops, share)
+        self._until = self._looked = time.monotonic()
+        self._rested = False
+        self.durability = ""
+
+    def leg(self, streams: int | None, seconds: float) -> Measured:
+        """Copy slices with so many streams (None: as a copy does) until the time is over, or as many files
+        were copied as the sample has. Only slices count that end in time and without a PAUSE. The leg's
+        distance is not known yet. Raises as `run`."""
+        self._looked = time.monotonic()
+        self._until = self._looked + seconds
+        leg, sizes = Leg(streams or 0, 0, 0, 0.0, 0.0, 1.0), list[int]()
+        count, left = FIRST, len(self._sizes)
+        while left and count and (not leg.files or self._until - time.monotonic() > seconds * LAST):
+            while pause.standing() is not None:
+                self._context.stop.wait(HELD)
+                self._check()
+            began, self._rested = time.monotonic(), False
+            places = [(self._next + place) % len(self._sizes) for place in range(min(count, left))]
+            self._next += len(places)
+            try:
+                copied, read = self._slice(self._sample.take(places), streams)
+            except _OutOfTimeError:
+                if leg.files:
+                    break
+                raise
+            if self._rested:
+                continue
+            left -= len(places)
+            sizes += map(self._sizes.__getitem__, places)
+            leg = leg._replace(
+                streams=streams or max(leg.streams, copied.streams),
+                files=leg.files + copied.files,
+                bytes=leg.bytes + copied.bytes,
+                seconds=round(leg.seconds + copied.seconds, 3),
+                read_seconds=round(leg.read_seconds + read.seconds, 3),
+            )
+            now = time.monotonic()
+            work = (copied.bytes + FILE_COST * copied.files) / (now - began) * FILLED * (self._until - now)
+            start = self._next % len(self._sizes)
+            sums = accumulate(size + FILE_COST for size in self._sizes[start:] + self._sizes[:start])
+            count = sum(one <= work for one in sums)
+        return leg, sizes
+
+    def _slice(self, rows: pa.RecordBatch, streams: int | None) -> tuple[Outcome, Outcome]:
+        """Copy these rows, read them back, and remove them; within the room that others leave."""
+        import pyarrow.compute as pc
+
+        from penstock.engine.copy_shard import copy_shard
+        from penstock.engine.reread_shard import reread_shard
+        from penstock.engine.tasks import CopyTask, RereadTask
+
+        context, layout, folder = self._context, self._layout, self._layout.rehearsal
+        target, gid = context.config.target, modes.group_id(self._config.permissions)
+        stores, keep = TargetStores(layout, target, gid), target.kept(facts(layout.root).total_bytes)
+        totals = forecast.Totals(to_place=stores.sizes)
+        totals.add(rows["size"].to_pylist())
+        promise = SpacePromise(context, layout, of_repair(NAME), STEP)
+        try:
+            promise.ask(totals.blocks, totals.new_inodes, stores.gid, stores.expected_chunk_files(totals))
+            promise.admitted(
+                lambda others: (
+                    forecast.require_room(layout, totals, keep, others),
+                    stores.check(totals, others),
+                )
+            )
+            durable.make_dirs(folder / DATA)
+            stores.stripe(folder / DATA, totals)
+            writer = ShardWriter(folder / "shard.parquet", 0)
+            writer.add_columns(rows.take(pc.sort_indices(rows["path"])))
+            # Checksum files beside the data are not fetched, so no checksum may be required.
+            verify, engine = context.config.verify, context.config.engine
+            if verify.source_checksum == "require":
+                verify = replace(verify, source_checksum="auto")
+            copy = CopyTask(
+                shard=writer.close(),
+                rows=folder / "shard.parquet",
+                journals=folder / "journal",
+                data=folder / DATA,
+                dataset=self._config,
+                engine=replace(engine, streams=streams or engine.streams),
+                run=NAME,
+                attempt=NAME,
+                host=host_name(),
+                verify=verify,
+                gid=gid,
+            )
+            copied = _whole(copy_shard(copy, self._report, self._check, *self._paces))
+            shared = {name: getattr(copy, name) for name in SHARED}
+            reread = RereadTask(records=folder / "records.parquet", named=target.filesystem, **shared)
+            read = _whole(reread_shard(reread, lambda *_: None, self._check))
+            remove_tree(folder, context.spend)
+        finally:
+            promise.drop()
+        self._files, self._bytes = self._files + copied.files, self._bytes + copied.bytes
+        self.durability = copied.durability
+        return copied, read
+
+    def _report(self, files: int, size: int, failed: int) -> None:
+        done, moved = self._files + files, self._bytes + size
+        self._context.emit(events.Progressed(self._config.name, STEP, files=done, bytes=moved, failed=failed))
+
+    def _check(self) -> None:
+        """The time stands still while PAUSE stands."""
+        self._context.stop.signalled()
+        now = time.monotonic()
+        if pause.standing() is not None:
+            self._rested = True
+            self._until += now - self._looked
+        self._looked = now
+        if now > self._until:
+            raise _OutOfTimeError(
+                "the time is too short for the first files of the rehearsal",
+                where=self._config.name,
+                why=f"{FIRST} files were not copied and read back within it",
+                hint="give it more by --time",
+            )
+
+
+def _whole(outcome: Outcome) -> Outcome:
+    for path, why, *_ in outcome.failures:
+        raise FailedError(
+            "a file of the rehearsal was not copied and read back",
+            where=path,
+            why=why,
+            hint="a copy would fail there, too: `penstock preflight` tries source and target",
+        )
+    return outcome
