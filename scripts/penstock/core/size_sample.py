@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def spread(count: int) -> list[int]:
-    """The numbers below `count`, so that each beginning of the list lies evenly among them: those whose bits
-    read backwards come first (van der Corput). As places in files that are sorted by size: the first 32 have
-    the sizes of all of them already, to 1/32."""
-    bits = max(0, count - 1).bit_length()
-    backwards = (int(f"{number:0{bits}b}"[::-1], 2) for number in range(1 << bits)) if bits else iter([0])
-    return [number for number in backwards if number < count]
+    """The numbers below `count`, so that each beginning of the list lies evenly among them: 1/2, 1/4, 3/4,
+    1/8 ... of the way (van der Corput: numbers whose bits are read backwards). As places in files that are
+    sorted by size: the first 64 have the sizes of all of them already, to 1/64."""
+    bits = max(1, (count - 1).bit_length())
+    backwards = (int(f"{number:0{bits}b}"[::-1], 2) for number in range(1 << bits))
+    return list(dict.fromkeys(number * count >> bits for number in backwards))
 
 
 def distance(sample: Iterable[int], sizes: Iterable[Sequence[int]]) -> float:

@@ -61,7 +61,7 @@ class MeasuredCopy:
 
 
 def rates(history: Iterable[MeasuredCopy], tried: Mapping[str, float] = MappingProxyType({})) -> Rates:
-    """The rates of the last copy in `history` (oldest first) that took LONG_ENOUGH, and of the last that
+    """The rates of the last copy in `history` (oldest first) that took LONG_ENOUGH, or was a rehearsal, and of the last that
     linked MANY_LINKS or more. They are those of its mix of sizes; another mix takes another time. Where no
     copy gives a rate: `files` and `links` a second as they were `tried` on the target, else assumed."""
     estimate = Rates(
@@ -70,7 +70,7 @@ def rates(history: Iterable[MeasuredCopy], tried: Mapping[str, float] = MappingP
         tried=bool(tried),
     )
     for copy in history:
-        if copy.element_seconds >= LONG_ENOUGH and copy.files > 0:
+        if copy.files > 0 and copy.element_seconds >= (0 if copy.rehearsed else LONG_ENOUGH):
             estimate = replace(
                 estimate,
                 bytes_per_second=max(copy.bytes / copy.element_seconds, 1.0),

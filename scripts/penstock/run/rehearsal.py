@@ -56,8 +56,8 @@ NAME = "rehearsal"
 """Stands for the run and the release in the lock and in the promise of space."""
 MOST = 16384
 """Objects of a sample."""
-FIRST = 32
-"""Files of the first slice: so many have the sizes of all already, to 1/32 (`core.size_sample.spread`)."""
+FIRST = 64
+"""Files of the first slice: so many have the sizes of all already, to 1/64 (`core.size_sample.spread`)."""
 FILLED, LAST = 0.6, 0.1
 """Each further slice is to take that fraction of the time that a leg has left, by the rate of the one before;
 none is begun when no more than LAST of the leg's time is left."""
@@ -78,37 +78,28 @@ def run(
     Raises PreflightError where no object can be copied, FailedError where one could not be, or where the time
     was too short for a slice; NoSpaceError, LockedError, InterruptedRunError, and what listing raises."""
     layout, giant = context.layout(dataset), context.config.plan.giant_bytes
-    dataset_folders.prepare(layout)
+    dataset_folders.check_owner(layout)
     try:
-        with (
-            release_comparison.listing(context, dataset) as now,
-            holding(context, dataset, "", STEP, release=NAME),
-            _share(context, dataset) as share,
-        ):
+        with release_comparison.listing(context, dataset) as now:
             sample, files = _draw(now, giant)
-            stage = _Stage(context, dataset, sample, share)
-            context.emit(events.Started(dataset, STEP))
-            each = seconds / max(1, len(streams))
-            try:
-                done = sweep(streams, lambda number: stage.leg(number, each))
-            finally:
-                remove_tree(layout.rehearsal, context.spend)
-            legs = [leg._replace(distance=round(distance(of, _sizes(now, giant)), 4)) for leg, of in done]
-            kept = Rehearsal(
-                dataset,
-                verdicts.now(),
-                host_name(),
-                files,
-                sample.num_rows,
-                legs,
-                knee(legs),
-                stage.durability,
-            )
-            leg = kept.leg
-            before = time_estimate.seconds(leg.files, leg.bytes, 1, forecast.element_rates(layout))
-            kept = kept._replace(model_error=round(before / leg.seconds - 1, 3))
-            documents.write(REHEARSAL, layout.rehearsal_result, kept)
-            context.emit(events.Ended(dataset, STEP, {"files": leg.files, "bytes": leg.bytes}))
+            dataset_folders.prepare(layout)
+            with holding(context, dataset, "", STEP, release=NAME), _share(context, dataset) as share:
+                stage = _Stage(context, dataset, sample, share)
+                context.emit(events.Started(dataset, STEP))
+                each = seconds / max(1, len(streams))
+                try:
+                    done = sweep(streams, lambda number: stage.leg(number, each))
+                finally:
+                    remove_tree(layout.rehearsal, context.spend)
+                apart = [round(distance(sizes, _sizes(now, giant)), 4) for _, sizes in done]
+                legs = tuple(leg._replace(distance=d) for (leg, _), d in zip(done, apart, strict=True))
+                at, drawn = verdicts.now(), sample.num_rows
+                kept = Rehearsal(dataset, at, host_name(), files, drawn, legs, knee(legs), stage.durability)
+                leg = kept.leg
+                before = time_estimate.seconds(leg.files, leg.bytes, 1, forecast.element_rates(layout))
+                kept = kept._replace(model_error=round(before / leg.seconds - 1, 3))
+                documents.write(REHEARSAL, layout.rehearsal_result, kept)
+                context.emit(events.Ended(dataset, STEP, {"files": leg.files, "bytes": leg.bytes}))
     except InterruptedRunError as error:
         error.hint = "nothing of the sample is left; the same command begins anew"
         raise

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = ("penstock rehearse imagenet", "penstock rehearse imagenet --time 5min --sweep 8,16,32,64")
 MOST = 4096
-"""Streams: as `engine.streams` has it."""
+"""Streams, as of `engine.streams`."""
+STREAMS = f"numbers of streams from 1 to {MOST}, such as 8,16,32"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="how long it copies in all (default: 1min)",
     )  # fmt: skip
     parser.add_argument(
-        "--sweep", type=flags.value(_streams), default=(), metavar="N,N,...",
+        "--sweep", type=flags.value(_streams, STREAMS), default=(), metavar="N,N,...",
         help="try these numbers of streams, each for its part of the time, and say which is enough",
     )  # fmt: skip
     parser.add_argument(
@@ -76,7 +77,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _streams(text: str) -> tuple[int, ...]:
-    numbers = tuple(sorted({int(word) for word in text.split(",")}))
-    if not all(1 <= number <= MOST for number in numbers):
-        raise ValueError(f"a number of streams is from 1 to {MOST}")
-    return numbers
+    numbers = sorted({int(word) for word in text.split(",")})
+    if not 1 <= numbers[0] <= numbers[-1] <= MOST:
+        raise ValueError
+    return tuple(numbers)

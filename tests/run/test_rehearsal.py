@@ -1,0 +1,367 @@
+"""A rehearsal copies a sample for real, keeps its figures, and leaves nothing of the sample behind, however
+it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import xml.dom.minidom
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.commands import penstock, started, until
+from tests.support.images import file_system
+from tests.support.s3server import S3Server
+from tests.support.staging_runs import events_of, tree
+from tests.support.whole_way import go, staging
+
+from penstock.config.settings import (
+    BandwidthConfig,
+    EngineConfig,
+    PlanConfig,
+    SourceConfig,
+    TargetConfig,
+    VerifyConfig,
+)
+from penstock.core import ceilings
+from penstock.core.documents.rehearsal import REHEARSAL, Leg, Rehearsal, knee
+from penstock.core.errors import (
+    FailedError,
+    InterruptedRunError,
+    LockedError,
+    NoSpaceError,
+    PreflightError,
+)
+from penstock.core.events import Warned
+from penstock.core.layout import DATA
+from penstock.dataset import documents
+from penstock.jobs.forecast import element_rates
+from penstock.jobs.known_ceilings import known
+from penstock.jobs.ownership.dataset_hold import holding
+from penstock.look.views import rehearsal_text
+from penstock.run import rehearsal
+from penstock.target import pause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.context import Context
+
+DRAW = random.Random(3)
+FILES = {
+    f"{number % 7}/{number:04d}": DRAW.randbytes(min(90_000, int(DRAW.lognormvariate(7, 2))))
+    for number in range(300)
+} | {"giant": b"g" * 100_000}
+LONG = 120.0
+"""Seconds: a sample of these files is copied whole before."""
+
+
+def left(layout: DatasetLayout) -> list[str]:
+    """What lies on the target beside the state's folder."""
+    promised = os.listdir(layout.promises) if layout.promises.exists() else []
+    return sorted([*(os.listdir(layout.releases) if layout.releases.exists() else []), *promised])
+
+
+def kept(layout: DatasetLayout) -> Rehearsal:
+    return documents.load(REHEARSAL, layout.rehearsal_result)
+
+
+def test_a_sample_is_copied_and_read_back_and_the_plan_goes_by_it(context: Context) -> None:
+    """Z4: the distance is reported and below 0.05, and so is the error of the plan's figures until then."""
+    layout = context.layout("data")
+    assert known(context.config, layout)["files"].rate == ceilings.Rate(1000, "assumed")
+    made, sizes = rehearsal.run(context, "data", LONG)
+    assert (made.files, made.sample, len(made.legs), made.knee) == (300, 300, 1, 0)
+    leg = made.leg
+    assert sorted(sizes) == sorted(len(content) for name, content in FILES.items() if name != "giant")
+    assert (leg.files, leg.bytes) == (300, sum(sizes))
+    assert leg.distance < 0.05
+    assert min(leg.seconds, leg.read_seconds) > 0
+    assert made.model_error == pytest.approx(
+        (leg.files / 1000 + leg.bytes / 1e9) / leg.seconds - 1, abs=0.001
+    )
+    assert kept(layout) == made
+    assert left(layout) == []
+    rates = known(context.config, layout)
+    rate = rates["files"].rate
+    assert rate is not None
+    assert rate.value == pytest.approx(leg.rates[0])
+    assert rate.origin == f"rehearsed {made.day}"
+    text = "\n".join(line.text for line in rehearsal_text.render(made))
+    assert f"KS distance {leg.distance:.3f}" in text
+    assert "model" in text
+
+
+def test_a_release_that_is_measured_later_takes_its_place(context: Context) -> None:
+    made, _ = rehearsal.run(context, "data", LONG)
+    layout = context.layout("data")
+    past = made._replace(at="2001-01-01T00:00:00Z")
+    documents.write(REHEARSAL, layout.rehearsal_result, past)
+    # Slow enough for its copy to count.
+    context.config = replace(context.config, engine=EngineConfig(workers=1, limit=1_000_000))
+    release = go(context)["release"]
+    assert element_rates(layout).origin == f"release {release}"
+    newer = made._replace(at="2101-01-01T00:00:00Z")
+    documents.write(REHEARSAL, layout.rehearsal_result, newer)
+    assert element_rates(layout).origin == f"rehearsed {newer.day}"
+    assert element_rates(layout).files_per_second == pytest.approx(made.leg.rates[0])
+    layout.rehearsal_result.write_text("no document")
+    assert element_rates(layout).origin == f"release {release}"
+
+
+def test_s3_is_read_for_real(tmp_path: Path) -> None:
+    source = tree(tmp_path / "source", FILES)
+    with S3Server(source) as server:
+        options = {"endpoint_url": server.endpoint, "anon": True}
+        sources = (SourceConfig(server.url(), "", options),)
+        plan = PlanConfig(giant_bytes=100_000, part_bytes=50_000)
+        with staging(tmp_path, server.url(), plan=plan, sources=sources) as context:
+            made, _ = rehearsal.run(context, "data", LONG)
+            asked = {one.key for one in server.requests() if one.method == "GET" and one.key}
+    assert made.leg.files == 300
+    assert len(asked & set(FILES)) >= 300 - list(FILES.values()).count(b"")
+    assert "giant" not in asked
+    assert left(context.layout("data")) == []
+
+
+def test_a_sweep_on_a_stub_finds_its_knee_and_writes_the_table(tmp_path: Path) -> None:
+    """A3"""
+
+    def stub(streams: int | None) -> tuple[Leg, list[int]]:
+        rate = min(streams or 0, 24) * 1e8
+        return Leg(streams or 0, 10, int(10 * rate), 10.0, 5.0, 0.01), [1]
+
+    legs = [leg for leg, _ in rehearsal.sweep([8, 16, 32, 64], stub)]
+    assert knee(legs) == 32
+    made = Rehearsal("data", "2026-11-02T12:00:00Z", "n1", 10, 10, legs, 32, "fsync")
+    rows = list(csv.DictReader(rehearsal_text.csv(made).splitlines()))
+    assert [(row["streams"], row["knee"]) for row in rows] == [
+        ("8", "0"),
+        ("16", "0"),
+        ("32", "1"),
+        ("64", "0"),
+    ]
+    assert float(rows[1]["bytes_per_second"]) == 1.6e9
+    assert float(rows[1]["read_per_second"]) == 3.2e9
+    drawing = xml.dom.minidom.parseString(rehearsal_text.svg(made))
+    bars = [one.getAttribute("class") for one in drawing.getElementsByTagName("rect")]
+    assert bars == ["b", "b", "a", "b"]
+    assert any("32 streams: `engine.streams: 32`" in line.text for line in rehearsal_text.render(made))
+
+
+def test_each_number_of_streams_is_tried(context: Context) -> None:
+    made, _ = rehearsal.run(context, "data", LONG, (1, 3))
+    assert [leg.streams for leg in made.legs] == [1, 3]
+    assert all(leg.files == 300 and leg.distance < 0.05 for leg in made.legs)
+    assert made.knee in (1, 3)
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[Context]:
+    """The same dataset at a few files a second."""
+    source = tree(tmp_path / "source", FILES)
+    with staging(tmp_path, source) as context:
+        context.config = replace(context.config, engine=EngineConfig(workers=1, limit=40_000))
+        yield context
+
+
+def test_the_time_ends_it_and_whole_slices_count_alone(context: Context) -> None:
+    context.config = replace(context.config, engine=EngineConfig(workers=1, limit=100_000))
+    made, sizes = rehearsal.run(context, "data", 12.0)
+    assert 64 <= made.leg.files < 300
+    assert made.leg.files == len(sizes)
+    assert made.leg.distance < 0.05
+    assert made.leg.rates[1] < 110_000
+    assert left(context.layout("data")) == []
+
+
+def test_too_short_a_time_says_so(slow: Context) -> None:
+    with pytest.raises(FailedError, match=r"(?s)the time is too short.*--time") as caught:
+        rehearsal.run(slow, "data", 1.5)
+    assert "64 files" in str(caught.value)
+    layout = slow.layout("data")
+    assert left(layout) == []
+    assert not layout.rehearsal_result.exists()
+
+
+def test_a_signal_leaves_nothing(slow: Context) -> None:
+    layout = slow.layout("data")
+    with watched(slow) as failed:
+        until(lambda: (layout.rehearsal / DATA).exists() or failed, "the folder")
+        slow.stop.set(signal.SIGTERM)
+    assert isinstance(failed[0], InterruptedRunError)
+    assert "nothing of the sample is left" in str(failed[0])
+    assert left(layout) == []
+    assert not layout.rehearsal_result.exists()
+
+
+@contextlib.contextmanager
+def watched(context: Context, seconds: float = LONG) -> Iterator[list[Any]]:
+    """A rehearsal in a thread; at the end what it returned, or raised."""
+    ended: list[Any] = []
+
+    def work() -> None:
+        try:
+            ended.append(rehearsal.run(context, "data", seconds)[0])
+        except Exception as error:  # noqa: BLE001 (the test looks at it)
+            ended.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield ended
+    finally:
+        thread.join(60)
+    assert ended
+
+
+def test_what_a_killed_rehearsal_left_the_next_step_removes(tmp_path: Path, slow: Context) -> None:
+    layout = slow.layout("data")
+    settings = {
+        "target": {"root": str(layout.root), "keep_free": "1MiB"},
+        "engine": {"limit": "320kbit/s"},
+        "datasets": {"data": {"source": str(tmp_path / "source")}},
+    }
+    (tmp_path / "penstock.yaml").write_text(json.dumps(settings))
+    words = [sys.executable, "-m", "penstock", "--progress", "off", "rehearse", "data"]
+    with started(*words, cwd=tmp_path, env={"PENSTOCK_AS_ROOT": "1"}) as process:
+        until(lambda: (layout.rehearsal / DATA).exists() or process.poll() is not None, "the folder")
+        assert process.poll() is None, process.stdout and process.stdout.read()
+        process.kill()
+        process.wait()
+    assert layout.rehearsal.name in left(layout)
+    with holding(slow, "data", "", "list"):
+        assert layout.rehearsal.name not in left(layout)
+
+
+def test_while_pause_stands_it_rests_and_its_time_with_it(context: Context) -> None:
+    """What was copied meanwhile is not counted."""
+    layout = context.layout("data")
+    context.config = replace(context.config, engine=EngineConfig(workers=1, limit=200_000))
+    layout.root.mkdir()
+    looks = list[float]()
+    watch = pause.PauseWatch(layout.root, lambda _: looks.append(time.monotonic()), every=0.1)
+    with pause.watching(watch), watched(context, 12.0) as ended:
+        until(lambda: (layout.rehearsal / DATA).exists() or ended, "the folder")
+        (layout.root / pause.NAME).touch()
+        until(lambda: looks or ended, "the rest")
+        began = time.monotonic()
+        until(lambda: time.monotonic() - began > 14, "more than its time")
+        assert not ended
+        (layout.root / pause.NAME).unlink()
+    assert isinstance(ended[0], Rehearsal), ended
+    assert ended[0].leg.seconds < 12
+    assert ended[0].leg.rates[1] > 50_000
+    assert left(layout) == []
+
+
+def test_a_target_without_room_is_not_filled(tmp_path: Path) -> None:
+    source = tree(tmp_path / "source", FILES)
+    with file_system(tmp_path, "tmpfs", size=300 << 10) as point, staging(point, source) as context:
+        with pytest.raises(NoSpaceError, match="too little space"):
+            rehearsal.run(context, "data", LONG)
+        assert left(context.layout("data")) == []
+
+
+def test_a_target_that_becomes_full_is_left_as_it_was(tmp_path: Path) -> None:
+    """Somebody else takes the room that was there."""
+    source = tree(tmp_path / "source", FILES)
+    with (
+        file_system(tmp_path, "tmpfs", size=4 << 20) as point,
+        staging(point, source) as context,
+    ):
+        context.config = replace(context.config, engine=EngineConfig(workers=1, limit=100_000))
+        layout = context.layout("data")
+        with watched(context) as ended:
+            until(lambda: (layout.rehearsal / "journal").exists() or ended, "the first slice")
+            with contextlib.suppress(OSError):
+                (point / "full").write_bytes(bytes(8 << 20))
+        assert isinstance(ended[0], NoSpaceError), ended
+        assert left(layout) == []
+        assert not layout.rehearsal_result.exists()
+
+
+def test_an_object_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    files = {f"f{number}": b"x" * 1000 for number in range(30)}
+    source = tree(tmp_path / "source", files)
+    with staging(tmp_path, source) as context:
+
+        def changed(event: object) -> None:
+            if getattr(event, "kind", "") == "end":  # of the listing
+                (source / "f7").unlink()
+
+        context.sink = changed
+        with pytest.raises(FailedError, match=r"not copied and read back.*f7"):
+            rehearsal.run(context, "data", LONG)
+    assert left(context.layout("data")) == []
+
+
+def test_where_nothing_can_be_copied_nothing_is_made(tmp_path: Path) -> None:
+    source = tree(tmp_path / "source", {"large": b"l" * 200_000})
+    with staging(tmp_path, source) as context:
+        with pytest.raises(PreflightError, match=r"nothing to rehearse with.*plan.giant_bytes"):
+            rehearsal.run(context, "data", LONG)
+        assert not context.layout("data").folder.exists()
+        (source / "large").unlink()
+        with pytest.raises(PreflightError, match="empty"):
+            rehearsal.run(context, "data", LONG)
+
+
+def test_a_required_checksum_is_not_asked_of_a_sample(context: Context) -> None:
+    """The checksum files beside the data that prove it are fetched by list."""
+    context.config = replace(context.config, verify=VerifyConfig(source_checksum="require"))
+    made, _ = rehearsal.run(context, "data", LONG)
+    assert made.leg.files == 300
+
+
+def test_it_keeps_to_the_links_cap_and_to_the_budget_of_operations(tmp_path: Path, context: Context) -> None:
+    link = tmp_path / "link"
+    link.mkdir(0o700)
+    target = TargetConfig(context.config.target.root, keep_free=0, ops=400)
+    bandwidth = BandwidthConfig(folder=link, link=300_000)
+    context.config = replace(context.config, target=target, bandwidth=bandwidth)
+    made, _ = rehearsal.run(context, "data", LONG)
+    files, copied, _ = made.leg.rates
+    assert copied < 330_000
+    assert files * ceilings.OPERATIONS_A_FILE < 440
+    assert left(context.layout("data")) == []
+
+
+def test_another_process_with_the_lock_comes_first(context: Context) -> None:
+    rehearsal.run(context, "data", LONG)
+    layout = context.layout("data")
+    assert not [event for event in events_of(context) if isinstance(event, Warned)]
+    with holding(context, "data", "", "list"), pytest.raises(LockedError):
+        rehearsal.run(context, "data", LONG)
+    assert left(layout) == []
+
+
+def test_the_command_writes_what_was_asked_for(tmp_path: Path, source: Path) -> None:
+    settings = {
+        "target": {"root": str(tmp_path / "target"), "keep_free": "1MiB"},
+        "datasets": {"data": {"source": str(source)}},
+    }
+    (tmp_path / "penstock.yaml").write_text(json.dumps(settings))
+    words = ("--as-root", "--progress", "off", "rehearse", "data", "--time", "40s", "--fio", "job.fio")
+    done = penstock(*words, "--sweep", "2,1", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "<- knee" in done.stdout
+    rows = list(csv.DictReader((tmp_path / "results/rehearsal-data.csv").read_text().splitlines()))
+    assert [row["streams"] for row in rows] == ["1", "2"]
+    assert (tmp_path / "results/rehearsal-data.svg").read_text().startswith("<svg xmlns=")
+    assert "numjobs=" in (tmp_path / "job.fio").read_text()
+    shown = penstock("--progress", "off", "plan", "data", cwd=tmp_path)
+    assert "rehearsed " in shown.stdout
+    wrong = penstock("--as-root", "rehearse", "data", "--sweep", "8,many", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "numbers of streams from 1 to 4096" in wrong.stderr
