@@ -10,7 +10,7 @@ declare -A package=(
     [mkfs.ext4]=e2fsprogs [mount]=mount [ip]=iproute2 [git]=git [strace]=strace [fusermount3]=fuse3
     [bindfs]=bindfs [mkfs.xfs]=xfsprogs [mkfs.btrfs]=btrfs-progs [eatmydata]=eatmydata [cc]=gcc
     [linux.uml]=user-mode-linux [ssh-keygen]=openssh-client [vsftpd]=vsftpd
-    [zsh]=zsh [fish]=fish [man]=man-db [mandoc]=mandoc
+    [zsh]=zsh [fish]=fish [man]=man-db [mandoc]=mandoc [fio]=fio
     [apache2]=apache2 [nginx]=nginx-light [caddy]=caddy [lighttpd]=lighttpd
     [pipx]=pipx [podman]=podman [runc]=runc [debootstrap]=debootstrap
 )

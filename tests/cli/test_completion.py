@@ -45,7 +45,7 @@ def words(*typed: str) -> set[str] | None:
 
 def test_each_command_of_people_and_no_other(folder: Path) -> None:
     assert words("") == SHOWN
-    assert words("re") == {"releases", "remove", "repair", "report"}
+    assert words("re") == {"rehearse", "releases", "remove", "repair", "report"}
     assert words("--config", "x.yaml", "ru") == {"run"}
     assert words("step", "") == {"list", "plan", "copy", "permissions", "verify", "publish"}
 

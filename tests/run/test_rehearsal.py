@@ -159,7 +159,10 @@ def test_a_sweep_on_a_stub_finds_its_knee_and_writes_the_table(tmp_path: Path) -
     assert any("32 streams: `engine.streams: 32`" in line.text for line in rehearsal_text.render(made))
 
 
-def test_each_number_of_streams_is_tried(context: Context) -> None:
+def test_each_number_of_streams_is_tried_also_while_a_hold_stands(context: Context) -> None:
+    layout = context.layout("data")
+    layout.root.mkdir()
+    (layout.root / "HOLD").write_text("data a target is checked\n")
     made, _ = rehearsal.run(context, "data", LONG, (1, 3))
     assert [leg.streams for leg in made.legs] == [1, 3]
     assert all(leg.files == 300 and leg.distance < 0.05 for leg in made.legs)
@@ -251,16 +254,16 @@ def test_while_pause_stands_it_rests_and_its_time_with_it(context: Context) -> N
     layout.root.mkdir()
     looks = list[float]()
     watch = pause.PauseWatch(layout.root, lambda _: looks.append(time.monotonic()), every=0.1)
-    with pause.watching(watch), watched(context, 12.0) as ended:
+    with pause.watching(watch), watched(context, 6.0) as ended:
         until(lambda: (layout.rehearsal / DATA).exists() or ended, "the folder")
         (layout.root / pause.NAME).touch()
         until(lambda: looks or ended, "the rest")
         began = time.monotonic()
-        until(lambda: time.monotonic() - began > 14, "more than its time")
+        until(lambda: time.monotonic() - began > 7, "more than its time")
         assert not ended
         (layout.root / pause.NAME).unlink()
     assert isinstance(ended[0], Rehearsal), ended
-    assert ended[0].leg.seconds < 12
+    assert ended[0].leg.seconds < 6
     assert ended[0].leg.rates[1] > 50_000
     assert left(layout) == []
 

@@ -61,9 +61,10 @@ class MeasuredCopy:
 
 
 def rates(history: Iterable[MeasuredCopy], tried: Mapping[str, float] = MappingProxyType({})) -> Rates:
-    """The rates of the last copy in `history` (oldest first) that took LONG_ENOUGH, or was a rehearsal, and of the last that
-    linked MANY_LINKS or more. They are those of its mix of sizes; another mix takes another time. Where no
-    copy gives a rate: `files` and `links` a second as they were `tried` on the target, else assumed."""
+    """The rates of the last copy in `history` (oldest first) that took LONG_ENOUGH or was a rehearsal, and of
+    the last that linked MANY_LINKS or more. They are those of its mix of sizes; another mix takes another
+    time. Where no copy gives a rate: `files` and `links` a second as they were `tried` on the target, else
+    assumed."""
     estimate = Rates(
         files_per_second=max(tried.get("files", ASSUMED_FILES), 1.0),
         links_per_second=max(tried.get("links", ASSUMED_LINKS), 1.0),
