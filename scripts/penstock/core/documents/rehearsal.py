@@ -74,9 +74,11 @@ class Rehearsal(NamedTuple):
 
 
 def _check(document: Rehearsal) -> None:
-    if not document.legs:
-        raise ValueError("no leg")
-    dt.datetime.fromisoformat(document.at)
+    try:
+        if not document.legs or not document.day or min(leg.seconds for leg in document.legs) <= 0:
+            raise ValueError("nothing was measured")
+    except OverflowError as error:
+        raise ValueError("it ended at no time") from error
 
 
 REHEARSAL = Document(Rehearsal, "what a rehearsal measured", check=_check)

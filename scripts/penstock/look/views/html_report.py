@@ -116,7 +116,8 @@ def render(data: Result) -> str:
 def drawn(plot: plots.Plot) -> str:
     """A plot as an SVG file of its own, which every viewer can show."""
     drawing = _environment().get_template("plots.svg.j2").module.drawing(plot)  # type: ignore[attr-defined]
-    return f"{drawing}\n".replace("</svg>", f"<style>{_PLAIN}</style>\n</svg>")
+    svg = str(drawing).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')
+    return svg.replace("</svg>", f"<style>{_PLAIN}</style>\n</svg>\n")
 
 
 def _template() -> Template:
