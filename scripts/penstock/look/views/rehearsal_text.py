@@ -30,9 +30,8 @@ def render(rehearsal: Rehearsal, columns: int = COLUMNS) -> Iterator[Line]:
         yield from (Line(text, "bold" if "<" in text else "") for text in texts)
     of = f"of {human.counted(rehearsal.files, 'file')} below plan.giant_bytes"
     yield Line(f"sizes     {copied} {of}; KS distance {leg.distance:.3f}")
-    way = "over" if rehearsal.model_error > 0 else "under"
     yield Line(
-        f"model     the time that plans gave for it until now was {abs(rehearsal.model_error):.0%} {way}"
+        f"model     until now plans gave it {rehearsal.model_error + 1:.2g} times the time that it took"
     )
     if rehearsal.knee:
         yield Line(f"knee      {human.counted(rehearsal.knee, 'stream')}: `engine.streams: {rehearsal.knee}`")
