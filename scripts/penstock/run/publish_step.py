@@ -17,6 +17,7 @@ the two renames it checks that the lock and the dataset's claim are its own.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from penstock.core import events
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from penstock.config.settings import VerifyConfig
-    from penstock.core.documents.step_results import PublishReceipt, StepReceipt
+    from penstock.core.documents.step_results import CopyReceipt, PublishReceipt, StepReceipt
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
@@ -123,6 +124,11 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
             previous=before if before != info.release else None,
             renamed=seal.renamed,
         )
+        if run.folder.plan.exists():
+            plan, copy = run.plan, cast("CopyReceipt", receipts.step(run.folder, "copy") or {})
+            files, size = plan.files - plan.unchanged - plan.taken, plan.unchanged_bytes + plan.taken_bytes
+            line = replace(line, copied_files=files, copied_bytes=plan.bytes - size)
+            line = replace(line, retries=copy.get("retries", 0))
         history.append(layout, line)
         if not fresh and not settled:
             text = f"the source holds again what release {info.release} was published of: `current` names it"

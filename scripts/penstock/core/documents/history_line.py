@@ -54,6 +54,11 @@ class Publication(HistoryLine):
     """The release that `current` named before, where it was another one."""
     renamed: Annotated[int, LEFT_OUT] = 0
     """Files that were known by their checksums under another name (`Seal.renamed`)."""
+    copied_files: Annotated[int, LEFT_OUT] = 0
+    """That came from the source, neither linked nor taken over; `copied_bytes` likewise."""
+    copied_bytes: Annotated[int, LEFT_OUT] = 0
+    retries: Annotated[int, LEFT_OUT] = 0
+    """Calls to the source that were made again, by the attempts that finished the copy."""
 
 
 @dataclass(frozen=True)
