@@ -7,7 +7,18 @@ import sys
 
 import pytest
 
-HEAVY = ("pyarrow", "numpy", "rich", "jsonschema", "fsspec", "botocore", "pathspec", "snakemake", "jinja2")
+HEAVY = (
+    "pyarrow",
+    "numpy",
+    "rich",
+    "jsonschema",
+    "fsspec",
+    "botocore",
+    "pathspec",
+    "snakemake",
+    "jinja2",
+    "prometheus_client",
+)
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,7 @@ COMMANDS = (
     _step("preflight", "site"),
     Command("selftest", "site", "try a folder's file system, and print what it does as a table"),
     Command("limit", "site", "show or set the cap of the link, or how many nodes a dataset's elements take"),
+    Command("metrics", "site", "figures of all datasets below a root for Prometheus, as a text file"),
     Command("completion", "site", "print what makes a shell complete this command line"),
     _step("list"),
     _step("plan"),

@@ -153,6 +153,12 @@ def show_each(results: Mapping[str, Result], session: Session) -> None:
             output.show(text)
 
 
+def show_remark(text: str, session: Session) -> None:
+    """Below the closing text, and in the log: what went wrong, and fails no run."""
+    logging.getLogger("penstock").warning("%s", text)
+    (output.say if session.as_json else output.show)(f"! {output.pasted(text)}")
+
+
 def _result(name: str, listed: ListResult | None, left: list[exit_files.Left], session: Session) -> Result:
     failed = next((one for one in left if one.dataset == name), None)
     if listed is not None and failed is None:

@@ -997,3 +997,11 @@ class Config(Settings):
     audit: Annotated[AuditConfig, Fields("a mapping")] = AuditConfig()
     gc: Annotated[GcConfig, Fields("a mapping")] = GcConfig()
     bandwidth: Annotated[BandwidthConfig, Fields("a mapping")] = BandwidthConfig()
+    metrics: Annotated[
+        Folder | None,
+        Text("a file's name"),
+        About("""A file that `penstock run` writes anew when it ends, with the figures of all datasets below
+            the root: those of `penstock metrics`, for Prometheus, whose collector reads names that end in
+            `.prom` alone. A relative path is relative to the working directory."""),
+        Example("/var/lib/prometheus/node-exporter/penstock.prom"),
+    ] = None

@@ -61,6 +61,7 @@ NEEDS: Mapping[str, Needs] = {
     "history": Needs(READS),
     # The link's administrator sets its cap, by the modes of its folder.
     "limit": Needs(READS, {"nodes": DECIDES}),
+    "metrics": Needs(READS),
     "cancel": Needs(DECIDES),
     "preflight": Needs(READS),
     "list": Needs(STAGES),

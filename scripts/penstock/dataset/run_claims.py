@@ -35,6 +35,8 @@ from penstock.fs.errno_map import storage_error
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from penstock.core.layout import DatasetLayout
 
 KEPT = 8
@@ -44,6 +46,11 @@ _NAME = re.compile(r"(\d{8,})\.json")
 
 def highest(layout: DatasetLayout) -> ClaimFile | None:
     """The claim that stands; None where nothing was listed yet. Raises FailedError, NewerFormatError."""
+    return next(kept(layout), None)
+
+
+def kept(layout: DatasetLayout) -> Iterator[ClaimFile]:
+    """The claims that are there, the one that stands first. Raises, while it is iterated, as `highest`."""
     try:
         names = os.listdir(layout.claims)
     except FileNotFoundError:
@@ -53,7 +60,7 @@ def highest(layout: DatasetLayout) -> ClaimFile | None:
             "the claims cannot be read", where=str(layout.claims), why=str(error), hint=STATE_ANEW
         ) from error
     found = [(int(match[1]), match[0]) for name in names if (match := _NAME.fullmatch(name))]
-    return _read(layout, *max(found)) if found else None
+    yield from (_read(layout, number, name) for number, name in sorted(found, reverse=True))
 
 
 def make(layout: DatasetLayout, run: str, above: ClaimFile | None, controller: str) -> ClaimFile:

@@ -61,7 +61,7 @@ def dataset_row(
     now = now or datetime.now(UTC)
     owner = _owner(layout.folder)
     trusted = _trusted(owner, owners)
-    whole = gate.judged(layout, trusted)
+    whole = current_judged(layout, owners)
     row: DatasetRow = {
         "dataset": layout.dataset,
         "path": str(layout.folder),
@@ -106,6 +106,11 @@ def dataset_row(
     row["files"] = sum(one["files"] or 0 for one in rows)
     row["bytes"] = sum(one["bytes"] or 0 for one in rows)
     return row
+
+
+def current_judged(layout: DatasetLayout, owners: Sequence[str] | None = None) -> Judgement:
+    """What `gate` judges of the release that `current` names; `owners` as in `dataset_row`."""
+    return gate.judged(layout, _trusted(_owner(layout.folder), owners))
 
 
 def release_row(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from penstock.cli import flags, run_results, submission
+from penstock.cli.commands import metrics
 from penstock.cli.log_file import LOG
 from penstock.cli.run_results import FLAGS, RESULTS
 from penstock.cli.run_screen import RunScreen
@@ -98,6 +99,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         run_results.show_table(results, rows, code, session)
     else:
         run_results.show_each(results, session)
+    if why := metrics.at_end_of_run(config):
+        run_results.show_remark(why, session)
     session.receipt({"exit": code, "invocation": invocation, "datasets": results})
     return code
 

@@ -1,0 +1,70 @@
+"""`penstock metrics`: the datasets below a root as series for Prometheus. Reads alone, and works for accounts
+that stage nothing; writes the file that --out names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.cli import flags, output, target_datasets
+from penstock.cli.target_datasets import TargetDatasets
+from penstock.core.errors import FailedError, NoSpaceError, PenstockError
+from penstock.core.text import printable
+from penstock.fs import durable
+from penstock.fs.errno_map import NO_SPACE
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from penstock.cli.session import Session
+    from penstock.config.settings import Config
+
+EXAMPLES = (
+    "penstock metrics --root /beegfs/datasets",
+    "penstock metrics --root /beegfs/datasets --out /var/lib/prometheus/node-exporter/penstock.prom",
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    flags.datasets(parser)
+    flags.root(parser)
+    what = "write this file anew, whole, for everybody to read (default: standard output)"
+    parser.add_argument("--out", type=flags.path, metavar="FILE", help=what)
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """The series of all datasets below the root, or of those named. Raises FailedError and NoSpaceError where
+    the file cannot be written; what stood there before stays."""
+    _write(target_datasets.chosen(parsed, session), parsed.dataset, parsed.out)
+    return 0
+
+
+def at_end_of_run(config: Config) -> str:
+    """Write the file that `metrics` of the configuration names, of the whole root. Returns why that failed,
+    in words; "" where it did not, or no file is named."""
+    try:
+        if config.metrics is not None:
+            _write(TargetDatasets(config.target, list(config.datasets)), [], config.metrics)
+    except (PenstockError, OSError, ImportError) as error:
+        return str(error)
+    return ""
+
+
+def _write(datasets: TargetDatasets, names: Sequence[str], path: Path | None) -> None:
+    from penstock.look import metrics
+
+    content = metrics.text(datasets.target, datasets.layouts(names), datasets.owners)
+    if path is None:
+        return output.show(content.decode())
+    try:
+        with durable.output(path) as file:
+            file.stream.write(content)
+            file.close()
+    except OSError as error:
+        raise (NoSpaceError if error.errno in NO_SPACE else FailedError)(
+            "the metrics cannot be written",
+            where=printable(str(path)),
+            why=error.strerror or str(error),
+            hint="name a file in a folder that is there, has room, and that this account may write",
+        ) from error

@@ -1,0 +1,207 @@
+"""The datasets below a root as series for Prometheus: the text that node_exporter's textfile collector reads.
+`penstock metrics` and the end of `penstock run` call it.
+
+It reads the target alone, as any account may, and makes no query to a scheduler. A counter is summed over a
+dataset's history, which no command shortens: it never falls, whatever is removed, requeued or copied again.
+What a run under way has done is a gauge, since a run may be given up. Samples have no times of their own: the
+collector refuses them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
+
+from penstock.cluster.abilities import abilities_of
+from penstock.cluster.registry import open_cluster
+from penstock.config.settings import ClusterConfig, Config
+from penstock.core.documents.history_line import Publication, Removal, Repair
+from penstock.core.errors import PenstockError
+from penstock.core.text import printable
+from penstock.core.timestamps import SECOND, nanoseconds
+from penstock.dataset import gate, history, run_claims, staging_notice
+from penstock.dataset import holder as holders
+from penstock.dataset.context import Context
+from penstock.dataset.run import load
+from penstock.dataset.submission_log import ArrayBook
+from penstock.fs import capabilities
+from penstock.host.heartbeat import PATIENCE
+from penstock.jobs import run_state
+from penstock.look.releases import current_judged
+from penstock.target import hold, pause
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.config.settings import TargetConfig
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.gate import Judgement
+    from penstock.dataset.run import Run
+    from penstock.dataset.staging_notice import StagingNotice
+
+ROOT = {
+    "root_free_bytes": "Bytes that this account may still fill.",
+    "root_size_bytes": "Bytes that the root's file system has.",
+    "root_free_inodes": "Files that this account may still make; no series where the file system says none.",
+    "root_paused": "1 while a PAUSE stands at the root.",
+    "metrics_generated_timestamp_seconds": "When these series were made.",
+}
+"""By name, without the prefix `penstock_`: series with the label `root` alone, and their help."""
+STATE = {"state": "1, with the state as `penstock status` has it as a label."}
+DATASET = {
+    "dataset_readable": "1 where this account may read the dataset's state; else there are fewer series.",
+    "last_success_timestamp_seconds": "When a run last published, or met its release unchanged.",
+    "current_published_timestamp_seconds": "When the current release was sealed.",
+    "current_files": "Files of the current release.",
+    "current_bytes": "Bytes of the current release.",
+    "last_audit_timestamp_seconds": "End of the current release's last audit; no series before the first.",
+    "audit_findings": "Findings that stand against the current release.",
+    "holds": "Lines of HOLD that close the dataset, or a release of it.",
+    "waiting_seconds": "For how long the run has waited for SLURM; 0: it does not wait.",
+    "run_files": "Files of the run that is not published yet.",
+    "run_bytes": "Bytes of the run that is not published yet.",
+    "run_copied_bytes": "Bytes of that run that copy has done, linked ones included.",
+    "run_verified_bytes": "Bytes of that run that were read back.",
+    "releases_published_total": "Releases that were published.",
+    "copied_files_total": "Files of published releases that came from the source.",
+    "copied_bytes_total": "Bytes of published releases that came from the source.",
+    "retries_total": "Calls to the source that were made again, for published releases.",
+    "repaired_files_total": "Files that repairs fetched anew.",
+}
+"""The same, of series that have the label `dataset`, too; STATE has `state` besides."""
+_WELL = (gate.PUBLISHED, gate.NOTHING)
+
+Values = dict[str, float | None]
+"""By name, without the prefix; None: it is not known, and has no series."""
+
+
+def text(target: TargetConfig, layouts: Sequence[DatasetLayout], owners: Sequence[str] | None) -> bytes:
+    """The series of these datasets of one root, as UTF-8. `owners` as in `look.releases.dataset_row`. Raises
+    nothing for what lies in a dataset, and OSError where the root does not answer."""
+    root, now, registry = printable(str(target.root)), time.time(), CollectorRegistry()
+    context = Context(Config(target, {}), open_cluster(ClusterConfig()))
+    disable_created_metrics()  # they would be gauges that say nothing
+    families: dict[str, Counter | Gauge] = {}
+    for names, *labels in ((ROOT,), (STATE, "dataset", "state"), (DATASET, "dataset")):
+        for name, what in names.items():
+            kind = Counter if name.endswith("_total") else Gauge
+            families[name] = kind(f"penstock_{name}", what, ["root", *labels], registry=registry)
+
+    def add(values: Values, *labels: str) -> None:
+        for name, value in values.items():
+            if value is not None:
+                families[name].labels(root, *labels).inc(max(0, value))
+
+    room = capabilities.facts(target.root)
+    add({"root_free_bytes": room.free_bytes, "root_size_bytes": room.total_bytes})
+    add({"root_free_inodes": room.free_inodes, "root_paused": pause.look(target.root).pause is not None})
+    add({"metrics_generated_timestamp_seconds": now})
+    for layout in layouts:
+        state, values = _dataset(context, layout, owners, now)
+        add({"state": 1}, layout.dataset, state)
+        add(values, layout.dataset)
+    return generate_latest(registry)
+
+
+def _dataset(
+    context: Context, layout: DatasetLayout, owners: Sequence[str] | None, now: float
+) -> tuple[str, Values]:
+    """Its state, and its series."""
+    judgement = current_judged(layout, owners)
+    state, waits = _noticed(staging_notice.find(layout), now)
+    values = _published(judgement) | {"dataset_readable": 0, "waiting_seconds": waits or None}
+    values["holds"] = len(hold.of_dataset(layout))
+    # Of another account, or damaged: then what everybody may see is all that is known.
+    with contextlib.suppress(OSError, PenstockError):
+        os.listdir(layout.state)
+        values |= _history(layout) | {"dataset_readable": 1, "waiting_seconds": waits}
+        claim = run_claims.highest(layout)
+        if claim is not None and claim.run:
+            state, progress = _work(context, load(layout, layout.run(claim.run)), state, now)
+            values |= progress | {"waiting_seconds": max(waits, progress.get("waiting_seconds") or 0)}
+    return (state or judgement.state) if judgement.state in _WELL else judgement.state, values
+
+
+def _published(judgement: Judgement) -> Values:
+    """Of the current release."""
+    values = Values()
+    if judgement.stored is not None:
+        seal, sealed = judgement.stored.seal, _seconds(judgement.stored.seal.sealed)
+        values |= {"current_files": seal.files, "current_bytes": seal.bytes}
+        values |= {"current_published_timestamp_seconds": sealed, "last_success_timestamp_seconds": sealed}
+        values["audit_findings"] = sum(judgement.findings.values())
+    if judgement.verdict is not None and judgement.verdict.last is not None:
+        values["last_audit_timestamp_seconds"] = _seconds(judgement.verdict.last.ended)
+    return values
+
+
+def _noticed(notice: StagingNotice | None, now: float) -> tuple[str, float]:
+    """What the owner's notice for everybody says: a state, "" for none, and how long a run waits."""
+    if notice is None or not notice.alive:
+        return "", 0
+    if notice.notice.step == staging_notice.SUBMITTED:
+        return "waiting", max(0.0, now - (_seconds(notice.notice.since) or now))
+    return run_state.DOING.get(notice.notice.step, ""), 0
+
+
+def _history(layout: DatasetLayout) -> Values:
+    """Counters, and the last success: a publication, or a later claim of a run whose release stands, which
+    found its source unchanged. A release that `current` names again has a second line, of the same seal."""
+    published: dict[str, Publication] = {}
+    standing, removed, repaired = set(), set(), 0
+    for line in history.lines(layout):
+        if isinstance(line, Publication):
+            published.setdefault(line.seal, line)
+            standing |= {line.run} if line.release not in removed else set()
+        elif isinstance(line, Removal):
+            removed.add(line.release)
+        elif isinstance(line, Repair):
+            repaired += line.counts.repaired
+    moments = [line.at for line in published.values()]
+    claims = [claim for claim in run_claims.kept(layout) if claim.run in standing]
+    moments += [by.since for claim in claims if (by := holders.from_json(claim.by)) is not None]
+    return {
+        "last_success_timestamp_seconds": max([_seconds(at) or 0 for at in moments], default=None),
+        "releases_published_total": len(published),
+        "copied_files_total": sum(line.copied_files for line in published.values()),
+        "copied_bytes_total": sum(line.copied_bytes for line in published.values()),
+        "retries_total": sum(line.retries for line in published.values()),
+        "repaired_files_total": repaired,
+    }
+
+
+def _work(context: Context, run: Run, noticed: str, now: float) -> tuple[str, Values]:
+    """The state of the run that the dataset is claimed for, and how far it is."""
+    work, values = run_state.of(context, run.layout, run), Values()
+    state = str(work.get("state", ""))
+    if "copy" in work:
+        values |= {"run_files": run.plan.files, "run_bytes": run.plan.bytes}
+        values |= {"run_copied_bytes": work["copy"]["bytes"], "run_verified_bytes": work["verify"]["bytes"]}
+        values["waiting_seconds"] = _silence(run, work["step"], now)
+        if values["waiting_seconds"] and state in run_state.DOING.values():
+            state = "waiting"
+    return noticed if state in ("", "unknown") and noticed else state, values
+
+
+def _silence(run: Run, step: str, now: float) -> float:
+    """Seconds since any element of the step's SLURM arrays that have not ended wrote its progress, or since
+    they were submitted; 0 where there is none, and for what a heartbeat may be late."""
+    signs = []
+    for array in ArrayBook(run.folder.arrays).open(step):
+        if array.array and not abilities_of(array.kind).elements_end_with_controller:
+            signs.append(array.at)
+            for index in array.indices:
+                with contextlib.suppress(OSError):
+                    signs.append(run.folder.progress(step, index).stat().st_mtime)
+    silent = now - max(signs, default=now)
+    return silent if silent > PATIENCE else 0
+
+
+def _seconds(moment: str) -> float | None:
+    with contextlib.suppress(ValueError):
+        return nanoseconds(moment) / SECOND
+    return None

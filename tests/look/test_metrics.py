@@ -1,0 +1,296 @@
+"""`penstock metrics`: what Prometheus makes of it; counters that never fall; damage, waiting, and datasets of
+other accounts; the file that a run leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from tests.support import prometheus
+from tests.support.commands import penstock
+from tests.support.forked import NOBODY, forked
+from tests.support.published import STEPS, content, damage, data_of, publish
+from tests.support.staging_runs import context_for, tree
+
+from penstock.config.settings import PermissionsConfig, TargetConfig
+from penstock.core.errors import PreflightError
+from penstock.core.layout import DatasetLayout
+from penstock.dataset.submission_log import ArrayBook
+from penstock.keep.audit import audit_step
+from penstock.keep.retention import gc_step, rollback_step
+from penstock.look import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.dataset.context import Context
+
+FOR_ALL = PermissionsConfig(file_mode=0o444, dir_mode=0o555)
+
+
+def text_of(context: Context) -> str:
+    target = context.config.target
+    return metrics.text(target, [context.layout("data")], target.owners).decode()
+
+
+def values(text: str) -> dict[str, Any]:
+    """The samples by their names alone; of the state its label."""
+    found: dict[str, Any] = {}
+    for series, value in prometheus.samples(text).items():
+        name, _, labels = series.partition("{")
+        found[name.removeprefix("penstock_")] = value
+        if name == "penstock_state":
+            found["state"] = labels.partition('state="')[2].rstrip('"}')
+    return found
+
+
+class Story(dict[str, str]):
+    """What one dataset's metrics were, moment by moment."""
+
+    context: Context
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """Real runs of one dataset, with what was written after each event."""
+    prometheus.need()
+    top = tmp_path_factory.mktemp("metrics")
+    source = tree(top / "source", {f"file {n}": content(n, 4000) for n in range(40)})
+    told = Story()
+    told.context = context = context_for(top, source, permissions=FOR_ALL)
+    for step in STEPS[:3]:
+        step(context, "data")
+    told["copied"] = text_of(context)
+    for step in STEPS[3:]:
+        step(context, "data")
+    told["published"] = text_of(context)
+    tree(source, {"file 7": content(70, 5000), "new": content(71, 600)})
+    publish(context)
+    told["again"] = text_of(context)
+    audit_step.run(context, "data")
+    told["audited"] = text_of(context)
+    rollback_step.run(context, "data", None)
+    told["rolled back"] = text_of(context)
+    publish(context)
+    told["unchanged"] = text_of(context)
+    (new,) = {p.name for p in context.layout("data").releases.iterdir()} - {current(context)}
+    gc_step.remove(context, "data", [new], dry_run=False, now=True)
+    told["removed"] = text_of(context)
+    damage(data_of(context) / "file 3", lambda path: path.write_bytes(content(33, 4000)))
+    audit_step.run(context, "data")
+    told["damaged"] = text_of(context)
+    yield told
+    context.cluster.close()
+
+
+def current(context: Context) -> str:
+    return os.readlink(context.layout("data").current).rpartition("/")[2]
+
+
+def test_z6_promtool_finds_each_text_clean_and_no_counter_ever_falls(story: Story) -> None:
+    """Z6"""
+    before: dict[str, float] = {}
+    for moment, text in story.items():
+        now = prometheus.counters(text)
+        assert before.keys() <= now.keys(), moment
+        assert all(now[name] >= value for name, value in before.items()), moment
+        before = now
+    assert sorted(before.values()) == [0, 0, 2, 42, 40 * 4000 + 5600]
+
+
+def test_z6_a_run_under_way_shows_how_far_it_is_and_a_published_one_does_not(story: Story) -> None:
+    """Z6"""
+    under_way, over = values(story["copied"]), values(story["published"])
+    assert under_way["state"] == "stopped"
+    assert (under_way["run_bytes"], under_way["run_copied_bytes"]) == (160_000, 160_000)
+    assert under_way["run_verified_bytes"] == 0
+    assert "current_bytes" not in under_way
+    assert "last_success_timestamp_seconds" not in under_way
+    assert over["state"] == "published"
+    assert (over["current_files"], over["current_bytes"]) == (40, 160_000)
+    assert "run_bytes" not in over
+    assert abs(over["last_success_timestamp_seconds"] - time.time()) < 3600
+    assert (over["dataset_readable"], over["audit_findings"], over["holds"], over["waiting_seconds"]) == (
+        1, 0, 0, 0,
+    )  # fmt: skip
+
+
+def test_z6_an_audit_and_what_it_found(story: Story) -> None:
+    """Z6"""
+    assert "last_audit_timestamp_seconds" not in values(story["again"])
+    assert values(story["audited"])["last_audit_timestamp_seconds"] > 1e9
+    found = values(story["damaged"])
+    assert (found["state"], found["audit_findings"]) == ("damaged", 1)
+
+
+def test_z6_a_run_that_finds_its_source_unchanged_is_a_success(tmp_path: Path) -> None:
+    """Z6"""
+    prometheus.need()
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    publish(context)
+    history = context.layout("data").history
+    lines = history.read_text()
+    year = f"{time.gmtime().tm_year}-"
+    history.write_text(lines.replace(f'"at": "{year}', f'"at": "{int(year[:4]) - 1}-'))
+    for claim in context.layout("data").claims.iterdir():
+        claim.write_text(claim.read_text().replace(f'"since": "{year}', '"since": "2001-'))
+    old = values(text_of(context))["last_success_timestamp_seconds"]
+    assert old < time.time() - 300 * 86400
+    publish(context)
+    assert history.read_text().count("publish") == 1
+    assert values(text_of(context))["last_success_timestamp_seconds"] > time.time() - 3600
+
+
+def test_z6_elements_that_show_no_sign_of_life_wait(tmp_path: Path) -> None:
+    """Z6: from the notes on the target alone, whether they were never started or are queued again."""
+    prometheus.need()
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    for step in STEPS[:2]:
+        step(context, "data")
+    (run,) = context.layout("data").runs.iterdir()
+    book = ArrayBook(run / "arrays.jsonl")
+    book.intend("data-copy-1", "copy", "slurm", [0])
+    book.submitted("data-copy-1", "4711")
+    assert values(text_of(context))["waiting_seconds"] == 0
+    lines = [json.loads(line) for line in book._path.read_text().splitlines()]
+    book._path.write_text("".join(json.dumps(line | {"at": line["at"] - 9000}) + "\n" for line in lines))
+    found = values(text_of(context))
+    assert found["state"] == "waiting"
+    assert 9000 <= found["waiting_seconds"] < 9300
+    progress = run / "progress" / "copy" / "00000.json"
+    progress.parent.mkdir(parents=True, exist_ok=True)
+    progress.write_text("{}")
+    assert values(text_of(context))["waiting_seconds"] == 0
+    os.utime(progress, (time.time() - 4000,) * 2)
+    assert 4000 <= values(text_of(context))["waiting_seconds"] < 4300
+    book.ended("data-copy-1")
+    assert values(text_of(context))["waiting_seconds"] == 0
+
+
+def test_z6_other_accounts_get_what_every_reader_sees(story: Story, tmp_path: Path) -> None:
+    """Z6"""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: looks as another account")
+    context = story.context
+    root = context.config.target.root
+    opened = [one for one in root.parents if not one.stat().st_mode & 0o001]
+    for one in opened:
+        one.chmod(one.stat().st_mode | 0o011)
+    text = forked(
+        lambda: metrics.text(TargetConfig(root), [DatasetLayout(root, "data")], None).decode(), uid=NOBODY
+    )
+    found = values(text)
+    assert (found["dataset_readable"], found["state"], found["current_files"]) == (0, "damaged", 40)
+    assert not any(name.endswith("_total") for name in found)
+
+
+def test_z6_an_administrator_s_files_and_a_root_with_odd_characters(tmp_path: Path) -> None:
+    """Z6"""
+    prometheus.need()
+    odd = tmp_path / 'a "quoted" \\ root \udcff\nline'
+    odd.mkdir()
+    context = context_for(odd, tree(tmp_path / "source", {"a": b"1"}))
+    publish(context)
+    assert values(text_of(context))["root_paused"] == 0
+    root = context.config.target.root
+    (root / "PAUSE").write_text("update")
+    (root / "HOLD").write_text("data lost bytes\nother no matter\n")
+    found = values(text_of(context))
+    assert (found["root_paused"], found["holds"], found["state"]) == (1, 1, "held")
+
+
+def test_z6_alerts_fire_when_they_should_on_series_of_real_runs(story: Story, tmp_path: Path) -> None:
+    """Z6: `promtool test rules`. Times are moved so that the file was made at 0, as promtool counts them."""
+    cases = [
+        ("published", "PenstockNoSuccess", "6d", "8d"), ("audited", "PenstockNoAudit", "29d", "31d"),
+        ("published", "PenstockNoAudit", "29d", "31d"), ("published", "PenstockMetricsOld", "1h", "2h"),
+        ("published", "PenstockDamaged", "8d", ""), ("damaged", "PenstockDamaged", "", "1h"),
+        ("published", "PenstockFailed", "8d", ""), ("published", "PenstockWaiting", "8d", ""),
+    ]  # fmt: skip
+    tests = []
+    for moment, alert, quiet, fires in cases:
+        text = story[moment]
+        made = values(text)["metrics_generated_timestamp_seconds"]
+        series = [
+            {"series": name, "values": f"{value - made * ('_timestamp_' in name)!r}+0x800"}
+            for name, value in prometheus.samples(text).items()
+        ]
+        expected = {
+            at: {"expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})', "eval_time": at}
+            | {"exp_samples": [{"labels": "{}", "value": 1}] if at == fires else []}
+            for at in (quiet, fires)
+            if at
+        }
+        tests.append({"interval": "1h", "input_series": series, "promql_expr_test": list(expected.values())})
+    rules = str(prometheus.MONITORING / "alerts.yaml")
+    prometheus.promtool("check", "rules", rules)
+    (tmp_path / "tests.yaml").write_text(
+        yaml.safe_dump({"rule_files": [rules], "evaluation_interval": "1h", "tests": tests})
+    )
+    prometheus.promtool("test", "rules", str(tmp_path / "tests.yaml"))
+
+
+def test_z6_each_alert_and_panel_has_series_in_a_real_prometheus(story: Story, tmp_path: Path) -> None:
+    """Z6"""
+    with prometheus.Server(tmp_path / "prometheus", list(story.values())) as server:
+        assert len(prometheus.panels()) >= 14
+        silent = server.silent()
+        # Nothing of this root failed.
+        assert [one.partition(":")[0] for one in silent] == ["PenstockFailed"]
+        assert server.values("increase(penstock_copied_bytes_total[7m])", server.times[-1])
+
+
+def test_z6_a_run_leaves_the_file_and_one_that_cannot_be_written_fails_no_run(tmp_path: Path) -> None:
+    """Z6"""
+    tree(tmp_path / "source", {"a": b"1"})
+    file = tmp_path / "prom" / "penstock.prom"
+    given = {
+        "target": {"root": str(tmp_path / "target"), "keep_free": "0B"},
+        "datasets": {
+            "data": {"source": str(tmp_path / "source")},
+            "other": {"source": str(tmp_path / "none")},
+        },
+        "metrics": "prom/penstock.prom",
+    }
+    (tmp_path / "penstock.yaml").write_text(json.dumps(given))
+    done = penstock("run", "data", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"! the metrics cannot be written [{file}]: No such file or directory\n" in done.stdout
+    assert "STATUS        PASSED" in done.stdout
+    file.parent.mkdir()
+    file.touch(0o600)
+    done = penstock("run", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "metrics" not in done.stdout
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+    assert 'penstock_state{dataset="data"' in file.read_text()
+
+
+def test_z6_the_command_prints_or_writes_and_says_what_it_cannot(story: Story, tmp_path: Path) -> None:
+    """Z6"""
+    root = str(story.context.config.target.root)
+    printed = penstock("metrics", "--root", root, cwd=tmp_path)
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert values(printed.stdout)["state"] == "damaged"
+    assert penstock("metrics", "--root", root, "--out", "x.prom", cwd=tmp_path).returncode == 0
+    assert (
+        prometheus.samples((tmp_path / "x.prom").read_text()).keys()
+        == prometheus.samples(printed.stdout).keys()
+    )
+    for words, code, why in (
+        (("--root", root, "--out", "none/x.prom"), 1, "No such file or directory"),
+        (("--root", root, "--out", "/dev/full"), 6, "No space left on device"),
+        (("--root", root, "--out", str(tmp_path)), 1, "Is a directory"),
+        (("--root", "nothing"), PreflightError.exit_code, "there is no such target"),
+        (("--root", root, "nobody"), 2, 'no dataset is named "nobody"'),
+    ):
+        done = penstock("metrics", *words, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (code, ""), done.stderr
+        assert why in done.stderr
+        assert "Traceback" not in done.stderr
