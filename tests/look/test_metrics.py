@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,10 +17,14 @@ from tests.support.forked import NOBODY, forked
 from tests.support.published import STEPS, content, damage, data_of, publish
 from tests.support.staging_runs import context_for, tree
 
+from penstock.cli.commands.metrics import at_end_of_run
 from penstock.config.settings import PermissionsConfig, TargetConfig
 from penstock.core.errors import PreflightError
 from penstock.core.layout import DatasetLayout
+from penstock.dataset import staging_notice
 from penstock.dataset.submission_log import ArrayBook
+from penstock.host import job_environment
+from penstock.host.job_environment import JobEnvironment
 from penstock.keep.audit import audit_step
 from penstock.keep.retention import gc_step, rollback_step
 from penstock.look import metrics
@@ -170,6 +175,52 @@ def test_z6_elements_that_show_no_sign_of_life_wait(tmp_path: Path) -> None:
     assert 4000 <= values(text_of(context))["waiting_seconds"] < 4300
     book.ended("data-copy-1")
     assert values(text_of(context))["waiting_seconds"] == 0
+
+
+def test_z6_a_submitted_run_that_has_not_begun_waits_and_every_account_sees_it(
+    story: Story, tmp_path: Path
+) -> None:
+    """Z6"""
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    publish(context)
+    layout = context.layout("data")
+    staging_notice.submitted(layout, "4711", "big")
+    notice = json.loads(layout.under_way.read_text())
+    layout.under_way.write_text(json.dumps(notice | {"since": "2026-01-01T00:00:00Z"}))
+    found = values(text_of(context))
+    assert found["state"] == "waiting"
+    assert found["waiting_seconds"] > 86400
+
+
+@pytest.mark.parametrize("name", ["history.jsonl", "claims", "runs", "lock", "ended.json"])
+@pytest.mark.timeout(60)
+def test_z6_what_another_account_put_in_the_place_of_a_file_stops_nothing(name: str, tmp_path: Path) -> None:
+    """Z6"""
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    publish(context)
+    state = context.layout("data").state
+    if os.path.lexists(state / name):
+        (state / name).rename(state / "away")
+    os.mkfifo(state / name)
+    found = values(text_of(context))
+    assert found["current_files"] == 1
+    assert found["root_free_bytes"] > 0
+
+
+def test_z6_a_run_in_a_job_leaves_no_file_on_its_node(tmp_path: Path) -> None:
+    """Z6"""
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    publish(context)
+    config = replace(context.config, metrics=tmp_path / "x.prom")
+    before = job_environment.current()
+    try:
+        job_environment.enter(JobEnvironment(job="4711", proven=True))
+        assert at_end_of_run(config) == ""
+        assert not (tmp_path / "x.prom").exists()
+    finally:
+        job_environment.enter(before)
+    assert at_end_of_run(config) == ""
+    assert "penstock_state" in (tmp_path / "x.prom").read_text()
 
 
 def test_z6_other_accounts_get_what_every_reader_sees(story: Story, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.place import Place
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(420)]
 
 
 def test_z6_counters_never_fall_over_a_requeue_and_alerts_and_panels_have_series(

@@ -1000,8 +1000,8 @@ class Config(Settings):
     metrics: Annotated[
         Folder | None,
         Text("a file's name"),
-        About("""A file that `penstock run` writes anew when it ends, with the figures of all datasets below
-            the root: those of `penstock metrics`, for Prometheus, whose collector reads names that end in
-            `.prom` alone. A relative path is relative to the working directory."""),
+        About("""A file that `penstock run`, outside SLURM jobs, writes anew when it ends: the figures of
+            `penstock metrics`, of all datasets below the root, for Prometheus, whose collector reads names
+            that end in `.prom` alone. A relative path is relative to the working directory."""),
         Example("/var/lib/prometheus/node-exporter/penstock.prom"),
     ] = None

@@ -11,6 +11,7 @@ from penstock.core.errors import FailedError, NoSpaceError, PenstockError
 from penstock.core.text import printable
 from penstock.fs import durable
 from penstock.fs.errno_map import NO_SPACE
+from penstock.host import job_environment
 
 if TYPE_CHECKING:
     import argparse
@@ -41,10 +42,10 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def at_end_of_run(config: Config) -> str:
-    """Write the file that `metrics` of the configuration names, of the whole root. Returns why that failed,
-    in words; "" where it did not, or no file is named."""
+    """Write the file that `metrics` of the configuration names, of the whole root; not in a SLURM job, on
+    whose node it would grow old. Returns why that failed, in words; "" where it did not."""
     try:
-        if config.metrics is not None:
+        if config.metrics is not None and not job_environment.current().proven:
             _write(TargetDatasets(config.target, list(config.datasets)), [], config.metrics)
     except (PenstockError, OSError, ImportError) as error:
         return str(error)
