@@ -86,6 +86,14 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     (new,) = {p.name for p in context.layout("data").releases.iterdir()} - {current(context)}
     gc_step.remove(context, "data", [new], dry_run=False, now=True)
     told["removed"] = text_of(context)
+    given = {
+        "target": {"root": str(context.config.target.root), "keep_free": "0B"},
+        "datasets": {"data": {"source": str(source)}},
+    }
+    (top / "penstock.yaml").write_text(json.dumps(given))
+    source.rename(top / "away")
+    assert penstock("step", "list", "data", cwd=top).returncode == 3
+    told["failed"] = text_of(context)
     damage(data_of(context) / "file 3", lambda path: path.write_bytes(content(33, 4000)))
     audit_step.run(context, "data")
     told["damaged"] = text_of(context)
@@ -261,7 +269,8 @@ def test_z6_alerts_fire_when_they_should_on_series_of_real_runs(story: Story, tm
         ("published", "PenstockNoSuccess", "6d", "8d"), ("audited", "PenstockNoAudit", "29d", "31d"),
         ("published", "PenstockNoAudit", "29d", "31d"), ("published", "PenstockMetricsOld", "1h", "2h"),
         ("published", "PenstockDamaged", "8d", ""), ("damaged", "PenstockDamaged", "", "1h"),
-        ("published", "PenstockFailed", "8d", ""), ("published", "PenstockWaiting", "8d", ""),
+        ("published", "PenstockFailed", "8d", ""), ("failed", "PenstockFailed", "", "1h"),
+        ("published", "PenstockWaiting", "8d", ""),
     ]  # fmt: skip
     tests = []
     for moment, alert, quiet, fires in cases:
@@ -290,9 +299,7 @@ def test_z6_each_alert_and_panel_has_series_in_a_real_prometheus(story: Story, t
     """Z6"""
     with prometheus.Server(tmp_path / "prometheus", list(story.values())) as server:
         assert len(prometheus.panels()) >= 14
-        silent = server.silent()
-        # Nothing of this root failed.
-        assert [one.partition(":")[0] for one in silent] == ["PenstockFailed"]
+        assert server.silent() == []
         assert server.values("increase(penstock_copied_bytes_total[7m])", server.times[-1])
 
 
@@ -320,7 +327,8 @@ def test_z6_a_run_leaves_the_file_and_one_that_cannot_be_written_fails_no_run(tm
     assert "metrics" not in done.stdout
     assert file.stat().st_mode & 0o777 == 0o644
     assert [path.name for path in file.parent.iterdir()] == [file.name]
-    assert 'penstock_state{dataset="data"' in file.read_text()
+    states = [series for series in prometheus.samples(file.read_text()) if "penstock_state" in series]
+    assert [series.partition('state="')[2] for series in states] == ['published"}', 'failed"}']
 
 
 def test_z6_the_command_prints_or_writes_and_says_what_it_cannot(story: Story, tmp_path: Path) -> None:

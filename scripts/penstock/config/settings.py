@@ -1001,7 +1001,7 @@ class Config(Settings):
         Folder | None,
         Text("a file's name"),
         About("""A file that `penstock run`, outside SLURM jobs, writes anew when it ends: the figures of
-            `penstock metrics`, of all datasets below the root, for Prometheus, whose collector reads names
-            that end in `.prom` alone. A relative path is relative to the working directory."""),
+            `penstock metrics`, of the whole root, for a collector that reads names in `.prom` alone. A
+            relative path is relative to the working directory."""),
         Example("/var/lib/prometheus/node-exporter/penstock.prom"),
     ] = None

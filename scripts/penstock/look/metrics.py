@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created
 
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.registry import open_cluster
-from penstock.config.settings import ClusterConfig, Config
+from penstock.config.settings import ClusterConfig, Config, TargetConfig
 from penstock.core.documents.history_line import Publication, Removal, Repair
 from penstock.core.errors import PenstockError
 from penstock.core.text import printable
@@ -37,7 +37,6 @@ from penstock.target import hold, pause
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.config.settings import TargetConfig
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.gate import Judgement
     from penstock.dataset.run import Run
@@ -72,7 +71,7 @@ DATASET = {
     "retries_total": "Calls to the source that were made again, for published releases.",
     "repaired_files_total": "Files that repairs fetched anew.",
 }
-"""The same, of series that have the label `dataset`, too; STATE has `state` besides."""
+"""The same, with the label `dataset`; STATE has `state` besides."""
 _WELL = (gate.PUBLISHED, gate.NOTHING)
 
 Values = dict[str, float | None]
@@ -114,21 +113,22 @@ def _dataset(
     judgement = current_judged(layout, owners)
     state, waits = _noticed(staging_notice.find(layout), now)
     values = _published(judgement) | {"dataset_readable": 0, "waiting_seconds": waits or None}
-    values["holds"] = len(hold.of_dataset(layout))
     # Of another account, or damaged: then what everybody may see is all that is known.
     with contextlib.suppress(OSError, PenstockError):
         os.listdir(layout.state)
         values |= _history(layout) | {"dataset_readable": 1, "waiting_seconds": waits}
         claim = run_claims.highest(layout)
-        if claim is not None and claim.run:
-            state, progress = _work(context, load(layout, layout.run(claim.run)), state, now)
-            values |= progress | {"waiting_seconds": max(waits, progress.get("waiting_seconds") or 0)}
+        folder = layout.run(claim.run) if claim is not None and claim.run else None
+        run = load(layout, folder) if folder is not None and folder.run_file.exists() else None
+        work, progress = _work(context, layout, run, now)
+        state = work if work not in ("", "unknown") else state or work
+        values |= progress | {"waiting_seconds": max(waits, progress.get("waiting_seconds") or 0)}
     return (state or judgement.state) if judgement.state in _WELL else judgement.state, values
 
 
 def _published(judgement: Judgement) -> Values:
-    """Of the current release."""
-    values = Values()
+    """Of the current release, and of HOLD."""
+    values = Values(holds=len(hold.of_dataset(judgement.layout)))
     if judgement.stored is not None:
         seal, sealed = judgement.stored.seal, _seconds(judgement.stored.seal.sealed)
         values |= {"current_files": seal.files, "current_bytes": seal.bytes}
@@ -174,17 +174,17 @@ def _history(layout: DatasetLayout) -> Values:
     }
 
 
-def _work(context: Context, run: Run, noticed: str, now: float) -> tuple[str, Values]:
-    """The state of the run that the dataset is claimed for, and how far it is."""
-    work, values = run_state.of(context, run.layout, run), Values()
+def _work(context: Context, layout: DatasetLayout, run: Run | None, now: float) -> tuple[str, Values]:
+    """The state of the run that the dataset is claimed for, if its state is there, and how far it is."""
+    work, values = run_state.of(context, layout, run), Values()
     state = str(work.get("state", ""))
-    if "copy" in work:
+    if run is not None and "copy" in work:
         values |= {"run_files": run.plan.files, "run_bytes": run.plan.bytes}
         values |= {"run_copied_bytes": work["copy"]["bytes"], "run_verified_bytes": work["verify"]["bytes"]}
         values["waiting_seconds"] = _silence(run, work["step"], now)
         if values["waiting_seconds"] and state in run_state.DOING.values():
             state = "waiting"
-    return noticed if state in ("", "unknown") and noticed else state, values
+    return state, values
 
 
 def _silence(run: Run, step: str, now: float) -> float:
