@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.ceilings import ASSUMED, Forecast, Known, Rate, Work, forecast
+from penstock.core.ceilings import (
+    ASSUMED,
+    Forecast,
+    Known,
+    Rate,
+    Reached,
+    Work,
+    forecast,
+    pebibyte_miles_an_hour,
+    reached,
+)
 
 GIGABIT = 1e9 / 8
 
@@ -66,3 +76,47 @@ def test_small_files_are_bound_by_metadata_and_a_source_without_sizes_by_nothing
 def test_what_is_only_assumed_may_take_twice_as_long() -> None:
     plan = of(Work(1, 1000), 1, source=Rate(10, ASSUMED))
     assert (plan.seconds, plan.most) == (100, 200)
+
+
+def test_the_share_of_the_ceiling_that_binds() -> None:
+    """A6: 80 TB in 1,000 s over a link of 100 GB/s and storage of 140 GB/s are 80 % of the link."""
+    known = [
+        Known("link", "all", Rate(100e9, "configured")),
+        Known("writes", "all", Rate(140e9, "rehearsed 2 Nov")),
+        Known("source", "all", None),
+    ]
+    nearest = reached(Work(1000, 80 * 10**12), 1000, 16, known)
+    assert nearest == Reached("link", 0.8, 100e9, "bytes")
+
+
+def test_a_ceiling_of_operations_binds_many_small_files() -> None:
+    """A6: 1,000,000 files are 4,000,000 operations, which 5,000 a second make in 800 s."""
+    known = [
+        Known("link", "all", Rate(1e9, "configured")),
+        Known("metadata", "all", Rate(5000, "target.ops"), "operations"),
+    ]
+    nearest = reached(Work(1_000_000, 10**9), 1000, 4, known)
+    assert nearest == Reached("metadata", 0.8, 5000, "operations")
+
+
+@pytest.mark.parametrize(
+    ("work", "seconds", "rate"),
+    [
+        (Work(1, 10), 1, None),
+        (Work(0, 0), 1, Rate(5, "configured")),
+        (Work(1, None), 1, Rate(5, "configured")),
+        (Work(1, 10), 0, Rate(5, "configured")),
+    ],
+)
+def test_without_ceiling_bytes_or_time_there_is_no_share(
+    work: Work, seconds: float, rate: Rate | None
+) -> None:
+    """A6"""
+    assert reached(work, seconds, 1, [Known("link", "all", rate)]) is None
+
+
+def test_a_pebibyte_over_5000_miles_in_34_hours() -> None:
+    """Z7: and 150 PiB-mile/hour, which the club asks for, are a PiB over 5,100 miles in 34 hours."""
+    assert pebibyte_miles_an_hour(1 << 50, 5000, 34 * 3600) == pytest.approx(147.06, abs=0.01)
+    assert pebibyte_miles_an_hour(1 << 50, 5100, 34 * 3600) == pytest.approx(150)
+    assert pebibyte_miles_an_hour(0, 5000, 60) == 0

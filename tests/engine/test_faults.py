@@ -22,6 +22,7 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.core.model import Entry, SourceChecksum
+from penstock.core.slow_objects import KEPT
 from penstock.engine import stream
 from penstock.engine.stream import BLOCK, Stopped
 from penstock.engine.transfer.copier import Copier
@@ -296,6 +297,12 @@ def test_a_hostile_store_costs_its_own_rows_alone(tmp_path: Path) -> None:
                 assert key not in whys
     assert outcome.retries >= 10
     assert "asked for less" in outcome.why
+    assert sum(outcome.retried.values()) == outcome.retries
+    assert outcome.retried["HTTP 503"] == 4
+    assert set(outcome.retried) > {"HTTP 503", "the body ended early"}
+    assert len(outcome.slowest) == KEPT
+    # Its two tries more waited for a server that asked for it.
+    assert "slow/" in " ".join(slow.key for slow in outcome.slowest)
 
 
 def test_a_source_that_is_away_ends_the_shard_and_not_each_row(

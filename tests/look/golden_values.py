@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.ceilings import ASSUMED, Known, Rate, Work, forecast
+from penstock.core.ceilings import ASSUMED, Known, Rate, Reached, Work, forecast
 from penstock.core.checks import CheckResult
 from penstock.core.documents import typed_json
 from penstock.core.documents.catalogue_rows import DiffCount, DiffRow
@@ -397,7 +397,10 @@ RESULT: Any = {
     "unchanged": {"files": 2, "bytes": 100}, "renamed": {"files": 1, "bytes": 50}, "taken": {"files": 7},
     "copied": {"files": 20000, "bytes": 3 * GIB, "seconds": 20.0, "moved_bytes": GIB, "moved_seconds": 5.0},
     "resumed": {"files": 9, "bytes": 2 * GIB}, "verified": {"files": 20002, "bytes": 3 * GIB, "seconds": 4.0},
-    "giants": 2, "parts": 8, "failed": 30, "retries": 1234, "bytes_in": GIB, "bytes_out": 3 * GIB,
+    "giants": 2, "parts": 8, "failed": 30,
+    "retries": 1234, "retried": {"HTTP 503": 1200, HOSTILE: 34}, "slowest": [(8.25, GIB, HOSTILE)],
+    "bytes_in": GIB, "bytes_out": 3 * GIB,
+    "ceiling": Reached("network link", 0.962, 2.5e9, "bytes"), "pib_miles_an_hour": 147.0588,
     "usage": USAGE, "carried": "carried 989,010 files, the oldest reading of 2026-11-02",
     "evidence": {
         "source": {"size": {"files": 2}, "full": {"files": 20000}}, "storage": {"cold": {"files": 20002}},

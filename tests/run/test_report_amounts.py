@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+import pytest
+from tests.support.published import publish
+from tests.support.staging_runs import context_for, tree
+
+from penstock.config.settings import BandwidthConfig, EngineConfig
 from penstock.core.documents.element_receipt import ElementReceipt
+from penstock.dataset import run_store
+from penstock.run import report_step
 from penstock.run.report_step import reused
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIB = 1 << 20
 
 
 @pytest.mark.parametrize(
@@ -28,3 +41,33 @@ def test_what_earlier_attempts_reused_is_not_copied(
     unchanged: int, copies: list[ElementReceipt], linked: int, taken: int
 ) -> None:
     assert reused(unchanged, {0: 30}, copies) == (linked, taken)
+
+
+def test_the_rate_beside_what_bounds_it(tmp_path: Path) -> None:
+    """A6: a copy with an `engine.limit` reaches most of it, and never more. Z7: over a distance."""
+    source = tree(tmp_path / "source", {f"f{number}": bytes(MIB) for number in range(6)})
+    context = context_for(tmp_path, source)
+    config = replace(
+        context.config, engine=EngineConfig(limit=4 * MIB), bandwidth=BandwidthConfig(distance="8000km")
+    )
+    context = replace(context, config=config)
+    publish(context)
+    result = report_step.gather(context, run_store.open_run(context.layout("data")))
+    assert result["ceiling"][0] == "engine.limit"
+    assert result["ceiling"][2:] == (4 * MIB, "bytes")
+    assert 0.2 < result["ceiling"].share <= 1.3  # the limiter lets a burst through at first
+    seconds = result["copied"]["moved_seconds"]
+    assert result["pib_miles_an_hour"] == pytest.approx(6 / (1 << 30) * 4970.97 / (seconds / 3600), abs=1e-6)
+    assert result["retried"] == {}
+    assert {key for _, _, key in result["slowest"]} <= {f"f{number}" for number in range(6)}
+    assert [took for took, _, _ in result["slowest"]] == sorted(
+        (took for took, _, _ in result["slowest"]), reverse=True
+    )
+
+
+def test_without_a_ceiling_or_a_distance_none_is_shown(tmp_path: Path) -> None:
+    """A6, Z7: what elements reached is no ceiling of the copy that reached it."""
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    publish(context)
+    result = report_step.gather(context, run_store.open_run(context.layout("data")))
+    assert not {"ceiling", "pib_miles_an_hour"} & set(result)

@@ -964,6 +964,19 @@ class BandwidthConfig(Settings):
             object, or of a part of a large one. `null` sets no cap; the cap file may."""),
         Example(2000),
     ] = None
+    distance: Annotated[
+        str | None,
+        Text("a distance with its unit, such as 8000km or 5000mi", "^[1-9][0-9]{0,5}(km|mi)$(?!\n)"),
+        About("""How long the link is. With it summary and report say how many PiB-miles an hour the copy
+            made. `null` leaves that out."""),
+        Example("8000km"),
+    ] = None
+
+    @property
+    def miles(self) -> float:
+        """`distance`; 0.0 where it is not given."""
+        text = self.distance or "0mi"
+        return float(text[:-2]) / (1.609344 if text.endswith("km") else 1)
 
     @property
     def rate(self) -> int | None:

@@ -120,6 +120,36 @@ def in_unit(rate: float | None, unit: Unit) -> str:
     return human.rate(rate) if unit == "bytes" else f"{rate:,.0f} {_SHORT.get(unit, unit)}/s"
 
 
+class Reached(NamedTuple):
+    """How near a copy came to the ceiling that bound it."""
+
+    name: str
+    share: float
+    """Of the ceiling: 1 is all of it."""
+    rate: float
+    """The ceiling's own, in its `unit` a second."""
+    unit: Unit
+
+
+def reached(work: Work, seconds: float, nodes: int, known: Iterable[Known]) -> Reached | None:
+    """The share of the ceiling that binds `work` which a copy of it in `seconds` made use of; None where no
+    ceiling is known, nothing was copied, or no time passed."""
+    binding = forecast(work, nodes, known).binding
+    if binding is None or not binding.seconds or seconds <= 0:
+        return None
+    assert binding.rate is not None
+    return Reached(binding.name, binding.seconds / seconds, binding.rate, binding.unit)
+
+
+def pebibyte_miles_an_hour(size: int, miles: float, seconds: float) -> float:
+    """How much went how far in which time: the figure by which transfers over long distances are compared.
+
+    >>> pebibyte_miles_an_hour(1 << 50, 5000, 34 * 3600)
+    147.05882352941177
+    """
+    return size / (1 << 50) * miles / (seconds / 3600)
+
+
 def _ceiling(work: Work, nodes: int, known: Known) -> Ceiling:
     if known.rate is None or known.rate.value <= 0:
         return Ceiling(known.name, known.unit, None, None, None, "")

@@ -146,6 +146,8 @@ class TransientError(PenstockError):
     """A read or a request failed in a way that may pass: reset, timeout, 5xx, short body."""
 
     retry = True
+    status = 0
+    """Of the answer over HTTP that it is of; 0: of none."""
 
     def __init__(
         self, what: str, *, where: str = "", why: str = "", hint: str = "", after: float | None = None

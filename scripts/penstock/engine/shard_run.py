@@ -216,6 +216,7 @@ class PoolRun:
     def _spent(self) -> None:
         self.outcome.seconds = time.monotonic() - self.started
         self.outcome.cpu_seconds = time.process_time() - self.cpu + self.pool.cpu_seconds
+        self.outcome.retried, self.outcome.slowest = dict(self.pool.retried), self.pool.slowest
 
     def settle_outcome(self) -> None:
         """Note in the outcome the seconds, the streams at most, and how their number changed. By `go`."""

@@ -11,9 +11,11 @@ not about one row (no space, fenced, configuration) ends the shard.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import threading
 import time
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,7 @@ from penstock.core.errors import (
     SourceChangedError,
     TransientError,
 )
+from penstock.core.slow_objects import KEPT, SlowObject, slowest
 from penstock.fs.errno_map import printable
 from penstock.host.wire import EXPIRED, PRESSURE
 from penstock.sources.backoff import retrying
@@ -121,6 +124,10 @@ class Stream:
         self.attempts, self.limiter, self.tell = attempts, limiter, tell
         self.requests = requests
         self.retries = self.linked = self.taken = 0
+        self.retried: Counter[str] = Counter()
+        self.slowest: Sequence[SlowObject] = ()
+        self.fast = 0.0
+        """Seconds of a row that is none of the slowest of this stream."""
         self._vain, self._done, self._moved, self._moved_at = 0, -1, -1, 0.0
         # One page more than a block, so that a read can find that an object is longer than it was listed.
         self.view = memoryview(mmap.mmap(-1, BLOCK + mmap.PAGESIZE))
@@ -142,6 +149,13 @@ class Stream:
         seen = self.retries, self.linked, self.taken
         self.retries = self.linked = self.taken = 0
         return seen
+
+    def slow(self, seconds: float, size: int, entry: Any) -> None:
+        """A row took longer than `fast`."""
+        key = printable(getattr(entry, "key", "") or entry.path)
+        self.slowest = slowest([*self.slowest, SlowObject(round(seconds, 3), size, key)])
+        if len(self.slowest) == KEPT:
+            self.fast = self.slowest[-1].seconds
 
     def asks(self) -> None:
         """Before each request to a source: wait until the element's share allows it."""
@@ -173,13 +187,13 @@ class Stream:
                     self.tell(EXPIRED, (entry.source, error))
                     refused += 1
                     self._pause(RENEWAL * min(refused, LOOKS))
-                    self.retries += 1
+                    self._count(error)
                     continue
                 if isinstance(error, OverloadedError):
                     self.tell(PRESSURE, None)
                 elif free and isinstance(error, TransientError) and _lately_held(self.stopping):
                     free = False
-                    self.retries += 1
+                    self._count(error)
                     continue
                 if error is raised:
                     raise
@@ -202,8 +216,9 @@ class Stream:
             hint="what was done is kept; the same command goes on",
         )
 
-    def _count(self, _: PenstockError) -> None:
+    def _count(self, error: PenstockError) -> None:
         self.retries += 1
+        self.retried[cause(error)] += 1
 
     def _pause(self, seconds: float) -> None:
         if self.stopping.wait(seconds):
@@ -211,6 +226,15 @@ class Stream:
 
     def close(self) -> None:
         """Descriptors and connections; the buffer goes with the last view of it."""
+
+
+def cause(error: PenstockError) -> str:
+    """Why a row is tried again, in a word or sentence of which there are few: without names and figures."""
+    if status := getattr(error, "status", 0):
+        return f"HTTP {status}"
+    below = error.__cause__ or error.__context__
+    number = below.errno if isinstance(below, OSError) else None
+    return errno.errorcode.get(number or 0, "") or error.what
 
 
 def _nonsense(entry: Any, error: ValueError) -> TransientError:

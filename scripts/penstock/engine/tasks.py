@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.core.documents.history_line import CtimeInterval
     from penstock.core.model import Entry, Expected, Part
     from penstock.core.run_documents import ShardInfo
+    from penstock.core.slow_objects import SlowObject
     from penstock.tables.ctime_intervals import Intervals
     from penstock.target.links import Abandoned
 
@@ -207,6 +208,9 @@ class Outcome:
     """Those of the failures that are of linked rows: what they are linked from is not as it should be
     (reread)."""
     retries: int = 0
+    retried: Mapping[str, int] = field(default_factory=dict)
+    """By cause."""
+    slowest: Sequence[SlowObject] = ()
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     """Of the workers and of this process while it ran them."""

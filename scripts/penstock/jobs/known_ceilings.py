@@ -29,6 +29,8 @@ LOCAL = "local"
 """The backend whose elements all run on this machine."""
 MEASURED_HERE = "the target just now"
 NO_RATES: Mapping[str, float] = MappingProxyType({})
+OF_ELEMENTS = ("bytes", "files")
+"""The short names of those that an earlier copy showed, or that are assumed."""
 
 
 def known(config: Config, layout: DatasetLayout, tried: Mapping[str, float] = NO_RATES) -> dict[str, Known]:

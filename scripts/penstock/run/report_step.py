@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, cast
 
 import penstock
 from penstock.core import element_use, events
+from penstock.core.ceilings import Work, pebibyte_miles_an_hour, reached
 from penstock.core.documents import typed_json
 from penstock.core.element_use import StepUse, Usage
 from penstock.core.errors import FindingsError
+from penstock.core.slow_objects import slowest
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.dataset import gate, outcomes, receipts, run_store, seals, verdicts
 from penstock.fs.capabilities import facts
+from penstock.jobs import known_ceilings
 from penstock.jobs.arrays import element_accounts
 from penstock.jobs.arrays.element_accounts import ElementAccounts
 from penstock.look.views import carried_text
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
 
 SHOWN = 100
 """Failed files that a result names, at most."""
+SHOWN_CAUSES, SHOWN_SLOWEST = 12, 10
+"""Causes of retries, and slowest objects of copy, that a result names, at most."""
 POINTS = 400
 """Points that the curve of throughput keeps, at least, when it is thinned out."""
 
@@ -125,6 +130,7 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
         result["throughput"] = throughput([e for e in elements if e.step == "copy"])
         moved = {"copy": result.get("copied"), "verify": result.get("verified")}
         result["steps"] = [_step(name, receipt, moved.get(name)) for name, receipt in done.items() if receipt]
+        result |= _compared(context, run, elements, result.get("copied", {}))
         result["node_hours"] = round(sum(max(0.0, e.ended - e.started) for e in elements) / 3600, 4)
     if accounts.rows:
         result["usage"] = _usage(accounts)
@@ -184,6 +190,10 @@ def _amounts(
         "parts": sum(s.rows for s in plan.shards) - plan.files + plan.giants if plan.giants else 0,
         "unchanged": {"files": plan.unchanged, "bytes": plan.unchanged_bytes},
         "retries": sum(e.retries for e in elements),
+        "retried": dict(
+            sum((Counter(e.retried) for e in elements), Counter[str]()).most_common(SHOWN_CAUSES)
+        ),
+        "slowest": slowest((row for e in copies for row in e.slowest), SHOWN_SLOWEST),
     }
     if plan.renamed:
         amounts["renamed"] = {"files": plan.renamed, "bytes": plan.renamed_bytes}
@@ -218,6 +228,26 @@ def _amounts(
             **_moved(done.get("verify"), verified),
         }
     return amounts
+
+
+def _compared(context: Context, run: Run, elements: Sequence[ElementReceipt], copied: TimedAmount) -> Result:
+    """The copy of the last command beside the ceiling that binds it. Elements' own rates are none here: they
+    were measured by this very copy, or are assumed."""
+    copies = [e for e in elements if e.step == "copy"]
+    size, seconds = copied.get("moved_bytes", 0), copied.get("moved_seconds", 0.0)
+    if not size or not seconds:
+        return {}
+    compared: Result = {}
+    # Of the bytes it is known which command moved them; of files only where one moved all.
+    files = sum(e.done_files - e.linked for e in copies) if receipts.moved(copies) == size else 0
+    at_once = min(len(copies), context.cluster.slots("copy"))
+    ceilings = known_ceilings.known(context.config, run.layout)
+    given = [ceiling for name, ceiling in ceilings.items() if name not in known_ceilings.OF_ELEMENTS]
+    if nearest := reached(Work(files, size), seconds, at_once, given):
+        compared["ceiling"] = nearest
+    if miles := context.config.bandwidth.miles:
+        compared["pib_miles_an_hour"] = round(pebibyte_miles_an_hour(size, miles, seconds), 6)
+    return compared
 
 
 def reused(unchanged: int, planned: Mapping[int, int], copies: Sequence[ElementReceipt]) -> tuple[int, int]:

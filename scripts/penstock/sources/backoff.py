@@ -53,7 +53,9 @@ def asked_for(what: str, where: str, why: str, status: int, code: str, after: fl
     """The error of an answer that asks for patience: OverloadedError where the other side has too much to
     do, TransientError where it is broken."""
     busy = after is not None or status in OVERLOADED or code in OVERLOADED_CODES
-    return (OverloadedError if busy else TransientError)(what, where=where, why=why, after=after)
+    error = (OverloadedError if busy else TransientError)(what, where=where, why=why, after=after)
+    error.status = status
+    return error
 
 
 def pause(tried: int, asked: float | None, chance: float) -> float:

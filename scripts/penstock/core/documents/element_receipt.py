@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from penstock.core.documents.element_usage import NOT_MEASURED, ElementUsage
 from penstock.core.documents.granted_resources import NOT_KNOWN, Granted
 from penstock.core.documents.typed_json import Document
+from penstock.core.slow_objects import SlowObject
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,9 @@ class ElementReceipt:
     taken: int = 0
     """Those of `linked` that were taken over from another run's staging."""
     retries: int = 0
+    retried: Mapping[str, int] = field(default_factory=dict)
+    """Those of the retries whose cause is known, by it: `HTTP 503`, `ECONNRESET`, or an error's sentence."""
+    slowest: Sequence[SlowObject] = ()
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     workers: int = 0

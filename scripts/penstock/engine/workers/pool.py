@@ -17,11 +17,12 @@ import selectors
 import signal
 import subprocess
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.errors import FailedError
+from penstock.core.slow_objects import SlowObject, slowest
 from penstock.engine.tasks import BatchAnswer
 from penstock.engine.workers.cpu_usage import busy_seconds
 from penstock.engine.workers.sizing import asked_ahead
@@ -32,7 +33,7 @@ from penstock.host.shared_memory import SLOTS, SharedMemory
 from penstock.target import pause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from penstock.core.errors import ExpiredCredentialsError, PenstockError
     from penstock.engine.batches import Ahead
@@ -84,7 +85,9 @@ class Pool:
         self.deaths = 0
         """Workers that ended though nobody asked them to."""
         self.cpu_seconds = 0.0
-        """Of the workers that ended as they were asked to."""
+        """Of the workers that ended as they were asked to, as `retried` and `slowest`."""
+        self.retried: Counter[str] = Counter()
+        self.slowest: Sequence[SlowObject] = ()
         self.begun = False
         """A worker has answered, or moved a byte."""
         self.pressed = False
@@ -289,7 +292,10 @@ class Pool:
                 elif kind == wire.FATAL:
                     self.fatal = self.fatal or value
                 elif kind == wire.BYE:
-                    self.cpu_seconds += value
+                    seconds, retried, rows = value
+                    self.cpu_seconds += seconds
+                    self.retried.update(retried)
+                    self.slowest = slowest([*self.slowest, *(SlowObject(*row) for row in rows)])
                     self._bury(member)
 
     def _died(self, member: Member) -> None:

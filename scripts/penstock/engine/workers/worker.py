@@ -16,13 +16,15 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import IMPOSSIBLE, FailedError, PenstockError
 from penstock.core.row_codec import from_wire, to_wire
+from penstock.core.slow_objects import slowest
 from penstock.engine.stream import Stopped, Stopping, failure, of_row
 from penstock.host import garbage_collection, process_limit, wire
 from penstock.host.pacing import BYTES, OPERATIONS, REQUESTS, Pace, allowed_rate
@@ -67,6 +69,7 @@ class Worker:
         self.ended = False
         self.threads: list[threading.Thread] = []
         self.make: Callable[..., Stream] = _unset
+        self.made: list[Stream] = []
         self.renew: Callable[[Any], None] = _ignore
         self.first_slot = 0
         self.sent: dict[int, float] = {}
@@ -141,6 +144,7 @@ class Worker:
         except PenstockError as error:
             self.fatal(error)
             return
+        self.made.append(stream)
         get, queue = self.queue.get, self.queue
         while True:
             if index >= self.streams:
@@ -157,7 +161,7 @@ class Worker:
         """Do some rows of a batch. Only rows that `Stream.settle` made ready are reported; the others are
         done again by a later attempt."""
         rows, entries, results = batch.rows, batch.entries, []
-        attempt, stopped = stream.attempt, self.stopping.is_set
+        attempt, stopped, clock = stream.attempt, self.stopping.is_set, time.perf_counter
         fatal: PenstockError | None = None
         done = 0
         made = from_wire(batch.kind, entries[start:end])
@@ -167,8 +171,12 @@ class Worker:
                 if stopped():
                     break
                 try:
+                    began = clock()
                     results.append(attempt(row, entry))
-                    done += entry.size if entry.part < 0 else entry.length
+                    size = entry.size if entry.part < 0 else entry.length
+                    done += size
+                    if (took := clock() - began) > stream.fast:
+                        stream.slow(took, size, entry)
                 except PenstockError as error:
                     if not of_row(error):
                         raise
@@ -207,7 +215,7 @@ class Worker:
 
     def end(self) -> None:
         """No more batches come: let the threads finish theirs, then send BYE with the CPU time of this
-        process."""
+        process, the causes of retries, and the slowest rows."""
         with self.gate:
             self.ended = True
             self.streams = len(self.threads)
@@ -217,7 +225,10 @@ class Worker:
         def goodbye() -> None:
             for thread in self.threads:
                 thread.join()
-            self.channel.send(wire.BYE, time.process_time())
+            retried = sum((stream.retried for stream in self.made), Counter[str]())
+            rows = slowest(chain.from_iterable(stream.slowest for stream in self.made))
+            values = time.process_time(), dict(retried), [tuple(row) for row in rows]
+            self.channel.send(wire.BYE, values)
 
         threading.Thread(target=goodbye, daemon=True).start()
 

@@ -240,6 +240,8 @@ def _whole(
         linked_bytes=outcome.linked_bytes,
         link_seconds=round(outcome.link_seconds, 3),
         retries=outcome.retries,
+        retried=outcome.retried,
+        slowest=outcome.slowest,
         seconds=round(outcome.seconds, 3),
         cpu_seconds=round(outcome.cpu_seconds, 3),
         workers=outcome.workers,

@@ -105,6 +105,10 @@ def render(data: Result) -> str:
         queue=plots.queue(elements),
         lanes=lanes,
         lanes_legend=_legend(lanes, elements) if lanes else [],
+        slowest=[
+            (key, human.size(size), human.duration(seconds), human.speed(size, seconds))
+            for seconds, size, key in data.get("slowest") or ()
+        ],
         failures=failures,
         failures_more=more,
         warnings=data.get("warnings"),
@@ -167,6 +171,11 @@ def _figures(data: Result) -> list[tuple[str, str]]:
         figures.append((human.duration(data["seconds"]), "time of the steps"))
     if speed := summary.rate(copied):
         figures.append((speed, "copied"))
+    if nearest := summary.ceiling(data.get("ceiling")):
+        share, _, whole = nearest.partition(" of ")
+        figures.append((share, f"of {whole}"))
+    if figure := data.get("pib_miles_an_hour"):
+        figures.append((human.digits(figure), "PiB-miles an hour"))
     labels = {
         "unchanged": "unchanged, not fetched",
         "renamed": "of them renamed, known by their checksums",
@@ -261,8 +270,8 @@ def _details(data: Result) -> list[tuple[str, str]]:
     for label, moved in (("Read from source", data.get("bytes_in")), ("Written", data.get("bytes_out"))):
         if moved is not None:
             rows.append((label, human.size(moved)))
-    if data.get("retries"):
-        rows.append(("Retries", human.count(data["retries"])))
+    if retries := summary.retries(data):
+        rows.append(("Retries", retries))
     if table := data.get("usage", Usage()).file:
         rows.append(("Elements", table))
     reasons = dict.fromkeys(element.get("why") for element in data.get("elements") or ())

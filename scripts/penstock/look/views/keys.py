@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+from penstock.core.ceilings import Reached
 from penstock.core.documents import typed_json
 from penstock.core.documents.verdict import AuditShown
 from penstock.core.element_use import Usage
@@ -165,7 +166,16 @@ class Result(TypedDict, total=False):
     """Read from the source by the last command that copied any."""
     bytes_out: int
     """Written to the target."""
+    ceiling: Reached
+    """The ceiling that binds the copy, of those that are configured or rehearsed, and how much of it the last
+    command that copied any made use of."""
+    pib_miles_an_hour: float
+    """Of that command, where `bandwidth.distance` is configured."""
     retries: int
+    retried: Mapping[str, int]
+    """Those of the retries whose cause is known, by it, the most first."""
+    slowest: Sequence[tuple[float, int, str]]
+    """[[seconds, bytes, key], ...] of the objects whose copy took longest (`core.slow_objects`)."""
     node_hours: float
     """Hours of the last attempts of all elements, as if each had a node for itself; see `usage`."""
     usage: Usage
@@ -197,6 +207,10 @@ def from_json(raw: Any) -> Result:
     """A result as `--receipt` wrote it. Raises ValueError where a part of it is of another type."""
     if not isinstance(raw, dict):
         raise ValueError("it is no JSON object")
-    nested: Mapping[str, Any] = {"usage": Usage, "last_audit": AuditShown}
+    nested: Mapping[str, Any] = {
+        "usage": Usage,
+        "ceiling": Reached,
+        "last_audit": AuditShown,
+    }
     read = {name: typed_json.read(kind, raw[name]) for name, kind in nested.items() if name in raw}
     return cast("Result", {**raw, **read})

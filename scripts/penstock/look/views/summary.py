@@ -15,6 +15,7 @@ from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.look.views import findings_text, text_block, usage_text
 
 if TYPE_CHECKING:
+    from penstock.core.ceilings import Reached
     from penstock.look.views.keys import AmendedFiles, Result, StepResult, TimedAmount
 
 SHOWN_FAILURES = 10
@@ -90,8 +91,10 @@ def _amounts(result: Result) -> list[tuple[str, str]]:
         ("Verified", _some(result.get("verified"))),
         ("Giants", human.count(giants) + parts if giants else ""),
         ("Failed", human.counted(result["failed"], "file") if result.get("failed") else ""),
-        ("Retries", human.count(result["retries"]) if result.get("retries") else ""),
+        ("Retries", retries(result)),
         *_speeds(result),
+        ("Ceiling", ceiling(result.get("ceiling"))),
+        ("Distance", distance(result.get("pib_miles_an_hour"))),
         ("Steps took", _steps_took(result)),
         *usage_text.summary_lines(result.get("usage")),
     ]
@@ -147,6 +150,27 @@ def _speed(count: object, copied: object) -> str:
     if not isinstance(count, int) or not seconds:
         return ""
     return f"{human.speed(count, seconds)} ({human.size(count)})"
+
+
+def retries(result: Result) -> str:
+    """`1,234: 1,000 HTTP 503, 230 ECONNRESET`; "" where there were none."""
+    if not result.get("retries"):
+        return ""
+    causes = [f"{human.count(number)} {why}" for why, number in (result.get("retried") or {}).items()]
+    return human.printable(": ".join(filter(None, (human.count(result["retries"]), ", ".join(causes)))))
+
+
+def ceiling(nearest: Reached | None) -> str:
+    """`96 % of network link (2.33 GiB/s)`; "" where no ceiling is known."""
+    if nearest is None:
+        return ""
+    amount = human.rate(nearest.rate) if nearest.unit == "bytes" else f"{nearest.rate:,.0f} {nearest.unit}/s"
+    return f"{human.digits(100 * nearest.share)} % of {nearest.name} ({amount})"
+
+
+def distance(figure: float | None) -> str:
+    """`147 PiB-miles an hour`; "" where no distance is known."""
+    return f"{human.digits(figure)} PiB-miles an hour" if figure else ""
 
 
 def _evidence(evidence: object) -> list[tuple[str, str]]:
