@@ -21,6 +21,7 @@ KINDS: Mapping[str, tuple[type, ...]] = {
     "verify": (settings.VerifyConfig,),
     "audit": (settings.AuditConfig,),
     "gc": (settings.GcConfig,),
+    "notify": (settings.NotifyConfig,),
 }
 """The sections whose settings may be without a key."""
 

@@ -1,7 +1,8 @@
 """What the commands `penstock audit` and `penstock repair` share: work on each dataset that was named, print
 the results, derive the exit status.
 
-Writes standard output, standard error and the file of --receipt; all else is the callers' `work`.
+Writes standard output, standard error and the file of --receipt, and sends notices; all else is the callers'
+`work`.
 """
 
 from __future__ import annotations
@@ -35,11 +36,16 @@ def run_each(
     written to --receipt. The error of the only dataset is raised; of several datasets, each error is printed
     to standard error, and the first exit status that is not 0 is returned. Raises ConfigError, before any
     work, for --receipt or --release with several datasets."""
+    from penstock.keep import notices
+
     config = session.config()
     names = session.names(config, parsed.dataset)
     if len(names) != 1 and (parsed.receipt is not None or parsed.release is not None):
         raise ConfigError("--receipt and --release are about one dataset", hint="name the dataset")
     results, code = session.each(config, names, work)
+    for name, lines in notices.send(config, session.file).items():
+        for line in lines:
+            output.say(f"{name}: {line}")
     # `session.each` has closed the live display: standard output now gets nothing but results.
     for result in results:
         session.receipt(result)

@@ -111,6 +111,18 @@ def note_stop(results: Mapping[str, Result], config: Config, code: int, session:
             run_state.note(layout, LastEnd("", code, session.stop.why, stopped=True))
 
 
+def notify(results: dict[str, Result], config: Config, session: Session) -> None:
+    """Send notices. What did not arrive is a warning of its dataset's summary, or a line without one."""
+    from penstock.keep import notices
+
+    failed = {name: result["why"] for name, result in results.items() if result["status"] == "FAILED"}
+    for name, lines in notices.send(config, session.file, failed).items():
+        if lines and name in results:
+            results[name]["warnings"] = [*results[name].get("warnings", ()), *lines]
+        for line in lines if len(results) > 1 or name not in results else ():
+            output.say(f"{name}: {line}")
+
+
 def show_table(
     results: Mapping[str, Result], rows: Sequence[run_table.Row], code: int, session: Session
 ) -> None:

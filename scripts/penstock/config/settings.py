@@ -985,6 +985,34 @@ class BandwidthConfig(Settings):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class NotifyConfig(Settings):
+    """A command that is called for what becomes of a dataset, once for each event. docs/runs.md explains
+    it."""
+
+    command: Annotated[
+        tuple[Annotated[str, Text("a program or an argument", shortest=0)], ...],
+        Items("a list: a program and its arguments"),
+        About("""The program and its arguments; no shell. It gets the event as JSON on its standard input, and
+            a minute; what it prints is not read. Refused where others than the account that calls penstock
+            may write this file, unless the site's file lists the program. An empty list calls nothing."""),
+        Example(["/usr/local/bin/notice", "--channel", "data"]),
+    ] = ()
+    events: Annotated[
+        tuple[Annotated[str, Choice("failed", "findings", "stale", "published")], ...],
+        Items("a list of events", unique=True),
+        About("For what it is called."),
+    ] = ("failed", "findings", "stale")
+    stale: Annotated[
+        Duration,
+        About("""How old the last run that published a dataset, or found it unchanged, may be before the event
+            `stale`. The next `penstock run` or `audit` with this configuration says it, of all its
+            datasets."""),
+        Example("36h"),
+    ] = 8 * 86400.0
+    timeout: Annotated[Duration, FIXED] = 60.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Config(Settings):
     """The whole file."""
 
@@ -1010,6 +1038,7 @@ class Config(Settings):
     audit: Annotated[AuditConfig, Fields("a mapping")] = AuditConfig()
     gc: Annotated[GcConfig, Fields("a mapping")] = GcConfig()
     bandwidth: Annotated[BandwidthConfig, Fields("a mapping")] = BandwidthConfig()
+    notify: Annotated[NotifyConfig, Fields("a mapping")] = NotifyConfig()
     metrics: Annotated[
         Folder | None,
         Text("a file's name"),

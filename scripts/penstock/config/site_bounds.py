@@ -61,6 +61,17 @@ class SiteGc:
 
 
 @dataclass(frozen=True)
+class SiteNotify:
+    """What `notify` may call."""
+
+    programs: Annotated[
+        tuple[Annotated[str, Text("the absolute path of a program", "^/")], ...],
+        Items("a list of programs", least=1, unique=True),
+    ] = ()
+    """Those that any configuration may name in `notify.command`, whoever may write it."""
+
+
+@dataclass(frozen=True)
 class Bounds:
     """What the file says; None and (): it bounds nothing."""
 
@@ -68,7 +79,8 @@ class Bounds:
     cluster: Annotated[SiteCluster, Fields("backends, partitions and max_elements")] = SiteCluster()
     bandwidth: Annotated[SiteBandwidth, Fields("folder, link and requests")] = SiteBandwidth()
     gc: Annotated[SiteGc, Fields("grace")] = SiteGc()
+    notify: Annotated[SiteNotify, Fields("programs")] = SiteNotify()
 
 
-SITE = Annotated[Bounds, Fields("target, cluster, bandwidth and gc")]
+SITE = Annotated[Bounds, Fields("target, cluster, bandwidth, gc and notify")]
 """The whole file."""

@@ -231,6 +231,11 @@ class DatasetLayout:
         return self.state / "rehearsal.json"
 
     @property
+    def notices(self) -> Path:
+        """Holds a mark of each notice that was sent (`keep.notices`)."""
+        return self.state / "notices"
+
+    @property
     def reserve(self) -> Path:
         """Files to remove where no space is left for the records of a removal."""
         return self.state / "reserve"
@@ -267,7 +272,7 @@ class DatasetLayout:
     def folders_of_owner(self) -> tuple[Path, ...]:
         """The state's folders, and what it lies in: each is one, or is not there."""
         state = (self.runs, self.claims, self.audits, self.adoptions, self.unfinished_listing, self.replaced)
-        return (self.state.parent, self.state, *state, self.state / REPAIRS)
+        return (self.state.parent, self.state, *state, self.state / REPAIRS, self.notices)
 
 
 @dataclass(frozen=True)

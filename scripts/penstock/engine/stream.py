@@ -29,7 +29,7 @@ from penstock.core.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.core.slow_objects import KEPT, SlowObject, slowest
+from penstock.core.slow_objects import KEPT, slowest
 from penstock.fs.errno_map import printable
 from penstock.host.wire import EXPIRED, PRESSURE
 from penstock.sources.backoff import retrying
@@ -37,6 +37,7 @@ from penstock.sources.backoff import retrying
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from penstock.core.slow_objects import SlowObject
     from penstock.host.pacing import Pace
 
 BLOCK = 1 << 20
@@ -153,9 +154,9 @@ class Stream:
     def slow(self, seconds: float, size: int, entry: Any) -> None:
         """A row took longer than `fast`."""
         key = printable(getattr(entry, "key", "") or entry.path)
-        self.slowest = slowest([*self.slowest, SlowObject(round(seconds, 3), size, key)])
+        self.slowest = slowest([*self.slowest, (round(seconds, 3), size, key)])
         if len(self.slowest) == KEPT:
-            self.fast = self.slowest[-1].seconds
+            self.fast = self.slowest[-1][0]
 
     def asks(self) -> None:
         """Before each request to a source: wait until the element's share allows it."""

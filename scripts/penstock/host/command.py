@@ -93,11 +93,14 @@ def run(
     more: Mapping[str, str] = types.MappingProxyType({}),
     given: str = "",
     inherited: Sequence[int] = (),
+    *,
+    heard: bool = True,
 ) -> Answer:
     """Run one command to its end, or until the `deadline` (seconds) or the budget is used up: its process
     group is then killed. One that SIGKILL does not end, since it hangs in the kernel, is left behind after a
     further second. `more` are environment variables for it alone, `given` is its standard input, `inherited`
-    are open files that it has under the same numbers. Never raises OSError."""
+    are open files that it has under the same numbers. Not `heard`: what it prints is not read. Never raises
+    OSError."""
     command = tuple(argv)
     allowed = deadline if budget is None else min(deadline, budget.left())
     if allowed <= 0:
@@ -108,8 +111,8 @@ def run(
         child = subprocess.Popen(
             command,
             stdin=subprocess.PIPE if given else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE if heard else subprocess.DEVNULL,
+            stderr=subprocess.PIPE if heard else subprocess.DEVNULL,
             text=True,
             errors="replace",
             env=environment,
@@ -126,7 +129,7 @@ def run(
     except BaseException:
         _kill(child)
         raise
-    return Answer(command, child.returncode, out, err)
+    return Answer(command, child.returncode, out or "", err or "")
 
 
 def _kill(child: subprocess.Popen[str]) -> None:

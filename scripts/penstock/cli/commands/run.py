@@ -66,6 +66,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     """Stage the datasets. Returns 0 when all are PASSED: the run's release stands by its seal, and the gate
     is open; else the status of the first step that failed, 129, 130 or 143 after a signal, 4 where the gate
     is closed. With --submit 0 when a job that does this is there (`submission`)."""
+    from penstock.keep import notices
+
     if parsed.submit:
         return submission.run(parsed, session, may_begin=lambda: controller.refuse_second(STATE))
     if parsed.parsable:
@@ -75,6 +77,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     names = session.names(config, parsed.dataset)
     if parsed.dry_run:
         return _preview(config, names, session)
+    notices.refuse_untrusted(config, session.file)
     invocation = f"{time.time_ns():020d}"
     controller.refuse_second(STATE)
     if (room := process_limit.room()) is not None and room < PROCESSES:
@@ -88,6 +91,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             code = _exit_status(status, screen.left, session)
             results, rows = run_results.gather(names, invocation, config, screen, session)
             run_results.note_stop(results, config, code, session)
+            run_results.notify(results, config, session)
             statuses = {result["status"] for result in results.values()}
             if "FINDINGS" in statuses:
                 code = code or FindingsError.exit_code

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.errors import FailedError
-from penstock.core.slow_objects import SlowObject, slowest
+from penstock.core.slow_objects import slowest
 from penstock.engine.tasks import BatchAnswer
 from penstock.engine.workers.cpu_usage import busy_seconds
 from penstock.engine.workers.sizing import asked_ahead
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.core.errors import ExpiredCredentialsError, PenstockError
+    from penstock.core.slow_objects import SlowObject
     from penstock.engine.batches import Ahead
     from penstock.engine.tasks import Batch, StopCheck
     from penstock.engine.workers.stream_tuning import Tuner
@@ -295,7 +296,7 @@ class Pool:
                     seconds, retried, rows = value
                     self.cpu_seconds += seconds
                     self.retried.update(retried)
-                    self.slowest = slowest([*self.slowest, *(SlowObject(*row) for row in rows)])
+                    self.slowest = slowest([*self.slowest, *rows])
                     self._bury(member)
 
     def _died(self, member: Member) -> None:

@@ -227,8 +227,7 @@ class Worker:
                 thread.join()
             retried = sum((stream.retried for stream in self.made), Counter[str]())
             rows = slowest(chain.from_iterable(stream.slowest for stream in self.made))
-            values = time.process_time(), dict(retried), [tuple(row) for row in rows]
-            self.channel.send(wire.BYE, values)
+            self.channel.send(wire.BYE, (time.process_time(), dict(retried), rows))
 
         threading.Thread(target=goodbye, daemon=True).start()
 

@@ -1,0 +1,159 @@
+"""Notices: `notify.command` is called for what became of a dataset, once for each event.
+
+`penstock run` and `audit` call `send` as they end. What is owed is read from the dataset's state, so what a
+command owed that was killed the next one sends. Marks are written below the state:
+
+    <state>/notices/<event>-<id>    made by O_EXCL before the command is called; empty once the command ended
+
+| event     | owed for                                                       | id             |
+|-----------|----------------------------------------------------------------|----------------|
+| failed    | the note of the last end (`dataset.last_end`), of no signal    | its time       |
+| findings  | a gate that is closed by damage                                | release, why   |
+| published | the newest publication, for LATE                               | release, time  |
+| stale     | a last success that is older than `notify.stale`               | its time       |
+
+A mark that is not empty is of a notice that was cut off: nobody knows whether it arrived, so it is reported
+and not sent again. Where no mark can be made, as on a full target, the notice is sent all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from penstock.config import loader, site
+from penstock.core.documents.history_line import Publication
+from penstock.core.errors import ConfigError, PenstockError
+from penstock.core.timestamps import SECOND, nanoseconds
+from penstock.dataset import gate, history, last_end, run_claims, run_store
+from penstock.dataset import holder as holders
+from penstock.dataset.context import layout_of
+from penstock.fs import durable
+from penstock.host import command
+from penstock.target import dataset_folders, state_marker
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Mapping
+
+    from penstock.config.settings import Config
+    from penstock.core.layout import DatasetLayout
+
+LATE = 7 * 86400.0
+"""Seconds after which nobody waits for the news of a publication."""
+
+
+class Notice(NamedTuple):
+    """One event of a dataset. `id` is its own among those of its kind; "": it leaves no mark."""
+
+    event: str
+    id: str
+    why: str = ""
+    go_on: str = ""
+    """What a person can do."""
+    release: str = ""
+
+    @property
+    def mark(self) -> str:
+        return f"{self.event}-{self.id}"
+
+
+def refuse_untrusted(config: Config, file: Path) -> None:
+    """Raises ConfigError where others than this account may write the configuration, or put another file in
+    its place, unless the site's file lists the program."""
+    words = config.notify.command
+    if not words or words[0] in loader.site_bounds().notify.programs:
+        return
+    real = Path(os.path.realpath(file))
+    for place in dict.fromkeys((real, real.parent, file.absolute().parent)):
+        status = place.stat()
+        # In a sticky folder nobody else can replace the file.
+        written = status.st_mode & site.OTHERS and not (place != real and status.st_mode & stat.S_ISVTX)
+        if written or status.st_uid not in (os.geteuid(), 0):
+            raise ConfigError(
+                "notify.command is refused: others than this account may write the configuration",
+                where=str(file),
+                why=f"{place} belongs to uid {status.st_uid}, with mode {stat.S_IMODE(status.st_mode):04o}",
+                hint=f"`chmod go-w {place}`, or {site.FILE} lists {words[0]} under `notify.programs`",
+            )
+
+
+def send(config: Config, file: Path, failed: Mapping[str, str] | None = None) -> dict[str, list[str]]:
+    """Send what is owed of all datasets that this account stages. Returns, by dataset, a sentence for each
+    notice that may not have arrived. `failed`: why datasets failed just now; of one without a note of it, as
+    where its target is not there, no later command will know. Raises nothing."""
+    said: dict[str, list[str]] = {}
+    for name in config.datasets if config.notify.command else ():
+        layout, lines, owed = layout_of(config.target, name), said.setdefault(name, []), list[Notice]()
+        try:
+            refuse_untrusted(config, file)
+            owed += _owed(config, layout)
+            _forget(layout, {notice.mark for notice in owed})
+            if failed and name in failed and last_end.find(layout) is None:
+                owed.append(Notice("failed", "", failed[name], f"penstock run {name}"))
+        except (PenstockError, OSError, ValueError) as error:
+            lines.append(f"not all notices were sent: {error}".partition("\n")[0])
+        for notice in owed:
+            if notice.event in config.notify.events:
+                lines += _once(config, layout, notice)
+    return said
+
+
+def _owed(config: Config, layout: DatasetLayout) -> Iterator[Notice]:
+    if not (dataset_folders.owns(layout) and state_marker.check_marker(layout)):
+        return
+    again, now, success = f"penstock run {layout.dataset}", time.time(), 0.0
+    if (end := last_end.find(layout)) and not end.stopped:
+        yield Notice("failed", f"{end.given.at:.3f}", "; ".join(filter(None, (end.why, end.hint))), again)
+    judgement = gate.judged(layout, config.target.owners)
+    release, error = judgement.release, judgement.error
+    if judgement.state == gate.DAMAGED and error:
+        words = judgement.problem
+        yield Notice("findings", f"{release}-{crc32(words.encode()):08x}", words, error.hint, release)
+    for line in history.lines(layout):
+        if isinstance(line, Publication):
+            success = nanoseconds(line.at) / SECOND
+            if now - success < LATE:
+                yield Notice("published", f"{line.release}-{success:.0f}", release=line.release)
+            break
+    claim = run_claims.highest(layout)
+    by = holders.from_json(claim.by) if claim else None
+    if claim and by and release and run_store.sealed_run(layout, release) == claim.run:
+        success = max(success, nanoseconds(by.since) / SECOND)  # it found the source unchanged
+    if success and now - success > config.notify.stale:
+        yield Notice("stale", f"{success:.0f}", f"no run for {(now - success) / 86400:.1f} d", again, release)
+
+
+def _forget(layout: DatasetLayout, owed: Container[str]) -> None:
+    """Remove marks of what is no longer the case: where it comes back, it is announced again."""
+    with contextlib.suppress(FileNotFoundError):
+        for mark in layout.notices.iterdir():
+            if mark.name not in owed and not mark.name.startswith("."):
+                mark.unlink(missing_ok=True)
+
+
+def _once(config: Config, layout: DatasetLayout, notice: Notice) -> list[str]:
+    """Call the command, unless a mark says that it was called. What went wrong, in a sentence."""
+    mark, me = layout.notices / notice.mark, holders.this_process("", "notify")
+    with contextlib.suppress(OSError):
+        if notice.id:
+            durable.make_dirs(mark.parent)
+            if not durable.create_file(mark, me.to_json()):
+                by = holders.parse(mark.read_bytes())
+                if by is None or holders.lives(by):
+                    return []
+                durable.write_file(mark, b"")
+                return [f"the notice `{notice.event}` was cut off: nobody knows whether it arrived"]
+    about = {"dataset": layout.dataset, "root": str(layout.root), "account": me.user, "host": me.host}
+    text = json.dumps({"format": 1, **notice._asdict(), **about, "at": me.since}) + "\n"
+    notify = config.notify
+    answer = command.run(notify.command, deadline=notify.timeout, given=text, heard=False)
+    with contextlib.suppress(OSError):
+        if notice.id:
+            durable.write_file(mark, b"")
+    return [] if answer.ok else [f"the notice `{notice.event}` did not arrive: {answer.words}"]
