@@ -34,7 +34,7 @@ from penstock.core.timestamps import SECOND, nanoseconds
 from penstock.dataset import gate, history, last_end, run_claims, run_store
 from penstock.dataset import holder as holders
 from penstock.dataset.context import layout_of
-from penstock.fs import durable
+from penstock.fs import durable, plain_files
 from penstock.host import command
 from penstock.target import dataset_folders, state_marker
 
@@ -144,7 +144,7 @@ def _once(config: Config, layout: DatasetLayout, notice: Notice) -> list[str]:
         if notice.id:
             durable.make_dirs(mark.parent)
             if not durable.create_file(mark, me.to_json()):
-                by = holders.parse(mark.read_bytes())
+                by = holders.parse(plain_files.read(mark))
                 if by is None or holders.lives(by):
                     return []
                 durable.write_file(mark, b"")

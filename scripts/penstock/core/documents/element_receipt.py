@@ -36,9 +36,6 @@ class ElementReceipt:
     taken: int = 0
     """Those of `linked` that were taken over from another run's staging."""
     retries: int = 0
-    retried: Mapping[str, int] = field(default_factory=dict)
-    """Those of the retries whose cause is known, by it: `HTTP 503`, `ECONNRESET`, or an error's sentence."""
-    slowest: Sequence[SlowObject] = ()
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     workers: int = 0
@@ -84,6 +81,9 @@ class ElementReceipt:
     """`sha256:<hex>` of what an audit's element saw, or what a repair's fetched."""
     usage: ElementUsage = NOT_MEASURED
     """Of all attempts. `seconds` and `cpu_seconds` above are the engine's alone."""
+    retried: Mapping[str, int] = field(default_factory=dict)
+    """Those of the retries whose cause is known, by it: `HTTP 503`, `ECONNRESET`, or an error's sentence."""
+    slowest: Sequence[SlowObject] = ()
 
 
 ELEMENT_RECEIPT = Document(ElementReceipt, "an element's receipt")
