@@ -97,6 +97,21 @@ def test_each_end_is_announced_once(place: Place, mailbox: Mailbox) -> None:
     assert mailbox.got[2]["release"] == (place.target / "d" / "current").readlink().name
 
 
+def test_snakemake_by_hand_announces_its_ends(place: Place, mailbox: Mailbox) -> None:
+    away = place.folder / "away"
+    place.target.mkdir()
+    place.source.rename(away)
+    assert place.snakemake().returncode == 1
+    assert mailbox.events == ["failed"]
+    away.rename(place.source)
+    mailbox.switch("fail", on=True)
+    done = place.snakemake()
+    assert done.returncode == 0, done.stderr
+    assert "d: the notice `published` did not arrive: exit status 3" in done.stderr
+    assert place.snakemake().returncode == 0
+    assert mailbox.events == ["failed", "published"]
+
+
 def test_a_notice_that_is_cut_off_is_reported_and_not_sent_again(place: Place, mailbox: Mailbox) -> None:
     mailbox.switch("hang", on=True)
     with started(sys.executable, "-m", "penstock", "run", cwd=place.folder) as process:

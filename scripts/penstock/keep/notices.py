@@ -1,7 +1,7 @@
 """Notices: `notify.command` is called for what became of a dataset, once for each event.
 
-`penstock run` and `audit` call `send` as they end. What is owed is read from the dataset's state, so what a
-command owed that was killed the next one sends. Marks are written below the state:
+`penstock run`, `audit`, `repair` and the workflow call `send` as they end. What is owed is read from the
+dataset's state, so what a command owed that was killed the next one sends. Marks are written below the state:
 
     <state>/notices/<event>-<id>    made by O_EXCL before the command is called; empty once the command ended
 

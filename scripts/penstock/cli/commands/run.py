@@ -69,6 +69,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.keep import notices
 
     if parsed.submit:
+        notices.refuse_untrusted(session.config(), session.file)
         return submission.run(parsed, session, may_begin=lambda: controller.refuse_second(STATE))
     if parsed.parsable:
         submission.refuse_parsable()
