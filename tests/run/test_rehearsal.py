@@ -42,10 +42,12 @@ from penstock.core.errors import (
 )
 from penstock.core.events import Warned
 from penstock.core.layout import DATA
+from penstock.core.size_sample import distance
 from penstock.dataset import documents
 from penstock.jobs.forecast import element_rates
 from penstock.jobs.known_ceilings import known
 from penstock.jobs.ownership.dataset_hold import holding
+from penstock.look import release_comparison
 from penstock.look.views import rehearsal_text
 from penstock.run import rehearsal
 from penstock.target import pause
@@ -368,3 +370,32 @@ def test_the_command_writes_what_was_asked_for(tmp_path: Path, source: Path) -> 
     wrong = penstock("--as-root", "rehearse", "data", "--sweep", "8,many", cwd=tmp_path)
     assert wrong.returncode == 2
     assert "numbers of streams from 1 to 4096" in wrong.stderr
+    alone = penstock("--as-root", "rehearse", "data", "--csv", "rates.csv", cwd=tmp_path)
+    assert alone.returncode == 2
+    assert "--csv names the table of --sweep" in alone.stderr
+    (tmp_path / "file").touch()
+    inside = penstock(*words[:-1], "file/job.fio", cwd=tmp_path)
+    assert inside.returncode == 1
+    assert "a result cannot be written" in inside.stderr
+    assert "rehearsed on" in inside.stdout
+
+
+def test_the_sample_of_many_files_has_their_sizes(tmp_path: Path) -> None:
+    """Z4: also where not all are drawn, and where each folder has sizes of its own."""
+    source, count = tmp_path / "source", 20_000
+    for number in range(count):
+        path = source / f"{number * 40 // count:02d}" / f"{number}"
+        if number % 500 == 0:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.truncate(path, int(DRAW.lognormvariate(number * 10 / count, 2)))
+    with (
+        staging(tmp_path, source, plan=PlanConfig()) as context,
+        release_comparison.listing(context, "data") as now,
+    ):
+        sample, files = rehearsal._draw(now, 1 << 40)
+        sizes = list(rehearsal._sizes(now, 1 << 40))
+    assert (files, sample.num_rows) == (count, rehearsal.MOST)
+    assert len(set(sample["path"].to_pylist())) == rehearsal.MOST
+    for some in (sample, sample.slice(0, 64), sample.slice(5000, 100)):
+        assert distance(some["size"].to_pylist(), sizes) < 0.05

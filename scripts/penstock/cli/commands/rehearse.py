@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import flags
 from penstock.config import quantities
+from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
@@ -48,6 +49,10 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.look.views import rehearsal_text
     from penstock.run import rehearsal
 
+    if parsed.csv and (not parsed.sweep or parsed.csv.suffix == ".svg"):
+        raise ConfigError(
+            "--csv names the table of --sweep", hint="a file such as rates.csv; the plot is rates.svg"
+        )
     config = session.config()
     name = session.only(config, parsed.dataset)
     with session.context(config) as context:
