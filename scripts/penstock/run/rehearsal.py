@@ -180,13 +180,14 @@ class _Stage:
 
     def leg(self, streams: int | None, seconds: float) -> Measured:
         """Copy slices with so many streams (None: as a copy does) until the time is over, or as many files
-        were copied as the sample has. Only slices count that end in time and without a PAUSE. The leg's
-        distance is not known yet. Raises as `run`."""
+        were copied as the sample has. Of those that end in time and without a PAUSE the longest counts: each
+        starts the engine's processes, as a shard does once. The leg's distance is not known yet. Raises as
+        `run`."""
         self._looked = time.monotonic()
         self._until = self._looked + seconds
-        leg, sizes = Leg(streams or 0, 0, 0, 0.0, 0.0, 1.0), list[int]()
+        done: list[Measured] = []
         count, left = FIRST, len(self._sizes)
-        while left and count and (not leg.files or self._until - time.monotonic() > seconds * LAST):
+        while left and count and (not done or self._until - time.monotonic() > seconds * LAST):
             while pause.standing() is not None:
                 self._context.stop.wait(HELD)
                 self._check()
@@ -196,26 +197,21 @@ class _Stage:
             try:
                 copied, read = self._slice(self._sample.take(places), streams)
             except _OutOfTimeError:
-                if leg.files:
+                if done:
                     break
                 raise
             if self._rested:
                 continue
             left -= len(places)
-            sizes += map(self._sizes.__getitem__, places)
-            leg = leg._replace(
-                streams=streams or max(leg.streams, copied.streams),
-                files=leg.files + copied.files,
-                bytes=leg.bytes + copied.bytes,
-                seconds=round(leg.seconds + copied.seconds, 3),
-                read_seconds=round(leg.read_seconds + read.seconds, 3),
-            )
+            took, reread = round(copied.seconds, 3), round(read.seconds, 3)
+            leg = Leg(streams or copied.streams, copied.files, copied.bytes, took, reread, 1.0)
+            done.append((leg, [self._sizes[place] for place in places]))
             now = time.monotonic()
             work = (copied.bytes + FILE_COST * copied.files) / (now - began) * FILLED * (self._until - now)
             start = self._next % len(self._sizes)
             sums = accumulate(size + FILE_COST for size in self._sizes[start:] + self._sizes[:start])
             count = sum(one <= work for one in sums)
-        return leg, sizes
+        return max(done, key=lambda measured: measured[0].seconds)
 
     def _slice(self, rows: pa.RecordBatch, streams: int | None) -> tuple[Outcome, Outcome]:
         """Copy these rows, read them back, and remove them; within the room that others leave."""
