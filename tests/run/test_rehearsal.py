@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import xml.dom.minidom
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,8 @@ FILES = {
 } | {"giant": b"g" * 100_000}
 LONG = 120.0
 """Seconds: a sample of these files is copied whole before."""
+SECOND = 300 - rehearsal.FIRST
+"""Files of the second slice then, which counts as the largest."""
 
 
 def left(layout: DatasetLayout) -> list[str]:
@@ -85,8 +88,8 @@ def test_a_sample_is_copied_and_read_back_and_the_plan_goes_by_it(context: Conte
     made, sizes = rehearsal.run(context, "data", LONG)
     assert (made.files, made.sample, len(made.legs), made.knee) == (300, 300, 1, 0)
     leg = made.leg
-    assert sorted(sizes) == sorted(len(content) for name, content in FILES.items() if name != "giant")
-    assert (leg.files, leg.bytes) == (300, sum(sizes))
+    assert not Counter(sizes) - Counter(len(content) for name, content in FILES.items() if name != "giant")
+    assert (leg.files, leg.bytes) == (SECOND, sum(sizes))
     assert leg.distance < 0.05
     assert min(leg.seconds, leg.read_seconds) > 0
     assert made.model_error == pytest.approx(
@@ -130,7 +133,7 @@ def test_s3_is_read_for_real(tmp_path: Path) -> None:
         with staging(tmp_path, server.url(), plan=plan, sources=sources) as context:
             made, _ = rehearsal.run(context, "data", LONG)
             asked = {one.key for one in server.requests() if one.method == "GET" and one.key}
-    assert made.leg.files == 300
+    assert made.leg.files == SECOND
     assert len(asked & set(FILES)) >= 300 - list(FILES.values()).count(b"")
     assert "giant" not in asked
     assert left(context.layout("data")) == []
@@ -167,7 +170,7 @@ def test_each_number_of_streams_is_tried_also_while_a_hold_stands(context: Conte
     (layout.root / "HOLD").write_text("data a target is checked\n")
     made, _ = rehearsal.run(context, "data", LONG, (1, 3))
     assert [leg.streams for leg in made.legs] == [1, 3]
-    assert all(leg.files == 300 and leg.distance < 0.05 for leg in made.legs)
+    assert all(leg.files == SECOND and leg.distance < 0.05 for leg in made.legs)
     assert made.knee in (1, 3)
 
 
@@ -183,7 +186,7 @@ def slow(tmp_path: Path) -> Iterator[Context]:
 def test_the_time_ends_it_and_whole_slices_count_alone(context: Context) -> None:
     context.config = replace(context.config, engine=EngineConfig(workers=1, limit=100_000))
     made, sizes = rehearsal.run(context, "data", 12.0)
-    assert 64 <= made.leg.files < 300
+    assert 0 < made.leg.files < SECOND
     assert made.leg.files == len(sizes)
     assert made.leg.distance < 0.05
     assert made.leg.rates[1] < 110_000
@@ -326,7 +329,7 @@ def test_a_required_checksum_is_not_asked_of_a_sample(context: Context) -> None:
     """The checksum files beside the data that prove it are fetched by list."""
     context.config = replace(context.config, verify=VerifyConfig(source_checksum="require"))
     made, _ = rehearsal.run(context, "data", LONG)
-    assert made.leg.files == 300
+    assert made.leg.files == SECOND
 
 
 def test_it_keeps_to_the_links_cap_and_to_the_budget_of_operations(tmp_path: Path, context: Context) -> None:

@@ -180,7 +180,7 @@ class _Stage:
 
     def leg(self, streams: int | None, seconds: float) -> Measured:
         """Copy slices with so many streams (None: as a copy does) until the time is over, or as many files
-        were copied as the sample has. Of those that end in time and without a PAUSE the longest counts: each
+        were copied as the sample has. Of those that end in time and without a PAUSE the largest counts: each
         starts the engine's processes, as a shard does once. The leg's distance is not known yet. Raises as
         `run`."""
         self._looked = time.monotonic()
@@ -211,7 +211,7 @@ class _Stage:
             start = self._next % len(self._sizes)
             sums = accumulate(size + FILE_COST for size in self._sizes[start:] + self._sizes[:start])
             count = sum(one <= work for one in sums)
-        return max(done, key=lambda measured: measured[0].seconds)
+        return max(done, key=lambda measured: measured[0].files)
 
     def _slice(self, rows: pa.RecordBatch, streams: int | None) -> tuple[Outcome, Outcome]:
         """Copy these rows, read them back, and remove them; within the room that others leave."""
