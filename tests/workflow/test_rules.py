@@ -64,7 +64,7 @@ def test_the_conda_file_has_the_locked_pins_and_penstock_from_a_folder_of_wheels
     assert own == f"penstock=={penstock.__version__}"
     pins = environment["dependencies"][-1]["pip"][3:]
     locked = (ROOT / "envs/requirements.lock").read_text()
-    wanted = re.findall(r"^([a-z0-9]+)", (ROOT / "envs/requirements.in").read_text(), re.MULTILINE)
+    wanted = re.findall(r"^([a-z0-9-]+)", (ROOT / "envs/requirements.in").read_text(), re.MULTILINE)
     assert sorted(pin.partition("==")[0] for pin in pins) == sorted(wanted)
     for pin in pins:
         assert re.search(rf"^{re.escape(pin)} ", locked, re.MULTILINE), pin

@@ -88,7 +88,7 @@ def test_the_pip_section_of_the_conda_environment_installs_it(wheels: Path, tmp_
     programs = installed(requirements, "-U", "--exists-action=b", PENSTOCK_WHEELS=wheels)
     assert offline(programs / "penstock", "--version", cwd=tmp_path).startswith("penstock ")
     got = offline(programs / "python", "-m", "pip", "freeze", "--all", cwd=tmp_path).lower().splitlines()
-    assert set(section[2:]) <= {line.partition(" @ ")[0] for line in got}
+    assert set(section[2:]) <= {line.partition(" @ ")[0].replace("_", "-") for line in got}
 
 
 @pytest.mark.timeout(1000)  # the first time the tree is made
