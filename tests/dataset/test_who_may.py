@@ -18,9 +18,9 @@ from tests.support.published import published
 from tests.support.ssh_keys import key
 from tests.support.staging_runs import tree
 
+from penstock.cli import command_table
 from penstock.cli.main import main
 from penstock.config.settings import PermissionsConfig
-from penstock.core import step_table
 from penstock.dataset import rights
 from penstock.target import tree_removal
 
@@ -74,6 +74,9 @@ TABLE: dict[str, tuple[list[str], list[tuple[int, str]]]] = {
     "limit --nodes": ([NAME, "--nodes", "2"], OF_OWNER),
     "sign": ([NAME], OF_OWNER),
     "plan": ([NAME], OF_OWNER),
+    "explain": ([NAME], READ_DATA),
+    "rehearse": ([NAME], OF_OWNER),
+    "metrics": ([NAME], READ),
     "run": ([NAME], OF_OWNER),
     "run --dry-run": ([NAME, "--dry-run"], READ),
     "run --submit": ([NAME, "--submit", "--backend", "slurm"], OF_OWNER),
@@ -180,7 +183,7 @@ def said(place: Path, uid: int, *words: str, as_root: bool = False) -> tuple[int
                     *options,
                     "--progress",
                     "lines",
-                    *step_table.typed(words[0]).split(),
+                    *command_table.find(words[0]).typed.split(),
                     *words[1:],
                 ]
             )
@@ -232,6 +235,8 @@ OF_ITS_OWNER: dict[str, tuple[int, str]] = {
     "limit RATE": (3, NO_CAP),
     "run --dry-run": (0, "Dry run"),
     "status": (0, NAME),
+    "explain": (0, "nothing"),
+    "metrics": (0, 'penstock_dataset_readable{dataset="data"'),
 }
 
 

@@ -15,6 +15,7 @@ from penstock.host import interpreter
 from penstock.cluster.registry import open_cluster
 from penstock.dataset import cancel_mark
 from penstock.dataset.context import Context
+from penstock.keep import notices
 from penstock.run import dry_run
 from penstock.look.views import result_texts, snakemake_report
 
@@ -143,6 +144,14 @@ def begin(step):
         print(
             result_texts.preview(dry_run.run(context, DATASETS, step), step), flush=True
         )
+
+
+def send_notices():
+    """What `notify` says; a line for each that did not arrive."""
+    if BASE.file is not None:
+        for name, lines in notices.send(CONFIG, BASE.file).items():
+            for line in lines:
+                logger.warning(f"{name}: {line}")
 
 
 @functools.cache

@@ -30,16 +30,6 @@ rule report_run:
         " --html {output.html:q}"
 
 
-def send_notices():
-    """What `notify` says; a line for each that did not arrive."""
-    from penstock.keep import notices
-
-    if BASE.file is not None:
-        for name, lines in notices.send(CONFIG, BASE.file).items():
-            for line in lines:
-                logger.warning(f"{name}: {line}")
-
-
 # `penstock run` has a summary of its own, and sends notices. Of a module Snakemake does not obey these.
 onsuccess:
     if not exit_files.below_run():
