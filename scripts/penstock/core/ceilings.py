@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 
 from penstock.core import human
 
-OPERATIONS_A_FILE = 4
-"""Metadata operations on the target for a file that is copied: it is created, gets its time and its name, and
-is looked up or enters a folder (`target.budget`)."""
+OPERATIONS_A_FILE = 3
+"""Metadata operations on the target for a file that is copied: it is created, gets its time and its name
+(`target.staging_folder`); one more for each folder."""
 ASSUMED = "assumed"
 """The origin of a rate that nobody measured, configured or gave."""
 LOSSES = 1.07

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.core import human
+from penstock.core.ceilings import in_unit
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.look.views import findings_text, text_block, usage_text
 
@@ -164,8 +165,8 @@ def ceiling(nearest: Reached | None) -> str:
     """`96 % of network link (2.33 GiB/s)`; "" where no ceiling is known."""
     if nearest is None:
         return ""
-    amount = human.rate(nearest.rate) if nearest.unit == "bytes" else f"{nearest.rate:,.0f} {nearest.unit}/s"
-    return f"{human.digits(100 * nearest.share)} % of {nearest.name} ({amount})"
+    whole = in_unit(nearest.rate, nearest.unit)
+    return f"{human.digits(100 * nearest.share)} % of {nearest.name} ({whole})"
 
 
 def distance(figure: float | None) -> str:
