@@ -8,8 +8,9 @@ source    large objects of a store that sends 40 MiB/s; a person gives the sourc
           nothing has measured it
 
 Prints for each what the plan says binds it, its seconds, those of the copy (from its receipt), and their
-ratio. Needs Go for the store's server. Takes two minutes; what else the machine does at the same time hardly
-counts, as the rates leave it idle.
+ratio. Then `penstock rehearse --sweep` looks for the number of streams that is enough, where it is known:
+four connections of 2 MiB/s fill a link of 7 MiB/s. Needs Go for the store's server. Takes four minutes; what
+else the machine does at the same time hardly counts, as the rates leave it idle.
 """
 
 from __future__ import annotations
@@ -69,12 +70,20 @@ def main() -> int:
         objects = folder / "objects"
         for shape in shapes(folder):
             place = (folder if shape.name == "link" else objects) / shape.name
-            place.mkdir(parents=True)
-            for index in range(shape.files):
-                (place / f"{index:06d}").write_bytes(os.urandom(shape.size))
+            fill(place, shape.files, shape.size)
+        fill(objects / "knee", 2000, MIB // 8)
         with Server(objects, folder, tls=False, go=go, rate=RATE, shared=True) as server:
             print("shape     planned  binds                 copied  ratio")
-            return max(measured(folder, shape, server.endpoint) for shape in shapes(folder))
+            wrong = max([measured(folder, shape, server.endpoint) for shape in shapes(folder)])
+        with Server(objects, folder, tls=False, go=go, rate=2 * MIB) as server:
+            return max(wrong, knee(folder, server.endpoint))
+
+
+def fill(folder: Path, files: int, size: int) -> None:
+    """Make files of so many bytes."""
+    folder.mkdir(parents=True)
+    for index in range(files):
+        (folder / f"{index:06d}").write_bytes(os.urandom(size))
 
 
 def measured(folder: Path, shape: Shape, endpoint: str) -> int:
@@ -105,6 +114,20 @@ def measured(folder: Path, shape: Shape, endpoint: str) -> int:
         f"{shape.name:<10}{planned:5.1f} s  {binding:<20}{taken:6.1f} s  {taken / planned:5.2f}", flush=True
     )
     return int(binding != shape.binds or not 1 / 1.2 <= taken / planned <= 1.2)
+
+
+def knee(folder: Path, endpoint: str) -> int:
+    """Rehearse with several numbers of streams, and print what they reach. Returns 1 where not four are named
+    as enough."""
+    source = {"source": f"s3://{BUCKET}/knee/", "storage_options": {"endpoint_url": endpoint, "anon": True}}
+    (folder / "knee.target").mkdir()
+    target = {"root": str(folder / "knee.target"), "keep_free": "1MiB"}
+    link = {"folder": str(folder / "cap"), "link": f"{7 * MIB}B/s"}
+    file = folder / "knee.yaml"
+    file.write_text(json.dumps({"target": target, "bandwidth": link, "datasets": {"d": source}}))
+    said = penstock(folder, file, "rehearse", "d", "--time", "2min", "--sweep", "1,2,4,8,16")
+    print(said, end="", flush=True)
+    return int("knee      4 streams" not in said)
 
 
 def penstock(folder: Path, config: Path, *words: str) -> str:

@@ -68,7 +68,9 @@ FILES = {
 LONG = 120.0
 """Seconds: a sample of these files is copied whole before."""
 SECOND = 300 - rehearsal.FIRST
-"""Files of the second slice then, which counts as the largest."""
+"""Files of the second slice then: the largest, of which the first is taken off."""
+MORE = (SECOND - rehearsal.FIRST, SECOND)
+"""How many files count, or SECOND where the small slices took as long as the large one."""
 
 
 def left(layout: DatasetLayout) -> list[str]:
@@ -89,7 +91,8 @@ def test_a_sample_is_copied_and_read_back_and_the_plan_goes_by_it(context: Conte
     assert (made.files, made.sample, len(made.legs), made.knee) == (300, 300, 1, 0)
     leg = made.leg
     assert not Counter(sizes) - Counter(len(content) for name, content in FILES.items() if name != "giant")
-    assert (leg.files, leg.bytes) == (SECOND, sum(sizes))
+    assert leg.files in MORE
+    assert 0 < leg.bytes <= sum(sizes)
     assert leg.distance < 0.05
     assert min(leg.seconds, leg.read_seconds) > 0
     assert made.model_error == pytest.approx(
@@ -133,7 +136,7 @@ def test_s3_is_read_for_real(tmp_path: Path) -> None:
         with staging(tmp_path, server.url(), plan=plan, sources=sources) as context:
             made, _ = rehearsal.run(context, "data", LONG)
             asked = {one.key for one in server.requests() if one.method == "GET" and one.key}
-    assert made.leg.files == SECOND
+    assert made.leg.files in MORE
     assert len(asked & set(FILES)) >= 300 - list(FILES.values()).count(b"")
     assert "giant" not in asked
     assert left(context.layout("data")) == []
@@ -170,7 +173,7 @@ def test_each_number_of_streams_is_tried_also_while_a_hold_stands(context: Conte
     (layout.root / "HOLD").write_text("data a target is checked\n")
     made, _ = rehearsal.run(context, "data", LONG, (1, 3))
     assert [leg.streams for leg in made.legs] == [1, 3]
-    assert all(leg.files == SECOND and leg.distance < 0.05 for leg in made.legs)
+    assert all(leg.files in MORE and leg.distance < 0.05 for leg in made.legs)
     assert made.knee in (1, 3)
 
 
@@ -186,10 +189,19 @@ def slow(tmp_path: Path) -> Iterator[Context]:
 def test_the_time_ends_it_and_whole_slices_count_alone(context: Context) -> None:
     context.config = replace(context.config, engine=EngineConfig(workers=1, limit=100_000))
     made, sizes = rehearsal.run(context, "data", 12.0)
-    assert 0 < made.leg.files < SECOND
-    assert made.leg.files == len(sizes)
+    assert 0 < made.leg.files <= len(sizes) < SECOND
     assert made.leg.distance < 0.05
     assert made.leg.rates[1] < 110_000
+    assert left(context.layout("data")) == []
+
+
+def test_a_slice_that_is_cut_off_leaves_nothing_to_the_next_leg(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rehearsal, "FILLED", 50.0)
+    context.config = replace(context.config, engine=EngineConfig(workers=1, limit=100_000))
+    made, _ = rehearsal.run(context, "data", 24.0, (1, 2))
+    assert [(leg.streams, leg.files) for leg in made.legs] == [(1, rehearsal.FIRST), (2, rehearsal.FIRST)]
     assert left(context.layout("data")) == []
 
 
@@ -329,7 +341,7 @@ def test_a_required_checksum_is_not_asked_of_a_sample(context: Context) -> None:
     """The checksum files beside the data that prove it are fetched by list."""
     context.config = replace(context.config, verify=VerifyConfig(source_checksum="require"))
     made, _ = rehearsal.run(context, "data", LONG)
-    assert made.leg.files == SECOND
+    assert made.leg.files in MORE
 
 
 def test_it_keeps_to_the_links_cap_and_to_the_budget_of_operations(tmp_path: Path, context: Context) -> None:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from penstock.config.source_kinds import kind
+from penstock.core import human
 from penstock.core.balance import FILE_COST, Load, decide
 from penstock.core.ceilings import Known, Rate, Work, forecast
 from penstock.core.checks import sentence
@@ -158,8 +159,9 @@ def _space(context: Context, dataset: str, files: int, size: int, copied: Work) 
     totals.files, totals.bytes = files, size
     totals.blocks = (copied.bytes or 0) + copied.files * FILE_SYSTEM_BLOCK // 2
     try:
-        keep = target.kept(facts(layout.root).total_bytes)
-        yield require_room(layout, totals, keep)
+        room = facts(layout.root)
+        text = require_room(layout, totals, target.kept(room.total_bytes))
+        yield f"{text}, and leaves {human.size(max(0, room.free_bytes - totals.blocks))}"
         group = context.dataset(dataset).permissions.group
         gid = None if group is None else group_number(group)
         yield from map(sentence, TargetStores(layout, target, gid).check(totals))

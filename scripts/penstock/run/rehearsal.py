@@ -58,6 +58,8 @@ MOST = 16384
 """Objects of a sample."""
 FIRST = 64
 """Files of the first slice: so many have the sizes of all already, to 1/64 (`core.size_sample.spread`)."""
+MUCH_LARGER = 3
+"""How many times as many files as the first slice another one must have for the first to be taken off."""
 FILLED, LAST = 0.6, 0.1
 """Each further slice is to take that fraction of the time that a leg has left, by the rate of the one before;
 none is begun when no more than LAST of the leg's time is left."""
@@ -180,9 +182,8 @@ class _Stage:
 
     def leg(self, streams: int | None, seconds: float) -> Measured:
         """Copy slices with so many streams (None: as a copy does) until the time is over, or as many files
-        were copied as the sample has. Of those that end in time and without a PAUSE the largest counts: each
-        starts the engine's processes, as a shard does once. The leg's distance is not known yet. Raises as
-        `run`."""
+        were copied as the sample has. Of those that end in time and without a PAUSE the largest counts, less
+        the first (`_beyond`). The leg's distance is not known yet. Raises as `run`."""
         self._looked = time.monotonic()
         self._until = self._looked + seconds
         done: list[Measured] = []
@@ -197,9 +198,10 @@ class _Stage:
             try:
                 copied, read = self._slice(self._sample.take(places), streams)
             except _OutOfTimeError:
-                if done:
-                    break
-                raise
+                if not done:
+                    raise
+                remove_tree(self._layout.rehearsal, self._context.spend)  # what it copied is no other's
+                break
             if self._rested:
                 continue
             left -= len(places)
@@ -211,7 +213,8 @@ class _Stage:
             start = self._next % len(self._sizes)
             sums = accumulate(size + FILE_COST for size in self._sizes[start:] + self._sizes[:start])
             count = sum(one <= work for one in sums)
-        return max(done, key=lambda measured: measured[0].files)
+        largest, sizes = max(done, key=lambda measured: measured[0].files)
+        return _beyond(done[0][0], largest), sizes
 
     def _slice(self, rows: pa.RecordBatch, streams: int | None) -> tuple[Outcome, Outcome]:
         """Copy these rows, read them back, and remove them; within the room that others leave."""
@@ -286,6 +289,21 @@ class _Stage:
                 why=f"{FIRST} files were not copied and read back within it",
                 hint="give it more by --time",
             )
+
+
+def _beyond(first: Leg, largest: Leg) -> Leg:
+    """What the largest slice did beyond the first: both started the engine's processes, which a shard does
+    once in many minutes. The largest itself where it is not much larger."""
+    more = largest._replace(
+        files=largest.files - first.files,
+        bytes=largest.bytes - first.bytes,
+        seconds=round(largest.seconds - first.seconds, 3),
+        read_seconds=round(largest.read_seconds - first.read_seconds, 3),
+    )
+    enough = (
+        largest.files >= MUCH_LARGER * first.files and min(more.seconds, more.read_seconds, more.bytes) > 0
+    )
+    return more if enough else largest
 
 
 def _whole(outcome: Outcome) -> Outcome:
