@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FORGED = "x\nFORGED\r\x1b[2JFORGED\x9b1mFORGED\u202eFORGED\u2028FORGED"
 TEXT = FORGED + "A" * 30_000
-MOST = 15_000
+MOST = 25_000
 """Characters of output."""
 HOLDER = (
     "run", "command", "user", "host", "boot", "namespace", "start", "job", "restart", "nonce", "since",
