@@ -14,7 +14,9 @@ def test_all_that_can_be_assumed() -> None:
     assert given.rates == {"link": 70e9 / 8, "nic": 100e9 / 8, "metadata": 5000.0}
     assert given.prices == pytest.approx({"egress": 0.05e-9, "get": 0.4e-6})
     assert read("1.5k files") == Assumption(files=1500)
-    assert read("20 PB") == Assumption(20 * 10**15)
+    assert read("20 PB, 200 M files, link = 70 Gbit/s") == Assumption(
+        20 * 10**15, 200_000_000, rates={"link": 70e9 / 8}
+    )
     assert read("") == Assumption()
 
 

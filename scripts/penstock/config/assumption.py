@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 HELP = "sizes, counts, rates and prices, such as `20PB, 200M files, nodes=16, link=70Gbit/s`"
-_FILES = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)([kMG]?) files?", re.ASCII)
+_FILES = re.compile(r"(\d{1,18}(?:\.\d{1,9})?) ?([kMG]?) files?", re.ASCII)
 _NUMBER = r"(\d{1,12}(?:\.\d{1,9})?)"
 _TIMES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
@@ -77,7 +77,7 @@ def read(text: str) -> Assumption:
     prices: dict[str, float] = {}
     given: set[str] = set()
     for part in filter(None, (piece.strip() for piece in text.split(","))):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
+        name, equals, value = (piece.replace(" ", "") for piece in part.partition("="))
         match = _FILES.fullmatch(part)
         kind = name if equals else "files" if match else "bytes"
         if kind in given:
