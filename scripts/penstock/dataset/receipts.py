@@ -51,6 +51,12 @@ def step(run: RunLayout, name: str) -> StepReceipt | None:
     return receipt
 
 
+def seconds(receipt: StepReceipt) -> float:
+    """What the step took: all commands that worked on it, where they counted; else from its start to its end,
+    to the millisecond."""
+    return receipt.get("seconds") or round(receipt["ended"] - receipt["started"], 3)
+
+
 def write_element(run: RunLayout, receipt: ElementReceipt) -> None:
     """Durable on return. Raises by `errno_map.storage_error`: NoSpaceError on a full target."""
     documents.write(ELEMENT_RECEIPT, run.receipt(receipt.step, receipt.index), receipt)

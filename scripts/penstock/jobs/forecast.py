@@ -184,18 +184,12 @@ def other_steps(layout: DatasetLayout, files: int) -> OtherSteps | None:
         line = next((line for line in history.lines(layout) if line.run), None)
         if line is None:
             return None
-        done = {step: receipts.step(layout.run(line.run), step) for step in AFTER}
+        done = [receipts.step(layout.run(line.run), step) for step in AFTER]
     except (OSError, PenstockError):
         return None
-    took = {
-        step: receipt.get("seconds") or receipt["ended"] - receipt["started"]
-        for step, receipt in done.items()
-        if receipt
-    }
-    counts = [receipt["files"] for receipt in done.values() if receipt and receipt.get("files")]
-    if not took or not counts:
-        return None
-    return OtherSteps(line.release, files / max(counts) * sum(took.values()))
+    kept = [receipt for receipt in done if receipt]
+    most = max((receipt.get("files", 0) for receipt in kept), default=0)
+    return OtherSteps(line.release, files / most * sum(map(receipts.seconds, kept))) if most else None
 
 
 def element_time(

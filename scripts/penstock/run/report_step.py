@@ -410,7 +410,7 @@ def _step(name: str, receipt: StepReceipt, moved: TimedAmount | None) -> StepRes
         "status": "done",
         "started": _iso(receipt["started"]),
         "ended": _iso(receipt["ended"]),
-        "seconds": receipt.get("seconds") or round(receipt["ended"] - receipt["started"], 3),
+        "seconds": receipts.seconds(receipt),
     }
     known = cast("StepResult", {k: receipt[k] for k in ("files", "bytes", "elements") if k in receipt})
     if moved is not None:

@@ -172,7 +172,7 @@ def _figures(data: Result) -> list[tuple[str, str]]:
     if speed := summary.rate(copied):
         figures.append((speed, "copied"))
     if nearest := summary.ceiling(data.get("ceiling")):
-        share, _, whole = nearest.partition(" of ")
+        share, whole = nearest
         figures.append((share, f"of {whole}"))
     if figure := data.get("pib_miles_an_hour"):
         figures.append((human.digits(figure), "PiB-miles an hour"))

@@ -94,7 +94,7 @@ def _amounts(result: Result) -> list[tuple[str, str]]:
         ("Failed", human.counted(result["failed"], "file") if result.get("failed") else ""),
         ("Retries", retries(result)),
         *_speeds(result),
-        ("Ceiling", ceiling(result.get("ceiling"))),
+        ("Ceiling", " of ".join(ceiling(result.get("ceiling")))),
         ("Distance", distance(result.get("pib_miles_an_hour"))),
         ("Steps took", _steps_took(result)),
         *usage_text.summary_lines(result.get("usage")),
@@ -161,12 +161,12 @@ def retries(result: Result) -> str:
     return human.printable(": ".join(filter(None, (human.count(result["retries"]), ", ".join(causes)))))
 
 
-def ceiling(nearest: Reached | None) -> str:
-    """`96 % of network link (2.33 GiB/s)`; "" where no ceiling is known."""
+def ceiling(nearest: Reached | None) -> tuple[str, ...]:
+    """`96 %` and `network link (2.33 GiB/s)`; () where no ceiling is known."""
     if nearest is None:
-        return ""
+        return ()
     whole = in_unit(nearest.rate, nearest.unit)
-    return f"{human.digits(100 * nearest.share)} % of {nearest.name} ({whole})"
+    return f"{human.digits(100 * nearest.share)} %", f"{nearest.name} ({whole})"
 
 
 def distance(figure: float | None) -> str:
