@@ -158,6 +158,14 @@ def removes_a_folder_with_an_open_file(bed: Bed, tempered: bool) -> bool:
     return not (root / "d").exists()
 
 
+@caught_by(high_inodes=True)
+def knows_a_file_again_by_a_number_with_a_sign(bed: Bed, tempered: bool) -> bool:
+    path = bed.nodes[0] / "file"
+    path.touch()
+    known = ctypes.c_int64(path.stat().st_ino).value
+    return path.stat().st_ino == known
+
+
 # What other nodes see --------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ func (m *mount) attributes(n *node, out *fuse.Attr) error {
 		return syscall.ESTALE
 	}
 	out.FromStat(&stat)
+	out.Ino = m.store.number(out.Ino)
 	if w := m.writtenOf(n.key); w != nil {
 		w.mu.Lock()
 		out.Size = max(out.Size, uint64(w.end))

@@ -44,6 +44,7 @@ func (m *mount) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEn
 	for i := int(in.Offset); i < len(h.names); i++ {
 		entry := h.names[i]
 		entry.Off = uint64(i + 1)
+		entry.Ino = m.store.number(entry.Ino)
 		if !out.AddDirEntry(entry) {
 			break
 		}

@@ -121,11 +121,23 @@ type Tempers struct {
 	// 1000000000".
 	TimeGrain int64 `json:"time_grain"`
 
+	// Inode numbers are hashes of all 64 bits, so half of all lie at or above 2^63. BeeGFS: client,
+	// sysInodeIDStyle=md4hash64 (the default); seen on 7.4.7 and 8.3.1. Here every number has the highest bit.
+	HighInodes bool `json:"high_inodes"`
+
 	// A file that this mount has open is renamed to .nfsXXXX when it is removed. NFS: fs/nfs/unlink.c.
 	SillyRename bool `json:"silly_rename"`
 
 	// An open file that another mount removed: ESTALE. NFS: RFC 1813 NFS3ERR_STALE.
 	StaleHandles bool `json:"stale_handles"`
+}
+
+// number is the inode number that is stated of a file.
+func (t *Tempers) number(inode uint64) uint64 {
+	if t.HighInodes {
+		return inode | 1<<63
+	}
+	return inode
 }
 
 // Mask is applied to the mode of what is made.
