@@ -6,8 +6,11 @@ import json
 import resource
 
 import pytest
+from tests.support.filled import bare
 
 from penstock.core.documents import bounded_json, typed_json
+from penstock.core.documents.fetched_files import FetchedFile
+from penstock.core.run_documents import PlanInfo
 
 HOSTILE = {
     "deep": lambda: b"[" * 100_000 + b"]" * 100_000,
@@ -46,6 +49,23 @@ def test_a_document_holds_no_number_that_no_table_holds(number: int) -> None:
 
     with pytest.raises(ValueError, match="`files`: it is too large a number"):
         typed_json.read(Amount, {"files": number, "bytes": 0})
+
+
+@pytest.mark.parametrize("number", [0, 1, (1 << 63) - 1, 1 << 63, 12055943503389264730, (1 << 64) - 1])
+def test_a_document_holds_each_inode_number(number: int) -> None:
+    read = typed_json.read(FetchedFile, bounded_json.loads(b'{"path": "a", "inode": %d}' % number))
+    assert read.inode == number
+    stagings = bounded_json.loads(b'{"staging_inodes": {"run": %d}}' % number)
+    fields = typed_json.plain(bare(PlanInfo)) | stagings
+    assert typed_json.read(PlanInfo, fields).staging_inodes == {"run": number}
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 64, 10**30])
+def test_what_is_no_inode_number_is_refused(number: int) -> None:
+    with pytest.raises(ValueError, match="`inode`: it is no number of 64 bits"):
+        typed_json.read(FetchedFile, {"path": "a", "inode": number})
+    with pytest.raises(ValueError, match="`inode`: it is no whole number"):
+        typed_json.read(FetchedFile, {"path": "a", "inode": "7"})
 
 
 def test_an_endless_exponent_is_no_number_of_a_document() -> None:

@@ -21,7 +21,9 @@ FILES: list[tuple[str, tuple[str, ...]]] = [
     (columns.AUDIT_SHARD, Expected._fields),
     (columns.SURVEY, Surveyed._fields),
 ]
-TYPES = {"binary": (str, bytes), "int64": (int,), "double": (float,), "struct": (Reuse | None,)}
+TYPES = {
+    "binary": (str, bytes), "int64": (int,), "uint64": (int,), "double": (float,), "struct": (Reuse | None,),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("file", "names"), FILES)

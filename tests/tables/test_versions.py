@@ -30,7 +30,10 @@ FORMS = [
     Form(columns.MANIFEST, Record._fields),
     Form(columns.SURVEY, Surveyed._fields),
 ]
-VALUES = {"binary": (b"b", b"bb"), "string": ("s", "ss"), "int64": (7, 14), "int32": (7, 14)}
+VALUES = {
+    "binary": (b"b", b"bb"), "string": ("s", "ss"), "int64": (7, 14), "int32": (7, 14),
+    "uint64": ((1 << 63) + 7, (1 << 64) - 1),
+}  # fmt: skip
 """Two values of each type."""
 
 
@@ -71,6 +74,32 @@ def test_a_column_of_another_version_harms_nothing(tmp_path: Path, form: Form) -
     assert rows(path, form) == [{**whole[0], name: default}]
     first = form.schema.names[0]
     assert list(rows(path, form, [name, first])[0].items()) == [(name, default), (first, whole[0][first])]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.kind)
+def test_inode_numbers_that_were_stored_with_a_sign_are_read(tmp_path: Path, form: Form) -> None:
+    path = tmp_path / "file"
+    table(path, form)
+    whole, made = rows(path, form), pq.read_table(path)
+    for place, field in enumerate(made.schema):
+        if field.type == pa.uint64():
+            made = made.set_column(place, field.name, pa.array([7], pa.int64()))
+            whole[0][field.name] = 7
+    pq.write_table(made.replace_schema_metadata({b"penstock": form.kind.encode()}), path)
+    assert rows(path, form) == whole
+    for batch in read_batches(path, form):
+        assert batch.schema.types == form.schema.types
+
+
+def test_a_column_of_another_type_is_damage(tmp_path: Path) -> None:
+    path, (form,) = tmp_path / "file", [one for one in FORMS if one.kind.startswith("manifest")]
+    table(path, form)
+    made = pq.read_table(path)
+    made = made.set_column(made.schema.get_field_index("inode"), "inode", pa.array(["seven"]))
+    pq.write_table(made, path)
+    with pytest.raises(FailedError, match="cannot be read") as told:
+        rows(path, form)
+    assert told.value.where == str(path)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.kind)

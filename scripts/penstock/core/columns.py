@@ -48,6 +48,9 @@ WORD = ColumnType("binary", "string", text=True)
 BYTES = ColumnType("binary", "binary")
 NUMBER = ColumnType("int64", "int64")
 SMALL = ColumnType("int64", "int32")
+FILE_NUMBER = ColumnType("uint64", "uint64")
+"""An inode number, of 64 bits without a sign: on BeeGFS it is a hash. Files that were written when it was
+int64 are read as well (`tables.tables.read_batches`)."""
 REUSE = ColumnType("struct", "struct", row=Reuse)
 
 
@@ -133,7 +136,7 @@ COLUMNS = (
     Column("state", WORD, _SURVEYED, repeats=True),
     Column("how", WORD, _SURVEYED, repeats=True),
     Column("why", NAME, _SURVEYED, repeats=True),
-    Column("inode", NUMBER, _SEEN | _SURVEYED, rises=True),
+    Column("inode", FILE_NUMBER, _SEEN | _SURVEYED, rises=True),
     Column("mode", NUMBER, _SURVEYED, repeats=True),
     Column("uid", NUMBER, _SURVEYED, repeats=True),
     Column("gid", NUMBER, _SURVEYED, repeats=True),

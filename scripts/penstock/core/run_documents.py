@@ -8,7 +8,7 @@ Elements, the processes of a job array on other nodes, know nothing but these fi
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.core.documents.typed_json import Document
+from penstock.core.documents.typed_json import Document, FileNumber
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class PlanInfo:
     taken_bytes: int = 0
     stagings: Mapping[str, str] = field(default_factory=dict)
     """Those runs, and the names of their stagings below `releases/`."""
-    staging_inodes: Mapping[str, int] = field(default_factory=dict)
+    staging_inodes: Mapping[str, FileNumber] = field(default_factory=dict)
     """Those runs, and the inode of `data` in each staging as planned: its name may be another's later."""
     renamed: int = 0
     """Those of the unchanged files that `base` holds under another name, known by their checksums."""

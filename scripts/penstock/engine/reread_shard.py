@@ -101,7 +101,7 @@ class _ReadRows:
         self.methods = bytearray(rows)
         self.mtimes = array("q", bytes(8 * rows))
         self.ctimes = array("q", bytes(8 * rows))
-        self.inodes = array("q", bytes(8 * rows))
+        self.inodes = array("Q", bytes(8 * rows))
         self.more: dict[int, RereadRow] = {}
         """Rows with more than that: a giant's parts, further digests, a checksum that held."""
 

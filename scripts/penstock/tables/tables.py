@@ -282,18 +282,22 @@ def read_batches(
     groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file of this form, in order, with all columns or with those of `names`; with `groups`
-    only those of these row groups. A column that the file lacks has its default in every row. Raises
-    FailedError when the file is missing, damaged or of another kind, and NewerFormatError."""
+    only those of these row groups. A column that the file lacks has its default in every row; numbers that it
+    stores with a sign, and the form without, are read as the form has them. Raises FailedError when the file
+    is missing, damaged or of another kind, and NewerFormatError."""
     try:
         with opened(path) as table:
             _check_kind(_kind(table.schema_arrow), form.kind, path)
             wanted = list(names) if names else form.schema.names
             there = [name for name in wanted if name in table.schema_arrow.names]
+            as_stored = there == wanted and all(
+                table.schema_arrow.field(name).type == form.schema.field(name).type for name in wanted
+            )
             some = list(groups) if groups is not None else None
             for rows in bounded_memory.each(
                 table.iter_batches(batch_size=batch, row_groups=some, columns=there, use_threads=False)
             ):
-                yield rows if rows.schema.names == wanted else _filled(rows, wanted, form, path)
+                yield rows if as_stored else _filled(rows, wanted, form, path)
     except UNREADABLE as error:
         raise FailedError(
             "a file of the run cannot be read", where=str(path), why=reason(error), hint=hint
@@ -374,11 +378,14 @@ def _check_kind(held: str, kind: str, path: Path) -> None:
 
 
 def _filled(rows: pa.RecordBatch, names: Sequence[str], form: ReadForm, path: Path) -> pa.RecordBatch:
-    """The columns `names` in this order; a column that the file lacks is filled with its default."""
+    """The columns `names` in this order, each of the form's type; a column that the file lacks is filled with
+    its default."""
     filled = []
     for name in names:
         if name in rows.schema.names:
-            filled.append(rows[name])
+            kind = form.schema.field(name).type
+            # A view instead of a cast, which would load pyarrow.compute.
+            filled.append(rows[name] if rows[name].type == kind else rows[name].view(kind))
         elif name in form.defaults:
             filled.append(default(form, name, len(rows)))
         else:

@@ -6,7 +6,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from penstock.core.documents.typed_json import Document
+from penstock.core.documents.typed_json import Document, FileNumber
 from penstock.core.layout import DatasetLayout, RunLayout
 
 
@@ -18,8 +18,8 @@ class Adoption(NamedTuple):
     dataset: str
     tree: str
     """The absolute path of its top folder, without links."""
-    device: int
-    inode: int
+    device: FileNumber
+    inode: FileNumber
     """Of that folder."""
     created: str
     """UTC, ISO 8601."""

@@ -5,7 +5,7 @@ Pure; the element writes it, the repair reads it when all elements have ended.""
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.core.documents.typed_json import Document
+from penstock.core.documents.typed_json import Document, FileNumber
 
 
 class FetchedFile(NamedTuple):
@@ -16,7 +16,7 @@ class FetchedFile(NamedTuple):
     """Why the release cannot get it back; "" where it can."""
     how: str = ""
     """The weakest way in which the caches were passed when it was read back."""
-    inode: int = 0
+    inode: FileNumber = 0
     """Of the file in the repair's staging, which read back as published; 0 where there is none."""
 
 

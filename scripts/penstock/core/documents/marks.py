@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 from penstock.core.documents.history_line import Author
-from penstock.core.documents.typed_json import INLINE, Document
+from penstock.core.documents.typed_json import INLINE, Document, FileNumber
 
 
 class StateMarker(NamedTuple):
@@ -117,8 +117,8 @@ class AdoptedTree(NamedTuple):
     """Of that comparison's state."""
     tree: str
     """Where the tree stood, without links."""
-    device: int
-    inode: int
+    device: FileNumber
+    inode: FileNumber
     """Of its top folder."""
     aside: str
     """Where what the release will not hold is moved to."""

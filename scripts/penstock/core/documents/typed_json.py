@@ -19,6 +19,7 @@ that says what documents without it meant. All fields are written, and beside th
 | `Annotated[str, "from"]`   | is called `from` in JSON                                               |
 | `Annotated[..., LEFT_OUT]` | is not written where it has its default                                |
 | `Annotated[..., INLINE]`   | is a document, whose fields stand beside those of the one around it    |
+| `FileNumber`               | is an inode or device number: up to 64 bits, without a sign            |
 | `Mapping[int, ...]`        | has keys that are numbers written as text                              |
 | `Literal["a", "b"]`        | is one of these words                                                  |
 
@@ -55,6 +56,8 @@ INLINE, LEFT_OUT = object(), object()
 """Marks of annotations, by the second table above."""
 LARGEST = 1 << 63
 """Numbers lie below it: what is counted, timed or measured here does, and tables hold no larger ones."""
+_FILE_NUMBER = object()
+FileNumber = Annotated[int, _FILE_NUMBER]
 NOTHING: Mapping[Any, Any] = types.MappingProxyType({})
 """What a field of names and values is where nothing is said."""
 
@@ -183,7 +186,7 @@ def _field(name: str, hint: Any, defaults: Mapping[str, object]) -> _Field:
     return _Field(
         name,
         next((mark for mark in marks if isinstance(mark, str)), name),
-        _reader(kind),
+        _reader(hint),
         needed=name not in defaults,
         may_be_none=type(None) in get_args(kind),
         default=defaults.get(name),
@@ -198,6 +201,8 @@ def _reader(kind: Any) -> ValueReader:
     origin, inner = get_origin(kind), get_args(kind)
     if kind is object:
         return lambda value: value
+    if origin is Annotated:
+        return _file_number if _FILE_NUMBER in kind.__metadata__ else _reader(inner[0])
     if origin in (Union, types.UnionType, NotRequired):
         return _reader(inner[0])
     if origin is Literal:
@@ -222,6 +227,14 @@ def _plain(kind: Any, not_so: str) -> ValueReader:
         return value
 
     return reader
+
+
+def _file_number(value: Any) -> Any:
+    if not isinstance(value, int):
+        raise ValueError(f"it is {_NOT[int]}")
+    if not 0 <= value < 1 << 64:
+        raise ValueError("it is no number of 64 bits")
+    return value
 
 
 def _word(words: Sequence[str]) -> ValueReader:

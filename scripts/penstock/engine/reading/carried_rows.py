@@ -77,7 +77,8 @@ class CarriedRows:
         self._readings: list[tuple[Any, ...]] = []
         self._places: dict[tuple[Any, ...], int] = {}
         self.times: dict[str, array[int]] = {
-            name: array("q", bytes(8 * rows)) for name in ("mtime_ns", "ctime_ns", "inode")
+            name: array(code, bytes(8 * rows))
+            for name, code in (("mtime_ns", "q"), ("ctime_ns", "q"), ("inode", "Q"))
         }
         """Of the file as it is now, in nanoseconds and as a number; 0 for a row that is not carried over."""
         self.files = self.bytes = 0
