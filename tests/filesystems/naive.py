@@ -411,6 +411,33 @@ def copies_again_what_has_another_time(bed: Bed, tempered: bool) -> bool:
     return path.stat().st_mtime_ns == wanted
 
 
+# Direct reads ----------------------------------------------------------------------------------
+
+
+@caught_by(shared_handles=True)
+def aligns_direct_reads_to_what_memory_takes(bed: Bed, tempered: bool) -> bool:
+    path = bed.nodes[0] / "file"
+    path.write_bytes(b"bytes" * 1000)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        return os.pread(fd, 1000, 3) == (b"bytes" * 1000)[3:1003]
+    finally:
+        os.close(fd)
+
+
+@caught_by(shared_handles=True)
+def reads_a_file_beside_a_scrubber(bed: Bed, tempered: bool) -> bool:
+    path = bed.nodes[0] / "file"
+    path.write_bytes(b"bytes" * 1000)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        with mmap.mmap(-1, 8192) as buffer:
+            os.preadv(fd, [buffer], 0)
+        return path.read_bytes() == b"bytes" * 1000
+    finally:
+        os.close(fd)
+
+
 # Data that is not there ------------------------------------------------------------------------
 
 

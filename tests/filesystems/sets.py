@@ -14,7 +14,7 @@ _BEEGFS: Tempers = {
     "folder_over_nothing": True, "busy_rename": "EBUSY", "two_step_rename": 0.01, "no_rename_flags": True,
     "local_locks": True, "folder_fsync_nothing": True, "cache": "close-to-open", "entry_seconds": 1.0,
     "statvfs_zero": True, "xattr_bytes": -1, "no_fallocate": True, "time_grain": 10**9,
-    "round_seconds": 0.0005,
+    "round_seconds": 0.0005, "shared_handles": True,
     "high_inodes": True,  # seen on BeeGFS itself, 7.4.7 and 8.3.1
 }  # fmt: skip
 _WEKA: Tempers = {"entry_seconds": 1.0, "xattr_bytes": 1024, "folder_fsync_nothing": True}

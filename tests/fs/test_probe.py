@@ -55,6 +55,7 @@ _NO_XATTRS = {"xattr_bytes": "no (EOPNOTSUPP)"}
 _BEEGFS = _OF_BED | _NO_FLAGS | _NO_XATTRS | {
     "rename_over_empty_folder": "no (EEXIST)", "rename_open_between_folders": "no (EBUSY)",
     "fallocate": "no (EOPNOTSUPP)", "time_resolution": "1000000000",
+    "direct_alignment": "512",
 }  # fmt: skip
 _SILLY = {"open_unlink": "no (the file got another name: .nfs)"}
 EXPECTED_SETS = {
@@ -100,6 +101,39 @@ def test_each_ability_is_as_expected_on_each_named_set(named: str) -> None:
         assert os.listdir(place) == ["releases"]
         warned = [one.about for one in differences(facts(place), report) if one.verdict != "note"]
         assert warned == ([ABILITIES["link_between_folders"]] if named == "beegfs7" else [])
+
+
+@pytest.mark.parametrize(
+    ("errnos", "answer"),
+    [
+        ((), "1"),
+        ((errno.EINVAL,), "512"),
+        ((errno.EREMOTEIO, errno.EREMOTEIO), "4096"),
+        ((errno.EIO, errno.EOPNOTSUPP, errno.EINVAL), "65536"),
+        ((errno.EINVAL,) * 4, "no (EINVAL)"),
+        ((errno.EREMOTEIO,) * 4, "error (EREMOTEIO, Remote I/O error)"),
+        ((errno.EREMOTEIO, errno.EINVAL, errno.EINVAL, errno.EOPNOTSUPP), "no (EOPNOTSUPP)"),
+    ],
+)
+def test_a_larger_alignment_is_tried_after_any_error(
+    tmp_path: Path, errnos: tuple[int, ...], answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`errnos`: of the reads at 1, 512, 4,096 and 65,536 bytes; the others succeed."""
+    refused = dict(zip((1, 512, 4096, 65536), errnos, strict=False))
+
+    def preadv(fd: int, buffers: list[memoryview], offset: int) -> int:
+        if number := refused.get(len(buffers[0])):
+            raise OSError(number, os.strerror(number))
+        buffers[0][:] = os.pread(fd, len(buffers[0]), offset)
+        return len(buffers[0])
+
+    plain = os.open
+    monkeypatch.setattr(os, "preadv", preadv)
+    # The file system of the tests may take no O_DIRECT.
+    monkeypatch.setattr(
+        os, "open", lambda path, flags, *rest, **at: plain(path, flags & ~os.O_DIRECT, *rest, **at)
+    )
+    assert str(trials._tried(TRIALS["direct_alignment"], "direct", [tmp_path], "/proc")) == answer
 
 
 def test_every_named_set_has_its_table() -> None:

@@ -89,7 +89,9 @@ func (m *mount) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut)
 	if err != nil {
 		return status(err)
 	}
-	out.Fh, _ = m.add(n, fd)
+	var h *handle
+	out.Fh, h = m.add(n, fd)
+	m.joins(h, in.Flags, out)
 	return fuse.OK
 }
 
@@ -100,6 +102,9 @@ func (m *mount) Read(cancel <-chan struct{}, in *fuse.ReadIn, buffer []byte) (re
 	}
 	defer end(&result)
 	h := m.used(in.Fh)
+	if m.refuses(h, in) {
+		return nil, fuse.Status(syscall.EREMOTEIO)
+	}
 	if in.Flags&syscall.O_DIRECT != 0 {
 		m.flush(n.key, false)
 	}
@@ -175,6 +180,7 @@ func (m *mount) Release(cancel <-chan struct{}, in *fuse.ReleaseIn) {
 		m.unlock(h.node.key, in.LockOwner, true)
 	}
 	m.flush(h.node.key, false)
+	m.leaves(h)
 	m.released(h.node.key)
 	m.store.mu.Lock()
 	delete(m.store.opens[h.node.key], h)

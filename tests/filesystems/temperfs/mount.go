@@ -25,6 +25,7 @@ type mount struct {
 	handles map[uint64]*handle
 	dirty   map[key]*written
 	listed  map[key]*listing
+	shared  map[key]*session
 	last    uint64
 }
 
@@ -44,6 +45,7 @@ type handle struct {
 	silly  *place      // where a removed file went that this mount had open
 	closed atomic.Bool // flushed, and not used since: the kernel tells of the release itself later
 	names  []fuse.DirEntry
+	shared *session // nil: none
 }
 
 const pathOnly = unix.O_PATH | syscall.O_NOFOLLOW | syscall.O_CLOEXEC
@@ -56,7 +58,7 @@ func newMount(s *store, number int) (*mount, error) {
 	m := &mount{
 		RawFileSystem: fuse.NewDefaultRawFileSystem(), store: s, number: number,
 		nodes: map[uint64]*node{}, byKey: map[key]*node{}, handles: map[uint64]*handle{},
-		dirty: map[key]*written{}, listed: map[key]*listing{}, last: 1,
+		dirty: map[key]*written{}, listed: map[key]*listing{}, last: 1, shared: map[key]*session{},
 	}
 	m.line.open()
 	var stat syscall.Stat_t

@@ -128,6 +128,11 @@ type Tempers struct {
 	// A file that this mount has open is renamed to .nfsXXXX when it is removed. NFS: fs/nfs/unlink.c.
 	SillyRename bool `json:"silly_rename"`
 
+	// All readers of a file on one mount share one handle at its server, which is opened by O_DIRECT where the
+	// first who read had it so: then a read is EREMOTEIO unless its offset and length are aligned, whoever
+	// reads. BeeGFS 7.4.7 and 8.3.1, tuneFileCacheType=buffered: seen on both; client, FhgfsInode.c.
+	SharedHandles bool `json:"shared_handles"`
+
 	// An open file that another mount removed: ESTALE. NFS: RFC 1813 NFS3ERR_STALE.
 	StaleHandles bool `json:"stale_handles"`
 }
