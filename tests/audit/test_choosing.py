@@ -65,6 +65,12 @@ def test_parts_of_a_giant_are_drawn_one_by_one() -> None:
 
 def test_what_is_promised() -> None:
     assert AuditSelection().promise() == "every byte is read: any damage is found"
+    assert AuditSelection().promise("the servers") == (
+        "every byte is read: the memory of the servers may have answered, "
+        "and damage on the disks below it shows later"
+    )
+    assert "found with" in AuditSelection("sample", 0.01).promise("this node")
+    assert "; the memory of this node may have" in AuditSelection("sample", 0.01).promise("this node")
     assert AuditSelection().detects(1) == 1
     assert "95%" in AuditSelection("sample", 0.01).promise()
     assert "299 or more" in AuditSelection("sample", 0.01).promise()

@@ -52,6 +52,8 @@ def test_the_table_of_grades() -> None:
     assert storage_grade("cached", "a", "b") == storage_grade("cached", "a", "a") == "reread"
     assert storage_grade("dropped", "a", "a") == storage_grade("direct", "a", "a") == "cold"
     assert storage_grade("dropped", "", "b") == storage_grade("direct", "", "b") == "cold"
+    assert storage_grade("disk", "", "b") == storage_grade("disk", "b", "b") == "cold"
+    assert storage_grade("disk", "a", "b") == "cold-other-node"
     assert storage_grade("dropped", "a", "b") == storage_grade("direct", "a", "b") == "cold-other-node"
 
 

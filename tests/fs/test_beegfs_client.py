@@ -3,6 +3,8 @@ module."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from tests.fs.conftest import CLIENT, LIVE, changed
 
@@ -10,6 +12,9 @@ from penstock.fs.beegfs import mount as beegfs
 from penstock.fs.beegfs.mount import Client, judge, judge_chunk, parse_config, parse_mount, proof
 from penstock.fs.mount_proof import MountProof
 from penstock.host.mounts import Mount
+
+if TYPE_CHECKING:
+    from penstock.fs.mount_proof import Method
 
 LINE = Mount(
     "0:30", "/mnt/beegfs", "beegfs", "rw,relatime,rw,cfgFile=/etc/beegfs/beegfs-client.conf", "beegfs_nodev"
@@ -83,12 +88,22 @@ def test_a_mount_takes_the_clients_that_do_not_contradict_it(options: str, fits:
 
 
 @pytest.mark.parametrize(
-    ("cache", "method"),
-    [("buffered", "dropped"), ("native", "synced"), ("none", "any"), ("hybrid", "direct"), ("", "direct")],
+    ("cache", "method", "from_disks", "harms"),
+    [
+        ("buffered", "dropped", True, True),
+        ("native", "synced", True, False),
+        ("none", "any", False, True),
+        ("hybrid", "direct", False, True),
+        ("", "direct", False, True),
+    ],
 )
-def test_the_cold_read_follows_the_cache_type(cache: str, method: str) -> None:
+def test_the_cold_read_follows_the_cache_type(
+    cache: str, method: Method, *, from_disks: bool, harms: bool
+) -> None:
     client = parse_config(changed(tuneFileCacheType=cache), "c")
-    assert proof(parse_mount(LINE, [client])) == MountProof(method)  # type: ignore[arg-type]
+    assert proof(parse_mount(LINE, [client])) == MountProof(method, "", from_disks, harms)
+    said = any("`verify.direct`" in found for verdict, found in verdicts(client) if verdict == "ok")
+    assert said is (cache == "buffered")
 
 
 def test_the_weakest_of_several_clients_holds() -> None:
@@ -97,11 +112,15 @@ def test_the_weakest_of_several_clients_holds() -> None:
         parse_config(changed(tuneFileCacheType="native", tuneRemoteFSync=0), "b"),
     )
     seen = proof(parse_mount(LINE, [fine, weak]))
-    assert (seen.method, seen.fsync_ends) == (
+    assert seen == MountProof(
         "synced",
         "in the storage servers' memory (tuneRemoteFSync=false)",
+        direct_from_disks=True,
+        direct_harms=True,
     )
-    assert proof(parse_mount(LINE, [])) == MountProof("direct")
+    unknown = parse_config(changed(tuneFileCacheType="none"), "c")
+    assert not proof(parse_mount(LINE, [fine, unknown])).direct_from_disks
+    assert proof(parse_mount(LINE, [])) == MountProof("direct", direct_harms=True)
     assert any("2 clients fit this mount (a, b)" in found for found in grave(fine, weak))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import os
+import random
 import re
 import shutil
 import socket
@@ -13,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.contracts.source_contract import drain, entry_of, listing, read
+from tests.filesystems.bed import Bed
 
 from penstock.core.errors import ObjectError, PreflightError, SourceChangedError
 from penstock.sources.port import HardLinked
@@ -452,3 +455,31 @@ def test_empty_folders_are_counted(tmp_path: Path) -> None:
 def test_a_change_is_said_in_words(found: str, why: str) -> None:
     error = changed_error("f", "3000000-1704070928000000000-9-7", found)
     assert re.fullmatch(why, error.why)
+
+
+def test_a_file_that_another_reads_directly_is_read_in_whole_blocks() -> None:
+    """BeeGFS refuses reads that are not aligned while a process of the node has the file open by O_DIRECT."""
+    content = random.Random(1).randbytes(10_001)
+    with Bed(shared_handles=True) as bed:
+        path = bed.nodes[0] / "file"
+        path.write_bytes(content)
+        source = PosixSource(str(bed.nodes[0]))
+        entry = entry_of(list_all(source)["file"])
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        try:
+            with mmap.mmap(-1, 12_288) as page:
+                os.preadv(fd, [page], 0)
+            with pytest.raises(OSError, match="Remote I/O error"):
+                path.read_bytes()
+            reader = source.reader()
+            assert isinstance(reader, PosixReader)
+            for offset, length in ((0, 10_001), (1, 10_000), (4097, 3), (10_000, 1)):
+                body = reader.open(entry, offset, length)
+                assert drain(body) == content[offset : offset + length]
+            buffer = memoryview(bytearray(20_001))
+            whole = reader.whole(entry, buffer)
+            assert whole is not None
+            assert bytes(whole[0]) == content
+            reader.close()
+        finally:
+            os.close(fd)

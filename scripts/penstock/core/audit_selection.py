@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 CONFIDENCE = 0.95
 """The probability for which `promise` says how many damaged files are found."""
+_MEMORY = "the memory of {} may have answered, and damage on the disks below it shows later"
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,11 @@ class AuditSelection:
         fraction = 1.0 if self.kind == "whole" else self.share if self.kind == "sample" else 1 / self.turns
         return 1.0 - (1.0 - fraction) ** damaged
 
-    def promise(self) -> str:
-        """One sentence: what this audit can miss."""
+    def promise(self, memory: str = "") -> str:
+        """One sentence: what this audit can miss. `memory`: whose memory may have answered in place of the
+        disks (`core.grades.answered_by`)."""
         if self.kind == "whole":
-            return "every byte is read: any damage is found"
+            return f"every byte is read: {_MEMORY.format(memory) if memory else 'any damage is found'}"
         fraction = self.share if self.kind == "sample" else 1 / self.turns
         enough = 1 if fraction >= 1 else math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - fraction))
         sentence = (
@@ -42,7 +44,7 @@ class AuditSelection:
             sentence = (
                 f"slice {self.turn + 1} of {self.turns}: all slices together read every byte; {sentence}"
             )
-        return sentence
+        return f"{sentence}; {_MEMORY.format(memory)}" if memory else sentence
 
 
 WHOLE = AuditSelection()

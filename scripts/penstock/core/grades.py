@@ -45,6 +45,27 @@ def audit_grade(methods: Iterable[str], *, whole: bool, owner: bool = True) -> s
     return grade if whole else f"{grade}, of the files that were read"
 
 
+def answered_by(methods: Iterable[str], *, servers: bool, owner: bool = True) -> str:
+    """Whose memory may have answered an audit's reads in place of the disks; "" nobody's. `servers`: the
+    file system may have servers; `owner` as of `audit_grade`.
+
+    | read                                        | servers | memory of               |
+    |---------------------------------------------|---------|-------------------------|
+    | nothing, or all by `disk`                   | any     |                         |
+    | all past this node's caches                 | no      |                         |
+    | all past this node's caches, not all `disk` | yes     | the servers             |
+    | some perhaps from this node's memory, or by | no      | this node               |
+    | another account than the owner              |         |                         |
+    | the same                                    | yes     | this node, the servers  |
+    """
+    ways = set(methods)
+    if not ways:
+        return ""
+    here = "cached" in ways or not owner
+    behind = servers and ways != {"disk"}
+    return " or ".join(["this node"] * here + ["the servers"] * behind)
+
+
 def is_proven(source_grade: str) -> bool:
     """Whether a checksum of the source proved the file. Older rows have "" for what nothing proved."""
     return source_grade not in (SIZE_ONLY, "")

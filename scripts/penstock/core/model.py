@@ -334,7 +334,7 @@ class Record(NamedTuple):
     source_proof: str
     storage_grade: str
     method: str
-    """How the caches were passed when it was read back: `direct`, `dropped`, `cached`,
+    """How the caches were passed when it was read back: `disk`, `direct`, `dropped`, `cached`,
     `unread`."""
     written_host: str
     verified_host: str

@@ -51,6 +51,8 @@ class AuditTask:
     """The kind of file system whose rules hold, as in `target.filesystem`."""
     recall: int = 0
     """Bytes of tiered files that may be fetched back to be read."""
+    direct: str = "unshared"
+    """`verify.direct`."""
 
 
 @dataclass
@@ -138,11 +140,12 @@ def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outco
     if audited.left:
         with contextlib.closing(PoolRun(outcome, task.engine, task.shard, report)) as run:
             # Imported while the workers start.
-            from penstock.fs.capabilities import facts
+            from penstock.fs.capabilities import direct_reads, facts
             from penstock.fs.probe.judgement import limited
             from penstock.tables.shards import read_expected
 
-            work = ReadWork(task.data, audit=True, direct=limited(facts(task.data), task.probe).direct)
+            seen = limited(facts(task.data), task.probe)
+            work = ReadWork(task.data, audit=True, direct=direct_reads(seen, task.direct, published=True))
             _Audit(task, audited).read(run, work, read_expected(task.rows), stop)
     outcome.methods = dict(audited.methods)
     return outcome, audited

@@ -39,7 +39,7 @@ from penstock.core.row_codec import reused_line
 from penstock.engine.copy_shard import copy_shard
 from penstock.engine.records import journal
 from penstock.engine.tasks import Outcome
-from penstock.fs.capabilities import facts
+from penstock.fs.capabilities import direct_reads, facts
 from penstock.fs.cold_read import ColdReader
 from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.kinds import AUTO
@@ -65,7 +65,7 @@ STREAMS = 8
 """Threads that read, and that copy parts from the files that stand in the release."""
 FETCHES = 2
 """How often a row is fetched that does not read back as it was written."""
-WEAKEST = ("direct", "dropped", "cached")
+WEAKEST = ("disk", "direct", "dropped", "cached")
 """How the caches were passed when a file was read, from the strongest proof to the weakest."""
 # Why a file counts as not fetched.
 UNLIKE = "the repaired file does not read back as written"
@@ -251,7 +251,9 @@ class _Repair:
 
     def _read(self, data: Path, rows: Sequence[int]) -> list[tuple[int, str]]:
         good = []
-        with ColdReader(data, self._facts(data)) as cold:
+        seen = self._facts(data)
+        direct = direct_reads(seen, self._task.verify.direct, published=data == self._release)
+        with ColdReader(data, seen, direct) as cold:
             for row in rows:
                 entry, digest = self._entries[row], xxhash.xxh3_128()
                 with contextlib.suppress(ObjectError, TransientError, FailedError):

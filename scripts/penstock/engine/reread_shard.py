@@ -58,7 +58,7 @@ _CARRIED = [
 ]
 """What a record has as the journal says it. Digest and proof are settled by reading (`_settled`)."""
 _KNOWN = ("digest", "source_grade", "source_proof", *_CARRIED)
-METHODS = ("unread", "cached", "dropped", "direct")
+METHODS = ("unread", "cached", "dropped", "direct", "disk")
 """How the caches were passed when a row was read; a row's method is kept as its index in here."""
 
 
@@ -66,11 +66,11 @@ def storage_grade(method: str, written_host: str, host: str) -> str:
     """How strongly a row is proven to be stored (`core.grades`), by how it was read and on which hosts it was
     written ("": not known) and read. Pure.
 
-    | method          | read where it was written, or that is not known | elsewhere         |
-    |-----------------|-------------------------------------------------|-------------------|
-    | unread          | written                                         | written           |
-    | cached          | reread                                          | reread            |
-    | dropped, direct | cold                                            | cold-other-node   |
+    | method                | read where it was written, or that is not known | elsewhere       |
+    |-----------------------|-------------------------------------------------|-----------------|
+    | unread                | written                                         | written         |
+    | cached                | reread                                          | reread          |
+    | dropped, direct, disk | cold                                            | cold-other-node |
     """
     if method == "unread":
         return "written"
@@ -234,7 +234,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     from penstock.engine.batches import batches
     from penstock.engine.reading.carried_rows import judge
     from penstock.fs import clock
-    from penstock.fs.capabilities import facts
+    from penstock.fs.capabilities import direct_reads, facts
     from penstock.fs.probe.judgement import limited
     from penstock.tables.shards import read_shard
 
@@ -262,7 +262,9 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     if rows > len(carried):
         verify = task.verify
         whole = verify.whole_giants
-        direct = limited(facts(task.data), task.probe).direct
+        seen = limited(facts(task.data), task.probe)
+        # Jobs may have read the files of an adopted tree before it became this staging.
+        direct = direct_reads(seen, verify.direct, published=task.adopted is not None)
         work = ReadWork(task.data, digests=verify.digests, whole=whole, direct=direct)
         left = rows - len(carried)
         run.start_reading(work, left)

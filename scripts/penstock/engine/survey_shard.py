@@ -103,7 +103,7 @@ class _Survey(ResumableReading["Entry"]):
         self._waiting: list[Surveyed] = []
 
     def work(self) -> SurveyWork:
-        from penstock.fs.capabilities import facts
+        from penstock.fs.capabilities import direct_reads, facts
 
         task = self._task
         return SurveyWork(
@@ -116,7 +116,7 @@ class _Survey(ResumableReading["Entry"]):
             differed=self._differed,
             giant_bytes=task.plan.giant_bytes,
             part_bytes=task.plan.part_bytes,
-            direct=facts(task.data).traits.direct,
+            direct=direct_reads(facts(task.data), task.verify.direct, published=True),
         )
 
     def add(self, answer: BatchAnswer) -> None:

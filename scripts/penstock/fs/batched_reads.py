@@ -42,6 +42,7 @@ ALIGN = 4096
 _FOLIO = mmap.PAGESIZE << 11
 """The kernel's page cache keeps pages in folios of up to so many bytes."""
 _REFUSED = frozenset({-errno.EINVAL, -errno.ENOSYS, -errno.EOPNOTSUPP})
+"""Answers of a kernel or file system that takes no such reads. EREMOTEIO is none: these reads are aligned."""
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _DIRECT = FLAGS | os.O_DIRECT
 _FORMAT = 0o170000
@@ -60,6 +61,11 @@ def drop(fd: int, offset: int, length: int) -> None:
     os.posix_fadvise(fd, start, end - start, os.POSIX_FADV_DONTNEED)
 
 
+def has_names(name: str, folder: int) -> bool:
+    """Whether what stands in the open folder under this name has another name, too. Raises OSError."""
+    return os.stat(name, dir_fd=folder, follow_symlinks=False).st_nlink > 1
+
+
 class Fetched(NamedTuple):
     """One range as it was read; `data` is good until the next `take`."""
 
@@ -73,10 +79,17 @@ class Fetched(NamedTuple):
 class Together:
     """Reads expected ranges in groups, and hands them over one by one; for one thread. `folder` gives a
     folder's descriptor by its path, good until its next call; `absent` says whether no page of a range
-    (descriptor, offset, bytes) is in memory. To be closed."""
+    (descriptor, offset, bytes) is in memory. `spares`: files with a second name are left to a read of their
+    own. To be closed."""
 
-    def __init__(self, folder: Callable[[str], int], absent: Callable[[int, int, int], bool]) -> None:
-        self._folder, self._absent = folder, absent
+    def __init__(
+        self,
+        folder: Callable[[str], int],
+        absent: Callable[[int, int, int], bool],
+        *,
+        spares: bool = False,
+    ) -> None:
+        self._folder, self._absent, self._spares = folder, absent, spares
         self._most = max(2, min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // STREAMS))
         self._buffer = mmap.mmap(-1, ROOM)
         self._view = memoryview(self._buffer)
@@ -149,6 +162,8 @@ class Together:
             try:
                 if above != parent:
                     folder, parent = self._folder(above), above
+                if self._spares and has_names(name, folder):
+                    continue
                 fd = os.open(name, _DIRECT, dir_fd=folder)
                 known = os.fstat(fd)
                 if known.st_mode & _FORMAT == stat.S_IFREG and known.st_size >= offset + length:

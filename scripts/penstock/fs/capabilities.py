@@ -12,7 +12,7 @@ import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from penstock.fs import libc
 from penstock.fs.kinds import kind_of, named_kind
@@ -90,6 +90,30 @@ def _proof(kind: Kind, mount: Mount, proc: str | os.PathLike[str]) -> MountProof
     from penstock.fs.mount_checks import proof_of
 
     return proof_of(kind, mount, proc)
+
+
+DirectReads = Literal["all", "unlinked", "none"]
+"""Which files a reader opens by O_DIRECT; the others are read after their pages were dropped. `unlinked`:
+those with a single name."""
+
+
+def direct_reads(facts: StorageFacts, key: str, *, published: bool) -> DirectReads:
+    """By `verify.direct` (`key`). `published`: the tree is a release, or another one that jobs may read; else
+    it is a staging, in which a file with a second name belongs to such a release, too.
+
+    | O_DIRECT is honoured | it harms readers beside it | `verify.direct` | published | read by O_DIRECT |
+    |----------------------|----------------------------|-----------------|-----------|------------------|
+    | no                   | any                        | any             | any       | none             |
+    | yes                  | no                         | any             | any       | all              |
+    | yes                  | yes                        | `always`        | any       | all              |
+    | yes                  | yes                        | `unshared`      | no        | unlinked         |
+    | yes                  | yes                        | `unshared`      | yes       | none             |
+    """
+    if not facts.direct:
+        return "none"
+    if key == "always" or not facts.proof.direct_harms:
+        return "all"
+    return "none" if published else "unlinked"
 
 
 def traits_of_mount(path: str, proc: str | os.PathLike[str] = PROC) -> Kind:

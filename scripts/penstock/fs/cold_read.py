@@ -5,8 +5,11 @@ pages from the page cache; nothing else is changed.
 
 | method  | what was done                                             | what it proves                       |
 |---------|-----------------------------------------------------------|--------------------------------------|
-| direct  | O_DIRECT on a file system known to honour it, and no page | the bytes came from device or servers|
-|         | of the range was in this kernel's page cache afterwards   | during this call                     |
+| disk    | as `direct`, by a client that hands O_DIRECT on to the    | the bytes came from the servers'     |
+|         | servers (`mount_proof.MountProof.direct_from_disks`)      | disks during this call               |
+| direct  | O_DIRECT on a file system known to honour it, and no page | the bytes came from the device during|
+|         | of the range was in this kernel's page cache afterwards   | this call; where there are servers,  |
+|         |                                                           | from their disks or their memory     |
 | dropped | the range was dropped from the page cache, and no page of | the same                             |
 |         | it was there when the read began, on a mount whose client |                                      |
 |         | is known to keep nothing else (`mount_proof`)             |                                      |
@@ -17,9 +20,14 @@ A file system may take O_DIRECT and read through the page cache all the same (bt
 measured by cachestat). The first read that leaves pages behind shows it; from then on each range is read as
 `dropped`.
 
-No method passes the memory of a storage server: a client cannot. To an account that neither owns a file nor
-may write it the kernel reports every page as cached: such a read counts as `cached`, never as more. The bytes
-must be durable before (by barrier or fsync): a page that is not written back cannot be dropped.
+`disk` alone passes the memory of a storage server, and only BeeGFS is known to have it. Where a direct read
+harms readers beside it, files with a second name can be spared (`capabilities.direct_reads`). Offsets and
+lengths are multiples of `ALIGN`, also of plain reads and at a file's end: so EREMOTEIO, by which BeeGFS'
+servers refuse what is not aligned, means here that they failed.
+
+To an account that neither owns a file nor may write it the kernel reports every page as cached: such a read
+counts as `cached`, never as more. The bytes must be durable before (by barrier or fsync): a page that is not
+written back cannot be dropped.
 """
 
 from __future__ import annotations
@@ -32,7 +40,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.core.errors import DamagedError
 from penstock.fs import libc
-from penstock.fs.batched_reads import ALIGN, FLAGS, Together, drop
+from penstock.fs.batched_reads import ALIGN, FLAGS, Together, drop, has_names
 from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.safe_open import Folders
 
@@ -41,7 +49,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.fs.batched_reads import Range
-    from penstock.fs.capabilities import StorageFacts
+    from penstock.fs.capabilities import DirectReads, StorageFacts
 
 BLOCK = 1 << 20
 """Bytes that are read and handed over at a time."""
@@ -61,22 +69,24 @@ class RangeRead(NamedTuple):
 
 class ColdReader:
     """Reads files below `data`, by paths relative to it; for one thread, to be closed. Offsets and lengths
-    are in bytes. `facts` (`capabilities.facts`) are of the file system of `data`. The constructor raises
-    OSError."""
+    are in bytes. `facts` (`capabilities.facts`) are of the file system of `data`; `use` says which files are
+    opened by O_DIRECT where it honours that. The constructor raises OSError."""
 
-    def __init__(self, data: Path, facts: StorageFacts) -> None:
+    def __init__(self, data: Path, facts: StorageFacts, use: DirectReads = "all") -> None:
         self._root = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._folders = Folders(self._root, FOLDERS)
         self._parent: str | None = None
         self._parent_fd = -1
-        self._direct = facts.direct
+        self._direct = facts.direct and use != "none"
+        self._spares = use == "unlinked"
+        self._by_direct = "disk" if facts.proof.direct_from_disks else "direct"
         self._passable = facts.passable
         self._drops_count = facts.proof.drops_count
         self._buffer = mmap.mmap(-1, BLOCK)
         self._view = memoryview(self._buffer)
         self._leaves: bool | None = None
         """Whether direct reads leave pages in the cache; None before the first."""
-        self._together = Together(self._folder, _absent) if self._direct else None
+        self._together = Together(self._folder, _absent, spares=self._spares) if self._direct else None
 
     @property
     def passes(self) -> bool:
@@ -97,7 +107,7 @@ class ColdReader:
         fetched = self._together and not self._leaves and self._together.take((path, offset, length))
         if not fetched:
             return None
-        return RangeRead("direct" if fetched.cold else "cached", fetched.stat), fetched.data
+        return RangeRead(self._by_direct if fetched.cold else "cached", fetched.stat), fetched.data
 
     def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> RangeRead:
         """Hand over exactly the bytes `[offset, offset + length)` in order, in blocks of at most 1 MiB
@@ -152,7 +162,7 @@ class ColdReader:
         return self._parent_fd
 
     def _open(self, name: str) -> tuple[int, bool]:
-        if self._direct:
+        if self._direct and not (self._spares and has_names(name, self._parent_fd)):
             try:
                 return os.open(name, FLAGS | os.O_DIRECT, dir_fd=self._parent_fd), True
             except OSError as error:
@@ -177,7 +187,7 @@ class ColdReader:
             self._read(fd, path, offset, length, consume)
             return "cached"
         if length == 0:
-            return "direct" if direct else "dropped" if self._drops_count else "cached"
+            return self._by_direct if direct else "dropped" if self._drops_count else "cached"
         drop(fd, offset, length)
         asked = self._drops_count and not (direct and self._leaves is False)
         absent = asked and _absent(fd, offset, length)
@@ -196,7 +206,7 @@ class ColdReader:
                 return "cached"
             if _absent(fd, offset, length):
                 self._leaves = bool(self._leaves)
-                return "direct"
+                return self._by_direct
             if self._leaves is None:
                 self._leaves = absent
         else:

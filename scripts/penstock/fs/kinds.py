@@ -12,7 +12,9 @@ What a row says of durability and caches, and from where that is known:
   llite/super25.c; its writepages only starts what an fsync makes durable by an OST_SYNC), so data is durable
   there by fsync of each file; that is done on NFS, too. Nobody has measured Lustre with penstock.
 - `direct`: O_DIRECT is honoured: such a read comes from the device or the servers. tmpfs accepts it
-  and reads memory. BeeGFS honours it in all of its cache modes (`client_module/source`).
+  and reads memory. BeeGFS honours it in all of its cache modes (`client_module/source`). That servers read
+  from their disks then, and not from their memory, is known of BeeGFS alone, where it also harms readers
+  beside it: both depend on the mount's cache mode (`fs.beegfs.mount.proof`).
 - `one_cache`: a file's bytes are in no cache of this machine but the page cache, which can be emptied of
   them. FUSE has a daemon's, overlay and 9p the layer below, ZFS and GPFS a pool.
 
@@ -51,7 +53,7 @@ class Kind(NamedTuple):
     syncfs: tuple[int, int] | None = NEVER
     """The first kernel with which one syncfs makes all that was written durable, and says so."""
     direct: bool = False
-    """O_DIRECT reads pass the page cache."""
+    """O_DIRECT reads pass this node's page cache."""
     one_cache: bool = False
     """No cache of this machine but the page cache holds a file's bytes."""
     preallocate: bool = False

@@ -23,6 +23,12 @@ class MountProof(NamedTuple):
     method: Method = "dropped"
     fsync_ends: str = ""
     """Where an fsync ends, if not on the servers' disks, and why; "" where nothing says so."""
+    direct_from_disks: bool = False
+    """The client hands O_DIRECT on to the servers, which then read from their disks, not from memory. It does
+    so where nobody on this node has the file open for plain reads."""
+    direct_harms: bool = False
+    """While a process has a file open by O_DIRECT, plain reads of it by other processes of this node fail,
+    unless their offset and length are aligned."""
 
     @property
     def drops_count(self) -> bool:
@@ -42,8 +48,11 @@ _WEAKEST_FIRST: tuple[Method, ...] = ("direct", "synced", "dropped", "any")
 
 
 def weakest(proofs: list[MountProof]) -> MountProof:
-    """The weakest of these, where each of several may be the mount's; of none, that of method `direct`."""
-    if not proofs:
-        return MountProof("direct")
+    """The weakest of these, at least one, where each of several may be the mount's."""
     method = min((one.method for one in proofs), key=_WEAKEST_FIRST.index)
-    return MountProof(method, next((one.fsync_ends for one in proofs if one.fsync_ends), ""))
+    return MountProof(
+        method,
+        next((one.fsync_ends for one in proofs if one.fsync_ends), ""),
+        all(one.direct_from_disks for one in proofs),
+        any(one.direct_harms for one in proofs),
+    )

@@ -101,18 +101,22 @@ def begin(
     *,
     recall: int = 0,
     filesystem: str = "auto",
+    direct: str = "unshared",
     look: bool = False,
 ) -> Audit:
     """Make the folder of a new audit, durably. `seal`: the digest of the release's seal; `recall`: bytes of
-    tiered files that may be fetched back to be read. Its name begins with the time by the file system's
-    clock: audits are read in the order in which they began, whatever the hosts' clocks said."""
+    tiered files that may be fetched back to be read; `direct`: `verify.direct`. Its name begins with the time
+    by the file system's clock: audits are read in the order in which they began, whatever the hosts' clocks
+    said."""
     now = datetime.fromtimestamp(clock.now(layout.state), UTC)
     name = f"{now:%Y%m%dT%H%M%S.%fZ}-{release}-{secrets.token_hex(3)}"
     if choice.kind == "sample" and not choice.seed:
         choice = AuditSelection("sample", choice.share, secrets.token_hex(8))
     # What it reads is read later than that, whichever clock is wrong.
     created = f"{datetime.fromtimestamp(clock.both(layout.state).earliest, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    audit = Audit(name, layout.dataset, release, seal, created, choice, limit, recall, filesystem, look)
+    audit = Audit(
+        name, layout.dataset, release, seal, created, choice, limit, recall, filesystem, direct, look
+    )
     run = audit.layout(layout)
     documents.write(audit_description.AUDIT, run.folder / "audit.json", audit)
     return audit

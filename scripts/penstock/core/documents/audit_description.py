@@ -27,6 +27,8 @@ class Audit(NamedTuple):
     """Bytes of tiered files that may be fetched back to be read, of all elements together."""
     filesystem: str = "auto"
     """As `target.filesystem`."""
+    direct: str = "unshared"
+    """As `verify.direct`."""
     look: bool = False
     """Whether it is the look of `gate --mend`, which is never continued."""
 

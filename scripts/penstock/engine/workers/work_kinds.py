@@ -9,7 +9,6 @@ need.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.engine.open_sources import Sources
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import DatasetConfig
     from penstock.engine.stream import Stream
+    from penstock.fs.capabilities import DirectReads
     from penstock.fs.cold_read import ColdReader
     from penstock.target.links import Abandoned
     from penstock.target.staging_writer import WriterOptions
@@ -64,8 +64,8 @@ class ReadWork(NamedTuple):
     """Digests that are made of each file, besides the one that is compared."""
     whole: bool = False
     """Giants get digests of the whole file, too."""
-    direct: bool = True
-    """Whether O_DIRECT is tried, where the file system's row says that it can be used."""
+    direct: DirectReads = "all"
+    """What is read by O_DIRECT, where the file system's row says that it can be used."""
 
 
 class SurveyWork(NamedTuple):
@@ -86,7 +86,7 @@ class SurveyWork(NamedTuple):
     """Bytes from which a whole file gets digests of its parts, too."""
     part_bytes: int
     """Bytes of each of these parts but the last."""
-    direct: bool = True
+    direct: DirectReads = "all"
     """As of `ReadWork`."""
 
 
@@ -144,7 +144,7 @@ def _copying(work: CopyWork, spend: Spend) -> tuple[Maker, Renew]:
 def _surveying(work: SurveyWork) -> tuple[Maker, Renew]:
     from penstock.engine.reading.surveyor import Surveyor
 
-    reader = _cold(work.data, direct=work.direct)
+    reader = _cold(work.data, work.direct)
     sources = Sources(work.dataset, work.credentials, work.timeout)
 
     def make(**common: Any) -> Stream:
@@ -162,7 +162,7 @@ def _surveying(work: SurveyWork) -> tuple[Maker, Renew]:
     return make, sources.renew
 
 
-def _cold(data: Path, *, direct: bool) -> Callable[[], ColdReader]:
+def _cold(data: Path, direct: DirectReads) -> Callable[[], ColdReader]:
     """A function that makes a reader of the tree `data` with each call."""
     from penstock.fs.capabilities import facts
     from penstock.fs.cold_read import ColdReader
@@ -171,15 +171,13 @@ def _cold(data: Path, *, direct: bool) -> Callable[[], ColdReader]:
     # Every stream holds some dozens of files open at once; many sites' soft limit is 1,024.
     raise_limit()
     seen = facts(data)
-    if not direct:
-        seen = replace(seen, traits=seen.traits._replace(direct=False))
-    return lambda: ColdReader(data, seen)
+    return lambda: ColdReader(data, seen, direct)
 
 
 def _reading(work: ReadWork) -> tuple[Maker, Renew]:
     from penstock.engine.reading.rereader import Auditor, Rereader
 
-    reader = _cold(work.data, direct=work.direct)
+    reader = _cold(work.data, work.direct)
 
     def make(**common: Any) -> Stream:
         if work.audit:

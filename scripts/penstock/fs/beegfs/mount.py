@@ -23,7 +23,6 @@ from penstock.host.proc import PROC
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.fs.mount_proof import Method
     from penstock.host.mounts import Mount
 
 CONFIGS = "fs/beegfs"
@@ -31,7 +30,12 @@ CONFIGS = "fs/beegfs"
 ON_DEMAND = "beegfs_ondemand"
 """The device under which beeond mounts what it made for a job."""
 
-_METHODS: dict[str, Method] = {"buffered": "dropped", "native": "synced", "none": "any"}
+_PROOFS = {
+    "buffered": MountProof("dropped", direct_from_disks=True, direct_harms=True),
+    "native": MountProof("synced", direct_from_disks=True),
+    "none": MountProof("any", direct_harms=True),
+}
+_UNKNOWN = MountProof("direct", direct_harms=True)
 
 
 class Client(NamedTuple):
@@ -214,6 +218,18 @@ def proof(mount: BeegfsMount) -> MountProof:
     | native            | `synced`  | the page cache, written back later                                 |
     | another, not said | `direct`  | O_DIRECT means no caching in all modes (`beegfs_read_iter`)         |
 
+    | tuneFileCacheType | a direct read comes from the disks | it harms readers beside it             |
+    |-------------------|------------------------------------|----------------------------------------|
+    | buffered          | yes                                | yes: the client has one handle for all |
+    |                   |                                    | readers of an inode (`FhgfsInode.c`)   |
+    | native            | yes                                | no                                     |
+    | none, another,    | not measured: not claimed          | not measured: taken for true           |
+    | not said          |                                    |                                        |
+
+    Measured on 7.4.7 and 8.3.1: of a chunk file that a client read by O_DIRECT no page was in the storage
+    server's memory (mincore), of one that it read otherwise all were. While one process had a file open by
+    O_DIRECT, `pread(fd, 1000, 3)` of another failed with EREMOTEIO on the same node.
+
     | tuneRemoteFSync | an fsync ends                                    |
     |-----------------|--------------------------------------------------|
     | true, not said  | on the servers' disks, as is the default         |
@@ -222,8 +238,8 @@ def proof(mount: BeegfsMount) -> MountProof:
     proofs = []
     for one in mount.clients:
         ends = "in the storage servers' memory (tuneRemoteFSync=false)" if one.remote_fsync is False else ""
-        proofs.append(MountProof(_METHODS.get(one.cache, "direct"), ends))
-    return weakest(proofs)
+        proofs.append(_PROOFS.get(one.cache, _UNKNOWN)._replace(fsync_ends=ends))
+    return weakest(proofs or [_UNKNOWN])
 
 
 def judge(mount: BeegfsMount, *, source: bool = False) -> list[CheckResult]:
@@ -276,14 +292,21 @@ def judge(mount: BeegfsMount, *, source: bool = False) -> list[CheckResult]:
 
 
 def _judge_client(about: str, client: Client) -> Iterable[CheckResult]:
-    if client.cache in _METHODS:
-        yield CheckResult(about, f"tuneFileCacheType={client.cache}: {IN_WORDS[_METHODS[client.cache]]}")
+    if client.cache in _PROOFS:
+        proof = _PROOFS[client.cache]
+        yield CheckResult(about, f"tuneFileCacheType={client.cache}: {IN_WORDS[proof.method]}")
+        if proof.direct_from_disks and proof.direct_harms:
+            yield CheckResult(
+                about,
+                "a read by O_DIRECT comes from the targets' disks, and meanwhile other reads of that file "
+                "fail on the same node (EREMOTEIO): `verify.direct` says whether released files are read so",
+            )
     else:
         yield CheckResult(
             about,
             f"tuneFileCacheType is {printable(client.cache) or 'not known'}: {IN_WORDS['direct']}",
             "note",
-            ", ".join(sorted(_METHODS)),
+            ", ".join(sorted(_PROOFS)),
         )
     if client.metadata_cache:
         yield CheckResult(

@@ -168,6 +168,7 @@ def _audit(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         probe=run.probe,
         named=described.filesystem,
         recall=attempt.share_of(described.recall),
+        direct=described.direct,
     )
     durable.make_dirs(task.state.parent)
     outcome, seen = audit_shard(task, attempt.reporter, attempt.stop.signalled)

@@ -195,7 +195,6 @@ def plan(
             release=audit.release,
             giants=seal.giants,
             part_bytes=seal.part_bytes or context.config.plan.part_bytes,
-            why=(audit.choice.promise(),),
             form=EXPECTED,
         )
         documents.write(run_documents.PLAN, folder.plan, made)

@@ -34,12 +34,13 @@ from penstock.core.documents.findings import OF_A_FILE, Finding
 from penstock.core.documents.skipped_file import SkippedFile
 from penstock.core.documents.verdict import LastAudit
 from penstock.core.errors import ConfigError, FailedError, FindingsError, InterruptedRunError, PreflightError
-from penstock.core.grades import audit_grade
+from penstock.core.grades import answered_by, audit_grade
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.dataset import history, own_state, receipts, reserve, verdicts
 from penstock.dataset.release_choice import check_stands, released, standing
 from penstock.engine.audit_shard import AuditedRows
 from penstock.fs import durable
+from penstock.fs.capabilities import traits_of_mount
 from penstock.fs.store_checks import data_states
 from penstock.jobs import audit_store
 from penstock.jobs.arrays.array_runner import run_array
@@ -159,6 +160,7 @@ def _run(context: Context, layout: DatasetLayout, release: str, request: AuditRe
                 request.limit,
                 recall=context.config.audit.recall,
                 filesystem=context.config.target.filesystem,
+                direct=context.config.verify.direct,
                 look=request.times,
             )
         else:
@@ -428,6 +430,9 @@ def _close(
     skipped = _amounts(audit_store.kept_skipped(audit_store.skipped(folder)))
     unopened = sum(one["files"] for one in skipped.values())
     files = plan.files - unopened if plan else 0
+    owner = dataset_folders.owns(layout)
+    servers = not traits_of_mount(os.path.realpath(layout.release(audit.release))).local
+    memory = answered_by(methods, servers=servers, owner=owner)
     proven = not skipped and not (plan and seal.files and not _rows(plan))
     result: AuditResult = {
         "dataset": layout.dataset,
@@ -439,9 +444,7 @@ def _close(
         "all_findings": str(audit_store.findings(folder)),
         "skipped": skipped,
         "all_skipped": str(audit_store.skipped(folder)) if skipped else "",
-        "grade": audit_grade(
-            methods, whole=audit.choice.kind == "whole" and not skipped, owner=dataset_folders.owns(layout)
-        ),
+        "grade": audit_grade(methods, whole=audit.choice.kind == "whole" and not skipped, owner=owner),
         "files": files,
         "of_files": seal.files,
         "rows": _rows(plan) if plan else 0,
@@ -450,8 +453,8 @@ def _close(
         "elements": len(plan.shards) if plan else 0,
         "methods": dict(methods),
         "choice": audit.choice.kind,
-        "owner": dataset_folders.owns(layout),
-        "promise": _promise(audit, plan, unopened) if plan else "no file was read",
+        "owner": owner,
+        "promise": _promise(audit, plan, unopened, memory) if plan else "no file was read",
         "began": audit.created,
         "moved_bytes": receipts.moved(filter(None, read), began),
         "seconds": round(time.time() - began, 3),
@@ -462,8 +465,8 @@ def _close(
     return result
 
 
-def _promise(audit: Audit, plan: PlanInfo, unopened: int) -> str:
-    promise = audit.choice.promise()
+def _promise(audit: Audit, plan: PlanInfo, unopened: int, memory: str) -> str:
+    promise = audit.choice.promise(memory)
     if not _rows(plan) and audit.choice.kind != "whole":
         which = "this slice" if audit.choice.kind == "slice" else "this sample"
         return f"{which} holds no file: nothing is proven of their bytes, all else was compared; {promise}"

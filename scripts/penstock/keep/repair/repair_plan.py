@@ -151,7 +151,9 @@ def describe(context: Context, layout: DatasetLayout, seal: Seal, plan: PlanInfo
         dataset = replace(dataset, changed="refuse")
     policy = context.config.verify.source_checksum
     # The manifest proves every row: no checksum of the source is required.
-    verify = VerifyConfig(source_checksum="auto" if policy == "require" else policy)
+    verify = VerifyConfig(
+        source_checksum="auto" if policy == "require" else policy, direct=context.config.verify.direct
+    )
     return array_job.describe(
         layout,
         layout.repair(plan.release),

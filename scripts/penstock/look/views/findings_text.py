@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 SHOWN = 50
 WIDTH = 12
 METHODS = {
+    "disk": "read from the servers' disks by direct I/O",
     "direct": "read past the page cache by direct I/O",
     "dropped": "read after the page cache was emptied of it",
     "cached": "read, perhaps from memory",

@@ -105,7 +105,7 @@ class EvidenceAmounts(TypedDict, total=False):
     storage: dict[str, TimedAmount]
     """By core.grades.STORAGE_GRADES."""
     methods: dict[str, TimedAmount]
-    """`direct`, `dropped`, `cached`, `unread`."""
+    """`disk`, `direct`, `dropped`, `cached`, `unread`."""
 
 
 AmendedFiles = TypedDict("AmendedFiles", {"changed": int, "gone": int, "from": str, "until": str})

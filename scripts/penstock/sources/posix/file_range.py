@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CHANGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 """Errors of a file that was removed or replaced since it was listed."""
+ALIGN = 4096
+"""Bytes to which offset and length of an aligned read are rounded."""
 REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EINVAL, errno.EISDIR})
 """Errors that another attempt meets again."""
 _TOKEN = re.compile(r"(\d+)-(-?\d+)-(-?\d+)-(\d+)")
@@ -49,7 +51,7 @@ class PosixBody:
         if len(buffer) > left:
             buffer = buffer[:left]
         try:
-            count = os.preadv(self._fd, (buffer,), self._at)
+            count = read_at(self._fd, buffer, self._at)
         except OSError as error:
             raise source_error(error, self._key) from None
         if not count:
@@ -77,6 +79,22 @@ class PosixBody:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def read_at(fd: int, buffer: memoryview, offset: int) -> int:
+    """preadv(2) of one buffer, tried again in whole blocks where it fails with EREMOTEIO: BeeGFS' servers
+    answer so to a read that is not aligned, while a process of this node has the file open by O_DIRECT.
+    Raises OSError."""
+    try:
+        return os.preadv(fd, (buffer,), offset)
+    except OSError as error:
+        if error.errno != errno.EREMOTEIO:
+            raise
+    before = offset % ALIGN
+    blocks = memoryview(bytearray(-(-(before + len(buffer)) // ALIGN) * ALIGN))
+    count = min(max(os.preadv(fd, (blocks,), offset - before) - before, 0), len(buffer))
+    buffer[:count] = blocks[before : before + count]
+    return count
 
 
 def token(found: os.stat_result) -> str:

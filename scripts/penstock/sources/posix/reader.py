@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING
 
 from penstock.core.errors import SourceChangedError, TransientError
 from penstock.fs.safe_open import EXHAUSTED, OPEN_FOLDER, folders_kept
-from penstock.sources.posix.file_range import PosixBody, changed_error, require_unchanged, source_error, token
+from penstock.sources.posix.file_range import (
+    PosixBody,
+    changed_error,
+    read_at,
+    require_unchanged,
+    source_error,
+    token,
+)
 from penstock.sources.posix.sparse import SparseBody, data_bytes
 
 if TYPE_CHECKING:
@@ -97,7 +104,7 @@ class PosixReader:
         fd = self._open(entry.key)
         try:
             status = _as_listed(fd, entry)
-            size = os.readv(fd, (buffer,))
+            size = read_at(fd, buffer, 0)
             if size != entry.size:
                 return None
             require_unchanged(os.fstat(fd), status, entry.key)
