@@ -148,10 +148,11 @@ def test_an_audit_reads_releases_beside_their_readers(
 
 
 @pytest.mark.parametrize(
-    ("key", "release", "staging"), [("unshared", "none", "unlinked"), ("always", "all", "all")]
+    ("key", "wanted"),
+    [("unshared", {"staging": "unlinked"}), ("always", {"release": "all", "staging": "all"})],
 )
-def test_a_repair_reads_the_release_beside_its_readers(
-    beegfs: None, staged: Context, monkeypatch: pytest.MonkeyPatch, key: str, release: str, staging: str
+def test_a_repair_believes_no_servers_memory_and_spares_readers(
+    beegfs: None, staged: Context, monkeypatch: pytest.MonkeyPatch, key: str, wanted: dict[str, str]
 ) -> None:
     monkeypatch.setattr(repair_shard, "facts", harmed)
     used: dict[str, str] = {}
@@ -167,7 +168,7 @@ def test_a_repair_reads_the_release_beside_its_readers(
     audit_step.run(context, "data")
     done = repair_step.run(context, "data")
     assert done["repaired"] == [["d0/f00", "disk"]]
-    assert used == {"release": release, "staging": staging}
+    assert used == wanted
 
 
 def test_an_audit_says_that_the_servers_memory_may_have_answered(

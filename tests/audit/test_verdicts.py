@@ -65,6 +65,19 @@ def test_what_stands_after_an_audit(
 
 
 @pytest.mark.parametrize(
+    ("before", "now", "stand"),
+    [(False, False, False), (False, True, False), (True, True, False), (True, False, True)],
+)
+def test_what_disks_showed_no_memory_refutes(*, before: bool, now: bool, stand: bool) -> None:
+    """After a whole audit without findings. `before`, `now`: whether all was read from the servers' disks."""
+    found = StandingFindings("a1", "t", {"changed": 1, "mode": 1}, from_disks=before)
+    last = LastAudit(audit="a2", began="t2", from_disks=now)
+    after = verdicts.audited(Verdict(stands=[found]), last, WHOLE, compared=True)
+    assert verdicts.standing(after) == ({"changed": 1} if stand else {})
+    assert all(one.from_disks for one in after.stands)
+
+
+@pytest.mark.parametrize(
     ("found", "stands", "repair", "overruled", "closed"),
     [
         ({}, {}, "", "", None),

@@ -11,6 +11,8 @@ it:
 |                                   | (changed, unread)           | permissions, manifest      |           |
 |-----------------------------------|-----------------------------|----------------------------|-----------|
 | an audit of everything            | fall                        | fall                       | stand     |
+| one that did not read all from    | stand where the audit that  | fall                       | stand     |
+| the servers' disks (`disk`)       | found them did; else fall   |                            |           |
 | an audit of a sample or a slice   | stand                       | fall: all were compared    | stand     |
 | an audit that could compare       | stand                       | those of the manifest fall | stand     |
 | nothing (manifest or data gone)   |                             |                            |           |
@@ -146,18 +148,21 @@ def audited(verdict: Verdict, audit: LastAudit, choice: AuditSelection, *, compa
     """The verdict after an audit with this result, by the table above. `compared`: the release's manifest and
     tree were there to be compared."""
 
-    def falls(kind: str) -> bool:
+    def falls(kind: str, from_disks: bool) -> bool:
         if not compared:
             return kind == MANIFEST
-        return (choice.kind == "whole" and not audit.skipped) or kind not in BYTES
+        looked = choice.kind == "whole" and not audit.skipped and audit.from_disks >= from_disks
+        return looked or kind not in BYTES
 
     stands = []
     for findings in verdict.stands:
-        counts = {kind: count for kind, count in findings.counts.items() if not falls(kind)}
+        counts = {
+            kind: count for kind, count in findings.counts.items() if not falls(kind, findings.from_disks)
+        }
         if counts and findings.audit != audit.audit:
             stands.append(findings._replace(counts=counts))
     if audit.counts:
-        stands.append(StandingFindings(audit.audit, audit.began, audit.counts))
+        stands.append(StandingFindings(audit.audit, audit.began, audit.counts, audit.from_disks))
     read = _read(verdict.read, audit, choice) if compared and not audit.skipped else verdict.read
     return verdict._replace(stands=stands, last=audit, read=read)
 

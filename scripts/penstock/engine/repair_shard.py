@@ -10,7 +10,8 @@ named. In this order:
 
 | rows                                 | what is done                                                        |
 |--------------------------------------|---------------------------------------------------------------------|
-| that audits named                    | read in the release: a file that is right by now needs nothing      |
+| that audits named                    | read in the release: a file that is right by now needs nothing; not |
+|                                      | read where only the servers' memory might answer (`_right`)         |
 | of damaged giants, that none named   | copied from the file that stands in the release                     |
 | of files whose data is not there     | never read in the release                                           |
 | all others, and those that could not | fetched by `copy_shard`                                             |
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Copied
     from penstock.engine.tasks import CopyTask, Report, StopCheck
-    from penstock.fs.capabilities import StorageFacts
+    from penstock.fs.capabilities import DirectReads, StorageFacts
     from penstock.host.pacing import Allowances
 
 STREAMS = 8
@@ -149,7 +150,12 @@ class _Repair:
             return states.away([*self._files])
 
     def _right(self) -> set[str]:
-        """The files that are right in the release by now: somebody has repaired them."""
+        """The files that are right in the release by now: somebody has repaired them. None where only the
+        servers' memory could say so, and an audit may have read their disks."""
+        if self._release.is_dir():
+            seen = self._facts(self._release)
+            if seen.proof.direct_from_disks and self._direct(self._release, seen) == "none":
+                return set()
         suspects = {}
         for path, rows in self._files.items():
             if path not in self._away:
@@ -252,8 +258,7 @@ class _Repair:
     def _read(self, data: Path, rows: Sequence[int]) -> list[tuple[int, str]]:
         good = []
         seen = self._facts(data)
-        direct = direct_reads(seen, self._task.verify.direct, published=data == self._release)
-        with ColdReader(data, seen, direct) as cold:
+        with ColdReader(data, seen, self._direct(data, seen)) as cold:
             for row in rows:
                 entry, digest = self._entries[row], xxhash.xxh3_128()
                 with contextlib.suppress(ObjectError, TransientError, FailedError):
@@ -262,6 +267,9 @@ class _Repair:
                     if same and reading.stat.st_size == entry.size:
                         good.append((row, reading.method))
         return good
+
+    def _direct(self, data: Path, seen: StorageFacts) -> DirectReads:
+        return direct_reads(seen, self._task.verify.direct, published=data == self._release)
 
     def _facts(self, data: Path) -> StorageFacts:
         """Without what was refused when the release was planned."""

@@ -18,6 +18,8 @@ class StandingFindings(NamedTuple):
     at: str = ""
     counts: Mapping[str, int] = typed_json.NOTHING
     """By kind of finding."""
+    from_disks: Annotated[bool, LEFT_OUT] = False
+    """As of `LastAudit`."""
 
 
 class LastAudit(NamedTuple):
@@ -43,6 +45,8 @@ class LastAudit(NamedTuple):
     skipped: Mapping[str, int] = typed_json.NOTHING
     """Files that were not opened, since their data is not here: by `offline` and `tiered`."""
     grade: str = ""
+    from_disks: Annotated[bool, LEFT_OUT] = False
+    """Whether all that it read came from the disks of a file system's servers, past their memory."""
 
 
 class AuditShown(NamedTuple):

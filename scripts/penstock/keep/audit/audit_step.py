@@ -515,6 +515,7 @@ def _tell(layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared:
         by=history.user(),
         skipped={kind: one["files"] for kind, one in result["skipped"].items()},
         grade=result["grade"],
+        from_disks=set(result["methods"]) == {"disk"},
     )
     known = history.published_seal(layout, audit.release) or audit.seal
     before = verdicts.read(layout, audit.release)
