@@ -52,18 +52,22 @@ def last_whole(context: Context) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("methods", "whole", "grade"),
+    ("methods", "whole", "servers", "grade"),
     [
-        ([], True, "none: nothing was read"),
-        ([], False, "none: nothing was read"),
-        (["direct", "dropped"], True, "cold"),
-        (["direct"], False, "cold, of the files that were read"),
-        (["direct", "cached"], True, "reread"),
-        (["cached"], False, "reread, of the files that were read"),
+        ([], True, False, "none: nothing was read"),
+        ([], False, True, "none: nothing was read"),
+        (["direct", "dropped"], True, False, "cold"),
+        (["direct"], False, False, "cold, of the files that were read"),
+        (["disk"], True, True, "cold"),
+        (["disk", "direct"], True, True, "cold, perhaps from the servers' memory"),
+        (["dropped"], False, True, "cold, perhaps from the servers' memory, of the files that were read"),
+        (["direct", "cached"], True, False, "reread"),
+        (["disk", "cached"], True, True, "reread"),
+        (["cached"], False, False, "reread, of the files that were read"),
     ],
 )
-def test_the_grade_of_an_audit(methods: list[str], grade: str, *, whole: bool) -> None:
-    assert audit_grade(methods, whole=whole) == grade
+def test_the_grade_of_an_audit(methods: list[str], grade: str, *, whole: bool, servers: bool) -> None:
+    assert audit_grade(methods, whole=whole, servers=servers) == grade
 
 
 def test_s16_a_stub_of_another_size_is_offline_and_no_finding(

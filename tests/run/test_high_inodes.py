@@ -1,4 +1,4 @@
-"""Inode numbers at or above 2^63, as BeeGFS states half of its files (its client hashes names to 64 bits): each
+"""Inode numbers at or above 2^63, as half of those of BeeGFS are (its client hashes names to 64 bits): each
 command that stages, compares or removes, in processes that see every number so."""
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 LIBRARY = Path(__file__).parents[1] / "support/high_inodes.c"
 HIGHEST = 1 << 63
-FILES = {f"d{i % 3}/f {i:02d}": bytes([i]) * (300 * i) for i in range(30)} | {"giant": bytes(range(250)) * 10_000}
+FILES = {f"d{i % 3}/f {i:02d}": bytes([i]) * (300 * i) for i in range(30)} | {
+    "giant": bytes(range(250)) * 10_000
+}
 SMALL = {"plan.giant_bytes": "2MiB", "plan.part_bytes": "1MiB", "engine.workers": 1}
 
 

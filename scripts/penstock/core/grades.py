@@ -20,28 +20,34 @@ the very inode that an earlier release read back, with size and times as they we
 EVIDENCE_GRADES = ("written", CARRIED, *STORAGE_GRADES[1:])
 """The storage grades that a release's evidence counts, weakest first."""
 
+SERVERS = "the servers"
+"""Those of a file system, whose memory may answer a read in place of their disks."""
 SIZE_ONLY = SOURCE_GRADES[0]
 """No checksum of the source proved the file: its size is all that was compared."""
 
 
-def audit_grade(methods: Iterable[str], *, whole: bool, owner: bool = True) -> str:
+def audit_grade(methods: Iterable[str], *, whole: bool, servers: bool = False, owner: bool = True) -> str:
     """What an audit saw of the stored bytes, by the ways in which it read. `whole`: it read all of the
-    release. `owner`: by the account that owns the files; to others the kernel does not tell which of their
-    pages are in memory (mincore(2)), so they never claim more than `reread`.
+    release. `servers`: the file system may have servers. `owner`: by the account that owns the files; to
+    others the kernel does not tell which of their pages are in memory (mincore(2)), so they never claim more
+    than `reread`. The grade's word stands before the first comma.
 
-    | read                             | all of the release | grade                                |
-    |----------------------------------|--------------------|--------------------------------------|
-    | nothing                          | any                | none: nothing was read               |
-    | all past the caches              | yes                | cold                                 |
-    | all past the caches              | no                 | cold, of the files that were read    |
-    | some perhaps from memory         | yes                | reread                               |
-    | some perhaps from memory, or by  | no                 | reread, of the files that were read  |
-    | another account than the owner   |                    |                                      |
+    | read                                        | servers | grade                                    |
+    |---------------------------------------------|---------|------------------------------------------|
+    | nothing                                     | any     | none: nothing was read                   |
+    | all past this node's caches                 | no      | cold                                     |
+    | all by `disk`                               | any     | cold                                     |
+    | all past this node's caches, not all `disk` | yes     | cold, perhaps from the servers' memory   |
+    | some perhaps from this node's memory, or by | any     | reread                                   |
+    | another account than the owner              |         |                                          |
+
+    Where not all of the release was read, `, of the files that were read` follows.
     """
     ways = set(methods)
     if not ways:
         return "none: nothing was read"
-    grade = "reread" if "cached" in ways or not owner else "cold"
+    memory = answered_by(ways, servers=servers, owner=owner)
+    grade = {"": "cold", SERVERS: f"cold, perhaps from {SERVERS}' memory"}.get(memory, "reread")
     return grade if whole else f"{grade}, of the files that were read"
 
 
@@ -63,7 +69,7 @@ def answered_by(methods: Iterable[str], *, servers: bool, owner: bool = True) ->
         return ""
     here = "cached" in ways or not owner
     behind = servers and ways != {"disk"}
-    return " or ".join(["this node"] * here + ["the servers"] * behind)
+    return " or ".join(["this node"] * here + [SERVERS] * behind)
 
 
 def is_proven(source_grade: str) -> bool:

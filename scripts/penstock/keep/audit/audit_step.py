@@ -444,7 +444,9 @@ def _close(
         "all_findings": str(audit_store.findings(folder)),
         "skipped": skipped,
         "all_skipped": str(audit_store.skipped(folder)) if skipped else "",
-        "grade": audit_grade(methods, whole=audit.choice.kind == "whole" and not skipped, owner=owner),
+        "grade": audit_grade(
+            methods, whole=audit.choice.kind == "whole" and not skipped, servers=servers, owner=owner
+        ),
         "files": files,
         "of_files": seal.files,
         "rows": _rows(plan) if plan else 0,
