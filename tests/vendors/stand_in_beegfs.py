@@ -221,7 +221,8 @@ def get_entry_info(cluster: Json, given: dict[str, str], left: list[str], _: str
     print(f"+ Type: {'Buddy Mirror' if pattern['kind'] == 'mirrored' else 'RAID0'}")
     print(f"+ Chunksize: {shown}")
     print(f"+ Number of storage targets: desired: {pattern['targets']}")
-    print(f"+ Storage Pool: {pattern['pool']} ({cluster['pools'][str(pattern['pool'])]})")
+    if cluster["version"] >= "7.0":
+        print(f"+ Storage Pool: {pattern['pool']} ({cluster['pools'][str(pattern['pool'])]})")
     return 0
 
 

@@ -42,7 +42,7 @@ def test_a7_management_away_is_a_warning_with_its_deadline() -> None:
     """A7"""
     for changes in (
         {"servers": (UP, Server("management", "mgmt", "1", False))},
-        {"silences": (Silence("targets", "beegfs target list", "connection refused", True),)},
+        {"silences": (Silence("targets", "beegfs target list", "connection refused", "management"),)},
     ):
         found = [one for one in judged(**changes) if one[0] != "ok"]
         assert [verdict for verdict, _ in found] == ["warning"]

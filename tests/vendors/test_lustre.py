@@ -40,7 +40,7 @@ def _its_owner_is_no_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def checked(folder: Path) -> list[CheckResult]:
-    return store_checks.check_target(folder, gid=2000, named="lustre")
+    return store_checks.check_target(folder, gid=2000, named="lustre").results
 
 
 def planned(folder: Path, sizes: Sequence[int], wish: str = INHERIT) -> PlanChecks:

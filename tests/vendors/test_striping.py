@@ -201,4 +201,4 @@ def test_nothing_is_striped_elsewhere(tmp_path: Path) -> None:
     receipt = preflight_step.run(context, "data")
     assert [text for text in receipt["warnings"] if "nothing is striped" in text]
     plan_step.run(context, "data")
-    assert store_checks.check_target(tmp_path, wish=INHERIT) == []
+    assert store_checks.check_target(tmp_path, wish=INHERIT).results == []

@@ -34,7 +34,7 @@ def test_a1_a2_a8_a_cluster_in_order(beegfs: Cluster, target_folder: Path) -> No
     """A1, A2, A8: targets, servers and quotas of each version; each command in the C locale."""
     quota = {"scope": "user", "id": os.geteuid(), "pool": 1, "used": GIB, "limit": TIB}
     beegfs.write(quotas=[quota | {"files": 5, "file_limit": None}])
-    found = store_checks.check_target(target_folder)
+    found = store_checks.check_target(target_folder).results
     assert gravest(found) == "ok", found
     assert f"BeeGFS {beegfs.version}" in found[0].about
     assert "8 storage targets, 1 metadata targets, 6 servers reached" in found[0].found
@@ -56,7 +56,7 @@ def test_o2_the_chunks_of_the_folder_fit_into_the_rdma_buffers(
     (proc / "fs/beegfs/client/config").write_text(live)
 
     def judged() -> list[CheckResult]:
-        found = store_checks.check_target(tmp_path, named="beegfs", proc=proc)
+        found = store_checks.check_target(tmp_path, named="beegfs", proc=proc).results
         return [one for one in found if "RDMA" in one.found]
 
     (seen,) = judged()
@@ -109,7 +109,7 @@ def test_without_any_command_there_are_notes(tmp_path: Path, monkeypatch: pytest
     """Show 4: no crash, and less than 3 s."""
     mounted(monkeypatch, tmp_path)
     monkeypatch.setenv("PATH", "")
-    (note,) = store_checks.check_target(tmp_path)
+    (note,) = store_checks.check_target(tmp_path).results
     assert note.verdict == "note"
     assert "not there: beegfs or beegfs-ctl on PATH" in note.found
     (note,) = store_checks.check_plan(tmp_path, SizeClasses([1]), 1).results
@@ -122,7 +122,7 @@ def test_without_any_command_there_are_notes(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_kind_without_tools_asks_nothing(beegfs: Cluster, tmp_path: Path) -> None:
-    assert store_checks.check_target(tmp_path) == []
+    assert store_checks.check_target(tmp_path).results == []
     assert store_checks.check_plan(tmp_path, SizeClasses([1]), 1).results == []
     assert not store_checks.has_tools(tmp_path)
     assert beegfs.calls() == []
@@ -131,7 +131,7 @@ def test_a_kind_without_tools_asks_nothing(beegfs: Cluster, tmp_path: Path) -> N
 def test_commands_that_fail_are_notes(beegfs: Cluster, target_folder: Path) -> None:
     program = beegfs.bin / ("beegfs-ctl" if beegfs.version == 7 else "beegfs")
     program.write_text("#!/bin/sh\necho 'segmentation fault, or so' >&2\nexit 139\n")
-    found = store_checks.check_target(target_folder)
+    found = store_checks.check_target(target_folder).results
     assert gravest(found) == "note"
     assert "segmentation fault, or so" in " ".join(one.found for one in found)
 
@@ -142,7 +142,7 @@ def test_a_command_that_hangs_is_a_note(
     monkeypatch.setattr(status_queries, "BUDGET", 1.0)
     beegfs8.write(hangs="beegfs")
     started = time.monotonic()
-    found = store_checks.check_target(target_folder)
+    found = store_checks.check_target(target_folder).results
     assert time.monotonic() - started < 5
     assert gravest(found) == "note"
     assert "no answer within 1 s" in found[0].found
@@ -273,8 +273,8 @@ def test_s17_a_promise_says_its_chunk_files_before_its_plan_counts(
 
 def test_the_named_kind_chooses_the_tools(beegfs: Cluster, tmp_path: Path) -> None:
     """By which tests have the vendor's commands asked of another mount."""
-    assert store_checks.check_target(tmp_path) == []
-    found = store_checks.check_target(tmp_path, named="beegfs")
+    assert store_checks.check_target(tmp_path).results == []
+    found = store_checks.check_target(tmp_path, named="beegfs").results
     assert f"BeeGFS {beegfs.version}" in found[0].about
     assert store_checks.has_tools(tmp_path, "beegfs")
     checks = store_checks.check_plan(tmp_path, SizeClasses([1]), 1, named="beegfs")
@@ -286,12 +286,12 @@ def test_a1_releases_before_storage_pools_are_read_by_beegfs_df(
 ) -> None:
     """A1: their beegfs-ctl refuses the option that shows pools; their table has another heading."""
     beegfs7.write(version="6.18")
-    found = store_checks.check_target(target_folder)
+    found = store_checks.check_target(target_folder).results
     assert gravest(found) == "ok", found
     assert "8 storage targets, 1 metadata targets" in found[0].found
     assert "beegfs-df" in {call["argv"][0] for call in beegfs7.calls()}
     beegfs7.change(201, capacity="emergency")
-    assert gravest(store_checks.check_target(target_folder)) == "stop"
+    assert gravest(store_checks.check_target(target_folder).results) == "stop"
 
 
 def test_what_got_no_answer_is_told_in_the_plan_too(beegfs: Cluster, target_folder: Path) -> None:
@@ -307,7 +307,7 @@ def test_a8_the_quota_of_another_group_is_roots_to_ask(
     """A8: for others it is not known, and that is told."""
     beegfs8.write(root=False, uid=1000)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    found = store_checks.check_target(target_folder, gid=os.getegid() + 1)
+    found = store_checks.check_target(target_folder, gid=os.getegid() + 1).results
     assert [one.about for one in found if one.verdict == "note"] == [
         f"BeeGFS 8 quota of group {os.getegid() + 1}"
     ]
@@ -318,11 +318,11 @@ def test_s18_a_group_quota_asks_for_the_group(beegfs: Cluster, target_folder: Pa
     """S18: a stop where neither the configuration nor the folder says whose quota it is."""
     quota = {"scope": "group", "id": os.getegid(), "pool": 1, "used": GIB, "limit": TIB}
     beegfs.write(quotas=[quota | {"files": 5, "file_limit": None}])
-    (stop,) = [one for one in store_checks.check_target(target_folder) if one.verdict == "stop"]
+    (stop,) = [one for one in store_checks.check_target(target_folder).results if one.verdict == "stop"]
     assert (stop.about, "permissions.group" in stop.mend) == ("group", True)
-    assert gravest(store_checks.check_target(target_folder, gid=os.getegid())) == "ok"
+    assert gravest(store_checks.check_target(target_folder, gid=os.getegid()).results) == "ok"
     target_folder.chmod(0o2755)
-    assert gravest(store_checks.check_target(target_folder)) == "ok"
+    assert gravest(store_checks.check_target(target_folder).results) == "ok"
     beegfs.write(quotas=[quota | {"limit": None, "files": 5, "file_limit": None}])
     target_folder.chmod(0o755)
-    assert gravest(store_checks.check_target(target_folder)) == "ok"
+    assert gravest(store_checks.check_target(target_folder).results) == "ok"

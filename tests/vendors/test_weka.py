@@ -34,7 +34,7 @@ ALLOWED = [["weka", "status", "-J"], ["weka", "fs", "--format", "json", "-R"],
 
 
 def checked(weka: Weka, folder: Path) -> list[CheckResult]:
-    return store_checks.check_target(folder, named="wekafs", proc=weka.proc)
+    return store_checks.check_target(folder, named="wekafs", proc=weka.proc).results
 
 
 def planned(

@@ -1,7 +1,8 @@
 """preflight: checks everything that would stop a run, before it begins. Changes nothing.
 
 Each problem names the key or the URL that it is about, and says what to do. All checks are made before
-anything is reported, so that one run names all problems. What is looked at stands in `doctor.preflight`, a
+anything is reported, so that one run names all problems. One thing ends them early: a server of the target
+that is away, since a file made there would wait for it. What is looked at stands in `doctor.preflight`, a
 module for each area.
 """
 
@@ -74,6 +75,9 @@ def look(
     with looks.at("interpreter"):
         interpreter.check(looks)
     with looks.at("target"):
+        if not vendor_tools.check(context, config, layout, answers, looks):
+            return Preflighted(looks.document(config.name), looks.error())
+    with looks.at("target"):
         target.check(context, layout, answers, looks, before)
     with looks.at("signing key"):
         signing_key.check(layout, looks)
@@ -85,8 +89,6 @@ def look(
         acl.check(context, config, layout, answers, looks)
     with looks.at("quotas"):
         quotas.check(config, layout, answers, looks)
-    with looks.at("target"):
-        vendor_tools.check(context, config, layout, answers, looks)
     with looks.at("evidence"):
         evidence.check(context, config, layout, answers, looks)
     with looks.at("sources"):

@@ -1,8 +1,9 @@
 """Asks a vendor's commands of a file system: about its health, about room for a plan, how to stripe a folder,
 and where the data of files is.
 
-Preflight calls `check_target`; plan calls `check_plan` and then `stripe`; what is about to read many files
-calls `data_states`. Runs the vendor's commands; `stripe` alone changes anything.
+Preflight calls `check_target` before it makes a file on the target; plan and selftest call `require_servers`
+before theirs. Then plan calls `check_plan`, and `stripe`. What is about to read many files calls
+`data_states`. Runs the vendor's commands; `stripe` alone changes anything.
 
 A kind of file system names its product in the one table of kinds (`kinds`, `Kind.product`): a package
 beside this module, whose `commands` module finds the vendor's commands. A kind that names none has nothing to
@@ -17,15 +18,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.checks import CheckResult
+from penstock.core.errors import PreflightError
 from penstock.core.text import printable
+from penstock.fs.beegfs import mount as beegfs_mount
+from penstock.fs.beegfs import proc_states
 from penstock.fs.capabilities import facts
 from penstock.fs.data_states import DataStates
 from penstock.fs.kinds import AUTO, rules_of
 from penstock.fs.mount_checks import check_chunk
 from penstock.fs.quotas import owner_of_new, unnamed_group
 from penstock.fs.stores import health, placement, space, striping
+from penstock.fs.stores.facts import StoreStatus
 from penstock.fs.stores.placement import SizeClasses
 from penstock.fs.stores.striping import INHERIT
+from penstock.fs.watched_facts import network_mount
 from penstock.host import command
 from penstock.host.mounts import mount_of, nearest
 from penstock.host.proc import PROC
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
 
     from penstock.core.documents.promise import Promise
     from penstock.fs.kinds import Kind
+    from penstock.host.mounts import Mount
 
 
 def has_tools(path: Path, named: str = AUTO) -> bool:
@@ -58,6 +65,16 @@ def data_states(folder: Path, named: str = AUTO, proc: str | os.PathLike[str] = 
     return DataStates(folder, ask, stubs=kind.stubs)
 
 
+AWAY = "a server or a target of the file system is away"
+
+
+class TargetChecks(NamedTuple):
+    """What the vendor's client and commands say of a target."""
+
+    results: list[CheckResult]
+    in_order: bool = True  # False: a server or a target stops the run, and calls on the mount may hang
+
+
 class PlanChecks(NamedTuple):
     """What the vendor's commands say of a plan."""
 
@@ -71,6 +88,42 @@ class PlanChecks(NamedTuple):
     """How many chunk files the files will be on all storage targets; 0: not known."""
 
 
+def require_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> None:
+    """Raises PreflightError where /proc says that a server of the file system of `path` is away: a call there
+    would wait for it, for ten minutes as shipped, each call anew. Makes no call on the mount."""
+    _, away = servers_away(_mount(path, proc), proc)
+    if away:
+        raise PreflightError(
+            AWAY,
+            where=printable(str(path)),
+            why="; ".join(f"{one.about}: {one.found}" for one in away),
+            hint="; ".join(dict.fromkeys(one.mend for one in away)),
+        )
+
+
+def _mount(path: Path, proc: str | os.PathLike[str]) -> Mount:
+    """The mount of `path`, without a call on it where it is a BeeGFS's."""
+    first = network_mount(os.path.abspath(path), proc)
+    if first is not None and first.type == proc_states.TYPE:
+        return first
+    return mount_of(os.path.realpath(nearest(path)), proc)
+
+
+def servers_away(
+    mount: Mount, proc: str | os.PathLike[str] = PROC
+) -> tuple[StoreStatus | None, list[CheckResult]]:
+    """What /proc shows of the servers and targets of this mount, and a result for each server that is away.
+    Makes no call on the mount; waits up to `proc_states.ANSWER` seconds for the servers. None where the kind
+    of file system shows nothing, or the mount's client is not known."""
+    if mount.type != proc_states.TYPE:
+        return None, []
+    clients = beegfs_mount.parse_mount(mount, beegfs_mount.live_clients(proc)).clients
+    if len({client.management for client in clients}) != 1:
+        return None, []
+    shown = proc_states.status([proc_states.view(client.name, proc) for client in clients])
+    return shown, [one for one in health.judge(shown._replace(targets=())) if one.verdict == "stop"]
+
+
 def check_target(
     path: Path,
     *,
@@ -78,16 +131,25 @@ def check_target(
     wish: str = INHERIT,
     named: str = AUTO,
     proc: str | os.PathLike[str] = PROC,
-) -> list[CheckResult]:
-    """What the vendor's commands say of the file system that holds, or will hold, `path`: servers, targets,
-    and the quotas of this process's account and of the group that its files will have (None: as the folder
-    gives it). [] for kinds without such commands. Never raises but OSError of the path itself."""
+) -> TargetChecks:
+    """What the client in /proc and the vendor's commands say of the file system that holds, or will hold,
+    `path`: servers, targets, and the quotas of this process's account and of the group that its files will
+    have (None: as the folder gives it). Nothing for kinds without such commands. Where /proc says that a
+    server is away, no command is asked: each would wait for it. Never raises but OSError of the path
+    itself."""
+    shown, away = servers_away(_mount(path, proc), proc)
+    if away:
+        return TargetChecks(away, in_order=False)
     kind = rules_of(facts(path, proc).traits, named)
     tools, missing = _tools(kind, path, proc)
     if tools is None:
-        return [*missing, *_unstriped(kind, wish)]
+        status = shown or StoreStatus(kind.name)
+        results = [*missing, *health.judge(status), *_unstriped(kind, wish)]
+        return TargetChecks(results, not health.away(status))
     folder = nearest(path)
     status = tools.status(str(folder), *owner_of_new(folder, None, gid))
+    if shown is not None:
+        status = proc_states.filled(status, shown)
     none = SizeClasses()
     chosen = striping.choose(wish, status, none)
     chunks: list[CheckResult] = []
@@ -97,7 +159,9 @@ def check_target(
     unnamed = unnamed_group(folder, enforced=True) if gid is None and counted else []
     # That a folder hands its group on is said of all file systems alike, beside the kernel's quotas.
     stops = [one for one in unnamed if one.verdict == "stop"]
-    return [*health.judge(status), *space.quotas(status, none), *stops, *chosen.results, *chunks]
+    judged = health.judge(status)
+    results = [*judged, *space.quotas(status, none), *stops, *chosen.results, *chunks]
+    return TargetChecks(results, not health.away(status))
 
 
 def check_plan(

@@ -1,10 +1,13 @@
-"""What the commands of the file system's vendor say of the target."""
+"""What the client and the commands of the file system's vendor say of the target. They are asked before any
+check that makes a file there: with a server away, such a call waits for minutes."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from penstock.fs import store_checks
+from penstock.fs.watched_facts import network_mount
 from penstock.target import modes
 
 if TYPE_CHECKING:
@@ -17,16 +20,23 @@ if TYPE_CHECKING:
 
 def check(
     context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks
-) -> None:
-    """Reports nothing where the file system's vendor has no commands and nothing is to be striped, and where
-    the target does not answer. Raises PreflightError for a group that is not known."""
+) -> bool:
+    """Whether the target's servers and targets are in order, as far as they are known; else no file may be
+    made there. Of a target that does not answer, only what /proc says is reported. Reports nothing where the
+    file system's vendor has no commands and nothing is to be striped. Raises PreflightError for a group that
+    is not known."""
     if answers.silent(layout.root):
-        return
+        mount = network_mount(os.path.abspath(layout.root))
+        away = store_checks.servers_away(mount)[1] if mount is not None else []
+        looks.saw(*away, what=store_checks.AWAY, where=str(layout.root))
+        return True
     target = context.config.target
-    results = store_checks.check_target(
+    checks = store_checks.check_target(
         layout.releases,
         gid=modes.group_id(config.permissions),
         wish=target.striping,
         named=target.filesystem,
     )
-    looks.saw(*results, what="the target is not in order", where=str(layout.root))
+    what = "the target is not in order" if checks.in_order else store_checks.AWAY
+    looks.saw(*checks.results, what=what, where=str(layout.root))
+    return checks.in_order

@@ -69,8 +69,8 @@ class Tools(NamedTuple):
         """What the commands say of the file system of `folder`, and of the quotas of its files' owner. A
         question without an answer is a `Silence`; never raises."""
         if self.version == 7:
-            return _status_7(self, StatusQueries(v7.management_away), folder, uid, gid)
-        return _status_8(self, StatusQueries(v8.management_away), folder, uid, gid)
+            return _status_7(self, StatusQueries(v7.silence_cause), folder, uid, gid)
+        return _status_8(self, StatusQueries(v8.silence_cause), folder, uid, gid)
 
 
 def find(proc: str | os.PathLike[str] = PROC, sys: str = SYS, point: str = "") -> Tools | None:
@@ -120,7 +120,7 @@ def _status_7(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: i
         servers = v7.read_servers(answer.out)
         if answer.code not in (0, None) and re.search(r"^Management\s*=+\s*\Z", answer.out.strip()):
             # It asks the management service first, and ends where beegfs-ctl does not reach it.
-            asking.silences[-1] = asking.silences[-1]._replace(management=True)
+            asking.silences[-1] = asking.silences[-1]._replace(cause="management")
     pattern = v7.read_pattern(asking.ask("stripe pattern", tools.entry_info(folder)).out)
     pool = pattern.pool if pattern else ""
     quotas: list[Quota] = []
@@ -135,15 +135,16 @@ def _status_7(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: i
 
 def _status_8(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: int) -> StoreStatus:
     mount = tools.mount
-    pools = v8.read_pools(asking.ask("storage pools", v8.list_pools(mount)).out)
-    targets = v8.read_targets(asking.ask("targets", v8.list_targets(mount)).out, pools)
+    # Whatever the exit status, rows count: it is 1 behind them where the licence cannot be verified.
+    pools = v8.read_pools(asking.ask("storage pools", v8.list_pools(mount), v8.read_pools).out)
+    targets = v8.read_targets(asking.ask("targets", v8.list_targets(mount), v8.read_targets).out, pools)
     nodes = asking.ask("servers", v8.list_nodes(mount), useful=v8.read_servers)
     servers = v8.read_servers(nodes.out)
-    pattern = v8.read_pattern(asking.ask("stripe pattern", tools.entry_info(folder)).out)
+    pattern = v8.read_pattern(asking.ask("stripe pattern", tools.entry_info(folder), v8.read_pattern).out)
     root = os.geteuid() == 0
     ids = (str(uid), str(gid)) if root else ("current", "current")
     pool = pattern.pool if pattern else ""
-    quotas = v8.read_quotas(asking.ask("quotas", v8.list_usage(ids, pool, mount)).out, pools)
+    quotas = v8.read_quotas(asking.ask("quotas", v8.list_usage(ids, pool, mount), v8.read_quotas).out, pools)
     if not root and gid != os.getegid():
         why = "it is not this process's group, and only root may ask for another's"
         asking.silent(f"quota of group {gid}", v8.list_usage(ids, pool, mount), why)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.checks import CheckResult
 from penstock.core.text import printable
+from penstock.fs.beegfs import proc_states
 from penstock.fs.mount_proof import IN_WORDS, MountProof, weakest
 from penstock.fs.option_values import flag, number, one_of
 from penstock.host.proc import PROC
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
     from penstock.host.mounts import Mount
 
-CONFIGS = "fs/beegfs"
-"""Below /proc; in it a folder for each client."""
 ON_DEMAND = "beegfs_ondemand"
 """The device under which beeond mounts what it made for a job."""
 
@@ -59,7 +58,7 @@ class Client(NamedTuple):
     """`sysRenameEbusyAsXdev`."""
     quota: bool | None = None
     rdma: bool | None = None
-    """`connUseRDMA`."""
+    """`connUseRDMA`; False also where connections or interfaces are known, and none is RDMA's."""
     rdma_buffers: int | None = None
     rdma_buffer_size: int | None = None
     """Bytes."""
@@ -154,7 +153,7 @@ def live_clients(proc: str | os.PathLike[str] = PROC) -> list[Client]:
     """The clients of all BeeGFS mounts of this node, sorted by id; those that cannot be read are left out.
     What their live configuration does not print comes from the configuration file that it names, where that
     can be read."""
-    folder = f"{proc}/{CONFIGS}"
+    folder = f"{proc}/{proc_states.CLIENTS}"
     try:
         names = sorted(os.listdir(folder))
     except OSError:
@@ -164,6 +163,8 @@ def live_clients(proc: str | os.PathLike[str] = PROC) -> list[Client]:
         live = _text(f"{folder}/{name}/config")
         if live is not None:
             client = parse_config(live, name)
+            if client.rdma and proc_states.view(name, proc).rdma is False:
+                client = client._replace(rdma=False)
             written = _text(client.config_file) if client.config_file.startswith("/") else None
             clients.append(client if written is None else with_file(client, written))
     return clients
@@ -269,8 +270,8 @@ def judge(mount: BeegfsMount, *, source: bool = False) -> list[CheckResult]:
         results.append(
             CheckResult(
                 about,
-                f"no configuration in /proc/{CONFIGS} fits this mount: its cache type and its fsync are "
-                "not known",
+                f"no configuration in /proc/{proc_states.CLIENTS} fits this mount: its cache type and its "
+                "fsync are not known",
                 "note",
             )
         )

@@ -23,7 +23,7 @@ from penstock.fs.stores.facts import Pattern, Role, Server, Target
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.fs.stores.facts import Capacity, Consistency, Reachability
+    from penstock.fs.stores.facts import Capacity, Consistency, Reachability, SilenceCause
 
 PRODUCT = "BeeGFS 7"
 """For messages."""
@@ -147,9 +147,11 @@ def refused(words: str) -> bool:
     return bool(re.search(r"only root|permission|not allowed|not permitted|EPERM", words, re.IGNORECASE))
 
 
-def management_away(words: str) -> bool:
-    """Whether beegfs-ctl's words say that the management service was not reached."""
-    return bool(re.search(r"mgmtd|management", words, re.IGNORECASE))
+def silence_cause(words: str) -> SilenceCause:
+    """Why beegfs-ctl got no answer, by its words."""
+    if re.search(r"auth(?:entication)? file", words, re.IGNORECASE):
+        return "secret"
+    return "management" if re.search(r"mgmtd|management", words, re.IGNORECASE) else ""
 
 
 def _mounted(mount: tuple[str, ...]) -> list[str]:

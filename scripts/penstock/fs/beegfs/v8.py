@@ -7,7 +7,11 @@ meant.
 
 `--output json` prints several lists where there are more rows than a page, and `health df` prints headings
 between its tables: neither is used. Column names differ between 8.0 and 8.4 (`on node`, `pool`, `sfree` are
-`node`, `storage_pool`, `space_free` there): both are read.
+`node`, `storage_pool`, `space_free` there): both are read. Types of nodes are numbers (8.3.1), and nodes and
+pools are `s:1`, with and without --raw; words and aliases, which other releases print, are read as well.
+
+Where the licence cannot be verified, a command prints its rows, then says so and ends with status 1: the
+caller takes the rows whatever the status.
 """
 
 from __future__ import annotations
@@ -22,14 +26,19 @@ from penstock.fs.stores.facts import Pattern, Role, Server, Target
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.fs.stores.facts import Capacity, Consistency, Reachability
+    from penstock.fs.stores.facts import Capacity, Consistency, Reachability, SilenceCause
 
 PRODUCT = "BeeGFS 8"
 BEEGFS = "beegfs"
 LINES = ("--output", "ndjson", "--raw")
 UNLIMITED = 1 << 62
 """A limit from here on is none: `set-limits unlimited` stores the largest number of 63 bits."""
-_ROLES: dict[str, Role] = {"meta": "metadata", "storage": "storage", "management": "management"}
+_ROLES: dict[str, Role] = {
+    "meta": "metadata", "m": "metadata", "2": "metadata",
+    "storage": "storage", "s": "storage", "3": "storage",
+    "management": "management", "4": "management",
+}  # fmt: skip
+"""By the word, letter and number of a node's type. Clients (1) have none."""
 _CAPACITY = ("normal", "low", "emergency")
 _REACHABILITY = ("online", "probably-offline", "offline")
 _CONSISTENCY = ("good", "needs-resync", "bad")
@@ -89,14 +98,14 @@ def read_targets(out: str, pools: dict[str, str] | None = None) -> list[Target]:
 def _target(row: dict[str, Any], pools: dict[str, str]) -> Target:
     number, kind = _identity(row["id"])
     pool = _text(row, "storage_pool", "pool")
-    kind = _text(row, "type", "node_type") or kind or ("meta" if pool in ("", "n/a", "-") else "storage")
-    role = _ROLES.get(kind.lower(), "storage")
+    poolless = pool in ("", "n/a", "(n/a)", "-")
+    role = _ROLES.get(kind or _text(row, "type", "node_type").lower(), "metadata" if poolless else "storage")
     return Target(
         role=role,
         id=number,
         alias=_text(row, "alias"),
         node=_text(row, "node", "on_node"),
-        pool=pools.get(pool, pool) if role == "storage" else "",
+        pool=_pool(pool, pools) if role == "storage" else "",
         total_bytes=_count(row, "space"),
         free_bytes=_count(row, "space_free", "sfree"),
         total_inodes=_count(row, "inodes") or None,
@@ -114,12 +123,18 @@ def _consistency(row: dict[str, Any]) -> str:
 
 
 def _identity(value: object) -> tuple[str, str]:
-    """Number and type of an `id`: `{"num_id": 1, "node_type": "storage"}`, `storage:1`, or a number."""
+    """Number and type of an `id`: `{"num_id": 1, "node_type": 3}`, `storage:1`, `s:1`, or a number alone."""
     if isinstance(value, dict):
-        found = {str(name).lower().replace("_", ""): one for name, one in value.items()}
-        return str(found.get("numid", "")), str(found.get("nodetype", ""))
+        fields = {str(name).lower().replace("_", ""): field for name, field in value.items()}
+        return str(fields.get("numid", "")), str(fields.get("nodetype", "")).lower()
     kind, _, number = str(value).rpartition(":")
-    return number, {"s": "storage", "m": "meta"}.get(kind, kind)
+    return number, kind.lower()
+
+
+def _pool(text: str, pools: dict[str, str]) -> str:
+    """The number of a pool that a row names as `s:1` or by its alias; the text where it is not known."""
+    numbered = re.fullmatch(r"s(?:torage)?:(\d+)", text)
+    return numbered[1] if numbered else pools.get(text, text)
 
 
 def _text(row: dict[str, Any], *names: str) -> str:
@@ -146,7 +161,7 @@ def read_servers(out: str) -> list[Server]:
     servers = []
     for row in rows(out):
         number, kind = _identity(row.get("id", ""))
-        role = _ROLES.get((_text(row, "type") or kind).lower())
+        role = _ROLES.get(kind or _text(row, "type").lower())
         if role is None:
             continue
         answers = _text(row, "reachable").split()
@@ -187,7 +202,7 @@ def read_quotas(out: str, pools: dict[str, str] | None = None) -> list[Quota]:
             Quota(
                 cast("Literal['user', 'group']", scope),
                 int(number),
-                (pools or {}).get(pool, pool),
+                _pool(pool, pools or {}),
                 used,
                 limit,
                 used_files,
@@ -214,8 +229,25 @@ def refused(words: str) -> bool:
     )
 
 
-def management_away(words: str) -> bool:
-    """As `v7.management_away`."""
-    return bool(
-        re.search(r"management|mgmtd|deadline exceeded|connection refused|unavailable", words, re.IGNORECASE)
-    )
+def silence_cause(words: str) -> SilenceCause:
+    """Why a command got no answer, by its words.
+
+    | the words have                                   | cause        |
+    |--------------------------------------------------|--------------|
+    | `License`, also as `Unauthenticated ... License` | none of them |
+    | else `auth file`, `Unauthenticated`              | `secret`     |
+    | else `permission denied`                         | none of them |
+    | else `code = Unavailable`, `connection refused`, | `management` |
+    | `deadline exceeded`, ...                         |              |
+    | anything else                                    | none of them |
+
+    The secret, /etc/beegfs/conn.auth, is root's as shipped.
+    """
+    if re.search(r"licen[sc]e", words, re.IGNORECASE):
+        return ""
+    if re.search(r"auth(?:entication)? file|\bUnauthenticated\b", words, re.IGNORECASE):
+        return "secret"
+    if re.search(r"permission denied", words, re.IGNORECASE):
+        return ""
+    away = r"code = Unavailable|connection (?:error|refused)|deadline ?exceeded|no route to host|i/o timeout"
+    return "management" if re.search(away, words, re.IGNORECASE) else ""

@@ -55,6 +55,7 @@ class Target(NamedTuple):
     consistency: Consistency = "unknown"
     further_pools: tuple[str, ...] = ()
     """Pools that it is in as well (Lustre)."""
+    sized: bool = True  # False: only /proc names it, which has no figures of its space
 
     @property
     def name(self) -> str:
@@ -118,6 +119,11 @@ class FillRules(NamedTuple):
     """What quotas count as files; what is not `objects` is files and folders."""
 
 
+SilenceCause = Literal["", "management", "secret"]
+"""Why a question got no answer: the management service was not reached; this account may not read the secret
+that the service wants; "" for all else."""
+
+
 class Silence(NamedTuple):
     """A question to the vendor's commands that got no answer."""
 
@@ -127,8 +133,7 @@ class Silence(NamedTuple):
     """The command line."""
     why: str
     """The command's own words, or why it did not run."""
-    management: bool = False
-    """Whether the words say that the management service was not reached."""
+    cause: SilenceCause = ""
 
 
 class StoreStatus(NamedTuple):
@@ -155,9 +160,17 @@ class StoreStatus(NamedTuple):
 
     def in_pool(self) -> list[Target]:
         """The storage targets that new files of the folder can get: those of the pattern's pool; all where
-        the pool is not known."""
-        storage = self.of_role("storage")
-        if self.pattern is None:
-            return storage
-        names = {self.pattern.pool, self.pattern.pool_name} - {""}
-        return [one for one in storage if names & {one.pool, *one.further_pools}] or storage
+        the pool is not known, of which `unmatched_pool` says whether it should be."""
+        return self._of_pool() or self.of_role("storage")
+
+    @property
+    def unmatched_pool(self) -> str:
+        """The pool of the pattern, where there are targets and none of them is known to be in it; else ""."""
+        if self.pattern is None or not self.of_role("storage") or self._of_pool():
+            return ""
+        return self.pattern.pool_name or self.pattern.pool
+
+    def _of_pool(self) -> list[Target]:
+        pattern = self.pattern
+        names = {pattern.pool, pattern.pool_name} - {""} if pattern else set()
+        return [one for one in self.of_role("storage") if names & {one.pool, *one.further_pools}]

@@ -12,7 +12,10 @@ preflight, by `fs.store_checks.check_target`.
 |                               | in capacity pool `low`          | warning                             |
 |                               | inactive, or takes no new files | warning                             |
 | target of another pool        | any of these                    | note                                |
+| pool of the folder's pattern  | no target is known to be in it  | warning; note where no target's     |
+|                               |                                 | pool is known. All are looked at    |
 | a question that got no answer |                                 | note, with the command's own words  |
+|                               | for want of the secret          | one note for all of them            |
 | nothing of these              |                                 | ok: how many were looked at         |
 """
 
@@ -42,11 +45,22 @@ def judge(status: StoreStatus) -> list[CheckResult]:
     return [*results, *silences(status)]
 
 
+def away(status: StoreStatus) -> bool:
+    """Whether a server, or a target that new files can get, is away: calls on the mount may wait for it."""
+    used = {target.id for target in status.in_pool()}
+    servers = any(one.reachable is False and one.role != "management" for one in status.servers)
+    return servers or any(
+        target.reachability in ("offline", "probably-offline")
+        for target in status.targets
+        if target.role == "metadata" or target.id in used
+    )
+
+
 def _in_order(status: StoreStatus) -> CheckResult:
     counts = (
         (len(status.of_role("storage")), "storage targets"),
         (len(status.of_role("metadata")), "metadata targets"),
-        (len(status.servers), "servers reached"),
+        (sum(server.reachable is True for server in status.servers), "servers reached"),
     )
     phrases = [f"{count:,} {noun}" for count, noun in counts if count]
     return CheckResult(status.product, ", ".join(phrases) + ": all in order")
@@ -113,7 +127,7 @@ def _troubles(target: Target) -> Iterator[tuple[Verdict, str, str]]:
         yield "warning", text, f"have it activated, if it is to be used: {ADMINISTRATOR}"
     elif target.capacity == "closed":
         yield "warning", "takes no new files: full, or read-only", f"have room made on it: {ADMINISTRATOR}"
-    if target.total_bytes is None and target.reachability in ("online", "unknown"):
+    if target.sized and target.total_bytes is None and target.reachability in ("online", "unknown"):
         yield "warning", "gave no figures of its space", f"see whether its server answers: {ADMINISTRATOR}"
     if target.capacity == "emergency":
         yield "stop", "nearly full: capacity pool emergency", f"have room made on it: {ADMINISTRATOR}"
@@ -122,15 +136,39 @@ def _troubles(target: Target) -> Iterator[tuple[Verdict, str, str]]:
 
 
 def silences(status: StoreStatus) -> Iterator[CheckResult]:
-    """A note for each question that got no answer; those that say that the management service was not reached
-    are one warning."""
-    management = next((one for one in status.silences if one.management), None)
+    """A note for each question that got no answer. Those that say that the management service was not reached
+    are one warning; those for which this account lacks the secret are one note. A pool that no target is
+    known to be in is a warning."""
+    management = next((one for one in status.silences if one.cause == "management"), None)
     known = any(server.role == "management" and server.reachable is False for server in status.servers)
     if management is not None and not known:
         yield _management(status.product, "", f"`{printable(management.command)}`: {management.why}")
+    secret = [one for one in status.silences if one.cause == "secret"]
+    if secret:
+        yield _no_secret(status.product, secret)
     for silence in status.silences:
-        if not silence.management:
+        if not silence.cause:
             yield _silence(status.product, silence)
+    if pool := printable(status.unmatched_pool):
+        yield CheckResult(
+            f"{status.product} pool {pool}",
+            "new files of this folder belong into it, and no target is known to be in it: it was removed, or "
+            "the commands do not say which targets it has; room and states are those of all targets",
+            "warning" if any(one.pool for one in status.of_role("storage")) else "note",
+            "a pool with targets",
+            f"see which pools there are, and give the folder one of them: {ADMINISTRATOR}",
+        )
+
+
+def _no_secret(product: str, silent: list[Silence]) -> CheckResult:
+    return CheckResult(
+        f"{product} {', '.join(one.about for one in silent)}",
+        f"not known: this account may not read the secret of the management service (as shipped "
+        f"/etc/beegfs/conn.auth is root's); `{printable(silent[0].command)}`: {silent[0].why}",
+        "note",
+        mend="nothing, where the states in /proc/fs/beegfs are enough for a run; else have the secret made "
+        f"readable for this account, and name it in BEEGFS_AUTH_FILE: {ADMINISTRATOR}",
+    )
 
 
 def _silence(product: str, silence: Silence) -> CheckResult:

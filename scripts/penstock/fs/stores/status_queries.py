@@ -12,16 +12,18 @@ from penstock.host import command
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from penstock.fs.stores.facts import SilenceCause
+
 BUDGET = 40.0
 """Seconds for all commands that one status needs."""
 
 
 class StatusQueries:
-    """The queries for one status. `away` says of a command's words whether the management service was not
-    reached. No method raises."""
+    """The queries for one status. `cause` says why, of the words of a command without an answer. No method
+    raises."""
 
-    def __init__(self, away: Callable[[str], bool] = lambda _: False) -> None:
-        self._budget, self._away = command.TimeBudget(BUDGET), away
+    def __init__(self, cause: Callable[[str], SilenceCause] = lambda _: "") -> None:
+        self._budget, self._cause = command.TimeBudget(BUDGET), cause
         self.silences: list[Silence] = []
 
     def ask(
@@ -32,9 +34,9 @@ class StatusQueries:
         makes the command for a whole table fail. Else it is kept as a silence."""
         answer = command.run(argv, self._budget)
         if not (answer.ok or useful(answer.out)):
-            self.silent(about, argv, answer.words, management=self._away(answer.words))
+            self.silent(about, argv, answer.words, self._cause(answer.words))
         return answer
 
-    def silent(self, about: str, argv: Sequence[str], why: str, *, management: bool = False) -> None:
+    def silent(self, about: str, argv: Sequence[str], why: str, cause: SilenceCause = "") -> None:
         """Keep that a question got no answer."""
-        self.silences.append(Silence(about, " ".join(argv), why, management))
+        self.silences.append(Silence(about, " ".join(argv), why, cause))

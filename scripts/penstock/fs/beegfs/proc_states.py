@@ -1,0 +1,224 @@
+"""BeeGFS: what its client shows of servers and targets in /proc/fs/beegfs/<client>/, to any account, without
+a command, a secret or a licence. Seen of 7.4.7, and of 8.3.1 where it differs:
+
+    storage_target_state, meta_target_state   [Target ID: 101] @ beegfs-storage stor1 [ID: 1]: Online / Good
+      8.3.1                                   [Target ID: 101] @ stor1 [beegfs-storage:1]: Online / Good
+    storage_nodes, meta_nodes, mgmt_nodes     stor1 [ID: 1]
+                                                 Connections: TCP: 2 (10.9.9.1:8003);
+    client_info                               + bee0[ip addr: 10.9.9.1; type: TCP]
+
+The client learns states from the management service each 30 s (`sysUpdateTargetStatesSecs`), which itself
+waits for minutes before it calls a server offline, and a connection stays listed until a call needs it. So a
+server that ended just now still looks well here. `connect` finds out: it opens a TCP connection to each
+address listed, and closes it. `<none>` as connections says nothing: a client connects when a call needs it.
+
+For `fs.store_checks` and `mount` beside it. Reads /proc; changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import select
+import socket
+import time
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from penstock.fs.stores.facts import Role, Server, StoreStatus, Target
+from penstock.host.proc import PROC
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Sequence
+
+    from penstock.fs.stores.facts import Consistency, Reachability
+
+TYPE = "beegfs"
+"""The type of its mounts."""
+CLIENTS = "fs/beegfs"
+"""Below /proc; in it a folder for each client."""
+PRODUCT = "BeeGFS"
+ANSWER = 3.0
+"""Seconds that servers have to take a connection, all of them together."""
+_TARGETS: dict[str, Role] = {"meta_target_state": "metadata", "storage_target_state": "storage"}
+_NODES: dict[str, Role] = {
+    "mgmt_nodes": "management",
+    "meta_nodes": "metadata",
+    "storage_nodes": "storage",
+}
+_TARGET = re.compile(
+    r"\[Target ID: (?P<id>\d+)\](?: @ (?:beegfs-\S+ )?(?P<node>.+?) \[(?:ID: |beegfs-\w+:)\d+\])?: "
+    r"(?P<reach>[\w-]+) / (?P<state>[\w-]+)\s*"
+)
+_NODE = re.compile(r"(?P<name>\S.*?) \[ID: (?P<id>[^\]]+)\]\s*")
+_CONNECTION = re.compile(r"(?P<protocol>[A-Z]+): \d+ \((?P<host>[^()\s]+):(?P<port>\d+)[^()]*\)")
+_REACHABILITY = ("online", "probably-offline", "offline")
+_CONSISTENCY = ("good", "needs-resync", "bad")
+
+
+class Connection(NamedTuple):
+    """Open connections of the client to one address of a server."""
+
+    protocol: str  # TCP or RDMA
+    host: str
+    port: int
+
+
+class Node(NamedTuple):
+    """A server process, as the client knows it."""
+
+    role: Role
+    name: str
+    id: str
+    connections: tuple[Connection, ...] = ()
+
+
+class ClientView(NamedTuple):
+    """What one client shows."""
+
+    targets: tuple[Target, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    rdma: bool | None = None  # whether it uses RDMA; None: nothing shows it
+
+
+def view(client: str, proc: str | os.PathLike[str] = PROC) -> ClientView:
+    """What the client of this id shows. What cannot be read is left out."""
+    folder = f"{proc}/{CLIENTS}/{client}"
+    targets = [one for name, role in _TARGETS.items() for one in read_targets(role, _text(folder, name))]
+    nodes = [one for name, role in _NODES.items() for one in read_nodes(role, _text(folder, name))]
+    return ClientView(tuple(targets), tuple(nodes), uses_rdma(nodes, _text(folder, "client_info")))
+
+
+def read_targets(role: Role, text: str) -> list[Target]:
+    """The targets of `storage_target_state` or `meta_target_state`; lines of another form are left out."""
+    targets = []
+    for line in text.splitlines():
+        row = _TARGET.fullmatch(line.strip())
+        if row is not None:
+            targets.append(
+                Target(
+                    role,
+                    row["id"],
+                    node=row["node"] or "",
+                    reachability=cast("Reachability", _known(row["reach"], _REACHABILITY)),
+                    consistency=cast("Consistency", _known(row["state"], _CONSISTENCY)),
+                    sized=False,
+                )
+            )
+    return targets
+
+
+def read_nodes(role: Role, text: str) -> list[Node]:
+    """The servers of `storage_nodes`, `meta_nodes` or `mgmt_nodes`, each with its connections."""
+    nodes: list[Node] = []
+    for line in text.splitlines():
+        head = _NODE.fullmatch(line)
+        if head is not None:
+            nodes.append(Node(role, head["name"], head["id"]))
+        elif nodes and line.strip().startswith("Connections:"):
+            listed = [
+                Connection(one["protocol"], one["host"].strip("[]"), int(one["port"]))
+                for one in _CONNECTION.finditer(line)
+            ]
+            nodes[-1] = nodes[-1]._replace(connections=tuple(listed))
+    return nodes
+
+
+def uses_rdma(nodes: Iterable[Node], client_info: str) -> bool | None:
+    """Whether the client's connections are by RDMA. `connUseRDMA` says it of no client: it is on as shipped,
+    also where neither the client nor the network has RDMA.
+
+    | connections        | interfaces of `client_info` | RDMA      |
+    |--------------------|-----------------------------|-----------|
+    | any by RDMA        | any                         | yes       |
+    | some, none by RDMA | any                         | no        |
+    | none               | any of type RDMA            | yes       |
+    | none               | others alone                | no        |
+    | none               | none listed                 | not known |
+    """
+    protocols = {connection.protocol for node in nodes for connection in node.connections}
+    if not protocols:
+        protocols = set(re.findall(r"type: (\w+)\]", client_info))
+    return "RDMA" in protocols if protocols else None
+
+
+def status(views: Sequence[ClientView]) -> StoreStatus:
+    """The file system of these clients, which are all of one. Waits up to `ANSWER` seconds.
+
+    | TCP connections of a server | a new connection | its targets                        | reached   |
+    |-----------------------------|------------------|------------------------------------|-----------|
+    | some                        | is taken         | any                                | yes       |
+    | some                        | is not           | any                                | no        |
+    | none                        |                  | all `offline`, `probably-offline`  | no        |
+    | none                        |                  | none, or others                    | not known |
+    """
+    targets = {(target.role, target.id): target for seen in views for target in seen.targets}
+    nodes: dict[tuple[Role, str], Node] = {}
+    for node in (node for seen in views for node in seen.nodes):
+        known = nodes.get((node.role, node.id), node)
+        nodes[node.role, node.id] = node._replace(connections=known.connections or node.connections)
+    tried = {node: [one for one in node.connections if one.protocol == "TCP"] for node in nodes.values()}
+    answers = connect({(one.host, one.port) for listed in tried.values() for one in listed})
+    servers = []
+    for node, listed in tried.items():
+        reached = any(answers[one.host, one.port] for one in listed) if listed else None
+        its = [one.reachability for one in targets.values() if (one.role, one.node) == (node.role, node.name)]
+        if not listed and its and all("offline" in state for state in its):
+            reached = False
+        route = ", ".join(f"{one.host}:{one.port} ({one.protocol})" for one in node.connections)
+        servers.append(Server(node.role, node.name, node.id, reached, route))
+    return StoreStatus(PRODUCT, tuple(targets.values()), tuple(servers))
+
+
+def filled(said: StoreStatus, shown: StoreStatus) -> StoreStatus:
+    """What the vendor's commands `said`, and of what they did not say what /proc has `shown`: targets and
+    servers that they do not name, and states that they do not know. Pure."""
+    states = {(target.role, target.id): target for target in shown.targets}
+    targets = []
+    for target in said.targets:
+        state = states.pop((target.role, target.id), target)
+        targets.append(
+            target._replace(
+                reachability=state.reachability if target.reachability == "unknown" else target.reachability,
+                consistency=state.consistency if target.consistency == "unknown" else target.consistency,
+            )
+        )
+    named = {(server.role, server.id) for server in said.servers}
+    servers = [server for server in shown.servers if (server.role, server.id) not in named]
+    return said._replace(targets=(*targets, *states.values()), servers=(*said.servers, *servers))
+
+
+def connect(addresses: Iterable[tuple[str, int]], seconds: float = ANSWER) -> dict[tuple[str, int], bool]:
+    """Whether each address takes a TCP connection, all tried at once; each is closed again. False: it was
+    refused, has no route, or did not answer within `seconds`. Never raises."""
+    taken: dict[tuple[str, int], bool] = dict.fromkeys(addresses, False)
+    with contextlib.ExitStack() as opened:
+        poll, waiting = select.poll(), {}
+        for host, port in taken:
+            with contextlib.suppress(OSError):
+                family = socket.AF_INET6 if ":" in host else socket.AF_INET
+                tried = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                tried.setblocking(False)
+                tried.connect_ex((host, port))
+                waiting[tried.fileno()] = (tried, (host, port))
+                poll.register(tried, select.POLLOUT)
+        end = time.monotonic() + seconds
+        while waiting and (left := end - time.monotonic()) > 0:
+            for number, _ in poll.poll(1000 * left):
+                tried, address = waiting.pop(number)
+                poll.unregister(number)
+                taken[address] = tried.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+    return taken
+
+
+def _known(word: str, words: tuple[str, ...]) -> str:
+    return word.lower() if word.lower() in words else "unknown"
+
+
+def _text(folder: str, name: str) -> str:
+    """ "" where it cannot be read."""
+    try:
+        with open(f"{folder}/{name}", encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except OSError:
+        return ""
