@@ -53,7 +53,9 @@ class Cluster:
         self.log = folder / "calls.jsonl"
         self.path = folder / "beegfs.json"
         self.description: dict[str, Any] = {
-            "version": "7.4.7" if version == 7 else "8.4.0",
+            "version": "7.4.7" if version == 7 else "8.3.1",
+            "licensed": True,  # version 8; else each command says so behind its rows, and ends with 1
+            "secret": True,  # whether accounts other than root may read version 8's conn.auth
             "management": True,
             "root": os.geteuid() == 0,
             "uid": os.geteuid(),

@@ -3,8 +3,8 @@
 version 8. No BeeGFS is behind it: a JSON description of a cluster is (`tests.vendors.beegfs_cluster`).
 
 It refuses what the real commands refuse, with their exit statuses, and prints their formats, by the sources of
-ThinkParQ/beegfs (tag 7.4.7, `ctl/source/modes`, `utils/scripts`) and ThinkParQ/beegfs-go (`ctl/internal/cmd`).
-Words that those sources do not have are marked. Standard library alone: it starts with `python -S -E`.
+ThinkParQ/beegfs (tag 7.4.7, `ctl/source/modes`, `utils/scripts`) and ThinkParQ/beegfs-go (`ctl/internal/cmd`), and
+as `recorded` has them of real ones (7.4.7, 8.3.1). Standard library alone: it starts with `python -S -E`.
 
 Called as: <program> <description.json> <log.jsonl> <arguments ...>. Each call is a line of the log.
 """
@@ -91,10 +91,7 @@ def options(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
 def ctl(cluster: Json, arguments: list[str], described: str) -> int:
     given, left = options(arguments)
     if not cluster["management"]:
-        # The words are not those of the source.
-        raise RefusedError(
-            "Unable to reach the management daemon (beegfs-mgmtd). Is it running?", INITIALIZATION
-        )
+        raise RefusedError("Management node communication failed: 10.0.0.1", RUNTIME)
     mount = given.pop("--mount", None)
     if mount is not None and not os.path.isdir(mount):
         raise RefusedError(f"Not a mount point: {mount}", INITIALIZATION)
@@ -227,19 +224,26 @@ def get_entry_info(cluster: Json, given: dict[str, str], left: list[str], _: str
 
 
 def set_pattern(cluster: Json, given: dict[str, str], left: list[str], described: str) -> int:
-    """The number of targets alone: of what else the command can set this stand-in knows nothing."""
-    targets = int(given.pop("--numtargets", "0"))
+    """Targets and chunk: of what else the command can set this stand-in knows nothing."""
+    changes: Json = {"targets": int(given.pop("--numtargets", "0"))}
+    if "--chunksize" in given:
+        changes["chunk"] = int(given.pop("--chunksize"))
+        if changes["chunk"] < 1 << 16:
+            raise RefusedError(
+                "Chunksize --chunksize out of bounds, must be between 65536 and 4294967295", RUNTIME
+            )
+        print(f"New chunksize: {changes['chunk']}")
     if not left:
         raise RefusedError("No path specified.", RUNTIME)
     path = left.pop(0)
     no_more(given, left)
-    print(f"New number of storage targets: {targets}\n")
+    print(f"New number of storage targets: {changes['targets']}\n")
     if not os.path.isdir(path):
         raise RefusedError(f"Unable to stat path: {path}", RUNTIME)
     # The metadata server judges the rest.
     if not allowed(cluster, path):
-        raise RefusedError("Node encountered an error: Operation not permitted", RUNTIME)
-    keep(cluster, described, path, {"targets": targets})
+        raise RefusedError("Node encountered an error: Permission denied", RUNTIME)
+    keep(cluster, described, path, changes)
     return 0
 
 
@@ -380,12 +384,24 @@ def v8(cluster: Json, arguments: list[str], described: str) -> int:
     if mount == "none" and not cluster["root"]:
         raise RefusedError("Error: only root can interact with an unmounted file system", 1)
     cluster["given_mount"] = mount
-    if not cluster["management"]:
-        raise RefusedError(
-            "Error: unable to proceed without a working management node: rpc error: code = Unavailable desc = "
-            "connection refused", 1
-        )  # fmt: skip
-    return commands[command](cluster, given, left, described, form=form, raw=raw)
+    why = ""
+    if not (cluster["secret"] or cluster["root"]):
+        why = 'couldn\'t read default auth file at "/etc/beegfs/conn.auth": open /etc/beegfs/conn.auth: permission denied'
+    elif not cluster["management"]:
+        why = ('rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial tcp '
+               '10.0.0.1:8010: connect: connection refused"')  # fmt: skip
+    if why:
+        about = {"entry": "unable to proceed without entity mappings: unable to get target list from management: ",
+                 "node": "unable to proceed without a working management node: "}  # fmt: skip
+        raise RefusedError(f"Error: {about.get(command[0], '')}{why}", 1)
+    if command[0] == "quota" and not cluster["licensed"]:
+        raise RefusedError("Error: rpc error: code = Unauthenticated desc = Get quota usage: License verification library "
+                           "not loaded. Feature Quota unavailable.", 1)  # fmt: skip
+    code = commands[command](cluster, given, left, described, form=form, raw=raw)
+    if code == 0 and not cluster["licensed"]:
+        raise RefusedError("Error: unable to verify licensed status: rpc error: code = Unknown desc = Get license: License "
+                           "verification library not loaded.", 1)  # fmt: skip
+    return code
 
 
 def known(given: dict[str, str], *names: str) -> None:
@@ -401,8 +417,11 @@ def show(rows: list[Json], form: str) -> None:
         print(json.dumps(row, ensure_ascii=False))
 
 
+NODE_TYPES = {"client": 1, "meta": 2, "storage": 3, "management": 4}
+
+
 def identity(number: int, kind: str) -> Json:
-    return {"num_id": number, "node_type": kind}
+    return {"num_id": number, "node_type": NODE_TYPES[kind]}
 
 
 def target_list(
@@ -415,12 +434,13 @@ def target_list(
     new = cluster["version"] >= "8.1"
     for target in cluster["targets"]:
         kind = "meta" if target["role"] == "metadata" else "storage"
-        pool = cluster["pools"][str(target["pool"])] if kind == "storage" else "n/a"
+        pool = f"s:{target['pool']}" if kind == "storage" else "(n/a)"
+        node = f"{kind[0]}:{target['node_id']}"
         row: Json = {"id": identity(target["id"], kind), "alias": target["alias"]}
         row |= (
-            {"type": kind, "node": target["node"], "storage_pool": pool}
+            {"type": NODE_TYPES[kind], "node": node, "storage_pool": pool}
             if new
-            else {"on node": target["node"], "pool": pool}
+            else {"on node": node, "pool": pool}
         )
         if "--state" in given:
             consistency = target["consistency"]
@@ -429,7 +449,10 @@ def target_list(
                 "consistency": "Needs-resync" if consistency == "Resyncing" else consistency,
             }
             row |= (
-                {"last_contact": "3s ago", "sync_state": "Resyncing" if consistency == "Resyncing" else "-"}
+                {
+                    "last_contact": "3s ago",
+                    "sync_state": "Resyncing" if consistency == "Resyncing" else "Healthy",
+                }
                 if new
                 else {"last contact": "3s ago"}
             )
@@ -450,10 +473,11 @@ def node_list(cluster: Json, given: dict[str, str], left: list[str], _: str, *, 
     known(given, "--node-type", "--with-nics", "--reachability-check", "--reachability-error")
     del left, raw
     checked = "--reachability-error" in given or "--reachability-check" in given
-    rows = []
+    rows: list[Json] = [{"alias": "c1-1-node1", "id": identity(1, "client"), "type": NODE_TYPES["client"],
+                         "nics": "ethernet:eth0 (10.0.0.9:8004)", "reachable": "yes"}]  # fmt: skip
     for server in cluster["servers"]:
         kind = "meta" if server["role"] == "metadata" else server["role"]
-        row: Json = {"id": identity(server["id"], kind), "type": kind, "alias": server["name"]}
+        row: Json = {"id": identity(server["id"], kind), "type": NODE_TYPES[kind], "alias": server["name"]}
         if checked:
             row |= {"nics": "ethernet:eth0 (10.0.0.1:8003)\nrdma:ib0 (10.1.0.1:8003)",
                     "reachable": "yes\nno" if server["reachable"] else "no\nno"}  # fmt: skip
@@ -469,7 +493,16 @@ def pool_list(cluster: Json, given: dict[str, str], left: list[str], _: str, *, 
     del left, raw
     show(
         [
-            {"id": identity(int(number), "storage"), "alias": alias}
+            {
+                "id": identity(int(number), "storage"),
+                "alias": alias,
+                "mirrors": "",
+                "targets": ",".join(
+                    f"s:{target['id']}"
+                    for target in cluster["targets"]
+                    if target["role"] == "storage" and str(target["pool"]) == number
+                ),
+            }
             for number, alias in cluster["pools"].items()
         ],
         form,
@@ -501,7 +534,7 @@ def entry_info(cluster: Json, given: dict[str, str], left: list[str], _: str, *,
         folder = os.path.isdir(path)
         row = {
             "path": printed,
-            "entry_id": "0-5E9E76DD-C9", "type": "directory" if folder else "file", "meta_node": "m:1",
+            "entry_id": "0-5E9E76DD-C9", "type": 1 if folder else 2, "meta_node": "m:1",
             "meta_mirror": "(unmirrored)",
             "storage_pool": f"{cluster['pools'][str(pattern['pool'])]} ({pattern['pool']})" if folder else "(file)",
             "stripe_pattern": f"{kind} ({pattern['targets']}x{chunk})",
@@ -539,37 +572,47 @@ COLUMNS = ("path", "entry_id", "type", "meta_node", "meta_mirror", "storage_pool
 MORE_COLUMNS = ("cool_down", "client_sessions", "access", "state")
 
 
-def state_of(cluster: Json, path: str) -> tuple[str, str]:
+def state_of(cluster: Json, path: str) -> tuple[str | int, str | int]:
     """Access flags and data state of a file: those of the description; else, on the test bed, whether it is a stub
-    there, which restores itself when it is opened. The sources have three forms, one after the other: numbers, names
-    in capitals, names with dashes; `state_form` of the description chooses."""
+    there, which restores itself when it is opened. There are three forms, one after the other: numbers (8.3.1 prints
+    these), names in capitals, names with dashes; `state_form` of the description chooses."""
     access, state = cluster.get("states", {}).get(path, ("unlocked", "available"))
     try:
         if os.getxattr(path, "user.temperfs.state") == b"offline":
             state = "auto-restore"
     except OSError:
         pass
-    form = cluster.get("state_form", "dashes")
+    form = cluster.get("state_form", "numbers")
     if form == "dashes":
         return access, state
+    if form == "numbers":
+        locks = ("unlocked", "locked-read", "locked-write", "locked-read-write")
+        states = ("available", "manual-restore", "auto-restore", "delayed-restore", "unavailable")
+        return locks.index(access), states.index(state)
     words = {
         "unlocked": "Unlocked",
         "locked-read": "Locked (read)",
         "locked-read-write": "Locked (read+write)",
     }
-    numbers = ("available", "manual-restore", "auto-restore", "delayed-restore", "unavailable")
-    named = "".join(word.capitalize() for word in state.split("-"))
-    return words[access], str(numbers.index(state)) if form == "numbers" else named
+    return words[access], "".join(word.capitalize() for word in state.split("-"))
 
 
 def entry_set(
     cluster: Json, given: dict[str, str], left: list[str], described: str, *, form: str, raw: bool
 ) -> int:
     del form, raw
-    known(given, "--num-targets")
+    known(given, "--num-targets", "--chunk-size")
     if not left:
         raise RefusedError("Error: missing <path> argument. Usage: set <path> [<path>] ...", 1)
     changes: Json = {"targets": int(given["--num-targets"])}
+    updates = f"DefaultNumTargets ({changes['targets']})"
+    if "--chunk-size" in given:
+        changes["chunk"] = int(given["--chunk-size"])
+        if changes["chunk"] < 1 << 16:
+            raise RefusedError(f'Error: invalid argument "{changes["chunk"]}" for "--chunk-size" flag: parsed chunksize '
+                               f"({changes['chunk']} bytes) is out of bounds (must be between 65536 bytes and 4294967295 "
+                               "bytes)", 1)  # fmt: skip
+        updates = f"Chunksize ({changes['chunk']}), {updates}"
     done = 0
     for given_path in left:
         path, _ = looked_up(cluster, given_path)
@@ -578,7 +621,7 @@ def entry_set(
                 raise RefusedError("Error: Operation not permitted", 1)
             keep(cluster, described, path, changes)
             done += 1
-    sys.stderr.write(f"Summary: processed {done} entries | configuration updates: {changes}\n")
+    sys.stderr.write(f"Summary: processed {done} entries | configuration updates: {updates}\n")
     return 0
 
 

@@ -151,12 +151,18 @@ def status(views: Sequence[ClientView]) -> StoreStatus:
     | some                        | is not           | any                                | no        |
     | none                        |                  | all `offline`, `probably-offline`  | no        |
     | none                        |                  | none, or others                    | not known |
+
+    Where all targets are `probably-offline`, the client has no news from the management service: that one is
+    away, and the states of the targets are not known. Data is served for some minutes more.
     """
     targets = {(target.role, target.id): target for seen in views for target in seen.targets}
     nodes: dict[tuple[Role, str], Node] = {}
     for node in (node for seen in views for node in seen.nodes):
         known = nodes.get((node.role, node.id), node)
         nodes[node.role, node.id] = node._replace(connections=known.connections or node.connections)
+    without_news = bool(targets) and {one.reachability for one in targets.values()} == {"probably-offline"}
+    if without_news:
+        targets = {key: one._replace(reachability="unknown") for key, one in targets.items()}
     tried = {node: [one for one in node.connections if one.protocol == "TCP"] for node in nodes.values()}
     answers = connect({(one.host, one.port) for listed in tried.values() for one in listed})
     servers = []
@@ -164,6 +170,8 @@ def status(views: Sequence[ClientView]) -> StoreStatus:
         reached = any(answers[one.host, one.port] for one in listed) if listed else None
         its = [one.reachability for one in targets.values() if (one.role, one.node) == (node.role, node.name)]
         if not listed and its and all("offline" in state for state in its):
+            reached = False
+        if without_news and node.role == "management":
             reached = False
         route = ", ".join(f"{one.host}:{one.port} ({one.protocol})" for one in node.connections)
         servers.append(Server(node.role, node.name, node.id, reached, route))

@@ -2,8 +2,9 @@
 
 A stub is a small file with the address of its data. Its state says how it is restored, `manual-restore`,
 `auto-restore` or `delayed-restore`; penstock restores none. From 8.4 on states have these names
-(`common/beegfs/entry.go` of beegfs-go); earlier they are numbers, in the same order. A file that is locked
-against reading is left alone too: its opening would wait for minutes. BeeGFS 7 has no stubs.
+(`common/beegfs/entry.go` of beegfs-go); earlier they are numbers, in the same order (8.3.1), and so are
+locks: 1 against reading, 2 against writing, 3 against both. A file that is locked against reading is left
+alone too: its opening would wait for minutes. BeeGFS 7 has no stubs.
 
 `beegfs` reads the paths from its standard input and prints them as they are below the mount.
 `fs.store_checks` finds this module, and `fs.data_states` calls what `find` returns. Starts `beegfs`; changes
@@ -78,7 +79,8 @@ def state_of(access: str, state: str) -> DataState | None:
     | state                  | access           | the data is                        |
     |------------------------|------------------|------------------------------------|
     | `(n/a)`, or none       | any              | not said: it is no regular file    |
-    | available, 0           | locked for reads | offline: nobody reads it now       |
+    | available, 0           | locked for       | offline: nobody reads it now       |
+    |                        | reads, 1, 3      |                                    |
     | available, 0           | any other        | local                              |
     | manual-restore, 1, ... | any              | offline: a stub                    |
     | anything else          | any              | offline, under that name           |
@@ -90,6 +92,6 @@ def state_of(access: str, state: str) -> DataState | None:
         return DataState("offline", f"a stub (BeeGFS restores it: {STUBS[word]})")
     if word not in LOCAL:
         return DataState("offline", f"BeeGFS calls its data {word}")
-    if "locked" in lock and "read" in lock:
+    if lock in ("1", "3") or ("locked" in lock and "read" in lock):
         return DataState("offline", "BeeGFS has locked it against reading")
     return DataState("local")
