@@ -132,7 +132,7 @@ def refused() -> str:
 
 @pytest.fixture
 def shown(tmp_path: Path) -> Callable[..., Path]:
-    """Makes a /proc with the files of a transcript, where some addresses are others, and a mount at `point`."""
+    """Makes a /proc with a mount at `point` and a transcript's files, where some addresses are others."""
 
     def make(
         name: str, addresses: dict[str, str], point: Path | str = "/mnt/beegfs", config: str = ""

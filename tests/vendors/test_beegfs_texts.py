@@ -203,3 +203,6 @@ def test_o1_the_command_that_stripes() -> None:
     """O1: the command for each version."""
     assert v7.set_pattern("/d", 4) == ["beegfs-ctl", "--setpattern", "--numtargets=4", "/d"]
     assert v8.set_pattern("/d", 4) == ["beegfs", "entry", "set", "--num-targets=4", "/d"]
+    chunk = 1 << 20
+    assert v7.set_pattern("/d", 4, chunk)[2:] == ["--numtargets=4", "--chunksize=1048576", "/d"]
+    assert v8.set_pattern("/d", 4, chunk)[3:] == ["--num-targets=4", "--chunk-size=1048576", "/d"]

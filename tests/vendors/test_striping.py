@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,13 @@ import pytest
 from tests.support.staging_runs import context_for, events_of, tree
 from tests.vendors.beegfs_cluster import mounted, target
 
+from penstock.config.settings import STRIPING
 from penstock.core.errors import NoSpaceError
 from penstock.doctor import preflight_step
 from penstock.fs import store_checks
 from penstock.fs.stores.facts import Pattern, StoreStatus, Target
 from penstock.fs.stores.placement import SizeClasses
-from penstock.fs.stores.striping import AUTO, INHERIT, choose
+from penstock.fs.stores.striping import AUTO, INHERIT, choose, parse
 from penstock.run import copy_step, list_step, plan_step
 from penstock.run.planning import sparse_files
 
@@ -70,6 +72,51 @@ def test_rows_of_what_is_set(wish: str, seen: StoreStatus, choice: tuple[int, li
     assert (chosen.targets, [one.verdict for one in chosen.results]) == choice
 
 
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("targets=4, chunk=1MiB", (4, MIB)),
+        ("targets=16,chunk=512KiB", (16, 512 << 10)),
+        ("targets=1, chunk=1GiB", (1, GIB)),
+        ("targets=8", (8, 0)),
+    ],
+)
+def test_a_wish_is_read(text: str, values: tuple[int, int]) -> None:
+    assert re.search(STRIPING, text)
+    assert parse(text) == values
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "targets=0", "targets=4, chunk=3MiB", "targets=4, chunk=32KiB", "targets=4, chunk=1M", "chunk=1MiB",
+     "4", "targets=4, chunk=1MiB\n", "targets=4 chunk=1MiB"],
+)  # fmt: skip
+def test_what_is_no_wish(text: str) -> None:
+    """BeeGFS takes powers of two from 64 KiB on."""
+    assert not re.search(STRIPING, text)
+
+
+@pytest.mark.parametrize(
+    ("wish", "seen", "choice"),
+    [
+        ("targets=4, chunk=1MiB", status(), (4, MIB, ["ok"])),
+        ("targets=4, chunk=512KiB", status(), (0, 0, [])),
+        ("targets=4", status(), (0, 0, [])),
+        ("targets=2", status(), (2, 0, ["ok"])),
+        ("targets=8, chunk=1MiB", status(3), (3, MIB, ["warning", "ok"])),
+        ("targets=8, chunk=1MiB", status(0), (8, MIB, ["ok"])),
+        ("targets=8", status(4), (0, 0, ["warning"])),
+        ("targets=8", status(pattern=PATTERN._replace(kind="mirrored")), (0, 0, ["warning"])),
+        ("targets=8", status(pattern=PATTERN._replace(kind="composite")), (0, 0, ["warning"])),
+        ("targets=8", status(pattern=None), (0, 0, ["warning"])),
+    ],
+)
+def test_rows_of_an_explicit_wish(wish: str, seen: StoreStatus, choice: tuple[int, int, list[str]]) -> None:
+    """Whatever the files' sizes."""
+    chosen = choose(wish, seen, SizeClasses())
+    assert (chosen.targets, chosen.chunk, [one.verdict for one in chosen.results]) == choice
+
+
 def staged(tmp_path: Path, wish: str = AUTO) -> Context:
     """Files of 30 bytes altogether: `auto` puts each on one target, and the folder has four."""
     context = context_for(tmp_path, tree(tmp_path / "source", FILES))
@@ -105,6 +152,51 @@ def test_o1_the_staging_folder_is_striped_before_its_first_file(
     plan_step.run(context, "data")
     copy_step.run(context, "data")
     assert len(settings(beegfs)) == 1
+
+
+def test_targets_and_chunk_are_set_and_read_back(
+    beegfs: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In bytes: the suffixes of the two versions differ."""
+    mounted(monkeypatch, tmp_path)
+    context = staged(tmp_path, "targets=2, chunk=1MiB")
+    receipt = plan_step.run(context, "data")
+    data = context.layout("data").staging(receipt["release"]) / "data"
+    (call,) = settings(beegfs)
+    argv = {
+        7: ["beegfs-ctl", "--setpattern", "--numtargets=2", "--chunksize=1048576", str(data)],
+        8: ["beegfs", "entry", "set", "--num-targets=2", "--chunk-size=1048576", str(data)],
+    }
+    assert (call["argv"], call["entries"]) == (argv[beegfs.version], [])
+    assert beegfs.patterns() == {str(data): {"kind": "raid0", "chunk": MIB, "targets": 2, "pool": 1}}
+    why = "\n".join(receipt["why"])
+    assert "files are striped over 2 targets in chunks of 1.00 MiB, in place of 4 in chunks of 512 KiB" in why
+    assert "target.striping: 2 targets a file, chunks of 1.00 MiB, pool 1 (Default)" in why
+
+
+def test_what_is_read_back_counts_not_the_exit_status(
+    beegfs8: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its licence library the command sets the pattern, and ends with 1."""
+    mounted(monkeypatch, tmp_path)
+    beegfs8.write(licensed=False)
+    context = staged(tmp_path, "targets=2, chunk=1MiB")
+    receipt = plan_step.run(context, "data")
+    assert "target.striping: 2 targets a file, chunks of 1.00 MiB" in "\n".join(receipt["why"])
+    assert not [event for event in events_of(context) if event.kind == "warning" and "striped" in event.text]
+
+
+def test_a_chunk_that_is_not_set_is_said(
+    beegfs: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounted(monkeypatch, tmp_path)
+    beegfs.write(forgets=True)
+    context = staged(tmp_path, "targets=4, chunk=1MiB")
+    plan_step.run(context, "data")
+    (text,) = [
+        event.text for event in events_of(context) if event.kind == "warning" and "read back" in event.text
+    ]
+    assert "what is read back is 4 targets, chunks of 512 KiB" in text
 
 
 def test_s13_inherit_sets_nothing(beegfs: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,7 +173,7 @@ def test_several_mounts_are_told_apart(beegfs: Cluster, tmp_path: Path) -> None:
     found = commands.find(tmp_path / "proc", point="/b")
     assert found is not None
     assert found.mount == ("/b",)
-    argv = found.set_pattern("/b/d", 4, None)
+    argv = found.set_pattern("/b/d", 4, 0, None)
     assert any("/b" in one and "mount" in "".join(argv) for one in argv[:-1])
     (tmp_path / "proc" / "self" / "mountinfo").write_text(lines[0])
     found = commands.find(tmp_path / "proc", point="/a")

@@ -25,7 +25,8 @@ _OPTIONS: Mapping[str, str] = {
 _LIST_FORMAT = (
     "a list's name says what it is (.csv, .csv.gz, .parquet); any other is read as lines, or by its NULs"
 )
-_STRIPING = "new files have it from the target's folder, which the file system's own command changes"
+_STRIPING = "`target.striping: targets=4, chunk=1MiB` sets both"
+_POOL = "new files have it from the target's folder, which the file system's own command changes"
 _OPS = "the site sets `target.ops`, in /etc/penstock/site.yaml"
 _NODES = "cluster.constraint, exclude, partition and reservation choose the nodes"
 _UPDATED = "`scontrol update JobId=<array> {}` changes an array that waits"
@@ -51,8 +52,8 @@ INSTEAD: Mapping[str, str] = {
     "target.ephemeral": "a BeeOND as target is a warning, and stops no run",
     "gc.ops": f"{_OPS}, and gc takes a fifth of it",
     "target.striping.chunk": _STRIPING,
-    "target.striping.targets": f"{_STRIPING}; or set `target.striping: auto`",
-    "target.striping.pool": _STRIPING,
+    "target.striping.targets": _STRIPING,
+    "target.striping.pool": _POOL,
     "datasets.<dataset>.list_format": _LIST_FORMAT,
     "datasets.<dataset>.sources[].list_format": _LIST_FORMAT,
     "target.auditors": "whoever can read a release audits it by the same command; the owner's audits "

@@ -80,6 +80,13 @@ class Settings:
         return f"{type(self).__qualname__}({values})"
 
 
+STRIPING = (
+    r"^(inherit|auto|targets=[1-9][0-9]{0,2}"
+    r"(, ?chunk=((64|128|256|512)KiB|(1|2|4|8|16|32|64|128|256|512)MiB|1GiB))?)$(?!\n)"
+)
+"""What `target.striping` looks like; `fs.stores.striping` reads it."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class TargetConfig(Settings):
     """The file system that datasets are staged to."""
@@ -124,13 +131,18 @@ class TargetConfig(Settings):
     system."""
     striping: Annotated[
         str,
-        Choice("inherit", "auto"),
+        Text(
+            "inherit, auto, or such as `targets=4, chunk=1MiB` (a power of two from 64KiB on; chunk may be "
+            "left out)",
+            STRIPING,
+        ),
         About("""Over how many targets of a BeeGFS or a Lustre new files are striped; set on the staging
             folder before its first file is made, and read back. `inherit` leaves it as the folder has it.
             `auto` goes by the size class that holds most of the bytes: 1 target for files below 16 MiB, 4
-            below 1 GiB, 8 from there on; chunk and pool stay. Where the site does not allow it (BeeGFS:
+            below 1 GiB, 8 from there on; chunk and pool stay. `targets=4, chunk=1MiB` names both; the chunk
+            may be left out, and stays then. Where the site does not allow it (BeeGFS:
             `sysAllowUserSetPattern`), that is a warning with the administrator's command."""),
-        Example("auto"),
+        Example("auto", "targets=4, chunk=1MiB"),
     ] = "inherit"
     sign_with: Annotated[
         Folder | None,

@@ -31,7 +31,6 @@ from penstock.fs.stores import health, placement, space, striping
 from penstock.fs.stores.facts import StoreStatus
 from penstock.fs.stores.placement import SizeClasses
 from penstock.fs.stores.striping import INHERIT
-from penstock.fs.watched_facts import network_mount
 from penstock.host import command
 from penstock.host.mounts import mount_of, nearest
 from penstock.host.proc import PROC
@@ -82,6 +81,7 @@ class PlanChecks(NamedTuple):
     """Of space, metadata and quotas, as the files will be striped, and of how they will be striped."""
     targets: int = 0
     """Over how many `stripe` is to stripe a file; 0: nothing is to be set."""
+    chunk: int = 0  # of a stripe that `stripe` sets, bytes; 0: as the folder has it
     pool: str = ""
     """The storage pool that the files will lie in; "": not known."""
     chunk_files: int = 0
@@ -91,7 +91,7 @@ class PlanChecks(NamedTuple):
 def require_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> None:
     """Raises PreflightError where /proc says that a server of the file system of `path` is away: a call there
     would wait for it, for ten minutes as shipped, each call anew. Makes no call on the mount."""
-    _, away = servers_away(_mount(path, proc), proc)
+    _, away = servers_away(mount_by_name(path, proc), proc)
     if away:
         raise PreflightError(
             AWAY,
@@ -101,12 +101,11 @@ def require_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> None:
         )
 
 
-def _mount(path: Path, proc: str | os.PathLike[str]) -> Mount:
-    """The mount of `path`, without a call on it where it is a BeeGFS's."""
-    first = network_mount(os.path.abspath(path), proc)
-    if first is not None and first.type == proc_states.TYPE:
-        return first
-    return mount_of(os.path.realpath(nearest(path)), proc)
+def mount_by_name(path: Path, proc: str | os.PathLike[str] = PROC) -> Mount:
+    """The mount of `path`: by its name, without a call, where that is a BeeGFS's; else after its symbolic
+    links are followed, which waits where a server on the way is away."""
+    named = mount_of(os.path.abspath(path), proc)
+    return named if named.type == proc_states.TYPE else mount_of(os.path.realpath(nearest(path)), proc)
 
 
 def servers_away(
@@ -137,7 +136,7 @@ def check_target(
     have (None: as the folder gives it). Nothing for kinds without such commands. Where /proc says that a
     server is away, no command is asked: each would wait for it. Never raises but OSError of the path
     itself."""
-    shown, away = servers_away(_mount(path, proc), proc)
+    shown, away = servers_away(mount_by_name(path, proc), proc)
     if away:
         return TargetChecks(away, in_order=False)
     kind = rules_of(facts(path, proc).traits, named)
@@ -154,7 +153,7 @@ def check_target(
     chosen = striping.choose(wish, status, none)
     chunks: list[CheckResult] = []
     if status.pattern is not None:
-        chunks = check_chunk(path, status.pattern.chunk_bytes, proc, named=named)
+        chunks = check_chunk(path, chosen.chunk or status.pattern.chunk_bytes, proc, named=named)
     counted = any(one.scope == "group" and (one.limit or one.file_limit) for one in status.quotas)
     unnamed = unnamed_group(folder, enforced=True) if gid is None and counted else []
     # That a folder hands its group on is said of all file systems alike, beside the kernel's quotas.
@@ -186,7 +185,9 @@ def check_plan(
     status = tools.status(str(folder), *owner_of_new(folder, None, gid))
     chosen = striping.choose(wish, status, sizes)
     if status.pattern is not None and chosen.targets:
-        status = status._replace(pattern=status.pattern._replace(targets=chosen.targets))
+        chunk = chosen.chunk or status.pattern.chunk_bytes
+        wished = status.pattern._replace(targets=chosen.targets, chunk_bytes=chunk)
+        status = status._replace(pattern=wished)
     status = space.beside(status, promised)
     results = [
         *space.placed(status, sizes),
@@ -200,7 +201,7 @@ def check_plan(
         return PlanChecks(results)
     pool = status.pattern.pool or status.pattern.pool_name
     objects = placement.chunk_files(sizes, status.pattern)
-    return PlanChecks(results, chosen.targets, pool, objects)
+    return PlanChecks(results, chosen.targets, chosen.chunk, pool, objects)
 
 
 def pool_of(path: Path, *, named: str = AUTO, proc: str | os.PathLike[str] = PROC) -> str:
@@ -225,23 +226,30 @@ def chunk_files(
 
 
 def stripe(
-    folder: Path, targets: int, *, named: str = AUTO, proc: str | os.PathLike[str] = PROC
+    folder: Path,
+    targets: int,
+    chunk: int = 0,
+    *,
+    named: str = AUTO,
+    proc: str | os.PathLike[str] = PROC,
 ) -> list[CheckResult]:
-    """Set on `folder`, which holds nothing yet, over how many targets its new files are striped, 0 for as it
-    is; then read that back."""
+    """Set on `folder`, which holds nothing yet, over how many targets its new files are striped (0: nothing
+    is set), and in which chunks (bytes; 0: as it has them); then read that back. What is read back counts:
+    BeeGFS 8 sets the pattern, and ends with 1 where it cannot verify its licence."""
     if not targets:
         return []
     tools, missing = _tools(rules_of(facts(folder, proc).traits, named), folder, proc)
     if tools is None:
         return missing
     now = tools.pattern(str(folder))
-    argv = tools.set_pattern(str(folder), targets, now)
+    argv = tools.set_pattern(str(folder), targets, chunk, now)
     answer = command.run(argv)
+    set_now = tools.pattern(str(folder))
     # Where an administrator is to do it, it holds for what comes later, below the folder above.
-    above = shlex.join(tools.set_pattern(str(folder.parent), targets, now))
-    if not answer.ok:
+    above = shlex.join(tools.set_pattern(str(folder.parent), targets, chunk, now))
+    if not (answer.ok or striping.holds(targets, chunk, set_now)):
         return [striping.failed(answer.words, above, refused=tools.refused(answer))]
-    return [striping.compared(targets, tools.pattern(str(folder)), shlex.join(argv))]
+    return [striping.compared(targets, chunk, set_now, shlex.join(argv))]
 
 
 def _unstriped(kind: Kind, wish: str) -> list[CheckResult]:

@@ -34,6 +34,8 @@ MOST_LINKS = 40
 """Symbolic links that the kernel follows on the way to a file (path_resolution(7))."""
 KILLED_WITHIN = 0.5
 """Seconds in which a process that is killed is expected to end, where its call can be ended at all."""
+TAKEN_WITHIN = 0.2
+"""Seconds in which an answer that is there is read, after the folders before it took all of the time."""
 _left_behind: list[subprocess.Popen[bytes]] = []
 """Processes that even SIGKILL did not end: kept, since nobody waits for them."""
 
@@ -119,7 +121,7 @@ def _answer(process: subprocess.Popen[bytes], deadline: float) -> bytes | None:
     """What the process wrote; None where it did not end in time. It is killed then, and left behind where it
     still does not end: the kernel ends it when its call returns."""
     try:
-        return process.communicate(timeout=max(0.0, deadline - time.monotonic()))[0]
+        return process.communicate(timeout=max(TAKEN_WITHIN, deadline - time.monotonic()))[0]
     except subprocess.TimeoutExpired:
         process.kill()
     if process.stdout is not None:

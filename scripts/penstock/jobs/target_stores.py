@@ -89,7 +89,8 @@ class TargetStores:
         """Set the striping that `check` chose on the staging folder `data`, in which nothing lies yet. Where
         the file system refuses it, check whether the files fit with the striping that the folder has.
         Raises NoSpaceError where they do not."""
-        results = store_checks.stripe(data, self._checks.targets, named=self._target.filesystem)
+        checks = self._checks
+        results = store_checks.stripe(data, checks.targets, checks.chunk, named=self._target.filesystem)
         if any(result.verdict != "ok" for result in results):
             sizes = totals.to_place or SizeClasses()
             as_given = store_checks.check_plan(

@@ -1,6 +1,6 @@
-"""What the commands and the client of a real BeeGFS (7.4.7, 8.3.1) printed: a transcript for each state of the
-file system and each account. In a transcript stand `$ ` and a command line, its standard output, lines of its
-standard error after `! `, and `= ` and its exit status.
+"""What the commands and the client of a real BeeGFS (7.4.7, 8.3.1) printed: a transcript for each state of
+the file system and each account. In a transcript stand `$ ` and a command line, its standard output, lines of
+its standard error after `! `, and `= ` and its exit status.
 
 As a program it is a vendor's command that answers as in a transcript:
 `<transcript> <program> <arguments ...>`.

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.fs import store_checks
-from penstock.fs.watched_facts import network_mount
+from penstock.host.mounts import mount_of
 from penstock.target import modes
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ def check(
     file system's vendor has no commands and nothing is to be striped. Raises PreflightError for a group that
     is not known."""
     if answers.silent(layout.root):
-        mount = network_mount(os.path.abspath(layout.root))
-        away = store_checks.servers_away(mount)[1] if mount is not None else []
+        _, away = store_checks.servers_away(mount_of(os.path.abspath(layout.root)))
         looks.saw(*away, what=store_checks.AWAY, where=str(layout.root))
         return True
     target = context.config.target

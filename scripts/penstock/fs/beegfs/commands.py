@@ -42,13 +42,13 @@ class Tools(NamedTuple):
     def product(self) -> str:
         return v7.PRODUCT if self.version == 7 else v8.PRODUCT
 
-    def set_pattern(self, folder: str, targets: int, now: Pattern | None) -> list[str]:
-        """The command that stripes new files of `folder` over so many targets. All else stays by itself as it
-        is `now`."""
+    def set_pattern(self, folder: str, targets: int, chunk: int, now: Pattern | None) -> list[str]:
+        """The command that stripes new files of `folder` over so many targets, in chunks of so many bytes (0:
+        as they are). All else stays by itself as it is `now`."""
         del now
         if self.version == 7:
-            return v7.set_pattern(folder, targets, self.mount)
-        return v8.set_pattern(self.addresses.of(folder), targets, self.addresses.mount)
+            return v7.set_pattern(folder, targets, chunk, self.mount)
+        return v8.set_pattern(self.addresses.of(folder), targets, chunk, self.addresses.mount)
 
     def refused(self, answer: command.Answer) -> bool:
         """Whether this answer to `set_pattern` says that the account has not the right to it."""

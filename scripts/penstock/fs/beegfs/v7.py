@@ -81,10 +81,12 @@ def get_quota(
             str(number)]  # fmt: skip
 
 
-def set_pattern(folder: str, targets: int, mount: tuple[str, ...] = ()) -> list[str]:
-    """The command that stripes new files of `folder` over so many targets; chunk, pool and kind of pattern
-    stay as they are."""
-    return [CTL, "--setpattern", f"--numtargets={targets}", *_mounted(mount), folder]
+def set_pattern(folder: str, targets: int, chunk: int = 0, mount: tuple[str, ...] = ()) -> list[str]:
+    """The command that stripes new files of `folder` over so many targets, in chunks of so many bytes (0: as
+    they are); pool and kind of pattern stay. Bytes, since the suffixes of the two versions differ: `1m` here
+    is `1Mi` there, where `1M` is a million and refused."""
+    chunks = [f"--chunksize={chunk}"] if chunk else []
+    return [CTL, "--setpattern", f"--numtargets={targets}", *chunks, *_mounted(mount), folder]
 
 
 def read_targets(role: Role, out: str) -> list[Target]:

@@ -68,9 +68,10 @@ def list_usage(ids: tuple[str, str], pool: str = "", mount: tuple[str, ...] = ()
     return [BEEGFS, "quota", "list-usage", "--uids", ids[0], "--gids", ids[1], *one, *LINES, *_mounted(mount)]
 
 
-def set_pattern(folder: str, targets: int, mount: tuple[str, ...] = ()) -> list[str]:
+def set_pattern(folder: str, targets: int, chunk: int = 0, mount: tuple[str, ...] = ()) -> list[str]:
     """As `v7.set_pattern`."""
-    return [BEEGFS, "entry", "set", f"--num-targets={targets}", *_mounted(mount), folder]
+    chunks = [f"--chunk-size={chunk}"] if chunk else []
+    return [BEEGFS, "entry", "set", f"--num-targets={targets}", *chunks, *_mounted(mount), folder]
 
 
 def _mounted(mount: tuple[str, ...]) -> list[str]:

@@ -40,10 +40,12 @@ class Tools(NamedTuple):
     product: str = lfs.PRODUCT
 
     @staticmethod
-    def set_pattern(folder: str, targets: int, now: Pattern | None) -> list[str]:
-        """The command that stripes new files of `folder` over so many targets. `setstripe` keeps nothing of
-        what the folder has `now`: chunk and pool are given with it."""
-        return lfs.set_stripe(folder, targets, now.chunk_bytes if now else lfs.CHUNK, now.pool if now else "")
+    def set_pattern(folder: str, targets: int, chunk: int, now: Pattern | None) -> list[str]:
+        """The command that stripes new files of `folder` over so many targets, in chunks of so many bytes (0:
+        as they are). `setstripe` keeps nothing of what the folder has `now`: chunk and pool are given with
+        it."""
+        chunk = chunk or (now.chunk_bytes if now else lfs.CHUNK)
+        return lfs.set_stripe(folder, targets, chunk, now.pool if now else "")
 
     @staticmethod
     def refused(answer: command.Answer) -> bool:

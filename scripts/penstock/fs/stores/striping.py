@@ -1,4 +1,4 @@
-"""Over how many targets new files are to be striped: `target.striping`. Pure; for plan, by
+"""Over how many targets new files are to be striped, in which chunks: `target.striping`. Pure; for plan, by
 `fs.store_checks.check_plan`.
 
 | `target.striping` | the folder has                         | what is set                                |
@@ -9,6 +9,11 @@
 |                   |                                        | targets with room; chunk and pool stay     |
 |                   | mirrored files, or a composite layout  | nothing                                    |
 |                   | what is not known                      | nothing, and a warning                     |
+| `targets=4,       | these                                  | nothing                                    |
+| chunk=1MiB`       | others                                 | these, no more targets than there are with |
+|                   |                                        | room; pool stays, and chunk without one    |
+|                   | mirrored files, or a composite layout, | nothing, and a warning                     |
+|                   | or what is not known                   |                                            |
 
 For `auto` that class of sizes decides up to which half of all bytes lie, since one pattern holds for all
 files of a folder.
@@ -45,6 +50,7 @@ class StripingChoice(NamedTuple):
 
     targets: int = 0
     """Over how many a new file is to be striped; 0: nothing is to be set."""
+    chunk: int = 0  # bytes; 0: as the folder has it
     results: tuple[CheckResult, ...] = ()
 
 
@@ -58,9 +64,11 @@ def choose(wish: str, status: StoreStatus, sizes: SizeClasses) -> StripingChoice
         text = "how the folder is striped is not known, so nothing is set"
         mend = f"see whether the vendor's commands answer, or set {KEY}: {INHERIT}"
         return StripingChoice(results=(CheckResult(KEY, text, "warning", mend=mend),))
+    there = len(placement.eligible(status.in_pool(), 1))
+    if wish != AUTO:
+        return _wished(wish, pattern, there)
     if not sizes.bytes or pattern.kind != "raid0":
         return StripingChoice()
-    there = len(placement.eligible(status.in_pool(), 1))
     typical = sizes.half_of_the_bytes()
     wanted = next((targets for below, targets in WIDTHS if typical < below), WIDEST)
     wanted = min(wanted, there) if there else wanted
@@ -70,16 +78,49 @@ def choose(wish: str, status: StoreStatus, sizes: SizeClasses) -> StripingChoice
         f"files are striped over {wanted} targets in place of {pattern.targets}: half of all bytes lie in "
         f"files of up to {_size(typical)}"
     )
-    return StripingChoice(wanted, (CheckResult(KEY, text),))
+    return StripingChoice(wanted, results=(CheckResult(KEY, text),))
 
 
-def compared(targets: int, pattern: Pattern | None, command: str) -> CheckResult:
-    """Whether a folder has, when it is read back, the number of targets that `command` set on it."""
-    if pattern is not None and pattern.targets == targets:
+def parse(wish: str) -> tuple[int, int]:
+    """Targets and chunk (bytes; 0: as the folder has it) of `targets=4, chunk=1MiB`, as the configuration has
+    checked it (`config.settings.STRIPING`)."""
+    values = dict(part.strip().split("=") for part in wish.split(","))
+    chunk = values.get("chunk", "0KiB")
+    return int(values["targets"]), int(chunk[:-3]) * {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[chunk[-3]]
+
+
+def _wished(wish: str, pattern: Pattern, there: int) -> StripingChoice:
+    targets, chunk = parse(wish)
+    if pattern.kind != "raid0":
+        text = f"the folder's pattern is {pattern.kind}, which is left as it is"
+        mend = f"set {KEY}: {INHERIT}, or name a target whose folder has a plain pattern"
+        return StripingChoice(results=(CheckResult(KEY, text, "warning", mend=mend),))
+    wanted = min(targets, there) if there else targets
+    results = []
+    if wanted < targets:
+        text = f"files are striped over {wanted} targets: no more of those that they can get have room"
+        results.append(CheckResult(KEY, text, "warning", wish, f"set {KEY}: {INHERIT}, or fewer targets"))
+    if holds(wanted, chunk, pattern):
+        return StripingChoice(results=tuple(results))
+    text = (
+        f"files are striped over {wanted} targets in chunks of {_size(chunk or pattern.chunk_bytes)}, in "
+        f"place of {pattern.targets} in chunks of {_size(pattern.chunk_bytes)}"
+    )
+    return StripingChoice(wanted, chunk, (*results, CheckResult(KEY, text)))
+
+
+def holds(targets: int, chunk: int, pattern: Pattern | None) -> bool:
+    """Whether a folder of this pattern has so many targets, and this chunk where one is wished."""
+    return pattern is not None and pattern.targets == targets and chunk in (0, pattern.chunk_bytes)
+
+
+def compared(targets: int, chunk: int, pattern: Pattern | None, command: str) -> CheckResult:
+    """Whether a folder has, when it is read back, the targets and the chunk that `command` set on it."""
+    if pattern is not None and holds(targets, chunk, pattern):
         pool = f", pool {pattern.pool} ({pattern.pool_name})" if pattern.pool else ""
         text = f"{targets} targets a file, chunks of {_size(pattern.chunk_bytes)}{pool}"
         return CheckResult(KEY, printable(text))
-    seen = "nothing" if pattern is None else f"{pattern.targets} targets"
+    seen = f"{pattern.targets} targets, chunks of {_size(pattern.chunk_bytes)}" if pattern else "nothing"
     text = f"`{command}` ended well, and what is read back is {seen}"
     return CheckResult(KEY, text, "warning", mend=f"run `{command}` by hand")
 
