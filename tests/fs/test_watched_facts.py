@@ -72,6 +72,22 @@ def test_s20_a_mount_that_hangs_is_silent_and_the_others_answer(hanging: Path, t
         assert (silent.mount.type, silent.mount.point) == ("fuse.silent", str(hanging))
 
 
+def test_a_folder_that_answers_is_read_although_one_before_it_hangs(hanging: Path, tmp_path: Path) -> None:
+    """The one that hangs takes all of the time."""
+    proc, fine = tmp_path / "proc", tmp_path / "fine"
+    (proc / "self").mkdir(parents=True)
+    fine.mkdir()
+    lines = [
+        "22 1 254:0 / / rw - ext4 /dev/vda rw",
+        f"40 22 0:40 / {hanging} rw - nfs4 a:/ rw",
+        f"41 22 0:41 / {fine} rw - nfs4 b:/ rw",
+    ]
+    (proc / "self/mountinfo").write_text("\n".join(lines) + "\n")
+    found = watched_facts([hanging, fine], within=3.0, proc=proc)
+    assert isinstance(found[hanging], SilentFolder)
+    assert not isinstance(found[fine], (SilentFolder, OSError))
+
+
 def test_s20_preflight_names_the_target_that_hangs_and_ends(hanging: Path, tmp_path: Path) -> None:
     """S20: a row that stops, with the words of the error; the other checks are made."""
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))

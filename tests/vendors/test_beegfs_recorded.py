@@ -8,15 +8,18 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.staging_runs import context_for, tree
 from tests.vendors import recorded
 from tests.vendors.recorded import answer, proc_files
 
 from penstock.core.errors import PreflightError
+from penstock.doctor.selftest import selftest
 from penstock.fs import store_checks
 from penstock.fs.beegfs import mount as beegfs_mount
 from penstock.fs.beegfs import proc_states, states, v7, v8
 from penstock.fs.stores import health
 from penstock.fs.stores.facts import Pattern, Server, Target
+from penstock.run import list_step, plan_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -259,6 +262,22 @@ def test_servers_are_asked_before_a_call_is_made_on_the_mount(
     checks = store_checks.check_target(point / "sets", proc=proc)
     assert ([one.verdict for one in checks.results], checks.in_order) == (["stop"], False)
     store_checks.require_servers(tmp_path, proc)
+
+
+def test_plan_and_selftest_ask_before_they_make_a_file(
+    shown: Callable[..., Path], listening: str, refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    list_step.run(context, "data")
+    target = context.layout("data").root
+    proc = shown("8.3.1-server-ended", {**all_at(listening), "10.9.9.1:8103": refused}, target, "8.3.1-root")
+    monkeypatch.setattr(store_checks.require_servers, "__defaults__", (proc,))
+    before = sorted((path, path.stat().st_mtime_ns) for path in target.rglob("*"))
+    with pytest.raises(PreflightError, match="storage server node_storage_2"):
+        plan_step.run(context, "data")
+    with pytest.raises(PreflightError, match="storage server node_storage_2"):
+        selftest.run(target, lambda _: None, lambda _: None, lambda _: [])
+    assert sorted((path, path.stat().st_mtime_ns) for path in target.rglob("*")) == before
 
 
 # The whole of preflight's questions

@@ -92,6 +92,25 @@ def test_a1_a2_what_is_not_in_order_stops_preflight(
     assert caught.value.exit_code == 3
 
 
+def test_a_server_that_is_away_stops_preflight_before_it_makes_a_file(
+    beegfs: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call there would wait for ten minutes: the lock of the dataset is not even tried out."""
+    mounted(monkeypatch, tmp_path)
+    context = context_for(tmp_path, tree(tmp_path / "source", FILES))
+    list_step.run(context, "data")
+    folders = [path for path in (tmp_path / "target").rglob("*") if path.is_dir()]
+    beegfs.server_down("stor02")
+    before = [path.stat().st_mtime_ns for path in folders]
+    with pytest.raises(PreflightError, match="storage server stor02") as caught:
+        preflight_step.run(context, "data")
+    assert "a server or a target of the file system is away" in str(caught.value)
+    assert [path.stat().st_mtime_ns for path in folders] == before
+    beegfs.write(servers=[one | {"reachable": True} for one in beegfs.description["servers"]])
+    preflight_step.run(context, "data")
+    assert [path.stat().st_mtime_ns for path in folders] != before
+
+
 def test_a7_management_away(beegfs: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A7: a warning with its deadline; the run goes on."""
     mounted(monkeypatch, tmp_path)
