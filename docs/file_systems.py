@@ -48,8 +48,8 @@ MOUNTS = (
     "system, is a row with the node's name, and what would stop the run stops it. "
     "The elements read the target's mount on their nodes. A gateway (BeeGFS or WEKA by NFS) goes by the "
     "rules of what it is mounted as; on FUSE no file is `cold`.\n\n"
-    "**None of this was run on a live WEKA or Lustre, and of BeeGFS what says so.** The formats are those of the "
-    "vendors' sources and manuals; the tests read fixtures that were written from them.\n\n"
+    "**None of this was run on a live WEKA or Lustre, and of BeeGFS what says so.** The formats are those "
+    "of the vendors' sources and manuals; the tests read fixtures that were written from them.\n\n"
 )
 READ = (
     (
@@ -60,11 +60,10 @@ READ = (
         ),
         (
             "tuneFileCacheType (none: each read is cold; buffered, native: by O_DIRECT, or after the pages "
-            "were dropped; not known: by O_DIRECT alone. Seen on 7.4.7 and 8.3.1: with buffered and native "
-            "an O_DIRECT read comes from the targets' disks; with buffered other reads of that file on the node "
-            "fail meanwhile, so `verify.direct` decides what is read so; other modes were not measured and "
-            "count as if it harmed), tuneRemoteFSync (false: a warning, and "
-            "`evidence.fsync_ends` in the seal), sysCreateHardlinksAsSymlinks, sysRenameEbusyAsXdev, "
+            "were dropped; not known: by O_DIRECT alone. In each known mode an O_DIRECT read comes from the "
+            "targets' disks; with buffered and none other reads of that file on the node fail meanwhile, so "
+            "`verify.direct` decides what is read so. Seen on 7.4.7 and 8.3.1), "
+            "tuneRemoteFSync (false: a warning, and `evidence.fsync_ends` in the seal), sysCreateHardlinksAsSymlinks, sysRenameEbusyAsXdev, "
             "quotaEnabled, connCommRetrySecs, RDMA buffers, locks, xattrs, ACLs, a key with `MetaCache` or "
             "`MetadataCache` in its name (the name of 8.4's key is in no source that was at hand). BeeOND "
             "(`beegfs_ondemand`, or `beeond` in mount point or `cfgFile`) is a warning: it is removed "

@@ -18,6 +18,7 @@ from tests.target.conftest import facts_with, need_cold_reads
 
 from penstock.config.settings import VerifyConfig
 from penstock.core.grades import answered_by
+from penstock.dataset import verdicts
 from penstock.engine import repair_shard
 from penstock.fs import capabilities, libc
 from penstock.fs.capabilities import DirectReads, direct_reads, facts, traits_of_mount
@@ -169,6 +170,25 @@ def test_a_repair_believes_no_servers_memory_and_spares_readers(
     done = repair_step.run(context, "data")
     assert done["repaired"] == [["d0/f00", "disk"]]
     assert used == wanted
+
+
+def test_a_repair_goes_by_what_the_disks_showed_and_memory_did_not(
+    beegfs: None, staged: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repair_shard, "facts", harmed)
+    damaged = data_of(staged) / "d0/f00"
+    flip(damaged)
+    audit_step.run(staged, "data")
+    # As of an audit that read all from the servers' disks. Then their memory has the good bytes.
+    layout, release = staged.layout("data"), damaged.parents[2].name
+    seen = verdicts.read(layout, release)
+    assert seen is not None
+    verdicts.write(layout, seen._replace(stands=[one._replace(from_disks=True) for one in seen.stands]))
+    flip(damaged)
+    assert audit_step.run(staged, "data")["status"] == "PASSED"
+    assert verdicts.standing(verdicts.read(layout, release)) == {"changed": 1}
+    assert repair_step.run(staged, "data")["repaired"] == [["d0/f00", "disk"]]
+    assert not verdicts.standing(verdicts.read(layout, release))
 
 
 def test_an_audit_says_that_the_servers_memory_may_have_answered(

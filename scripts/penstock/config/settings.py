@@ -895,7 +895,7 @@ class VerifyConfig(Settings):
         str,
         Choice("unshared", "always"),
         About("""Which files are read back by O_DIRECT where such a read harms other readers of the file on
-            the same node (BeeGFS with tuneFileCacheType=buffered: theirs fail with EREMOTEIO). `unshared`:
+            the same node (BeeGFS, but for tuneFileCacheType=native: theirs fail with EREMOTEIO). `unshared`:
             files that no job can have open, which are those new in a staging; released files are read after
             their pages were dropped, and the storage servers' memory may answer. `always`: all, for sites
             where no job reads on the nodes that verify, audit and repair; the bytes then come from the

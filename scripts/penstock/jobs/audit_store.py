@@ -37,7 +37,7 @@ from penstock.tables import json_lines
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
     from penstock.core.documents.skipped_file import SkippedFile
@@ -227,16 +227,17 @@ def _stale(run: RunLayout) -> bool:
     return clock.now(run.folder) - _touched(run) >= array_job.STALE
 
 
-def since_whole(layout: DatasetLayout, release: str) -> list[Audit]:
+def since_whole(layout: DatasetLayout, release: str, standing: Collection[str] = ()) -> list[Audit]:
     """The finished audits of a release, newest first, back to the last one that read everything: one that
-    skipped what is not here did not. Their
-    findings together are what is known of the release."""
-    finished = []
+    skipped what is not here did not; and earlier ones, by their ids, whose findings stand. Their findings
+    together are what is known of the release."""
+    finished, whole = [], False
     for audit, ended in audits(layout):
-        if ended and audit.release == release:
+        if ended and audit.release == release and (not whole or audit.id in standing):
             finished.append(audit)
-            if audit.choice.kind == "whole" and not skipped(audit.layout(layout)).exists():
-                break
+            whole |= audit.choice.kind == "whole" and not skipped(audit.layout(layout)).exists()
+        if whole and not standing:
+            break
     return finished
 
 

@@ -32,7 +32,7 @@ ON_DEMAND = "beegfs_ondemand"
 _PROOFS = {
     "buffered": MountProof("dropped", direct_from_disks=True, direct_harms=True),
     "native": MountProof("synced", direct_from_disks=True),
-    "none": MountProof("any", direct_harms=True),
+    "none": MountProof("any", direct_from_disks=True, direct_harms=True),
 }
 _UNKNOWN = MountProof("direct", direct_harms=True)
 
@@ -221,15 +221,16 @@ def proof(mount: BeegfsMount) -> MountProof:
 
     | tuneFileCacheType | a direct read comes from the disks | it harms readers beside it             |
     |-------------------|------------------------------------|----------------------------------------|
-    | buffered          | yes                                | yes: the client has one handle for all |
+    | buffered, none    | yes                                | yes: the client has one handle for all |
     |                   |                                    | readers of an inode (`FhgfsInode.c`)   |
     | native            | yes                                | no                                     |
-    | none, another,    | not measured: not claimed          | not measured: taken for true           |
-    | not said          |                                    |                                        |
+    | another, not said | not measured: not claimed          | not measured: taken for true           |
 
     Measured on 7.4.7 and 8.3.1: of a chunk file that a client read by O_DIRECT no page was in the storage
-    server's memory (mincore), of one that it read otherwise all were. While one process had a file open by
-    O_DIRECT, `pread(fd, 1000, 3)` of another failed with EREMOTEIO on the same node.
+    server's memory (mincore), of one that it read otherwise all were; a byte that was flipped on the target's
+    disk showed by O_DIRECT alone. Who reads first by the handle decides how the server opens the chunk. While
+    it was open by O_DIRECT, `pread(fd, 1000, 3)` of another process failed with EREMOTEIO on the same node,
+    and offsets and lengths that are multiples of 512 worked.
 
     | tuneRemoteFSync | an fsync ends                                    |
     |-----------------|--------------------------------------------------|

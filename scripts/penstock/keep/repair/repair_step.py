@@ -60,7 +60,8 @@ NOTHING = "NOTHING"
 def run(
     context: Context, dataset: str, release: str | None = None, *, spared: Mapping[str, str] = NO_RELEASE
 ) -> RepairResult:
-    """Repair a release by its audits, back to the last whole one; not the other releases `spared` that share
+    """Repair a release by its audits, back to the last whole one, and by earlier ones whose findings stand;
+    not the other releases `spared` that share
     damage with it, each with why. Returns {dataset, release, audit, status,
     repaired, unrepairable, left, fetched_bytes, ...}; `status` is REPAIRED, PARTLY when something
     stays as it was (for `judge`), NOTHING when nothing was found.
@@ -71,7 +72,9 @@ def run(
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     release = released(context, layout, release, STEP)
-    audits = audit_store.since_whole(layout, release)
+    verdict = verdicts.read(layout, release)
+    stands = {findings.audit for findings in verdict.stands} if verdict else set()
+    audits = audit_store.since_whole(layout, release, stands)
     if not audits:
         raise FailedError(
             "there is no finished audit to go by",
