@@ -63,9 +63,10 @@ READ = (
             "were dropped; not known: by O_DIRECT alone. In each known mode an O_DIRECT read comes from the "
             "targets' disks; with buffered and none other reads of that file on the node fail meanwhile, so "
             "`verify.direct` decides what is read so. Seen on 7.4.7 and 8.3.1), "
-            "tuneRemoteFSync (false: a warning, and `evidence.fsync_ends` in the seal), sysCreateHardlinksAsSymlinks, sysRenameEbusyAsXdev, "
-            "quotaEnabled, connCommRetrySecs, RDMA buffers, locks, xattrs, ACLs, a key with `MetaCache` or "
-            "`MetadataCache` in its name (the name of 8.4's key is in no source that was at hand). BeeOND "
+            "tuneRemoteFSync (false: a warning, and `evidence.fsync_ends` in the seal), "
+            "sysCreateHardlinksAsSymlinks, sysRenameEbusyAsXdev, quotaEnabled, connCommRetrySecs, RDMA "
+            "buffers, locks, xattrs, ACLs, a key with `MetaCache` or `MetadataCache` in its name (the name of "
+            "8.4's key is in no source that was at hand). BeeOND "
             "(`beegfs_ondemand`, or `beeond` in mount point or `cfgFile`) is a warning: it is removed "
             "with its job"
         ),
