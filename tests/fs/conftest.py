@@ -1,5 +1,5 @@
 """A /proc of the tests' own: a mount table and live configurations of BeeGFS clients, in the formats of the
-vendors' sources. Nothing here was taken from a live BeeGFS, WEKA or Lustre."""
+vendors' sources. What a real BeeGFS printed is in `tests.vendors.recorded`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # ruff: noqa: E501 (the lines of the commands are as long as they are)
-"""What BeeGFS' commands print, read: texts in the formats of their sources, no BeeGFS behind them."""
+"""What BeeGFS' commands print, read: texts in the formats of their sources, of releases and states that
+`test_beegfs_recorded` has no answers of a real one of."""
 
 from __future__ import annotations
 

@@ -55,6 +55,10 @@ def files(folder: Path, *names: str) -> list[str]:
         ("unlocked", "unknown(6)", "offline", "unknown6"),
         ("locked-read", "available", "offline", "locked"),
         ("Locked (read+write)", "0", "offline", "locked"),
+        ("0", "0", "local", ""),
+        ("1", "0", "offline", "locked"),
+        ("2", "0", "local", ""),
+        ("3", "0", "offline", "locked"),
     ],
 )
 def test_s16_beegfs_states_in_the_words_of_each_release(
