@@ -31,12 +31,26 @@ def need_kernel() -> None:
         pytest.skip(f"{KERNEL} is not installed (user-mode-linux)")
 
 
+def command(init: Path, disks: Sequence[Path], *, memory: str, root: str) -> list[str]:
+    """Return the command line that boots the kernel with `init`. `disks` are /dev/ubda, /dev/ubdb and so on;
+    `root` is ro or rw: what the guest may do to this machine's files."""
+    drives = [f"ubd{number}={disk}" for number, disk in enumerate(disks)]
+    return [KERNEL, f"mem={memory}", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", root,
+            f"init={init}", "con0=fd:0,fd:1", "con=null", "quiet", *drives]  # fmt: skip
+
+
+def environment(folder: Path, memory_folder: Path) -> dict[str, str]:
+    """Return the kernel's environment: its ptrace, which is compiled into `folder`, and the folder that holds
+    the guest's memory as a file."""
+    library = folder / "ptrace.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", library, PTRACE], check=True)
+    return os.environ | {"LD_PRELOAD": str(library), "TMPDIR": str(memory_folder)}
+
+
 def run(folder: Path, script: str, disks: Sequence[Path] = ()) -> str:
     """Run a script for Python as root under another kernel; what it printed. `disks` are /dev/ubda, /dev/ubdb
     and so on. Skips where that kernel cannot be started; fails where the script does."""
     need_kernel()
-    library = folder / "ptrace.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", library, PTRACE], check=True)
     (folder / "script.py").write_text(script, encoding="utf-8")
     out, ended, init = folder / "out", folder / "ended", folder / "init.sh"
     init.write_text(
@@ -51,15 +65,11 @@ def run(folder: Path, script: str, disks: Sequence[Path] = ()) -> str:
         "read forever < /dev/console\n"
     )
     init.chmod(0o755)
-    drives = [f"ubd{number}={disk}" for number, disk in enumerate(disks)]
-    argv = [KERNEL, "mem=768M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw", f"init={init}",
-            "con0=fd:0,fd:1", "con=null", "quiet", *drives]  # fmt: skip
-    environment = os.environ | {"LD_PRELOAD": str(library), "TMPDIR": str(folder)}
     try:
         console = subprocess.run(
-            argv,
+            command(init, disks, memory="768M", root="rw"),
             cwd=folder,
-            env=environment,
+            env=environment(folder, folder),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
