@@ -1,8 +1,8 @@
 """Runs the orders of `guest.Guest` in the guest: `python -m tests.beegfs_bed.inside FOLDER`, as root.
 
 `<n>.order` in the shared folder is JSON: the argument vector, and seconds. Its output goes to `<n>.out` as it
-comes, its exit status to `<n>.ended` when it has ended. The shared folder is a hostfs, which has no inotify: it is
-listed ten times a second.
+comes, its exit status to `<n>.ended` when it has ended. The shared folder is a hostfs, which has no inotify:
+it is listed ten times a second.
 """
 
 from __future__ import annotations

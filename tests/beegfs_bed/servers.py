@@ -1,7 +1,8 @@
 """BeeGFS in the guest: what its daemons are told, and how they are started and stopped.
 
-`python -m tests.beegfs_bed.servers` starts all of it and mounts the client; as root, in the guest. The shipped
-configuration files are taken, and the keys below changed in them. A guest ends with its disks: nothing is unmounted.
+`python -m tests.beegfs_bed.servers` starts all of it and mounts the client; as root, in the guest. The
+configuration is the shipped one, with the keys below changed. Nothing is unmounted at the end: the disks go
+with their guest.
 """
 
 from __future__ import annotations
@@ -120,7 +121,15 @@ def up() -> None:
     for name in DAEMONS:
         start(name)
     subprocess.run(["insmod", PROGRAMS / "beegfs.ko"], check=True)
-    mount = ["mount", "-t", "beegfs", "beegfs_nodev", MOUNT, "-o", f"cfgFile={ETC / 'beegfs-client.conf'}"]
+    mount: list[str | Path] = [
+        "mount",
+        "-t",
+        "beegfs",
+        "beegfs_nodev",
+        MOUNT,
+        "-o",
+        f"cfgFile={ETC / 'beegfs-client.conf'}",
+    ]
     # The client refuses until the management service knows the metadata server.
     wait_for(lambda: subprocess.run(mount, check=False).returncode == 0, "the mount", STARTS_WITHIN)
     MOUNT.chmod(0o1777)
@@ -131,7 +140,7 @@ def start(name: str) -> None:
     """Start a server; returns when it listens."""
     daemon = DAEMONS[name]
     program = PROGRAMS / f"bin/beegfs-{daemon.program}"
-    words = [program]
+    words: list[str | Path] = [program]
     if (VERSION, name) != ("8", "management"):
         words += [f"cfgFile={ETC / f'{name}.conf'}", "runDaemonized=false"]
     with (LOGS / f"{name}.console").open("ab") as out:
@@ -227,7 +236,7 @@ def _secrets() -> None:
 
 
 def _number_stores() -> None:
-    """Before its first start a server's folder says its numbers, as the vendor's setup commands write them."""
+    """Write the servers' numbers into their folders, as the vendor's setup commands do at first."""
     metadata = disks.DISKS[0].store
     numbers = {metadata: {"nodeNumID": "1"}} if VERSION == "8" else {metadata: {}}
     for disk in disks.STORAGE:
