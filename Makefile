@@ -5,6 +5,8 @@
 # make test-unit, make test-slurm    the halves of `make test`; ARGS=tests/core takes a part
 # make test-thorough   whole sweeps of which `make test` runs a sample
 # make test-filesystems   the test bed with the tempers of parallel file systems (as root)
+# make test-beegfs BEEGFS=FOLDER   scenarios on a BeeGFS that runs, 7.4 and 8.3, out of a folder of built programs (as
+#     root; no part of test-all); CHECKOUT=FOLDER runs another checkout's penstock, ARGS="--only staging" a part
 # make test-patience   tests that wait for the lock's real heartbeat (minutes; as root)
 # make test-slurm-suite    the tests on SLURM, on that of a later Debian (SUITE=trixie): as root, on Debian
 # make pyslurm   pyslurm for this machine's SLURM, where it fits, for the tests: below .suites
@@ -37,7 +39,7 @@ WORKERS ?= 3
 PYTEST = base=$$(mktemp -d /tmp/pen-XXXX); chmod 755 $$base; trap 'chmod -R u+rwX $$base; rm -rf $$base' EXIT; \
 	PATH="$(CURDIR)/$(BIN):$$PATH" PYTEST_DEBUG_TEMPROOT=$$base tests/support/reachable.sh $(BIN)/python -m pytest
 
-.PHONY: run test test-all test-unit test-thorough test-filesystems test-patience test-slurm test-slurm-suite pyslurm lint docs wheel wheels bench cluster-up cluster-down lock clean venv venv-dev system
+.PHONY: run test test-all test-unit test-thorough test-filesystems test-beegfs test-patience test-slurm test-slurm-suite pyslurm lint docs wheel wheels bench cluster-up cluster-down lock clean venv venv-dev system
 
 run: venv
 	@$(BIN)/python -m tests.demo.example
@@ -92,6 +94,10 @@ test-thorough: venv-dev
 
 test-filesystems: venv-dev
 	@$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) tests/filesystems
+
+# The folder's layout: tests/beegfs_bed/README.md.
+test-beegfs: system venv-dev
+	@$(BIN)/python -m tests.beegfs_bed $(BEEGFS) $(if $(CHECKOUT),--checkout $(CHECKOUT)) $(ARGS)
 
 # Takes minutes, since the lock's heartbeat is the real one. As root.
 test-patience: venv-dev

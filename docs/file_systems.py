@@ -51,6 +51,25 @@ MOUNTS = (
     "**None of this was run on a live WEKA or Lustre, and of BeeGFS what says so.** The formats are those "
     "of the vendors' sources and manuals; the tests read fixtures that were written from them.\n\n"
 )
+RUN = (
+    "\n## What it was run on\n\n"
+    "BeeGFS alone was run: `make test-beegfs` ([README](../tests/beegfs_bed/README.md)) boots a guest of "
+    "User Mode Linux that runs the vendor's servers, client and commands, unchanged, and stages onto the "
+    "mount as an ordinary user.\n\n"
+    "| | |\n|---|---|\n"
+    "| BeeGFS | 7.4.7 and 8.3.1, built from the published sources; each with one management service, one "
+    "metadata server, two storage servers with five targets (ext4 and XFS), and the client with "
+    "`tuneFileCacheType = buffered`, its default |\n"
+    "| kernel | Linux 6.1.176 (User Mode Linux of Debian 12), TCP on one node |\n"
+    "| date | 2026-11-29 |\n"
+    "| scenarios | selftest and preflight; odd names and sizes; linked releases, rollback, gc, repair; a "
+    "byte flipped on a target's disk; ten kills of a run; striping and pools; quotas of the targets; a full "
+    "target; servers that stop and come back; a job that reads beside audits; version 8's secret of the "
+    "management service; `tests/fs` and the conformance suite of storage |\n\n"
+    "It does not show: RDMA; several metadata servers, or many storage servers; buddy mirrors; two nodes "
+    "with their caches; SLURM on it; version 8's quotas, pools and remote targets, which want the vendor's "
+    "licence; `tuneFileCacheType` other than `buffered`; and nothing of speed.\n"
+)
 READ = (
     (
         "BeeGFS",
@@ -429,6 +448,7 @@ def page() -> str:
         + MOUNTS + _table(("client", "what is read", "what is taken from it"), READ)
         + TAIL + _table(second, map(_known, rows))
         + _tools(rows)
+        + RUN
         + QUOTAS
         + PROMISES
         + OPS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -35,8 +36,12 @@ class Row(NamedTuple):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 when every scenario that ran is ok, 1 when one failed, 2 when nothing can be run."""
     options = _options(arguments)
+    # A guest ends with this process, also where that is told to end.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     chosen = [version for version in VERSIONS if version in (options.version or VERSIONS)]
-    present = [version for version in chosen if (options.beegfs / version / "version").is_file()]
+    present = [
+        version for version in chosen if options.beegfs and (options.beegfs / version / "version").is_file()
+    ]
     reason = why_not() or _missing(options.beegfs, present)
     if reason:
         sys.stderr.write(f"the test bed of BeeGFS cannot run: {reason}\n")

@@ -44,11 +44,15 @@ class Done(NamedTuple):
     def printed(self) -> str:
         return self.out + self.err
 
+    @property
+    def text(self) -> str:
+        """What was printed, in small letters and without its lines, which tables wrap."""
+        return " ".join(self.printed.split()).lower()
+
 
 def expect(done: Done, status: int, *words: str) -> Done:
     """Fail unless a command ended with `status` and printed each of `words`, in whatever case and lines."""
-    text = " ".join(done.printed.split()).lower()
-    missing = [word for word in words if word.lower() not in text]
+    missing = [word for word in words if word.lower() not in done.text]
     if done.status != status or missing:
         raise AssertionError(
             f"`{done.command}` ended with {done.status} after {done.seconds:.0f} s, wanted {status}"
@@ -99,16 +103,13 @@ class Dataset:
 
     @property
     def current(self) -> Path:
-        return self.root / self.name / "current"
+        """The files of the release that `current` names."""
+        return self.root / self.name / "current/data"
 
     @property
-    def release(self) -> str:
-        """The name of the release that `current` names."""
-        return self.current.resolve(strict=True).parent.name
-
-    @property
-    def manifest(self) -> Path:
-        return self.current.resolve(strict=True).parent / "manifest.parquet"
+    def release(self) -> Path:
+        """The folder of the release that `current` names."""
+        return self.current.parent.resolve(strict=True)
 
     def configure(self, **sections: Mapping[str, Any]) -> None:
         """Write the configuration: JSON is YAML, too."""
