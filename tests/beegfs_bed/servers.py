@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from tests.beegfs_bed import disks
 from tests.beegfs_bed.guest import ADDRESS, HOST, INTERFACE, MOUNT, USER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 VERSION = os.environ.get("BED_VERSION", "")  # 7 or 8
 PROGRAMS = Path(os.environ.get("BED_PROGRAMS", "/nonexistent"))  # the folder of that version's built programs
@@ -173,14 +174,16 @@ def all_online() -> bool:
     return len(lines) == len(disks.DISKS) and all("online" in line.lower() for line in lines)
 
 
-def one_off() -> bool:
-    """Whether the client reports a target as other than online."""
-    return not all_online()
-
-
-def let_read_auth(group: str = USER) -> None:
-    """Version 8: whom the secret of the management service can be read by, beside root."""
-    subprocess.run(["chgrp", group, AUTH], check=True)
+@contextlib.contextmanager
+def secret_for_user() -> Iterator[None]:
+    """Let the ordinary user read the secret of version 8's management service while inside."""
+    if VERSION == "8":
+        shutil.chown(AUTH, group=USER)
+    try:
+        yield
+    finally:
+        if VERSION == "8":
+            shutil.chown(AUTH, group="root")
 
 
 def wait_for(condition: Callable[[], bool], what: str, seconds: float) -> None:

@@ -71,7 +71,9 @@ def run(*words: str | Path, user: bool = True, cwd: Path = Path("/tmp"), within:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise TimeoutError(f"`{command}` did not end within {within:.0f} s") from None
-    return Done(command, process.returncode, _text(out), _text(err), time.monotonic() - started)
+    done = Done(command, process.returncode, _text(out), _text(err), time.monotonic() - started)
+    print(f"{done.seconds:5.1f} s, exit {done.status}: {command}", flush=True)
+    return done
 
 
 def start(*words: str | Path, user: bool = True, cwd: Path = Path("/tmp")) -> subprocess.Popen[bytes]:
