@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.beegfs_bed import disks
 from tests.beegfs_bed.guest import CHECKOUT, SHARED, Guest, why_not
 from tests.beegfs_bed.inside import TIMED_OUT
-from tests.beegfs_bed.scenarios import SCENARIOS
+from tests.beegfs_bed.scenarios import NOTE, SCENARIOS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,6 +31,7 @@ class Row(NamedTuple):
     scenario: str
     outcome: str  # OK, FAILED, HANGS, or why it was not run
     seconds: float
+    note: str = ""  # what the scenario counted
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -129,7 +130,8 @@ def _play(guest: Guest, version: str, name: str, minutes: float) -> Row:
     done = guest.run(sys.executable, "-m", "tests.beegfs_bed.scenarios", name, within=within)
     if done.status:
         print(f"\n--- {name}: {scenario.play.__doc__}\n{done.printed}\n---", flush=True)
-    return Row(name, _outcome(done.status), time.monotonic() - began)
+    notes = [line.removeprefix(NOTE) for line in done.printed.splitlines() if line.startswith(NOTE)]
+    return Row(name, _outcome(done.status), time.monotonic() - began, "; ".join(notes))
 
 
 def _record(guest: Guest, folder: Path, to: Path) -> Row:
@@ -151,10 +153,10 @@ def _outcome(status: int) -> str:
 
 def _table(rows: Sequence[Row]) -> str:
     """The scenarios as a table of Markdown."""
-    lines = ["| scenario | what it shows | outcome | s |", "|---|---|---|---|"]
+    lines = ["| scenario | what it shows | outcome | s | counted |", "|---|---|---|---|---|"]
     for row in rows:
         what = SCENARIOS[row.scenario].play.__doc__ if row.scenario in SCENARIOS else ""
-        lines.append(f"| {row.scenario} | {what} | {row.outcome} | {row.seconds:.0f} |")
+        lines.append(f"| {row.scenario} | {what} | {row.outcome} | {row.seconds:.0f} | {row.note} |")
     count = sum(row.outcome == OK for row in rows)
     return "\n".join(
         [*lines, "", f"{count} ok of {len(rows)}, {sum(row.seconds for row in rows) / 60:.0f} min"]
