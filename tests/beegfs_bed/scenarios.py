@@ -26,6 +26,7 @@ from tests.beegfs_bed.guest import USER
 from tests.beegfs_bed.servers import VERSION, wait_for
 from tests.beegfs_bed.staging import (
     CHECKOUT,
+    KIB,
     MIB,
     Dataset,
     block,
@@ -199,19 +200,23 @@ def killed() -> None:
 
 
 def striping() -> None:
-    """`striping: auto` and a pool of the administrator are as asked, by the vendor's own command"""
+    """striping as asked (auto; targets and chunk), and a pool of the administrator, by the vendor's command"""
     with servers.secret_for_user():
         dataset = Dataset("striping", small_files(8), target={"striping": "auto"})
         _run(dataset)
+        assert len(_entry(dataset.current / "0/0000.bin").targets) == 1
+        dataset = Dataset("striped", small_files(8), target={"striping": "targets=2, chunk=1MiB"})
+        _run(dataset)
     pattern = _entry(dataset.current / "0/0000.bin")
-    assert pattern.targets == 1, pattern
+    assert (len(pattern.targets), pattern.chunk) == (2, MIB), pattern
     if VERSION == "7":  # version 8 has pools with a licence alone
         expect(run("beegfs-ctl", "--addstoragepool", "--desc=fast", "--targets=203", user=False), 0)
         pooled = Dataset("pooled", small_files(8))
         words = ("beegfs-ctl", "--setpattern", "--storagepoolid=2", "--numtargets=1", pooled.root)
         expect(run(*words, user=False), 0)
         _run(pooled)
-        assert _entry(pooled.current / "0/0000.bin") == Pattern(1, (203,), "2")
+        pattern = _entry(pooled.current / "0/0000.bin")
+        assert (pattern.targets, pattern.pool) == ((203,), "2"), pattern
         expect(run("beegfs-ctl", "--removestoragepool", "2", user=False), 0)
 
 
@@ -375,9 +380,9 @@ SCENARIOS = {
 class Pattern(NamedTuple):
     """How a file is striped, as the vendor's command states it."""
 
-    targets: int
-    ids: tuple[int, ...]
-    pool: str
+    targets: tuple[int, ...]
+    chunk: int  # bytes
+    pool: str  # as the command names it
 
 
 def _answer(ability: dict[str, Any]) -> str:
@@ -469,17 +474,26 @@ def _reader(
 
 
 def _entry(path: Path) -> Pattern:
-    """The vendor's own command, as root."""
+    """Ask the vendor's command, as root, how a file is striped."""
     path = path.resolve(strict=True)
     if VERSION == "7":
         out = expect(run("beegfs-ctl", "--getentryinfo", path, user=False), 0).out
-        ids = tuple(int(number) for number in re.findall(r"(?m)^\s*\+?\s*(\d+) @ ", out))
-        pool = re.search(r"Storage Pool: (\S+)", out)
-        return Pattern(len(ids), ids, pool[1] if pool else "")
+        size, unit = _only(r"Chunksize: (\d+)([KM])", out)
+        targets = tuple(int(number) for number in re.findall(r"(?m)^\s*\+?\s*(\d+) @ ", out))
+        return Pattern(
+            targets, int(size) * {"K": KIB, "M": MIB}[unit], _only(r"Storage Pool: (\S+)()", out)[0]
+        )
     done = run("beegfs", "entry", "info", "--output", "ndjson", path, user=False)
     row = json.loads(done.out.splitlines()[0])
-    ids = tuple(int(word.split(":")[1]) for word in row["storage_targets"].split(","))
-    return Pattern(len(ids), ids, str(row["storage_pool"]))
+    targets = tuple(int(word.split(":")[1]) for word in row["storage_targets"].split(","))
+    return Pattern(targets, int(_only(r"x(\d+)()", row["stripe_pattern"])[0]), row["storage_pool"])
+
+
+def _only(pattern: str, text: str) -> tuple[str, str]:
+    """The two groups of the first match; AssertionError where nothing matches."""
+    match = re.search(pattern, text)
+    assert match, f"{pattern} is not in: {text}"
+    return match[1], match[2]
 
 
 def _stripe_over(folder: Path, targets: int) -> None:
