@@ -200,7 +200,7 @@ def killed() -> None:
 
 
 def striping() -> None:
-    """striping as asked (auto; targets and chunk), and a pool of the administrator, by the vendor's command"""
+    """striping as asked (auto; targets and chunk), an administrator's pool, by the vendor's command"""
     with servers.secret_for_user():
         dataset = Dataset("striping", small_files(8), target={"striping": "auto"})
         _run(dataset)
