@@ -84,8 +84,8 @@ READ = (
             "`verify.direct` decides what is read so. Seen on 7.4.7 and 8.3.1), "
             "tuneRemoteFSync (false: a warning, and `evidence.fsync_ends` in the seal), "
             "sysCreateHardlinksAsSymlinks, sysRenameEbusyAsXdev, quotaEnabled, connCommRetrySecs, RDMA "
-            "buffers, locks, xattrs, ACLs, a key with `MetaCache` or `MetadataCache` in its name (the name of "
-            "8.4's key is in no source that was at hand). BeeOND "
+            "buffers, locks, xattrs, ACLs, a key with `MetaCache` or `MetadataCache` in its name (the name "
+            "of 8.4's key is in no source that was at hand). BeeOND "
             "(`beegfs_ondemand`, or `beeond` in mount point or `cfgFile`) is a warning: it is removed "
             "with its job"
         ),
