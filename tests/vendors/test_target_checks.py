@@ -12,8 +12,9 @@ import pytest
 from tests.support.staging_runs import context_for, events_of, tree
 from tests.vendors.beegfs_cluster import GIB, TIB, Cluster, mounted, target
 
+from penstock.cli import step_runner
 from penstock.core.checks import gravest
-from penstock.core.errors import NoSpaceError, PreflightError
+from penstock.core.errors import NoSpaceError, PreflightError, TargetAwayError
 from penstock.doctor import preflight_step
 from penstock.fs import store_checks
 from penstock.fs.beegfs import commands
@@ -95,15 +96,17 @@ def test_a1_a2_what_is_not_in_order_stops_preflight(
 def test_a_server_that_is_away_stops_preflight_before_it_makes_a_file(
     beegfs: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call there would wait for ten minutes: the lock of the dataset is not even tried out."""
+    """A call there would wait for ten minutes: the dataset's lock is not tried out, and how the step ended is
+    not noted."""
     mounted(monkeypatch, tmp_path)
     context = context_for(tmp_path, tree(tmp_path / "source", FILES))
     list_step.run(context, "data")
     folders = [path for path in (tmp_path / "target").rglob("*") if path.is_dir()]
     beegfs.server_down("stor02")
     before = [path.stat().st_mtime_ns for path in folders]
-    with pytest.raises(PreflightError, match="storage server stor02") as caught:
-        preflight_step.run(context, "data")
+    with pytest.raises(TargetAwayError, match="storage server stor02") as caught:
+        step_runner.run_step("preflight", context, "data")
+    assert caught.value.exit_code == 3
     assert "a server or a target of the file system is away" in str(caught.value)
     assert [path.stat().st_mtime_ns for path in folders] == before
     beegfs.write(servers=[one | {"reachable": True} for one in beegfs.description["servers"]])

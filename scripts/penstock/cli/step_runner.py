@@ -8,7 +8,14 @@ import importlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.errors import CancelledError, ConfigError, InterruptedRunError, LockedError, PenstockError
+from penstock.core.errors import (
+    CancelledError,
+    ConfigError,
+    InterruptedRunError,
+    LockedError,
+    PenstockError,
+    TargetAwayError,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -80,7 +87,8 @@ def run_step(command: str, context: Context, name: str, **options: object) -> Re
 @contextlib.contextmanager
 def _noted(context: Context, dataset: str, step: str) -> Iterator[None]:
     """While inside, an error or a signal that ends the step is noted for the dataset: not that another
-    command holds the dataset, nor that a report cannot be written."""
+    command holds the dataset, nor that a report cannot be written, nor that the target is away, where the
+    note's file would wait for it."""
     from penstock.cli.error_report import explained
     from penstock.core.documents.marks import LastEnd
     from penstock.jobs import run_state
@@ -99,6 +107,6 @@ def _noted(context: Context, dataset: str, step: str) -> Iterator[None]:
             code, why, stopped = 128 + context.stop.signal_number, context.stop.why, True
         elif not isinstance(error, PenstockError):
             why = f"unexpected {type(error).__name__}: {why}"
-        if step != "report" and not isinstance(error, LockedError):
+        if step != "report" and not isinstance(error, (LockedError, TargetAwayError)):
             run_state.note(context.layout(dataset), LastEnd(step, code, why, hint, stopped=stopped))
         raise

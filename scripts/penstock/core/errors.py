@@ -97,11 +97,18 @@ class PreflightError(PenstockError):
     exit_code = 3
 
 
+class TargetAwayError(PreflightError):
+    """The target's servers do not answer: a call there may wait for minutes, so nothing is written there, not
+    even how the step ended."""
+
+
 def all_of(what: str, errors: Sequence[PenstockError]) -> PreflightError:
     """One error that names several: each in short in its first line, which summaries show alone, and whole
     below it."""
     whole = "\n".join(f"- {error}" for error in errors).replace("\n", "\n  ")
-    return PreflightError(what, why="; ".join(error.what for error in errors), hint=whole)
+    away = any(isinstance(error, TargetAwayError) for error in errors)
+    kind = TargetAwayError if away else PreflightError
+    return kind(what, why="; ".join(error.what for error in errors), hint=whole)
 
 
 class NewerFormatError(PenstockError):

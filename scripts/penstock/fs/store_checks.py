@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.checks import CheckResult
-from penstock.core.errors import PreflightError
+from penstock.core.errors import TargetAwayError
 from penstock.core.text import printable
 from penstock.fs.beegfs import mount as beegfs_mount
 from penstock.fs.beegfs import proc_states
@@ -64,9 +64,6 @@ def data_states(folder: Path, named: str = AUTO, proc: str | os.PathLike[str] = 
     return DataStates(folder, ask, stubs=kind.stubs)
 
 
-AWAY = "a server or a target of the file system is away"
-
-
 class TargetChecks(NamedTuple):
     """What the vendor's client and commands say of a target."""
 
@@ -89,16 +86,22 @@ class PlanChecks(NamedTuple):
 
 
 def require_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> None:
-    """Raises PreflightError where /proc says that a server of the file system of `path` is away: a call there
-    would wait for it, for ten minutes as shipped, each call anew. Makes no call on the mount."""
+    """Raises TargetAwayError where /proc says that a server of the file system of `path` is away: a call
+    there would wait for it, for ten minutes as shipped, each call anew. Makes no call on the mount."""
     _, away = servers_away(mount_by_name(path, proc), proc)
     if away:
-        raise PreflightError(
-            AWAY,
-            where=printable(str(path)),
-            why="; ".join(f"{one.about}: {one.found}" for one in away),
-            hint="; ".join(dict.fromkeys(one.mend for one in away)),
-        )
+        raise away_error(path, away)
+
+
+def away_error(path: Path, results: Sequence[CheckResult]) -> TargetAwayError:
+    """The error of those of the results that stop a run."""
+    stops = [one for one in results if one.verdict == "stop"]
+    return TargetAwayError(
+        "a server or a target of the file system is away",
+        where=printable(str(path)),
+        why="; ".join(f"{one.about}: {one.found}" for one in stops),
+        hint="; ".join(dict.fromkeys(one.mend for one in stops)),
+    )
 
 
 def mount_by_name(path: Path, proc: str | os.PathLike[str] = PROC) -> Mount:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.config.source_kinds import FOLDER_SCHEMES
 from penstock.core.documents.node_answer import MountSeen
-from penstock.core.errors import ConfigError, PreflightError
+from penstock.core.errors import ConfigError, PreflightError, TargetAwayError
 from penstock.fs.watched_facts import SilentFolder, watched_facts
 from penstock.sources.registry import folder, scheme
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import BandwidthConfig, SourceConfig, TargetConfig
     from penstock.fs.capabilities import StorageFacts
+
+
+TARGET = "the target"
+"""For people, as `Answers.require` gets it."""
 
 
 class Answers:
@@ -31,11 +35,13 @@ class Answers:
         return any(isinstance(self._facts.get(one), SilentFolder) for one in folders if one is not None)
 
     def require(self, path: Path, what: str) -> None:
-        """Raises PreflightError where the folder is silent. `what` is the folder for people: `the target`."""
+        """Raises PreflightError where the folder is silent, TargetAwayError of `TARGET`. `what` is the folder
+        for people."""
         answer = self._facts[path]
         if isinstance(answer, SilentFolder):
             mount = " ".join(filter(None, (answer.mount.type, answer.mount.device, answer.mount.point)))
-            raise PreflightError(
+            kind = TargetAwayError if what == TARGET else PreflightError
+            raise kind(
                 f"the file system of {what} does not answer",
                 where=str(path),
                 why=f"no answer within {answer.seconds:.0f} s ({mount or 'its mount is not known'})",

@@ -46,6 +46,11 @@ class Looks:
                 self._results.append(_stopped(about, error))
             self._errors.append(error)
 
+    def gone(self, error: PenstockError, *results: CheckResult) -> None:
+        """The results of a target whose servers are away, and the one error of those that stop the run."""
+        self._results += results
+        self._errors.append(error)
+
     def saw(
         self, *results: CheckResult, what: str = "this is not in order", where: str = "", node: str = ""
     ) -> None:

@@ -27,7 +27,8 @@ def check(
     is not known."""
     if answers.silent(layout.root):
         _, away = store_checks.servers_away(mount_of(os.path.abspath(layout.root)))
-        looks.saw(*away, what=store_checks.AWAY, where=str(layout.root))
+        if away:
+            looks.gone(store_checks.away_error(layout.root, away), *away)
         return True
     target = context.config.target
     checks = store_checks.check_target(
@@ -36,6 +37,8 @@ def check(
         wish=target.striping,
         named=target.filesystem,
     )
-    what = "the target is not in order" if checks.in_order else store_checks.AWAY
-    looks.saw(*checks.results, what=what, where=str(layout.root))
+    if checks.in_order:
+        looks.saw(*checks.results, what="the target is not in order", where=str(layout.root))
+    else:
+        looks.gone(store_checks.away_error(layout.root, checks.results), *checks.results)
     return checks.in_order
