@@ -20,6 +20,7 @@ from tests.target.conftest import need, need_cold_reads
 from penstock.config.settings import PermissionsConfig, VerifyConfig
 from penstock.core.errors import FailedError, FindingsError, PreflightError
 from penstock.core.layout import ADOPTED, RunLayout
+from penstock.core.model import LATEST
 from penstock.dataset import adopted_trees, run_store
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
@@ -493,3 +494,26 @@ def test_what_was_compared_before_the_dataset_was_there_is_not_read_again(place:
     result = compare(place)
     assert result["earlier"] == 39
     assert result["all_differences"].startswith(str(place.context.layout("data").adoptions))
+
+
+@pytest.mark.parametrize("mtime", ["keep", "now"])
+def test_times_that_no_row_can_hold_are_adopted_as_the_nearest_ones(place: Place, mtime: str) -> None:
+    """Of the years 2400 and 1960: ext4 and XFS hold both, a row the former as the end of its range."""
+    for top in (place.source, place.copy):
+        for name, seconds in (
+            ("empty", 13_569_465_600),
+            ("a/below", 13_569_465_600),
+            ("a-between", -3 * 10**8),
+        ):
+            os.utime(top / name, (seconds, seconds))
+    assert (place.copy / "empty").stat().st_mtime_ns > LATEST, "tests need a file system that takes it"
+    config = place.context.config
+    dataset = replace(config.datasets["data"], permissions=PermissionsConfig(mtime=mtime))
+    place.context.config = replace(config, datasets={"data": dataset})
+    before = inodes(place.copy)
+    result = seal(place)
+    assert inodes(Path(result["path"])) == before
+    found = records(result)
+    assert found["empty"].mtime_ns == found["a/below"].mtime_ns == LATEST
+    assert found["a-between"].mtime_ns == -3 * 10**17
+    as_source(place, result)

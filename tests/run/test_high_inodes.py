@@ -1,5 +1,5 @@
-"""Inode numbers at or above 2^63, as half of those of BeeGFS are (its client hashes names to 64 bits): each
-command that stages, compares or removes, in processes that see every number so."""
+"""Inode numbers at or above 2^63, as BeeGFS states for half of its files: its client hashes names to 64 bits.
+Each command that stages, compares or removes works in processes that see every number so."""
 
 from __future__ import annotations
 

@@ -102,6 +102,19 @@ def test_a_size_that_no_file_has_is_refused_by_name(
         assert str(size) in str(caught.value)
 
 
+def test_sizes_that_no_number_holds_together_are_refused(tmp_path: Path) -> None:
+    largest = (1 << 63) - 1
+    with Hostile({"a": b"1", "b": b"1"}) as server:
+        options = {"endpoint_url": server.endpoint, "anon": True}
+        context = context_for(tmp_path, "s3://bucket/", sources=(SourceConfig("s3://bucket/", "", options),))
+        server.sizes = {"a": largest - 1, "b": 1}
+        assert listing_step.run(context, "data")["bytes"] == largest
+        server.sizes = {"a": largest, "b": 1}
+        with pytest.raises(PreflightError, match="more than a dataset can") as caught:
+            listing_step.run(context, "data")
+        assert f"2 files have {largest + 1:,} bytes together" in str(caught.value)
+
+
 def test_a_listing_without_an_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external_sort, "EMPTY", 50)
     with Hostile({"a": b"1"}, listing="endless") as server:

@@ -29,7 +29,7 @@ from penstock.core.digests import listed as digests_of
 from penstock.core.documents.differences import SAME
 from penstock.core.errors import FailedError
 from penstock.core.grades import CARRIED, source_rank
-from penstock.core.model import Entry, Expected, RereadRow
+from penstock.core.model import Entry, Expected, RereadRow, nearest_time
 from penstock.core.row_codec import expecting
 from penstock.engine.reading.rows_here import Recall, length_of, rows_here
 from penstock.engine.records import journal
@@ -148,7 +148,9 @@ class _Left:
         if stat.st_size != entry.size:
             self._fails(where, f"{state.why}, of {stat.st_size} bytes, lies in its place")
             return True
-        reading = RereadRow(row, "unread", stat.st_mtime_ns, stat.st_ctime_ns, inode=stat.st_ino)
+        reading = RereadRow(
+            row, "unread", nearest_time(stat.st_mtime_ns), stat.st_ctime_ns, inode=stat.st_ino
+        )
         self._reread.add([reading])
         self._files[state.place] += 1
         self._bytes[state.place] += length_of(entry)

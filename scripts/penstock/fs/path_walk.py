@@ -12,6 +12,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core.model import nearest_time
 from penstock.fs.dir_stat import failed, row, sliced
 from penstock.fs.errno_map import storage_error
 from penstock.fs.tree import BELOW, FILE, LINK, descend
@@ -35,7 +36,7 @@ class WalkedPath(NamedTuple):
     kind: str
     """`file`, `dir`, `link` or `other`."""
     size: int
-    mtime_ns: int
+    mtime_ns: int  # as a record can hold it (`nearest_time`)
     ctime_ns: int
     mode: int
     """Permission bits with setuid, setgid, sticky."""
@@ -121,6 +122,7 @@ def _walked_path(path: str, seen: Row) -> WalkedPath:
     """A path, and its lstat by `dir_stat.row`."""
     mode, size, mtime_ns, ctime_ns, inode, links, uid, gid = seen[:8]
     kind = "file" if mode & _FORMAT == _FILE else kind_of(mode)
+    mtime_ns = nearest_time(mtime_ns)
     return _new(WalkedPath, (path, kind, size, mtime_ns, ctime_ns, mode & _BITS, uid, gid, inode, links))
 
 

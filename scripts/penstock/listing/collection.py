@@ -49,7 +49,7 @@ SHOWN_EVERY = 0.2
 ADVISED = 10
 """Files for which a message has the patterns that leave them out."""
 LARGEST = (1 << 63) - 1
-"""Bytes that a file can have at most."""
+"""Bytes that a file can have at most, and all files of a dataset together."""
 FIRST_BOUND = 12
 """The histogram's first bound is 2**12 bytes; each further one is four times as large."""
 
@@ -470,4 +470,11 @@ class _Gathering:
                 where=where,
                 why=f"{counted(self.scanned, 'object')} seen, of which are left out: {left_out}",
                 hint="check `include` and `exclude`",
+            )
+        if self._bytes > LARGEST:
+            raise PreflightError(
+                "the source holds more than a dataset can",
+                where=where,
+                why=f"its {counted(self._kept, 'file')} have {self._bytes:,} bytes together, holes included",
+                hint="leave the largest out by `exclude`, or divide them into several datasets",
             )

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from penstock.config.access_rules import FILE_BITS, NO_RULES
 from penstock.core.errors import FailedError, PreflightError
 from penstock.core.layout import ADOPT_TRIAL
+from penstock.core.model import nearest_time
 from penstock.fs.durable import fsync_dir
 from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.owners import account
@@ -252,7 +253,8 @@ class AdoptedFiles:
         set_before = self._keep_mtime and keeps(status.st_mtime_ns, wanted_ns)
         if not stat.S_ISREG(status.st_mode) or (status.st_ino, status.st_size) != (inode, size):
             return Settled("another file stands in its place")
-        if status.st_mtime_ns != mtime_ns and not set_before:
+        seen_ns = nearest_time(status.st_mtime_ns)
+        if seen_ns != mtime_ns and not set_before:
             return Settled("it was written to since it was read")
         if status.st_nlink != 1:
             return Settled(f"it has {status.st_nlink} names", others=True)
@@ -260,7 +262,7 @@ class AdoptedFiles:
             return Settled(f"it is of the account {status.st_uid}", others=True)
         if readable and self._is_being_written(fd):
             return Settled("it is open for writing", others=True)
-        certain = (status.st_mtime_ns, status.st_ctime_ns) == (mtime_ns, ctime_ns)
+        certain = (seen_ns, status.st_ctime_ns) == (mtime_ns, ctime_ns)
         wanted = self._rules.file(path, self._mode)
         held = f"/proc/self/fd/{fd}"
         had = access.look(held, wanted)
@@ -275,7 +277,7 @@ class AdoptedFiles:
             now.st_mtime_ns == status.st_mtime_ns or (self._keep_mtime and keeps(now.st_mtime_ns, wanted_ns))
         ):
             return Settled("it was written to while it was taken over")
-        return Settled("", now.st_mtime_ns, now.st_ctime_ns, certain)
+        return Settled("", nearest_time(now.st_mtime_ns), now.st_ctime_ns, certain)
 
     def _is_being_written(self, fd: int) -> bool:
         """Whether any process of this machine, or of the file system where it asks its clients, has the file

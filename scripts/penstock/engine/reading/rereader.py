@@ -33,7 +33,7 @@ from penstock.core.errors import (
     PenstockError,
     TransientError,
 )
-from penstock.core.model import AuditedRow, RereadRow, SourceChecksum
+from penstock.core.model import AuditedRow, RereadRow, SourceChecksum, nearest_time
 from penstock.engine.checksums import GiantDigest, Sums, contradicted, listed, new_sum, sum_of
 from penstock.engine.reading.parallel_read import read_in_order
 from penstock.engine.stream import Stopped, Stream
@@ -200,7 +200,7 @@ def _differs(entry: Expected, why: str) -> IntegrityError:
 
 def _reread_row(row: int, reading: RangeRead) -> RereadRow:
     stat = reading.stat
-    return RereadRow(row, reading.method, stat.st_mtime_ns, stat.st_ctime_ns, inode=stat.st_ino)
+    return RereadRow(row, reading.method, nearest_time(stat.st_mtime_ns), stat.st_ctime_ns, inode=stat.st_ino)
 
 
 def _owed(entry: Expected) -> list[tuple[SourceChecksum, Sum]]:

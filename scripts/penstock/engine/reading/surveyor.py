@@ -26,7 +26,7 @@ from penstock.core.digests import XXH3, of_hex
 from penstock.core.documents.differences import CHECKSUM, OTHER, READ, SAME, SIZE, SOURCE, UNLIKE, UNREAD
 from penstock.core.errors import DamagedError, IntegrityError, ObjectError, PenstockError, SourceChangedError
 from penstock.core.grades import SIZE_ONLY
-from penstock.core.model import SourceChecksum, Surveyed
+from penstock.core.model import SourceChecksum, Surveyed, nearest_time
 from penstock.engine.checksums import GiantDigest, Sums, listed
 from penstock.engine.stream import Stopped, Stream
 from penstock.engine.transfer.pump import Pump
@@ -123,7 +123,7 @@ class Surveyor(Stream):
                 grade = grade if proof else SIZE_ONLY
         stat = reading.stat
         return Surveyed(
-            row, SAME, how, "", reading.digest, grade, proof, reading.method, stat.st_mtime_ns,
+            row, SAME, how, "", reading.digest, grade, proof, reading.method, nearest_time(stat.st_mtime_ns),
             stat.st_ctime_ns, stat.st_ino, stat.st_mode, stat.st_uid, stat.st_gid, stat.st_nlink,
             reading.parts,
         )  # fmt: skip
