@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.in_process import InProcess
 from tests.support.published import content
 from tests.support.staging_runs import events_of
+from tests.target.conftest import need_cold_reads
 
 from penstock.cli.commands import adopt
 from penstock.cluster.port import State
@@ -20,6 +22,9 @@ from penstock.core.documents.differences import KINDS, MARKS
 from penstock.core.documents.findings import MARKS as OF_AUDITS
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.events import ElementChanged, Ended
+from penstock.fs import capabilities, libc
+from penstock.fs.capabilities import facts
+from penstock.fs.mount_proof import MountProof
 from penstock.run import adopt_step
 from penstock.run.adopt_step import Request
 
@@ -71,6 +76,24 @@ def test_a_good_copy_is_the_same_and_nothing_of_it_changes(place: Place) -> None
     assert picture(place.copy) == before
     assert not place.context.layout("data").folder.exists()
     adopt_step.judge(result)
+
+
+@pytest.mark.parametrize(("key", "used"), [("unshared", False), ("always", True)])
+def test_jobs_beside_it_are_not_harmed_by_direct_reads(
+    place: Place, monkeypatch: pytest.MonkeyPatch, key: str, *, used: bool
+) -> None:
+    """As on BeeGFS, whose mounts say that a direct read harms others of the same file."""
+    need_cold_reads(place.copy)
+    harmed = MountProof(direct_harms=True)
+    monkeypatch.setattr(capabilities, "facts", lambda path: replace(facts(path), proof=harmed))
+    fd = os.open(place.copy, os.O_RDONLY | os.O_DIRECTORY)
+    libc.syncfs(fd)
+    os.close(fd)
+    config = place.context.config
+    config = replace(config, verify=replace(config.verify, direct=key))
+    context = replace(place.context, config=config, cluster=InProcess())
+    result = adopt_step.run(context, "data", Request(place.copy, read_source=True))
+    assert (result["status"], "direct" in result["methods"]) == ("SAME", used)
 
 
 def test_what_only_sizes_were_compared_of_is_never_called_the_same(place: Place) -> None:
