@@ -222,7 +222,12 @@ def test_an_address_that_does_not_answer_is_waited_for_shortly() -> None:
         address = full.getsockname()
         with socket.create_connection(address):
             assert proc_states.connect([address], seconds=0.2) == {address: False}
-    assert proc_states.connect([("not an address", 1)], seconds=0.2) == {("not an address", 1): False}
+
+
+@pytest.mark.parametrize("host", ["not an address", "255.255.255.255"])
+def test_an_address_that_is_refused_at_once_is_not_taken(host: str) -> None:
+    """connect(2) itself reports it, and the socket's own error is 0 after that."""
+    assert proc_states.connect([(host, 1)], seconds=0.2) == {(host, 1): False}
 
 
 @pytest.mark.parametrize(

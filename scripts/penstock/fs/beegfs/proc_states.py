@@ -18,6 +18,7 @@ For `fs.store_checks` and `mount` beside it. Reads /proc; changes nothing.
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 import select
 import socket
@@ -207,9 +208,10 @@ def connect(addresses: Iterable[tuple[str, int]], seconds: float = ANSWER) -> di
                 family = socket.AF_INET6 if ":" in host else socket.AF_INET
                 tried = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
                 tried.setblocking(False)
-                tried.connect_ex((host, port))
-                waiting[tried.fileno()] = (tried, (host, port))
-                poll.register(tried, select.POLLOUT)
+                # What fails at once, as on this machine, is not waited for: its error is not kept.
+                if tried.connect_ex((host, port)) in (0, errno.EINPROGRESS):
+                    waiting[tried.fileno()] = (tried, (host, port))
+                    poll.register(tried, select.POLLOUT)
         end = time.monotonic() + seconds
         while waiting and (left := end - time.monotonic()) > 0:
             for number, _ in poll.poll(1000 * left):
