@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import socket
 import sys
@@ -12,8 +13,9 @@ from tests.support.staging_runs import context_for, tree
 from tests.vendors import recorded
 from tests.vendors.recorded import answer, proc_files
 
+from penstock.cli.commands import selftest
+from penstock.cli.session import Session
 from penstock.core.errors import PreflightError
-from penstock.doctor.selftest import selftest
 from penstock.fs import store_checks
 from penstock.fs.beegfs import mount as beegfs_mount
 from penstock.fs.beegfs import proc_states, states, v7, v8
@@ -277,11 +279,12 @@ def test_plan_and_selftest_ask_before_they_make_a_file(
     target = context.layout("data").root
     proc = shown("8.3.1-server-ended", {**all_at(listening), "10.9.9.1:8103": refused}, target, "8.3.1-root")
     monkeypatch.setattr(store_checks.require_servers, "__defaults__", (proc,))
+    monkeypatch.chdir(tmp_path)
     before = sorted((path, path.stat().st_mtime_ns) for path in target.rglob("*"))
     with pytest.raises(PreflightError, match="storage server node_storage_2"):
         plan_step.run(context, "data")
     with pytest.raises(PreflightError, match="storage server node_storage_2"):
-        selftest.run(target, lambda _: None, lambda _: None, lambda _: [])
+        selftest._folder(argparse.Namespace(folder=target, config=None), Session(argparse.Namespace()))
     assert sorted((path, path.stat().st_mtime_ns) for path in target.rglob("*")) == before
 
 

@@ -75,14 +75,16 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 def _folder(parsed: argparse.Namespace, session: Session) -> Path:
     """The folder that the command line names, or else `target.root`. Raises ConfigError for a configuration
     that is wrong, also where it is not needed, and for a folder below none of the site's roots, since a
-    selftest writes there; PreflightError for what is no folder."""
+    selftest writes there; PreflightError for what is no folder, and where a server of it is away."""
     from penstock.config import loader
     from penstock.core.errors import PreflightError
+    from penstock.fs import store_checks
 
     folder: Path = parsed.folder
     if folder is None or file_choice.chosen(parsed.config) is not None:
         root = session.config().target.root
         folder = root if folder is None else folder
+    store_checks.require_servers(folder)  # before any call there: it would wait for a server that is away
     loader.check_place(folder)
     if not folder.is_dir():
         raise PreflightError(

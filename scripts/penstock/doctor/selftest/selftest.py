@@ -27,7 +27,6 @@ from penstock.core.errors import PenstockError, PreflightError
 from penstock.doctor.selftest import full_quota, killed_writer, measurements, small_staging, two_nodes
 from penstock.doctor.selftest.budget import WITHIN, Budget
 from penstock.doctor.selftest.two_nodes import Peers
-from penstock.fs import store_checks
 from penstock.fs.capabilities import facts
 from penstock.fs.errno_map import storage_error
 from penstock.host.job_environment import host_name
@@ -81,10 +80,9 @@ def run(
     fill_quota: bool = False,
 ) -> SelftestResult:
     """Try the file system of `folder`. `wait` sleeps, and raises where the command is to stop; `said` gets
-    the name of each part as it begins. Raises PreflightError where a server of the file system is away, where
-    no folder can be made there, and where a quota is to be filled that is not the folder's own."""
+    the name of each part as it begins. Raises PreflightError where no folder can be made there, and where a
+    quota is to be filled that is not the folder's own."""
     budget = Budget(wait)
-    store_checks.require_servers(folder)
     store, place = facts(folder), folder / _name()
     source = Path(tempfile.gettempdir(), _name())
     if fill_quota:
