@@ -9,7 +9,7 @@ import (
 
 // Tempers are the ways in which this file system differs from the disk's. The zero value is a plain POSIX
 // file system that all mounts see alike. Each comment names the line of the vendor's source or manual that
-// the temper was written from. It is a reading of that line: none of these file systems was run.
+// the temper was written from. It is a reading of that line, unless it says that it was seen: BeeGFS alone was run.
 //
 // BeeGFS: github.com/ThinkParQ/beegfs, tags 7.4.7 and 8.3; WEKA: docs.weka.io 4.4; NFS: Linux fs/nfs;
 // Lustre: git.whamcloud.com fs/lustre-release.
