@@ -1,6 +1,6 @@
 """The named sets: which tempers (`temperfs/tempers.go`, where each one's source stands) stand for which file
-system. They are our reading of its behaviour, not that file system. What was seen on BeeGFS itself says so; WEKA,
-Lustre and NFS were not run.
+system. They are our reading of its behaviour, not that file system. What was seen on BeeGFS itself says so;
+WEKA, Lustre and NFS were not run.
 
 Waits of NFS are shorter than the real ones (2 s for 30 to 60), so that tests need not wait a minute.
 """

@@ -1,5 +1,5 @@
 """Staging on SLURM where every node has its own mount of a file system that behaves, by our reading, as
-BeeGFS or WEKA does (`tests.filesystems`), by our reading of them.
+BeeGFS or WEKA does (`tests.filesystems`).
 
 The test cluster has one machine: each slurmd is in a mount namespace of its own, in which that node's mount
 stands at the path that all nodes use. This process, with a mount of its own at the same path, is the login
