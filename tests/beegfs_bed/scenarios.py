@@ -241,10 +241,8 @@ def full_target() -> None:
     _stripe_over(dataset.root, len(disks.STORAGE))
     full = disks.STORAGE[-1]
     filler = full.folder / "filler"
-    room = os.statvfs(full.folder)
     try:
-        with filler.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, room.f_bfree * room.f_frsize - 3 * MIB)
+        _fill(filler, room=3 * MIB)
         done = dataset.penstock("run")
         assert done.status in (3, 6), done.printed
         expect(done, done.status, "203" if done.status == 3 else "space")
@@ -304,7 +302,7 @@ def management_away() -> None:
         expect(done, done.status, "management service")
     finally:
         servers.start("management")
-    _run(dataset)
+    wait_for(lambda: dataset.penstock("preflight").status == 0, "a preflight that passes again", 300.0)
 
 
 def reader_beside_audit() -> None:
@@ -372,10 +370,11 @@ SCENARIOS = {
     "full_target": Scenario(full_target, minutes=25),
     "server_lost": Scenario(server_lost),
     "server_away": Scenario(server_away),
-    "management_away": Scenario(management_away),
     "reader_beside_audit": Scenario(reader_beside_audit, minutes=10 + READER_SECONDS / 60),
     "secret": Scenario(secret, "8"),
     "suite": Scenario(suite, minutes=45),
+    # Last: version 7's management service takes every target for nearly full after it was started again.
+    "management_away": Scenario(management_away),
 }
 
 
@@ -485,7 +484,7 @@ def _entry(path: Path) -> Pattern:
         return Pattern(
             targets, int(size) * {"K": KIB, "M": MIB}[unit], _only(r"Storage Pool: (\S+)()", out)[0]
         )
-    done = run("beegfs", "entry", "info", "--output", "ndjson", path, user=False)
+    done = run("beegfs", "entry", "info", "--output", "ndjson", "--raw", path, user=False)
     row = json.loads(done.out.splitlines()[0])
     targets = tuple(int(word.split(":")[1]) for word in row["storage_targets"].split(","))
     return Pattern(targets, int(_only(r"x(\d+)()", row["stripe_pattern"])[0]), row["storage_pool"])
@@ -511,6 +510,16 @@ def _stripe_over(folder: Path, targets: int) -> None:
 def _limit(disk: disks.Disk, size: str) -> None:
     words = ("xfs_quota", "-x", "-c", f"limit -u bhard={size} {USER}", disk.folder)
     expect(run(*words, user=False), 0)
+
+
+def _fill(path: Path, room: int) -> None:
+    """Write until the disk is full, as root, whom reserved blocks are given; then free so many bytes."""
+    with path.open("wb", buffering=0) as file:
+        with contextlib.suppress(OSError):
+            while file.write(bytes(MIB)):
+                pass
+        file.truncate(file.tell() - room)
+        os.fsync(file.fileno())
 
 
 def _bytes_below(folder: Path) -> int:
