@@ -236,16 +236,15 @@ def quota() -> None:
 
 
 def full_target() -> None:
-    """a target without room: named, status 6; room again: resumed"""
+    """a target without room: status 6, named where the commands answer; room again: resumed"""
     dataset = Dataset("full", {b"%d" % number: block(number, 4 * MIB) for number in range(12)})
     _stripe_over(dataset.root, len(disks.STORAGE))
     full = disks.STORAGE[-1]
     filler = full.folder / "filler"
     try:
         _fill(filler, room=3 * MIB)
-        done = dataset.penstock("run")
-        assert done.status in (3, 6), done.printed
-        expect(done, done.status, "203" if done.status == 3 else "space")
+        # Version 8's commands answer root alone, as shipped: there the copy meets ENOSPC.
+        expect(dataset.penstock("run"), 6, str(full.target) if VERSION == "7" else "no space")
     finally:
         filler.unlink()
     wait_for(lambda: dataset.penstock("run").status == 0, "a run, once there is room", 600.0)
