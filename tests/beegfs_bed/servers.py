@@ -269,7 +269,7 @@ def _lives(pid: int) -> bool:
     """Whether a process runs. A zombie has ended: nobody waits for servers that another command started."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
