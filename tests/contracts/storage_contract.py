@@ -167,7 +167,7 @@ class StorageContract:
                 assert got.digest() == hashlib.sha256(content[offset:]).digest()
                 assert seen.stat.st_size == size
                 assert seen.method == "cached" if known.kind == "tmpfs" else seen.method in (
-                    "disk", "direct", "dropped", "cached",
+                    "direct", "disk", "dropped", "cached",
                 )  # fmt: skip
             with pytest.raises(IntegrityError, match=f"it has {size} bytes"):
                 reader.read("d/f", 0, size + 1, got.update)
