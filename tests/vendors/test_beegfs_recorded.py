@@ -15,12 +15,14 @@ from tests.vendors.recorded import answer, proc_files
 
 from penstock.cli.commands import selftest
 from penstock.cli.session import Session
-from penstock.core.errors import PreflightError
+from penstock.core.errors import PreflightError, TargetAwayError
+from penstock.doctor import preflight_step
 from penstock.fs import store_checks
 from penstock.fs.beegfs import mount as beegfs_mount
 from penstock.fs.beegfs import proc_states, states, v7, v8
 from penstock.fs.stores import health
 from penstock.fs.stores.facts import Pattern, Server, Target
+from penstock.host.mounts import mount_of
 from penstock.run import list_step, plan_step
 
 if TYPE_CHECKING:
@@ -288,6 +290,20 @@ def test_plan_and_selftest_ask_before_they_make_a_file(
     assert sorted((path, path.stat().st_mtime_ns) for path in target.rglob("*")) == before
 
 
+def test_preflight_asks_before_it_waits_for_the_mount(
+    shown: Callable[..., Path], listening: str, refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client forgets the address of a server once a call has failed on it: the first call would have."""
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    target = context.layout("data").root
+    proc = shown("8.3.1-server-ended", {**all_at(listening), "10.9.9.1:8103": refused}, target, "8.3.1-root")
+    for asked in (mount_of, store_checks.servers_away):
+        monkeypatch.setattr(asked, "__defaults__", (proc,))
+    monkeypatch.setattr(preflight_step, "Answers", pytest.fail)
+    with pytest.raises(TargetAwayError, match="storage server node_storage_2"):
+        preflight_step.run(context, "data")
+
+
 # The whole of preflight's questions
 
 
@@ -312,6 +328,26 @@ def played(
         return store_checks.check_target(folder, gid=os.getegid(), named="beegfs", proc=proc)
 
     return check
+
+
+@pytest.mark.parametrize(
+    ("name", "server"),
+    [
+        ("7.4.7-server-ended", "BeeGFS 7 storage server stor2 [ID: 2]"),
+        ("8.3.1-server-ended", "BeeGFS 8 storage server node_storage_2 [ID: 2]"),
+    ],
+)
+def test_of_a_mount_that_does_not_answer_the_commands_name_the_server(
+    played: Callable[..., TargetChecks], tmp_path: Path, name: str, server: str
+) -> None:
+    """Its client has forgotten the address, and makes no connection."""
+    played(name)
+    proc = tmp_path / "proc"
+    mount = mount_of(str(tmp_path / "target"), proc)
+    assert mount.type == "beegfs"
+    (stop,) = store_checks.unreached_servers(mount, proc)
+    assert (stop.verdict, stop.about) == ("stop", server)
+    assert store_checks.unreached_servers(mount._replace(type="ext4"), proc) == []
 
 
 def words(checks: TargetChecks, *verdicts: str) -> list[str]:

@@ -69,11 +69,15 @@ def look(
     context.emit(events.Started(dataset, STEP))
     config, layout = context.dataset(dataset), context.layout(dataset)
     looks = Looks(context)
+    with looks.at("interpreter"):
+        interpreter.check(looks)
+    with looks.at("target"):
+        # First of all: a client forgets the address of a server once a call has failed on it.
+        if not vendor_tools.check_servers(layout, looks):
+            return Preflighted(looks.document(config.name), looks.error())
     answers = Answers(
         [*roots(context.config.target), *folders(config.sources), *cap_folders(context.config.bandwidth)]
     )
-    with looks.at("interpreter"):
-        interpreter.check(looks)
     with looks.at("target"):
         if not vendor_tools.check(context, config, layout, answers, looks):
             return Preflighted(looks.document(config.name), looks.error())

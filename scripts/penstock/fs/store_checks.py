@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.core.checks import CheckResult
 from penstock.core.errors import TargetAwayError
 from penstock.core.text import printable
+from penstock.fs.beegfs import commands as beegfs_commands
 from penstock.fs.beegfs import mount as beegfs_mount
 from penstock.fs.beegfs import proc_states
 from penstock.fs.capabilities import facts
@@ -124,6 +125,16 @@ def servers_away(
         return None, []
     shown = proc_states.status([proc_states.view(client.name, proc) for client in clients])
     return shown, [one for one in health.judge(shown._replace(targets=())) if one.verdict == "stop"]
+
+
+def unreached_servers(mount: Mount, proc: str | os.PathLike[str] = PROC) -> list[CheckResult]:
+    """A result for each server that BeeGFS' commands do not reach, of a mount that does not answer: they talk
+    to the servers themselves. [] for other kinds of file systems, and where the commands say nothing."""
+    tools = beegfs_commands.find(proc, point=mount.point) if mount.type == proc_states.TYPE else None
+    if tools is None:
+        return []
+    judged = health.judge(StoreStatus(tools.product, servers=tuple(tools.servers())))
+    return [one for one in judged if one.verdict == "stop"]
 
 
 def check_target(

@@ -18,18 +18,28 @@ if TYPE_CHECKING:
     from penstock.doctor.preflight.results import Looks
 
 
+def check_servers(layout: DatasetLayout, looks: Looks) -> bool:
+    """Whether no server of the target is known to be away, by what its client shows in /proc. Makes no call
+    on the mount."""
+    _, away = store_checks.servers_away(mount_of(os.path.abspath(layout.root)))
+    if away:
+        looks.gone(store_checks.away_error(layout.root, away), *away)
+    return not away
+
+
 def check(
     context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks
 ) -> bool:
     """Whether the target's servers and targets are in order, as far as they are known; else no file may be
-    made there. Of a target that does not answer, only what /proc says is reported. Reports nothing where the
+    made there. Of a target that does not answer, only the servers that the vendor's
+    commands do not reach are reported. Reports nothing where the
     file system's vendor has no commands and nothing is to be striped. Raises PreflightError for a group that
     is not known."""
     if answers.silent(layout.root):
-        _, away = store_checks.servers_away(mount_of(os.path.abspath(layout.root)))
+        away = store_checks.unreached_servers(mount_of(os.path.abspath(layout.root)))
         if away:
             looks.gone(store_checks.away_error(layout.root, away), *away)
-        return True
+        return not away
     target = context.config.target
     checks = store_checks.check_target(
         layout.releases,

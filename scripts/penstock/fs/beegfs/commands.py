@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from penstock.fs.beegfs import addresses, v7, v8
 from penstock.fs.beegfs.addresses import CommandPaths
 from penstock.fs.stores.facts import StoreStatus
-from penstock.fs.stores.status_queries import StatusQueries
+from penstock.fs.stores.status_queries import BUDGET, StatusQueries
 from penstock.host import command
 from penstock.host.mounts import mounts
 from penstock.host.proc import PROC
@@ -64,6 +64,12 @@ class Tools(NamedTuple):
         if self.version == 7:
             return v7.entry_info(folder, self.mount)
         return v8.entry_info(self.addresses.of(folder), self.addresses.mount)
+
+    def servers(self) -> list[Server]:
+        """Which servers are reached; [] where the commands do not say it within `status_queries.BUDGET`."""
+        argv = v7.check_servers(self.mount) if self.version == 7 else v8.list_nodes(self.mount)
+        reads = v7.read_servers if self.version == 7 else v8.read_servers
+        return reads(command.run(argv, command.TimeBudget(BUDGET)).out)
 
     def status(self, folder: str, uid: int, gid: int) -> StoreStatus:
         """What the commands say of the file system of `folder`, and of the quotas of its files' owner. A
