@@ -294,7 +294,7 @@ def management_away() -> None:
     try:
         with servers.secret_for_user():
             done = dataset.penstock("preflight", within=SAYS_WITHIN)
-        expect(done, done.status, "management service")
+        expect(done, 3 if VERSION == "7" else 0, "management ser")
     finally:
         servers.start("management")
     wait_for(lambda: dataset.penstock("preflight").status == 0, "a preflight that passes again", 300.0)

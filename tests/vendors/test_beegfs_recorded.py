@@ -18,8 +18,8 @@ from penstock.cli.session import Session
 from penstock.core.errors import PreflightError, TargetAwayError
 from penstock.doctor import preflight_step
 from penstock.fs import store_checks
+from penstock.fs.beegfs import commands, proc_states, states, v7, v8
 from penstock.fs.beegfs import mount as beegfs_mount
-from penstock.fs.beegfs import proc_states, states, v7, v8
 from penstock.fs.stores import health
 from penstock.fs.stores.facts import Pattern, Server, Target
 from penstock.host.mounts import mount_of
@@ -302,6 +302,31 @@ def test_preflight_asks_before_it_waits_for_the_mount(
     monkeypatch.setattr(preflight_step, "Answers", pytest.fail)
     with pytest.raises(TargetAwayError, match="storage server node_storage_2"):
         preflight_step.run(context, "data")
+
+
+@pytest.mark.parametrize(
+    ("version", "holds"), [("7.4.7", True), ("8.3.1", False), ("", False)], ids=["7", "8", "not known"]
+)
+@pytest.mark.parametrize("states", [{}, {"Online": "Probably-offline"}], ids=["just now", "for a while"])
+def test_a_client_of_version_7_answers_no_call_without_the_management_service(
+    shown: Callable[..., Path], listening: str, refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    version: str, holds: bool, states: dict[str, str],
+) -> None:  # fmt: skip
+    """`ls` waited on 7.4.7; 8.3.1 passed a preflight."""
+    (tmp_path / "sys/module/beegfs").mkdir(parents=True)
+    (tmp_path / "sys/module/beegfs/version").write_text(version)
+    monkeypatch.setattr(commands.client_version, "__defaults__", (str(tmp_path / "sys"),))
+    management = {"10.9.9.1:8008": refused} if not states else {}
+    point = tmp_path / "mounted"
+    proc = shown("7.4.7", {**all_at(listening), **management, **states}, point)
+    mount = mount_of(str(point), proc)
+    status, away = store_checks.servers_away(mount, proc)
+    assert status is not None
+    assert [one.about for one in away] == (["BeeGFS management server bee1 [ID: 1]"] if holds else [])
+    assert health.away(status) == holds
+    if holds:
+        with pytest.raises(TargetAwayError, match="management server bee1"):
+            store_checks.require_servers(point, proc)
 
 
 # The whole of preflight's questions

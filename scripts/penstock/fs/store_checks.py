@@ -115,15 +115,18 @@ def mount_by_name(path: Path, proc: str | os.PathLike[str] = PROC) -> Mount:
 def servers_away(
     mount: Mount, proc: str | os.PathLike[str] = PROC
 ) -> tuple[StoreStatus | None, list[CheckResult]]:
-    """What /proc shows of the servers and targets of this mount, and a result for each server that is away.
-    Makes no call on the mount; waits up to `proc_states.ANSWER` seconds for the servers. None where the kind
-    of file system shows nothing, or the mount's client is not known."""
+    """What /proc shows of the servers and targets of this mount, and a result for each server that is away:
+    the management service too where the client is of version 7, which then answers no call. Makes no call on
+    the mount; waits up to `proc_states.ANSWER` seconds for the servers. None where the kind of file system
+    shows nothing, or the mount's client is not known."""
     if mount.type != proc_states.TYPE:
         return None, []
     clients = beegfs_mount.parse_mount(mount, beegfs_mount.live_clients(proc)).clients
     if len({client.management for client in clients}) != 1:
         return None, []
     shown = proc_states.status([proc_states.view(client.name, proc) for client in clients])
+    holds = beegfs_commands.client_version().startswith("7.")
+    shown = shown._replace(management_holds=holds)
     return shown, [one for one in health.judge(shown._replace(targets=())) if one.verdict == "stop"]
 
 

@@ -154,7 +154,8 @@ def status(views: Sequence[ClientView]) -> StoreStatus:
     | none                        |                  | none, or others                    | not known |
 
     Where all targets are `probably-offline`, the client has no news from the management service: that one is
-    away, and the states of the targets are not known. Data is served for some minutes more.
+    away, and the states of the targets are not known. A client of version 8 goes on for some minutes; with
+    one of version 7 each call on the mount waits (seen on 7.4.7), which `store_checks.servers_away` says.
     """
     targets = {(target.role, target.id): target for seen in views for target in seen.targets}
     nodes: dict[tuple[Role, str], Node] = {}
@@ -194,7 +195,11 @@ def filled(said: StoreStatus, shown: StoreStatus) -> StoreStatus:
         )
     named = {(server.role, server.id) for server in said.servers}
     servers = [server for server in shown.servers if (server.role, server.id) not in named]
-    return said._replace(targets=(*targets, *states.values()), servers=(*said.servers, *servers))
+    return said._replace(
+        targets=(*targets, *states.values()),
+        servers=(*said.servers, *servers),
+        management_holds=shown.management_holds,
+    )
 
 
 def connect(addresses: Iterable[tuple[str, int]], seconds: float = ANSWER) -> dict[tuple[str, int], bool]:

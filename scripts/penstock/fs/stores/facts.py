@@ -153,6 +153,7 @@ class StoreStatus(NamedTuple):
     """What the vendor's own package judges (WEKA)."""
     max_files: int | None = None
     """How many files the file system may have."""
+    management_holds: bool = False  # calls on the mount wait while the management service is away
 
     def of_role(self, role: Role) -> list[Target]:
         """The targets of this role, in the order of the commands' answers."""

@@ -4,7 +4,8 @@ preflight, by `fs.store_checks.check_target`.
 | what                          | seen                            | verdict                             |
 |-------------------------------|---------------------------------|-------------------------------------|
 | storage or metadata server    | not reached from this machine   | stop, with its name                 |
-| management server             | not reached, or commands say so | warning, with the time that is left |
+| management server             | not reached, or commands say so | warning, with the time that is left;|
+|                               |                                 | stop where calls wait for it        |
 | target that new files can get | offline, probably offline, bad  | stop, with its number               |
 |                               | in capacity pool `emergency`    | stop                                |
 |                               | needs resync, or resyncing      | warning                             |
@@ -48,11 +49,17 @@ def judge(status: StoreStatus) -> list[CheckResult]:
 def away(status: StoreStatus) -> bool:
     """Whether a server, or a target that new files can get, is away: calls on the mount may wait for it."""
     used = {target.id for target in status.in_pool()}
-    servers = any(one.reachable is False and one.role != "management" for one in status.servers)
-    return servers or any(
-        target.reachability in ("offline", "probably-offline")
-        for target in status.targets
-        if target.role == "metadata" or target.id in used
+    holds = status.management_holds
+    servers = any(one.reachable is False and (holds or one.role != "management") for one in status.servers)
+    silent = holds and any(one.cause == "management" for one in status.silences)
+    return (
+        servers
+        or silent
+        or any(
+            target.reachability in ("offline", "probably-offline")
+            for target in status.targets
+            if target.role == "metadata" or target.id in used
+        )
     )
 
 
@@ -69,15 +76,15 @@ def _in_order(status: StoreStatus) -> CheckResult:
 def _servers(status: StoreStatus) -> Iterator[CheckResult]:
     for server in status.servers:
         if server.reachable is False:
-            yield _server(status.product, server)
+            yield _server(status, server)
 
 
-def _server(product: str, server: Server) -> CheckResult:
+def _server(status: StoreStatus, server: Server) -> CheckResult:
     name = printable(f"{server.name} [ID: {server.id}]" if server.id else server.name)
     if server.role == "management":
-        return _management(product, name, "not reached from this machine")
+        return _management(status, name, "not reached from this machine")
     return CheckResult(
-        f"{product} {server.role} server {name}",
+        f"{status.product} {server.role} server {name}",
         "not reached from this machine",
         "stop",
         "reached",
@@ -85,9 +92,19 @@ def _server(product: str, server: Server) -> CheckResult:
     )
 
 
-def _management(product: str, name: str, text: str) -> CheckResult:
+def _management(status: StoreStatus, name: str, text: str) -> CheckResult:
+    about = f"{status.product} management server" + (f" {name}" if name else "")
+    if status.management_holds:
+        return CheckResult(
+            about,
+            f"{text}; a client of version 7 takes all servers for offline within 30 s of that, and each call "
+            "on the mount waits until it is back",
+            "stop",
+            "reached",
+            f"have it started again: {ADMINISTRATOR}",
+        )
     return CheckResult(
-        f"{product} management server" + (f" {name}" if name else ""),
+        about,
         f"{text}; data is still served, but no further client can mount, and after {OFFLINE_TIMEOUT} s "
         f"(sysTargetOfflineTimeoutSecs={OFFLINE_TIMEOUT}, as shipped) targets count as offline",
         "warning",
@@ -142,7 +159,7 @@ def silences(status: StoreStatus) -> Iterator[CheckResult]:
     management = next((one for one in status.silences if one.cause == "management"), None)
     known = any(server.role == "management" and server.reachable is False for server in status.servers)
     if management is not None and not known:
-        yield _management(status.product, "", f"`{printable(management.command)}`: {management.why}")
+        yield _management(status, "", f"`{printable(management.command)}`: {management.why}")
     secret = [one for one in status.silences if one.cause == "secret"]
     if secret:
         yield _no_secret(status.product, secret)
