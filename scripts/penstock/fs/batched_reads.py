@@ -136,9 +136,9 @@ class Together:
         group = [expected.popleft()]
         if group[0][2] >= LARGE:
             return group
-        room = ROOM - _blocks(*group[0][1:])[1]
+        room = ROOM - blocks(*group[0][1:])[1]
         while expected and len(group) < self._most and expected[0][2] < LARGE:
-            room -= _blocks(*expected[0][1:])[1]
+            room -= blocks(*expected[0][1:])[1]
             if room < 0:
                 break
             group.append(expected.popleft())
@@ -167,7 +167,7 @@ class Together:
                 fd = os.open(name, _DIRECT, dir_fd=folder)
                 known = os.fstat(fd)
                 if known.st_mode & _FORMAT == stat.S_IFREG and known.st_size >= offset + length:
-                    first, count = _blocks(offset, length)
+                    first, count = blocks(offset, length)
                     if count:
                         drop(fd, offset, length)
                     opened.append((number, fd, upto, count, first, known))
@@ -204,8 +204,8 @@ class Together:
         self._buffer.close()
 
 
-def _blocks(offset: int, length: int) -> tuple[int, int]:
-    """The range in whole blocks: (first byte, bytes)."""
+def blocks(offset: int, length: int) -> tuple[int, int]:
+    """The range in whole blocks of `ALIGN`: (first byte, bytes)."""
     if not length:
         return offset, 0
     first = offset - offset % ALIGN

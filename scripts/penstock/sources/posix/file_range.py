@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 CHANGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 """Errors of a file that was removed or replaced since it was listed."""
-ALIGN = 4096
-"""Bytes to which offset and length of an aligned read are rounded."""
 REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EINVAL, errno.EISDIR})
 """Errors that another attempt meets again."""
 _TOKEN = re.compile(r"(\d+)-(-?\d+)-(-?\d+)-(\d+)")
@@ -90,10 +88,12 @@ def read_at(fd: int, buffer: memoryview, offset: int) -> int:
     except OSError as error:
         if error.errno != errno.EREMOTEIO:
             raise
-    before = offset % ALIGN
-    blocks = memoryview(bytearray(-(-(before + len(buffer)) // ALIGN) * ALIGN))
-    count = min(max(os.preadv(fd, (blocks,), offset - before) - before, 0), len(buffer))
-    buffer[:count] = blocks[before : before + count]
+    from penstock.fs.batched_reads import blocks  # most copies never need it
+
+    first, length = blocks(offset, len(buffer))
+    aligned, before = memoryview(bytearray(length)), offset - first
+    count = min(max(os.preadv(fd, (aligned,), first) - before, 0), len(buffer))
+    buffer[:count] = aligned[before : before + count]
     return count
 
 
