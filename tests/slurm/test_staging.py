@@ -117,7 +117,7 @@ def test_a_lost_node_and_one_that_freezes(place: Place) -> None:
 
 def test_only_the_element_that_fails_is_submitted_again(place: Place) -> None:
     place.fill("a", 120)
-    place.configure(["a"], cluster={"retries": 2}, plan={"shard_files": 40}, engine={"limit": "600KiB/s"})
+    place.configure(["a"], cluster={"retries": 2}, plan={"shard_files": 40}, engine={"limit": "150KiB/s"})
     place.planned("a")
     process = place.penstock("step", "copy", "a")
     overlapped = False
