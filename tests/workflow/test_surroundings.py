@@ -103,6 +103,22 @@ def test_an_installation_of_the_user_is_found(tmp_path: Path) -> None:
     assert kept == {False: False, True: True}
 
 
+def test_an_old_numpy_of_the_machine_does_not_matter(tmp_path: Path) -> None:
+    """pyarrow refuses to load beside a NumPy before 2.0, such as Debian 12's for its python3."""
+    packages = tmp_path / "dist-packages"
+    (packages / "numpy").mkdir(parents=True)
+    (packages / "numpy/__init__.py").write_text("__version__ = '1.24.2'\n")
+    (packages / "numpy-1.24.2.egg-info").mkdir()
+    path = f"import sys; sys.path.insert(0, {str(packages)!r})"
+    code = path + "; {} import pyarrow; print(pyarrow.array([1]).sum())"
+    alone = called(cwd=tmp_path, surroundings={}, program=(sys.executable, "-c", code.format("")))
+    assert "pyarrow requires NumPy" in alone.stderr, "what is hidden below"
+    done = called(
+        cwd=tmp_path, surroundings={}, program=(sys.executable, "-c", code.format("import penstock;"))
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "1"), done.stderr
+
+
 def test_keys_and_names_do_not_depend_on_the_locale(
     place: Place, latin9: Mapping[str, str], tmp_path: Path
 ) -> None:
