@@ -176,6 +176,12 @@ SHA = hashlib.sha256(b"x").hexdigest()
         ("S", f"\\MD5 (n\\nl) = {MD5}\n", {"n\nl": ("md5", MD5)}),
         ("S", f"{SHA}  name\x85with\u2028separators\n", {"name\x85with\u2028separators": ("sha256", SHA)}),
         ("sums.crc32c", "0000abcd  z\n", {"z": ("crc32c", "0000abcd")}),
+        (
+            "d/S",
+            f"{MD5}  a/./b\n{MD5}  .//c\n{MD5}  .x\n",
+            {f"d/{n}": ("md5", MD5) for n in ("a/b", "c", ".x")},
+        ),
+        ("d/S", f"{MD5}  ../e/f\n{MD5}  /abs\n", {"e/f": ("md5", MD5), "/abs": ("md5", MD5)}),
     ],
 )
 def test_checksum_files(key: str, text: str, expected: dict[str, tuple[str, str]]) -> None:
@@ -191,15 +197,49 @@ def test_what_is_no_checksum_file(text: str) -> None:
         checksum_files.parse(text, "SUMS")
 
 
+SIGNED = (
+    "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n{}"
+    "-----BEGIN PGP SIGNATURE-----\n\niQEz=\n-----END PGP SIGNATURE-----\n"
+)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("form", ["{}", SIGNED, SIGNED.replace("\n", "\r\n")])
+def test_a_checksum_file_with_a_mark_or_a_signature_is_read(encoding: str, form: str) -> None:
+    lines = f"# of x\n{SHA}  x\n{SHA} *\u00fc\n"
+    content = form.format(lines.replace("\n", "\r\n") if "\r" in form else lines).encode(encoding)
+    checksum = SourceChecksum("sha256", "full", SHA)
+    assert checksum_files.joined([("SHA256SUMS", content)]) == {"x": checksum, "\u00fc": checksum}
+
+
+def test_a_signed_line_that_begins_with_a_dash_is_unescaped() -> None:
+    content = SIGNED.format(f"- --- x\n{SHA}  x\n").encode()
+    assert checksum_files.text_of(content, "S") == f"--- x\n{SHA}  x\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"{SHA}  y\n{SIGNED.format(f'{SHA}  x{chr(10)}')}".encode(),
+        SIGNED.format(f"{SHA}  x\n").partition("-----END")[0].encode(),
+        f"\ufeff{SHA}  x\n".encode("utf-16-le")[:-1],
+        f"{SHA}  x\n".encode("utf-16-le"),
+    ],
+)
+def test_what_is_around_a_signed_text_or_does_not_fit_its_mark_is_refused(content: bytes) -> None:
+    with pytest.raises(ObjectError, match="checksum file"):
+        checksum_files.joined([("SHA256SUMS", content)])
+
+
 def test_several_files_join() -> None:
     found = checksum_files.joined(
-        [("SHA256SUMS", f"{SHA}  x\n{SHA}  y\n"), ("md5sums.txt", f"{MD5}  y\n{MD5}  z\n")]
+        [("SHA256SUMS", f"{SHA}  x\n{SHA}  y\n".encode()), ("md5sums.txt", f"{MD5}  y\n{MD5}  z\n".encode())]
     )
     told = {name: (checksum.algorithm, checksum.value) for name, checksum in found.items()}
     assert told == {"x": ("sha256", SHA), "y": ("sha256", SHA), "z": ("md5", MD5)}
     other = hashlib.sha256(b"y").hexdigest()
     with pytest.raises(ObjectError, match="contradict"):
-        checksum_files.joined([("A", f"{SHA}  x\n{SHA}  y\n"), ("B", f"{other}  y\n")])
+        checksum_files.joined([("A", f"{SHA}  x\n{SHA}  y\n".encode()), ("B", f"{other}  y\n".encode())])
 
 
 @pytest.mark.parametrize(("status", "kind"), [(401, ExpiredCredentialsError), (407, FailedError)])

@@ -10,7 +10,6 @@ these are more than MANY (a sidecar for each object), only files are read whose 
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import ObjectError, PenstockError, SourceChangedError
@@ -45,8 +44,8 @@ def restated(
     for source in {entry.source for entry in changed}:
         keys = [entry.key for entry in changed if entry.source == source]
         wanted = _of(keys, [entry.key for entry in files if entry.source == source])
-        texts = ((key, text) for key in wanted for text in _text(sources, source, key, attempts, wait))
-        checksums = joined(texts)
+        contents = ((key, data) for key in wanted for data in _content(sources, source, key, attempts, wait))
+        checksums = joined(contents)
         by_object |= {(source, key): checksums[key] for key in keys if key in checksums}
     return by_object
 
@@ -66,10 +65,10 @@ def _above(key: str) -> Iterable[str]:
         yield key
 
 
-def _text(
+def _content(
     sources: Sources, source: int, key: str, attempts: int, wait: Callable[[float], None]
-) -> Iterator[str]:
-    """The text of the checksum file as it is now; nothing where the file is gone."""
+) -> Iterator[bytes]:
+    """The content of the checksum file as it is now; nothing where the file is gone."""
 
     def attempt() -> bytes | None:
         listed = sources.get(source).list_one(key)
@@ -79,9 +78,9 @@ def _text(
         return isinstance(error, SourceChangedError) or may_retry(error, tried)
 
     try:
-        text = retrying(attempt, attempts, wait, may=may)
+        content = retrying(attempt, attempts, wait, may=may)
     except PenstockError as error:
         why = error.reason
         raise ObjectError("a checksum file cannot be read again", where=key, why=why) from error
-    if text is not None:
-        yield os.fsdecode(text)
+    if content is not None:
+        yield content

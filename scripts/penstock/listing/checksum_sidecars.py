@@ -7,7 +7,6 @@ these files, whatever else the listing holds.
 
 from __future__ import annotations
 
-import os
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -32,7 +31,7 @@ def checksums(context: Context, source: Source, files: Sequence[Listed]) -> dict
     from penstock.sources.checksum_files import joined
 
     try:
-        return joined((listed.key, _text(context, source, listed)) for listed in files)
+        return joined((listed.key, _content(context, source, listed)) for listed in files)
     except ObjectError as error:
         raise PreflightError(
             "a checksum file cannot be used",
@@ -63,8 +62,8 @@ def _listed(entry: Entry, checksum: SourceChecksum | None) -> Listed:
     return entry.listed() if checksum is None else entry.listed()._replace(checksum=str(checksum))
 
 
-def _text(context: Context, source: Source, listed: Listed) -> str:
+def _content(context: Context, source: Source, listed: Listed) -> bytes:
     from penstock.sources.checksum_files import read
 
     attempts, wait = context.config.engine.attempts, context.stop.wait
-    return os.fsdecode(retrying(lambda: read(source, listed), attempts, wait, renew=renewal(source)))
+    return retrying(lambda: read(source, listed), attempts, wait, renew=renewal(source))

@@ -15,6 +15,9 @@ list calls this for the files that `datasets.*.checksums` names, and copy for su
 
 from __future__ import annotations
 
+import codecs
+import os
+import posixpath
 import re
 from typing import TYPE_CHECKING
 
@@ -55,6 +58,19 @@ _OTHER = re.compile(
 )
 """Algorithms that a file's name or a line names, and that penstock does not compute: some of their sums are
 as long as those of known ones."""
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+"""Byte order marks, the longer of two that begin alike first."""
+_SIGNED = re.compile(
+    r"\s*-----BEGIN PGP SIGNED MESSAGE-----[ \t]*\r?\n(?:[A-Za-z]+: [^\n]*\n)*[ \t]*\r?\n(.*\n)"
+    r"-----BEGIN PGP SIGNATURE-----.*\n-----END PGP SIGNATURE-----\s*",
+    re.DOTALL,
+)
 _BARE = re.compile(r"([0-9a-fA-F]{32,128})\s*")
 
 
@@ -98,6 +114,19 @@ def parse(text: str, key: str) -> dict[str, SourceChecksum]:
             name = unescape(name)
         checksums[_joined(folder, name)] = _checksum(value, algorithm, key)
     return checksums
+
+
+def text_of(content: bytes, key: str) -> str:
+    """The lines of a checksum file: in UTF-8, or in what its byte order mark names; of a clear-signed message
+    (RFC 9580, 7) its text. The signature is not verified. Raises ObjectError for what its mark does not
+    fit."""
+    mark = next((mark for mark in _MARKS if content.startswith(mark)), b"")
+    try:
+        text = content.decode(_MARKS[mark]) if mark else os.fsdecode(content)
+    except UnicodeDecodeError as error:
+        raise ObjectError("a checksum file whose byte order mark does not fit", where=key) from error
+    signed = _SIGNED.fullmatch(text)
+    return re.sub(r"^- ", "", signed[1], flags=re.MULTILINE) if signed else text
 
 
 def _checksum(value: str, algorithm: str, key: str) -> SourceChecksum:
@@ -147,17 +176,19 @@ def unescape(name: str) -> str:
 
 
 def _joined(folder: str, name: str) -> str:
-    while name.startswith("./"):
-        name = name[2:]
-    return f"{folder}/{name}" if folder and not name.startswith("/") else name
+    """The key of a name: `./a`, `b//a` and `../a` lead where they lead in the file's own folder."""
+    plain = not name.startswith(("./", "/")) and "//" not in name and "/." not in f"/{name}"
+    if not plain:
+        return posixpath.normpath(posixpath.join(folder, name))
+    return f"{folder}/{name}" if folder else name
 
 
-def joined(files: Iterable[tuple[str, str]]) -> dict[str, SourceChecksum]:
-    """The checksums of several checksum files (key, text); of several algorithms for one key the first of
+def joined(files: Iterable[tuple[str, bytes]]) -> dict[str, SourceChecksum]:
+    """The checksums of several checksum files (key, content); of several algorithms for one key the first of
     `_ORDER`. Raises ObjectError where two files contradict each other."""
     checksums: dict[str, SourceChecksum] = {}
-    for key, text in files:
-        for name, checksum in parse(text, key).items():
+    for key, content in files:
+        for name, checksum in parse(text_of(content, key), key).items():
             known = checksums.get(name)
             if known is not None and known.algorithm == checksum.algorithm and known.value != checksum.value:
                 raise ObjectError(
