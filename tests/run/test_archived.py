@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
 from dataclasses import replace
@@ -92,6 +93,15 @@ def test_s2_on_wish_archived_objects_are_left_out_counted_and_told(tmp_path: Pat
         current = context.layout("data").current
         assert content(current / "data") == {b"a": OBJECTS["p/a"], b"e": OBJECTS["p/e"]}
         assert json.loads((current / "release.json").read_text())["ignored"] == receipt["ignored"]
+
+
+def test_s2_an_archived_object_that_is_left_out_may_stand_in_a_checksum_file(
+    tmp_path: Path, server: Hostile
+) -> None:
+    lines = "".join(f"{hashlib.md5(OBJECTS[f'p/{name}']).hexdigest()}  {name}\n" for name in "abcd")
+    server.objects["p/md5sums"] = lines.encode()
+    with staging(tmp_path, "", **source(server, archived="skip"), checksums=("md5sums",)) as context:
+        assert go(context, upto="list")["ignored"] == {"archived (DEEP_ARCHIVE)": 1, "archived (GLACIER)": 2}
 
 
 def test_s2_what_is_excluded_is_neither_refused_nor_counted_as_archived(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import replace
@@ -363,11 +364,7 @@ def test_sizes_are_told_by_powers_of_four(tmp_path: Path) -> None:
 
 
 def test_checksum_files_beside_the_data_are_attached(tmp_path: Path) -> None:
-    import hashlib
-
-    sums = "".join(
-        f"{hashlib.sha256(c).hexdigest()}  {n}\n" for n, c in (("a", b"1"), ("b", b"22"), ("no", b""))
-    )
+    sums = "".join(f"{hashlib.sha256(c).hexdigest()}  {n}\n" for n, c in (("a", b"1"), ("b", b"22")))
     files = {"d/a": b"1", "d/b": b"22", "d/c": b"3", "d/SHA256SUMS": sums.encode()}
     context = context_for(tmp_path, tree(tmp_path / "source", files), checksums=("SHA256SUMS",))
     receipt = list_step.run(context, "data")
@@ -382,11 +379,78 @@ def test_checksum_files_beside_the_data_are_attached(tmp_path: Path) -> None:
     assert sorted(os.listdir(folder.folder)) == ["listing.parquet", "run.json", "stated.parquet"]
     assert list_step.run(context, "data") == receipt
     tree(tmp_path / "source", {"d/SHA256SUMS": b"what is this"})
-    with pytest.raises(PreflightError, match="checksum file cannot be used"):
+    with pytest.raises(PreflightError, match="checksum file cannot be used") as caught:
         list_step.run(context, "data")
+    assert "add to the end of `checksums` of the dataset ['!/d/SHA256SUMS']" in caught.value.hint
+    tree(tmp_path / "source", {"e/SHA256SUMS": sums.encode(), "e/a": b"1", "e/b": b"22"})
+    context.config = changed(context.config, checksums=("SHA256SUMS", "!/d/SHA256SUMS"))
+    assert list_step.run(context, "data")["files"] == 7
     context.config = changed(context.config, checksums=("MD5SUMS",))
     with pytest.raises(PreflightError, match="there is no checksum file"):
         list_step.run(context, "data")
+
+
+def stated(tmp_path: Path, names: tuple[str, ...], sums: str, **changes: object) -> Context:
+    """A source with these files, each empty, and a SHA256SUMS of the names in `sums`."""
+    lines = "".join(f"{hashlib.sha256(b'').hexdigest()}  {name}\n" for name in sums.split())
+    files = dict.fromkeys(names, b"") | {"SHA256SUMS": lines.encode()}
+    changes.setdefault("checksums", ("SHA256SUMS",))
+    return context_for(tmp_path, tree(tmp_path / "source", files), **changes)
+
+
+def test_names_that_a_checksum_file_states_and_the_source_lacks_are_refused(tmp_path: Path) -> None:
+    context = stated(tmp_path, ("a", "b"), "a b c ../d /abs/b x/y")
+    with pytest.raises(PreflightError) as caught:
+        list_step.run(context, "data")
+    text = str(caught.value)
+    assert "checksum files name 4 files that the source does not list; nothing was copied" in text
+    assert 'in "SHA256SUMS":' in text
+    for name in ("c", "../d", "/abs/b", "x/y"):
+        assert f'"{name}" is not listed' in text
+    assert "`datasets.data.unlisted: skip`" in caught.value.hint
+    assert sorted(os.listdir(tmp_path)) == ["source"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "ignored", "said"),
+    [
+        ({"unlisted": "skip"}, {"names of checksum files that are not listed": 2}, "warning"),
+        ({"exclude": ("c", "/x/")}, {"names of checksum files that are filtered": 2}, "note"),
+        ({"include": ("a", "b")}, {"filtered": 1, "names of checksum files that are filtered": 2}, "note"),
+    ],
+)
+def test_names_that_are_let_go_are_counted(
+    tmp_path: Path, changes: dict[str, object], ignored: dict[str, int], said: str
+) -> None:
+    context = stated(tmp_path, ("a", "b"), "a b c x/y", **changes)
+    assert list_step.run(context, "data")["ignored"] == ignored
+    (text,) = [
+        str(event.data["text"])
+        for event in events_of(context)
+        if event.kind == said and "4 checksums, 2 of them" in str(event.data.get("text"))
+    ]
+    assert ("2 of them of names that are not listed" in text) == (said == "warning")
+    assert dict(run_store.open_run(context.layout("data")).info.ignored) == ignored
+
+
+@pytest.mark.parametrize("changes", [{"unlisted": "skip"}, {"exclude": ("*.tar",)}])
+def test_checksum_files_that_name_no_file_of_the_dataset_are_refused(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    context = stated(
+        tmp_path, ("a", "b.tar"), "/build/out.tar b.tar" if "exclude" in changes else "/b", **changes
+    )
+    with pytest.raises(PreflightError, match="name no file of the dataset"):
+        list_step.run(context, "data")
+    assert sorted(os.listdir(tmp_path)) == ["source"]
+
+
+def test_a_list_of_keys_says_which_of_the_named_files_belong_to_the_dataset(tmp_path: Path) -> None:
+    context = stated(tmp_path, ("a", "b"), "a b")
+    (tmp_path / "keys").write_text("a\nSHA256SUMS\n")
+    (source,) = context.dataset("data").sources
+    context.config = changed(context.config, sources=(replace(source, list_from=str(tmp_path / "keys")),))
+    assert list_step.run(context, "data")["ignored"] == {"names of checksum files that are not listed": 1}
 
 
 def test_empty_folders_are_told(tmp_path: Path) -> None:

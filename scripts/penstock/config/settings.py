@@ -526,6 +526,14 @@ class DatasetConfig(Settings):
         Example(["SHA256SUMS"]),
         DECIDES,
     ] = ()
+    unlisted: Annotated[
+        str,
+        Choice("refuse", "skip"),
+        About("""Names that the files of `checksums` state, that belong to the dataset, and that the source's
+            listing lacks: `refuse` names them and copies nothing, `skip` stages what is listed and counts
+            them."""),
+        APART,
+    ] = "refuse"
     changed: Annotated[
         str,
         Choice("refuse", "follow", "pinned"),

@@ -11,6 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from penstock.config.patterns import of_file_alone, written
 from penstock.core.errors import ObjectError, PreflightError
 from penstock.sources.backoff import retrying
 from penstock.sources.port import renewal
@@ -37,7 +38,8 @@ def checksums(context: Context, source: Source, files: Sequence[Listed]) -> dict
             "a checksum file cannot be used",
             where=error.where,
             why=f"{error.what} {error.why}".strip(),
-            hint="correct that file, or `checksums` of the dataset",
+            hint="to leave that file out, add to the end of `checksums` of the dataset "
+            f"{written(['!' + of_file_alone(error.where)[0]])}",
         ) from error
 
 
@@ -45,17 +47,17 @@ def attach(
     listing: Path, result: Path, stated: dict[int, dict[str, SourceChecksum]]
 ) -> tuple[str, int, int, int]:
     """Write the listing anew, as `result`, with the stated checksums (by the source's index, then by key) in
-    it. Returns its digest, rows and bytes, and the number of rows that have a stated checksum."""
-    matched = 0
+    it; these are taken out of `stated`, in which only what is not listed stays. Returns the digest, rows and
+    bytes of the new listing, and the number of its rows that have a stated checksum."""
+    lines = sum(map(len, stated.values()))
     with ListingWriter(result) as writer:
         for batch in read_listing(listing):
             for source, group in groupby(batch, attrgetter("source")):
                 entries = list(group)
                 known = stated.get(source, {})
-                rows = [_listed(entry, known.get(entry.key)) for entry in entries]
-                matched += sum(entry.key in known for entry in entries)
+                rows = [_listed(entry, known.pop(entry.key, None)) for entry in entries]
                 writer.add(rows, paths=[entry.path for entry in entries], source=source)
-        return (*writer.close(), matched)
+        return (*writer.close(), lines - sum(map(len, stated.values())))
 
 
 def _listed(entry: Entry, checksum: SourceChecksum | None) -> Listed:

@@ -14,7 +14,7 @@ import os
 import time
 from collections import Counter
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
-    from penstock.core.model import Listed
+    from penstock.core.model import Listed, SourceChecksum
     from penstock.dataset.context import Context
     from penstock.listing.listers import Lister
     from penstock.sources.port import Source
@@ -50,6 +50,8 @@ ADVISED = 10
 """Files for which a message has the patterns that leave them out."""
 LARGEST = (1 << 63) - 1
 """Bytes that a file can have at most, and all files of a dataset together."""
+UNLISTED = "names of checksum files that are not listed"
+"""In what a listing leaves out (`Gathered.ignored`)."""
 FIRST_BOUND = 12
 """The histogram's first bound is 2**12 bytes; each further one is four times as large."""
 
@@ -259,6 +261,8 @@ class _Gathering:
         self._refusals: list[PreflightError] = []
         self._sums = Filter(dataset.checksums, ()) if dataset.checksums else None
         self._found: dict[int, list[Listed]] = {}
+        self._archived_keys: dict[int, set[str]] = {}
+        """Keys of archived objects that are left out, where checksum files may name them; by source."""
         self._kept = self._bytes = 0
         self._shown = 0.0
         self._timeless, self._first_timeless = 0, ""
@@ -324,7 +328,7 @@ class _Gathering:
         if len(kept) != len(batch):
             self.ignored["filtered"] += len(batch) - len(kept)
         if self._dataset.sources[place.number].archived == "skip":
-            kept = self._readable(kept)
+            kept = self._readable(place, kept)
         paths = self._paths(place, kept)
         if not all_good(paths):
             kept = self._good(place, kept)
@@ -352,10 +356,13 @@ class _Gathering:
             self._bytes += size
         self._show()
 
-    def _readable(self, batch: Sequence[Listed]) -> Sequence[Listed]:
+    def _readable(self, place: Placed, batch: Sequence[Listed]) -> Sequence[Listed]:
         if not any(listed.archived for listed in batch):
             return batch
         self.ignored.update(f"archived ({listed.archived})" for listed in batch if listed.archived)
+        if self._sums is not None:
+            archived = self._archived_keys.setdefault(place.number, set())
+            archived.update(listed.key for listed in batch if listed.archived)
         return [listed for listed in batch if not listed.archived]
 
     def tell(self) -> None:
@@ -406,7 +413,17 @@ class _Gathering:
 
     def state(self, placed: Sequence[Placed], path: Path) -> tuple[str, int, int]:
         """Add the checksums that the configured checksum files state to the listing at `path`. The filter may
-        leave these files themselves out. Raises PreflightError when no object is such a file."""
+        leave these files themselves out. Raises PreflightError when no object is such a file, when none of
+        the dataset's files is named by them, and for names that the listing lacks.
+
+        | a name that is not in the listing of the dataset              | it is   |
+        |---------------------------------------------------------------|---------|
+        | does not belong to the dataset by `include` and `exclude`     | counted |
+        | is archived, with `archived: skip`                            | counted already |
+        | is of a source whose files a list of keys names (`list_from`) | counted |
+        | any other, with `unlisted: skip`                              | counted |
+        | any other                                                     | refused |
+        """
         from penstock.listing.checksum_sidecars import attach
         from penstock.listing.checksum_sidecars import checksums as stated_checksums
         from penstock.tables.listing_file import ListingWriter
@@ -424,17 +441,59 @@ class _Gathering:
         }
         plain = path.with_name("listing.plain.parquet")
         durable.rename(path, plain)
+        lines = sum(map(len, stated.values()))
         digest, files, size, matched = attach(plain, path, stated)
         plain.unlink()
         with ListingWriter(path.with_name(STATED)) as writer:
             for place in placed:
                 writer.add(self._found.get(place.number, ()), source=place.number)
             writer.close()
-        lines = sum(map(len, stated.values()))
+        try:
+            self._judge_stated(placed, stated, matched)
+        except PreflightError:
+            path.unlink()
+            raise
         text = f"checksum files state {lines:,} checksums, {matched:,} of them of {files:,} files listed"
-        kind = events.Noted if matched else events.Warned
+        if count := self.ignored[UNLISTED]:
+            text += f"; {count:,} of them of names that are not listed"
+        kind = events.Warned if count else events.Noted
         self._context.emit(kind(self._dataset.name, "list", text))
         return digest, files, size
+
+    def _judge_stated(
+        self, placed: Sequence[Placed], unlisted: dict[int, dict[str, SourceChecksum]], matched: int
+    ) -> None:
+        """See `state`; `unlisted`: what checksum files state of what is not in the listing."""
+        lacking, where = Offenders(), " ".join(place.source.url for place in placed)
+        for place in placed:
+            archived = self._archived_keys.get(place.number, ())
+            skips = self._dataset.unlisted == "skip" or self._dataset.sources[place.number].list_from
+            for key in unlisted[place.number]:
+                if not self._filter.accepts(key):
+                    self.ignored["names of checksum files that are filtered"] += 1
+                elif key not in archived and skips:
+                    self.ignored[UNLISTED] += 1
+                elif key not in archived:
+                    lacking.add(key, "is not listed")
+        if lacking.total:
+            files = [listed.key for listed in chain.from_iterable(self._found.values())]
+            raise PreflightError(
+                f"checksum files name {counted(lacking.total, 'file')} that the source does not list; "
+                "nothing was copied",
+                where=where,
+                why=f"in {', '.join(map(in_quotes, files[:ADVISED]))}{' ...' * (len(files) > ADVISED)}:"
+                "\n  " + "\n  ".join(lacking.lines()),
+                hint="if they should be there, have the source completed; what a server hides in its listing "
+                "is staged by a list of keys (`list_from`); to go without them, name them in `exclude`, or "
+                f"set `datasets.{self._dataset.name}.unlisted: skip`",
+            )
+        if not matched:
+            raise PreflightError(
+                "the checksum files name no file of the dataset",
+                where=where,
+                why=f"`checksums: {written(self._dataset.checksums)}` would prove nothing",
+                hint="correct `checksums` of the dataset, or leave it out",
+            )
 
     def judge(self, placed: Sequence[Placed]) -> None:
         """Raises PreflightError unless something is to be staged and nothing is refused."""
