@@ -411,6 +411,14 @@ def copies_again_what_has_another_time(bed: Bed, tempered: bool) -> bool:
     return path.stat().st_mtime_ns == wanted
 
 
+@caught_by(stated_most=4096)
+def reads_as_many_bytes_as_are_stated(bed: Bed, tempered: bool) -> bool:
+    path = bed.nodes[0] / "file"
+    path.write_bytes(b"x" * 7400)
+    with open(path, "rb") as stream:
+        return stream.read(path.stat().st_size) == b"x" * 7400
+
+
 # Direct reads ----------------------------------------------------------------------------------
 
 

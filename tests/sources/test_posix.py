@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.contracts.source_contract import drain, entry_of, listing, read
 from tests.filesystems.bed import Bed
+from tests.support.whole_way import go, staging
 
-from penstock.core.errors import ObjectError, PreflightError, SourceChangedError
+from penstock.core.errors import ObjectError, PenstockError, PreflightError, SourceChangedError
 from penstock.sources.port import HardLinked
 from penstock.sources.posix import source as posix
 from penstock.sources.posix.file_range import changed_error
@@ -483,3 +484,29 @@ def test_a_file_that_another_reads_directly_is_read_in_whole_blocks() -> None:
             reader.close()
         finally:
             os.close(fd)
+
+
+@pytest.mark.parametrize("stated", [0, 4096])
+def test_a_file_that_is_longer_than_its_mount_states_is_refused_by_name(tmp_path: Path, stated: int) -> None:
+    with Bed(stated_most=stated) as bed:
+        root = bed.nodes[0]
+        for name, size in (("large", 3 << 20), ("right", stated), ("small", stated + 1)):
+            (root / name).write_bytes(b"x" * size)
+        source = PosixSource(str(root))
+        listed = list_all(source)
+        reader = source.reader()
+        assert read(reader, entry_of(listed["right"])) == b"x" * stated
+        for name in ("large", "small"):
+            entry = entry_of(listed[name])
+            assert reader.whole(entry, memoryview(bytearray(1 << 20))) is None
+            with pytest.raises(ObjectError, match=f"longer than .* after {stated:,} bytes"):
+                read(reader, entry)
+            if stated:
+                assert read(reader, entry, 0, stated - 1) == b"x" * (stated - 1)
+                with pytest.raises(ObjectError, match="longer than its source states"):
+                    read(reader, entry, stated - 1, 1)
+        reader.close()
+        with staging(tmp_path, root) as context:
+            with pytest.raises(PenstockError, match='"small": the object is longer'):
+                go(context)
+            assert not context.layout("data").current.exists()

@@ -177,6 +177,16 @@ class ObjectError(PenstockError):
     """One object cannot be copied, for good: refused, gone, wrong content. The others go on."""
 
 
+def longer(where: str, size: int) -> ObjectError:
+    """The error to raise for an object that is the listed version, of `size` bytes, and has more of them."""
+    return ObjectError(
+        "the object is longer than its source states",
+        where=where,
+        why=f"it goes on after {size:,} bytes; have its size stated right (a mount's options, the "
+        "server), or leave it out by `exclude`",
+    )
+
+
 class IntegrityError(ObjectError):
     """The bytes contradict a checksum or a size that was stated for them."""
 

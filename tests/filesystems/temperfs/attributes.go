@@ -27,6 +27,9 @@ func (m *mount) attributes(n *node, out *fuse.Attr) error {
 		out.Size = max(out.Size, uint64(w.end))
 		w.mu.Unlock()
 	}
+	if most := m.store.StatedMost; most != nil && stat.Mode&syscall.S_IFMT == syscall.S_IFREG {
+		out.Size = min(out.Size, *most)
+	}
 	for _, one := range []*uint32{&out.Atimensec, &out.Mtimensec, &out.Ctimensec} {
 		if grain := m.store.TimeGrain; grain > 0 {
 			*one -= uint32(int64(*one) % grain)

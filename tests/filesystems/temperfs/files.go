@@ -92,6 +92,9 @@ func (m *mount) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut)
 	var h *handle
 	out.Fh, h = m.add(n, fd)
 	m.joins(h, in.Flags, out)
+	if m.store.StatedMost != nil {
+		out.OpenFlags |= fuse.FOPEN_DIRECT_IO
+	}
 	return fuse.OK
 }
 

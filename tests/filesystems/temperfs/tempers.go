@@ -133,6 +133,11 @@ type Tempers struct {
 	// reads. BeeGFS 7.4.7 and 8.3.1, tuneFileCacheType=buffered: seen on both; client, FhgfsInode.c.
 	SharedHandles bool `json:"shared_handles"`
 
+	// The most bytes that are stated of a file's size; reads have no such end. Nil: sizes are right. rclone,
+	// "rclone mount": objects whose size is not known have the size 0, and are read past the page cache
+	// (FOPEN_DIRECT_IO); gcsfuse: an object stored with Content-Encoding gzip has its packed size.
+	StatedMost *uint64 `json:"stated_most"`
+
 	// An open file that another mount removed: ESTALE. NFS: RFC 1813 NFS3ERR_STALE.
 	StaleHandles bool `json:"stale_handles"`
 }

@@ -13,7 +13,14 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.core import timestamps
-from penstock.core.errors import FailedError, ObjectError, PenstockError, SourceChangedError, TransientError
+from penstock.core.errors import (
+    FailedError,
+    ObjectError,
+    PenstockError,
+    SourceChangedError,
+    TransientError,
+    longer,
+)
 from penstock.fs.safe_open import EXHAUSTED
 
 if TYPE_CHECKING:
@@ -59,14 +66,20 @@ class PosixBody:
         return count
 
     def close(self) -> None:
-        """Close the descriptor. Raises SourceChangedError where the whole range was read and the file is
-        another than when it was opened; after a part of the range nothing is checked."""
+        """Close the descriptor. Where the whole range was read: raises SourceChangedError for a file that is
+        another than when it was opened, and ObjectError for a range that ends where the file should and a
+        file that goes on: some mounts state sizes that are too small. After a part of the range nothing is
+        checked."""
         fd, self._fd = self._fd, -1
         if fd < 0:
             return
+        size = self._status.st_size
         try:
             if not self._left:
+                more = self._at == size and read_at(fd, memoryview(bytearray(1)), size)
                 require_unchanged(os.fstat(fd), self._status, self._key)
+                if more:
+                    raise longer(self._key, size)
         except OSError as error:
             raise source_error(error, self._key) from None
         finally:
