@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import uuid
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -93,6 +94,52 @@ def test_an_object_that_was_another_one_meanwhile_counts_as_changed() -> None:
     with pytest.raises(SourceChangedError, match="changed since it was listed"):
         read(source.reader(), entry_of(listing(source)["x"]))
     _registry.pop("rewritten")
+
+
+class Understated(KeyedFileSystem):
+    """Every object has more bytes than is stated of it."""
+
+    protocol = "understated"
+    stated: ClassVar[int] = 0
+
+    def _described(self, key: str) -> dict[str, Any]:
+        return {**super()._described(key), "size": self.stated}
+
+    def open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        return io.BytesIO(self.objects[self._strip_protocol(path)])
+
+
+class UnderstatedRanges(Understated):
+    """The same, by ranged requests."""
+
+    async_impl = True
+    loop = property(lambda _: fsspec.asyn.get_loop())
+
+    async def _info(self, path: str) -> Mapping[str, Any]:
+        return self.info(path)
+
+    async def _cat_file(self, path: str, start: Any = None, end: Any = None) -> bytes:
+        return self.cat_file(path, start, end)
+
+
+@pytest.mark.parametrize("stated", [0, 5, REQUEST])
+@pytest.mark.parametrize("kind", [Understated, UnderstatedRanges])
+def test_an_object_that_is_longer_than_is_stated_of_it_is_refused(
+    kind: type[Understated], stated: int
+) -> None:
+    fsspec.register_implementation("understated", kind, clobber=True)
+    kind.stated = stated
+    kind.objects = {"bucket/x": content("x", stated + 7)}
+    source = open_source(SourceConfig("understated://bucket"), dataset("understated"))
+    entry = entry_of(listing(source)["x"])
+    assert entry.size == stated
+    reader = source.reader()
+    with pytest.raises(ObjectError, match="longer than its source states"):
+        read(reader, entry)
+    kind.objects = {"bucket/x": content("x", stated)}
+    assert read(reader, entry) == content("x", stated)
+    reader.close()
+    _registry.pop("understated")
 
 
 @pytest.mark.parametrize("kind", [GcsfsStore, GcsStore])

@@ -28,7 +28,6 @@ from penstock.core.errors import (
     OverloadedError,
     PenstockError,
     PreflightError,
-    SourceChangedError,
     TransientError,
 )
 from penstock.sources.generic.ftp_listing import FILE, FOLDER, LINK, FtpEntry, listed_entry, stated_entry
@@ -400,7 +399,7 @@ def test_f1_a_reader_that_is_closed_holds_no_connection(held: Path) -> None:
         ("lost", TransientError),  # half of the bytes, and "226 Transfer complete"
         ("cut", TransientError),
         ("unsaid", TransientError),  # all of the bytes, and "426 transfer aborted"
-        ("longer", SourceChangedError),
+        ("longer", ObjectError),
     ],
 )
 def test_f1_a_transfer_that_is_not_whole_is_an_error(
@@ -416,6 +415,16 @@ def test_f1_a_transfer_that_is_not_whole_is_an_error(
         assert read(reader, entry) == content("x", 3_000_000)
         assert read(reader, entry, 1_000_000, 5) == content("x", 3_000_000)[1_000_000:1_000_005]
         reader.close()
+
+
+def test_an_empty_file_that_sends_bytes_is_refused_by_name(tmp_path: Path) -> None:
+    held = tree(tmp_path / "held", {"empty": b"", "right": b"right"})
+    with (
+        Pyftpd(held, fates={"empty": ("longer", 99)}) as server,
+        staging(tmp_path, server.url) as context,
+        pytest.raises(PenstockError, match='"empty": the object is longer than its source states'),
+    ):
+        go(context)
 
 
 def test_f1_a_staging_goes_on_after_transfers_that_were_cut(held: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.errors import ObjectError, SourceChangedError, TransientError
+from penstock.core.errors import ObjectError, SourceChangedError, TransientError, longer
 from penstock.sources.checksum_headers import COMBINE
 from penstock.sources.generic.info import checksums_of, modified, protocol_errors, token_of
 from penstock.sources.port import REQUEST
@@ -40,6 +40,8 @@ class FsspecBody:
         self._at, self._end = offset, offset + length
         self._ready = memoryview(b"")
         self._file: Any = None
+        self._beyond = False
+        """The object has bytes behind its stated end."""
 
     def readinto(self, buffer: memoryview) -> int:
         if not self._ready and self._at < self._end:
@@ -50,48 +52,52 @@ class FsspecBody:
         return count
 
     def _next(self) -> bytes:
+        """The next bytes of the range. The object's last ones are requested with one byte more: what the
+        object has beyond is kept for `close`."""
         size = min(REQUEST, self._end - self._at)
+        last = self._at + size == self._entry.size
+        block = self._requested(self._at, size + last)
+        if not block:
+            raise TransientError("the body ended early", where=self._entry.key)
+        if len(block) > size + last:
+            raise ObjectError("the server ignores ranges", where=self._entry.key)
+        self._at += min(len(block), size)
+        self._beyond = len(block) > size
+        return block[:size]
+
+    def _requested(self, start: int, size: int) -> bytes:
         fs, path = self._reader.fs, self._reader.path(self._entry.key)
         try:
             if fs.async_impl:
-                block = bytes(_within(fs, fs._cat_file, path, start=self._at, end=self._at + size))  # noqa: SLF001
-            else:
-                if self._file is None:
-                    self._file = fs.open(path, "rb")
-                    self._file.seek(self._at)
-                block = self._file.read(size)
+                # No range of an empty object can be requested.
+                span = {"start": start, "end": start + size} if self._entry.size else {}
+                return bytes(_within(fs, fs._cat_file, path, **span))  # noqa: SLF001
+            if self._file is None:
+                self._file = fs.open(path, "rb")
+                self._file.seek(start)
+            block: bytes = self._file.read(size)
+            return block
         except protocol_errors() as error:
             raise self._reader.opener.failure(error, self._entry.key) from None
-        if not block:
-            raise TransientError("the body ended early", where=self._entry.key)
-        if len(block) > size:
-            raise ObjectError("the server ignores ranges", where=self._entry.key)
-        self._at += len(block)
-        return block
 
     def close(self) -> None:
+        whole = self._at == self._end and not self._ready
         try:
-            if self._file is not None and self._at == self._entry.size and not self._ready:
-                self._check_end()
+            ended = whole and self._at == self._entry.size and not self._beyond
+            if ended and (self._file is not None or not self._at):
+                # A file has ended when its transfer is complete.
+                self._beyond = bool(self._requested(self._at, 1))
         finally:
             self.abandon()
-        if self._at == self._end and not self._ready:
+        if whole:
             changed = modified(self._reader.look(self._entry))
             if changed != self._modified:
                 why = "written again while it was read"
                 raise SourceChangedError(
                     "the object changed since it was listed", where=self._entry.key, why=why
                 )
-
-    def _check_end(self) -> None:
-        """Raises unless the file ends where the listing said and its transfer is complete."""
-        try:
-            more = self._file.read(1)
-        except protocol_errors() as error:
-            raise self._reader.opener.failure(error, self._entry.key) from None
-        if more:
-            why = f"it goes on after its {self._entry.size} bytes"
-            raise SourceChangedError("the object changed since it was listed", where=self._entry.key, why=why)
+            if self._beyond:
+                raise longer(self._entry.key, self._entry.size)
 
     def abandon(self) -> None:
         if self._file is not None:
