@@ -30,7 +30,15 @@ from penstock.core.errors import (
     PreflightError,
     TransientError,
 )
-from penstock.sources.generic.ftp_listing import FILE, FOLDER, LINK, FtpEntry, listed_entry, stated_entry
+from penstock.sources.generic.ftp_listing import (
+    FILE,
+    FOLDER,
+    LINK,
+    FtpEntry,
+    listed_entry,
+    stated_cut,
+    stated_entry,
+)
 from penstock.sources.registry import open_source
 
 if TYPE_CHECKING:
@@ -260,6 +268,40 @@ def test_f1_a_name_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
     server = Pyftpd(held, without=LIST_ALONE, lines=lambda *_: [line, line])
     with server, pytest.raises(PreflightError, match="cannot be staged"):
         listing(source(server.url))
+
+
+@pytest.mark.parametrize("without", KINDS.values(), ids=KINDS)
+def test_a_listing_that_its_server_cuts_short_is_refused_with_the_number(
+    tmp_path: Path, without: Sequence[str]
+) -> None:
+    held = tree(tmp_path / "held", {"a": b"a", "deep/x": b"x", "deep/y": b"yy"})
+    with Pyftpd(held, without=without, closing="226 Output truncated to 2 matches") as server:
+        with pytest.raises(PreflightError) as caught:
+            listing(source(server.url))
+        for folder in (".", "deep/"):
+            words = "the server lists 2 names of this folder and not all: 226 Output truncated to 2 matches"
+            assert f'"{folder}": {words}' in str(caught.value)
+        assert "list_from" in caught.value.hint
+        assert source(server.url).list_one("deep/y") is not None, "a list of keys needs no listing"
+        server.closing = '226 Successfully transferred "/truncated to 2 matches"'
+        assert sorted(listing(source(server.url))) == ["a", "deep/x", "deep/y"]
+
+
+def test_words_of_an_answer_that_say_that_names_are_missing() -> None:
+    for said, line in {
+        "226 Transfer complete.": "",
+        "226-Options: -a -l \n226 150 matches total": "",
+        "226-Options: -a -l \n226 Output truncated to 100 matches": "226 Output truncated to 100 matches",
+        "226 Sortie tronquee a 100 elements": "226 Sortie tronquee a 100 elements",
+        "226 Anzeige auf 100 Eintr\xc3\xa4ge beschr\xc3\xa4nkt.": None,
+        "226 Transfer done (but failed to open directory).": None,
+        "226 Directory send OK. Only the first 1000 entries.": None,
+        "226 The listing is incomplete": None,
+        '226 Successfully transferred "/incomplete/truncated"': "",
+        "226 Sent /data/failed/x": "",
+        "226-Maximum disk quota limited to 512000 kBytes\n226 Transfer complete.": "",
+    }.items():
+        assert stated_cut(said) == (said if line is None else line)
 
 
 class TestLinks:

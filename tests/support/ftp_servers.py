@@ -29,7 +29,8 @@ class Pyftpd:
     `without`: commands that it does not have. `lines`: how LIST writes a folder of these names, a line an
     element; without it as pyftpdlib does, by `ls -l`. `fates`: by a file's name, what becomes of its bytes,
     as often as stated: `lost` (half of them, then 226), `cut` (half, then 426), `unsaid` (all, then 426),
-    `longer` (one more than SIZE says). `commands` is what was asked for, in order.
+    `longer` (one more than SIZE says). `closing` is the answer that ends each listing.
+    `commands` is what was asked for, in order.
     """
 
     def __init__(
@@ -39,7 +40,9 @@ class Pyftpd:
         without: Iterable[str] = (),
         lines: Callable[[Path, Sequence[str]], Iterable[str]] | None = None,
         fates: dict[str, tuple[str, int]] | None = None,
+        closing: str = "",
     ) -> None:
+        self.closing = closing
         self.folder, self.commands = folder, list[str]()
         self.fates = fates or {}
         self.connections: list[Any] = []
@@ -81,6 +84,12 @@ class Pyftpd:
             def pre_process_command(self, line: str, cmd: str, arg: str) -> None:
                 outer.commands.append(line)
                 super().pre_process_command(line, cmd, arg)
+
+            def respond(self, resp: str, **more: Any) -> None:
+                listed = outer.commands and outer.commands[-1].partition(" ")[0] in ("LIST", "MLSD")
+                if outer.closing and listed and resp.startswith("226"):
+                    resp = outer.closing
+                super().respond(resp, **more)
 
         Handler.authorizer = DummyAuthorizer()
         Handler.authorizer.add_anonymous(str(self.folder))

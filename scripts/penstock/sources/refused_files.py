@@ -29,6 +29,9 @@ class Remedy(Enum):
     UNREAD = "let this account read what cannot be read (`chmod`, an ACL)"
     SPECIAL = "remove what is neither a file nor a folder: it holds no data"
     CHANGE = "change them at the source"
+    CUT = (
+        "name a list of the keys by `list_from` of the source, or have its server list all names of a folder"
+    )
 
 
 class RefusedFiles:

@@ -32,6 +32,7 @@ from penstock.sources.generic.ftp_listing import (
     FtpEntry,
     is_total,
     listed_entry,
+    stated_cut,
     stated_entry,
 )
 
@@ -144,7 +145,8 @@ class FtpConnection:
 
     def ls(self, path: str, detail: bool = True) -> Sequence[Info]:  # noqa: ARG002 (fsspec's shape)
         """What a folder holds: names, links as links, and so a folder within itself, by which a server shows
-        a link to a folder above. What cannot be read of the server's listing is an element with `line` alone.
+        a link to a folder above. What cannot be read of the server's listing is an element with `line`;
+        `cut` is not "" where the server says there that more names follow than the `names` before it.
         Raises PermissionError where the server does not list the folder."""
         if not self._enters(path or "/"):
             raise PermissionError(f"the server does not enter the folder {path or '/'}")
@@ -154,7 +156,8 @@ class FtpConnection:
         above = {self._unique.get("/".join(words[:count])) for count in range(2, len(words) + 1)}
         for line, entry in self._entries(path or "/"):
             if entry is None or entry.name in names:
-                infos.append({"line": self._name(line)})
+                cut = stated_cut(line) if entry is None else ""
+                infos.append({"line": self._name(line), "cut": cut, "names": len(names)})
             elif entry.name not in ITSELF:
                 names.add(entry.name)
                 below = f"{path.rstrip('/')}/{self._name(entry.name)}"
@@ -184,16 +187,16 @@ class FtpConnection:
                 self.close()
             raise
 
-    def ended(self, data: socket.socket) -> None:
-        """Ends a transfer whose bytes have all come. Raises ftplib.Error unless the server calls it
-        complete."""
+    def ended(self, data: socket.socket) -> str:
+        """Ends a transfer whose bytes have all come; returns the server's answer. Raises ftplib.Error unless
+        the server calls the transfer complete."""
         try:
             with data:
                 if isinstance(data, ssl.SSLSocket):
                     data.unwrap()
             if self._control is None:
                 raise EOFError("the connection was lost")
-            self._control.voidresp()
+            return self._control.voidresp()
         except (OSError, EOFError, ftplib.Error):
             self.close()
             raise
@@ -341,11 +344,11 @@ class FtpConnection:
             data.close()
             self.close()
             raise
-        self.ended(data)
+        said = self.ended(data)
         if received and not received.endswith(b"\n"):
             raise EOFError("the server's listing ends within a line")
-        lines = bytes(received).decode(_WIRE).split("\n")[:-1]
-        return [line.removesuffix("\r") for line in lines]
+        lines = [line.removesuffix("\r") for line in bytes(received).decode(_WIRE).split("\n")[:-1]]
+        return [*lines, cut] if (cut := stated_cut(said)) else lines
 
     def _completed(self, path: str, entry: FtpEntry) -> FtpEntry:
         """With size and time of a file, as `info` states them."""

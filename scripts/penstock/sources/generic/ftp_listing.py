@@ -80,6 +80,30 @@ def is_total(line: str) -> bool:
     return re.fullmatch(r"total \d+", line, re.ASCII) is not None
 
 
+def stated_cut(said: str) -> str:
+    """The line of the answer that ends a listing which says that names are missing; "" where none does.
+
+    | the answer                                                        | says so |
+    |-------------------------------------------------------------------|---------|
+    | `226 Output truncated to 100 matches` (Pure-FTPd)                 | yes     |
+    | `226 Anzeige auf 100 Einträge beschränkt.` (Pure-FTPd)            | yes     |
+    | `226 Transfer done (but failed to open directory).` (vsftpd)      | yes     |
+    | `226 Successfully transferred "/truncated"` (FileZilla Server)    | no      |
+    | `226-Maximum disk quota limited to 100 kBytes` (Serv-U)           | no      |
+    """
+    return next((line for line in said.split("\n") if _CUT.search(_PATHS.sub("", line))), "")
+
+
+_PATHS = re.compile(r'"[^"]*"|\S*/\S*')
+_CUT = re.compile(
+    r"trunc|incomplete|abridged|\bfailed\b|\bnot all\b|\btoo many\b|\bmore than\b|\bcut (?:off|short)\b"
+    r"|\bfirst \d|\blimit (?:was |is )?(?:reached|exceeded)|\bmax(?:imum)? (?:\S+ )?(?:\S+ )?reached"
+    # Pure-FTPd in its other languages
+    r"|tronq|tronc|trunk|beschr|afrundet|afgekort|avkort|csonk|obci|skrat|zkr.cen|shkurt|k.saltmas",
+    re.ASCII | re.IGNORECASE,
+)
+
+
 def stated_entry(line: str) -> FtpEntry | None:
     """The entry of `fact=value;fact=value; name`, of MLSD or MLST; None for a line of another form, or
     without a type."""

@@ -140,7 +140,10 @@ class FsspecSource:
         for info in fs.ls(path, detail=True):
             if "line" in info:
                 why = f"the server's listing of this folder has a line that cannot be read: {info['line']}"
-                offenders.add(f"{folder}/" if folder else "", printable(why), Remedy.CHANGE)
+                if info["cut"]:
+                    why = f"the server lists {info['names']} names of this folder and not all: {info['cut']}"
+                remedy = Remedy.CUT if info["cut"] else Remedy.CHANGE
+                offenders.add(f"{folder}/" if folder else "", printable(why), remedy)
                 continue
             name = info["name"].rstrip("/").rpartition("/")[2]
             if info["name"].strip("/") == path.strip("/") or not name:
