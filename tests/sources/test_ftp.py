@@ -270,6 +270,24 @@ def test_f1_a_name_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
         listing(source(server.url))
 
 
+def test_a_urls_path_is_percent_decoded_and_a_key_is_not(tmp_path: Path) -> None:
+    held = tree(tmp_path / "held", {"my data%/a%20b": b"deep", "100%/x": b"x"})
+    with Pyftpd(held) as server:
+        for path, keys in {
+            "my%20data%25/": ["a%20b"],
+            "my data%25/": ["a%20b"],
+            "my%20data%25/a%2520b": ["a%20b"],
+            "100%/": ["x"],
+        }.items():
+            files = source(server.url + path)
+            files.check()
+            listed = listing(files)
+            assert list(listed) == keys
+            reader = files.reader()
+            assert read(reader, entry_of(listed[keys[0]])) in (b"deep", b"x")
+            reader.close()
+
+
 @pytest.mark.parametrize("without", KINDS.values(), ids=KINDS)
 def test_a_listing_that_its_server_cuts_short_is_refused_with_the_number(
     tmp_path: Path, without: Sequence[str]

@@ -22,7 +22,7 @@ import socket
 import ssl
 import weakref
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from penstock.sources.generic.ftp_listing import (
     FILE,
@@ -101,16 +101,16 @@ class FtpConnection:
 
     @classmethod
     def to(cls, url: str, **options: object) -> tuple[FtpConnection, str]:
-        """The connection of a URL and the path in it, which begins with a slash. Nothing in a path is
-        decoded. Raises ValueError, TypeError."""
+        """The connection of a URL and the path in it, percent-decoded, which begins with a slash. Raises
+        ValueError, TypeError."""
         place, _, path = url.partition("://")[2].partition("/")
         stated = urlsplit(f"//{place}")
         named: dict[str, object] = {"host": stated.hostname or ""}
         if stated.port:
             named["port"] = stated.port
         if stated.username:
-            named["username"] = stated.username
-        return cls(**(named | options)), f"/{path}"  # type: ignore[arg-type]
+            named["username"] = unquote(stated.username)
+        return cls(**(named | options)), "/" + unquote(path, errors="surrogateescape")  # type: ignore[arg-type]
 
     def __del__(self) -> None:
         self.close()
