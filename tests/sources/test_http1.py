@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 import pytest
-from tests.support.canned import GET, OK, Canned
+from tests.support.canned import GET, OK, RESET, TAKEN, Canned
 
 from penstock.core.errors import ConfigError, FailedError, PreflightError, TransientError
 from penstock.sources.http import endpoint as http_endpoint
@@ -361,3 +361,25 @@ def test_a_configured_proxy_that_is_no_http_proxy_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="proxy") as caught:
         endpoint("https://h", {"proxy": url})
     assert "word" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "whole"),
+    [
+        ([OK + b"Content-Length: 20\r\n\r\n", TAKEN, b"0123456789", TAKEN, RESET], False),
+        ([OK + b"Transfer-Encoding: chunked\r\n\r\n14\r\n", TAKEN, b"0123456789", TAKEN, RESET], False),
+        ([OK + b"Transfer-Encoding: chunked\r\n\r\na\r\n0123456789", TAKEN, RESET], True),
+    ],
+)
+def test_what_came_before_a_break_is_handed_out_before_the_break(pieces: list[bytes], *, whole: bool) -> None:
+    buffer = memoryview(bytearray(10 if whole else 20))
+    with Canned(pieces, [OK + b"Content-Length: 2\r\n\r\nok"]) as server:
+        connection = server.connection()
+        assert connection.request(GET) == 200
+        assert connection.readinto(buffer) == 10
+        assert bytes(buffer[:10]) == b"0123456789"
+        with pytest.raises(TransientError):
+            connection.ends() if whole else connection.readinto(buffer)
+        assert connection.request(GET) == 200
+        assert body(connection) == b"ok"
+        connection.close()

@@ -16,7 +16,7 @@ import ssl
 import time
 from typing import TYPE_CHECKING
 
-from penstock.core.errors import PenstockError
+from penstock.core.errors import PenstockError, TransientError
 from penstock.sources.decimals import decimal
 from penstock.sources.http.addresses import addresses
 from penstock.sources.http.connect import STATUS, broken, connect, why
@@ -25,7 +25,6 @@ from penstock.sources.http.response_template import FIELD, LENGTH, HeaderNames, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.core.errors import TransientError
     from penstock.sources.http.addresses import Addresses
     from penstock.sources.http.endpoint import Endpoint
     from penstock.sources.http.response_template import Shape
@@ -81,6 +80,8 @@ class Connection:
         self._body: memoryview | None = None
         self._got = 0
         self._sent = False
+        self._fault: TransientError | None = None
+        """How the connection broke behind bytes that were handed out: raised where more is read."""
 
     # ---- request and head
 
@@ -136,7 +137,7 @@ class Connection:
         self._start = self._end = 0
         self._left = 0
         self._keep = False
-        self._body = None
+        self._body = self._fault = None
         try:
             if not self._sent:
                 self._socket.sendall(head)
@@ -312,11 +313,16 @@ class Connection:
                 left = 0  # without a length the end of the connection is the end of the body
         self._left = left
         if not left and self._chunked:
-            self._left = self._next_chunk()
+            try:
+                self._left = self._next_chunk()
+            except TransientError as error:
+                self._broke_behind(error)
+                self._left = -1
         return count
 
     def _receive(self, buffer: memoryview) -> int:
         """Fill `buffer` from the socket; less only at the end, or when the timeout passed."""
+        self._require_whole()
         assert self._socket is not None
         try:
             count = self._socket.recv_into(buffer, 0, self._flags)
@@ -331,17 +337,32 @@ class Connection:
         return count
 
     def _rest(self, buffer: memoryview, got: int) -> int:
-        """The rest of a block; what came until then when the timeout passed on a slow line."""
+        """The rest of a block; what came until then when the timeout passed on a slow line, or the connection
+        broke."""
         assert self._socket is not None
         began = time.monotonic()
         while got < len(buffer):
-            count = self._socket.recv_into(buffer[got:], 0, self._flags)
+            try:
+                count = self._socket.recv_into(buffer[got:], 0, self._flags)
+            except OSError as error:
+                self._broke_behind(self._broken(why(error)))
+                break
             if not count:
                 break  # the next call meets the end again
             got += count
             if time.monotonic() - began >= self.endpoint.timeout:
                 break
         return got
+
+    def _broke_behind(self, fault: TransientError) -> None:
+        """The connection is dropped; `fault` is raised once the bytes before it were handed out."""
+        self.abandon()
+        self._fault = fault
+
+    def _require_whole(self) -> None:
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            raise fault
 
     def _next_chunk(self, *, first: bool = False) -> int:
         """Read up to the next chunk's size; 0 after the last chunk and its trailer."""
@@ -424,6 +445,7 @@ class Connection:
 
     def ends(self) -> bool:
         """Whether nothing follows: for a body without a length this asks the connection."""
+        self._require_whole()
         if self.unbounded:
             return self._start == self._end and not self._receive(memoryview(bytearray(1)))
         return not self._left
@@ -433,7 +455,7 @@ class Connection:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-        self._body, self._sent = None, False
+        self._body, self._sent, self._fault = None, False, None
         self._left = 0
         self._start = self._end = 0
 
