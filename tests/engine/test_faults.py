@@ -42,6 +42,7 @@ class Script:
 
     data: bytes
     checksums: Sequence[SourceChecksum] = ()
+    url: str = "s3://bucket/"
     drip: int = 1 << 30
     """Bytes of one readinto at most."""
     fails_at: int = -1
@@ -51,6 +52,8 @@ class Script:
     """How often it fails before it works."""
     whole: Sequence[SourceChecksum] = ()
     opened: int = 0
+    offsets: list[int] = field(default_factory=list)
+    """Where its bodies began."""
     abandoned: int = 0
 
     def get(self, index: int) -> Script:
@@ -61,6 +64,7 @@ class Script:
 
     def open(self, entry: Entry, offset: int, length: int) -> ScriptBody:
         self.opened += 1
+        self.offsets.append(offset)
         return ScriptBody(self, self.data[offset:], failing=self.opened <= self.times)
 
     def close(self) -> None:
@@ -187,12 +191,14 @@ def test_a_long_body_is_never_stored(bench: Bench, data: bytes) -> None:
     assert read_tree(bench.folder) == {}
 
 
-def test_a_break_in_the_middle_is_mended_by_another_try(bench: Bench, data: bytes) -> None:
-    script = Script(data, drip=200, fails_at=400, error=TransientError("reset"), times=2)
+@pytest.mark.parametrize("pins", [True, False])
+def test_a_break_in_the_middle_is_mended_by_another_try(bench: Bench, data: bytes, *, pins: bool) -> None:
+    script = Script(data, drip=200, fails_at=200, error=TransientError("reset"), times=2)
     if len(data) > BLOCK:
         script.drip, script.fails_at = BLOCK, BLOCK
+    script.url = "s3://bucket/" if pins else "sftp://host/"
     bench.run(script)
-    assert script.opened == 3
+    assert script.offsets == ([0, script.fails_at, 2 * script.fails_at] if pins else [0, 0, 0])
     assert read_tree(bench.folder) == {"d/x": data}
     assert bench.counters == [len(data)]
 

@@ -10,6 +10,8 @@ is honest from then on; without `*n` a mode holds for ever. Objects live in `ser
 | badchunk | chunked, half of the bytes, no last chunk |
 | cut | a true Content-Length, half of the bytes, then the end of the connection |
 | reset | as cut, but by RST |
+| each:N | as reset, but after N bytes, which the client has got |
+| eachchunk:N | as badchunk, but N bytes, as one chunk |
 | long | 64 bytes too many, with a Content-Length that agrees |
 | flip | one byte changed |
 | flipcrc | one byte changed, and the true x-amz-checksum-crc32 of the object |
@@ -50,11 +52,13 @@ is honest from then on; without `*n` a mode holds for ever. Objects live in `ser
 from __future__ import annotations
 
 import base64
+import fcntl
 import gzip
 import hashlib
 import socket
 import ssl
 import struct
+import termios
 import threading
 import zlib
 from itertools import accumulate, pairwise
@@ -67,6 +71,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOGIN = b"<!DOCTYPE html><html><title>Sign in</title><form>Your session has ended</form></html>"
+BROKEN = ("nolen", "badchunk", "eachchunk", "cut", "reset", "each", "drip", "silent")
 EXTRA = 64
 GATHERED = 16
 
@@ -332,17 +337,19 @@ class Hostile:
             data, headers["Content-Encoding"] = gzip.compress(data), "gzip"
         elif mode == "errhtml200":
             return send(sock, method, 200, LOGIN, **{"Content-Type": "text/html"})
-        elif mode in ("nolen", "badchunk", "cut", "reset", "drip", "silent"):
+        elif mode.partition(":")[0] in BROKEN:
             return self._broken(sock, mode, status, data, headers)
         return send(sock, method, status, data, **headers)
 
     def _broken(
         self, sock: socket.socket, mode: str, status: int, data: bytes, headers: dict[str, str]
     ) -> None:
-        half = data[: len(data) // 2]
-        if mode == "badchunk":
+        mode, _, sent = mode.partition(":")
+        half = data[: int(sent or len(data) // 2)]
+        if mode in ("badchunk", "eachchunk"):
             headers["Transfer-Encoding"] = "chunked"
-            half = b"%x\r\n%s\r\n" % (len(half), half)
+            whole = mode == "eachchunk" and len(half) == len(data)
+            half = b"%x\r\n%s\r\n" % (len(half), half) + (b"0\r\n\r\n" if whole else b"")
         elif mode == "nolen":
             headers["Connection"] = "close"
         else:
@@ -357,7 +364,10 @@ class Hostile:
                     break
         else:
             sock.sendall(half)
-            if mode == "reset":
+            # A reset drops what is not delivered.
+            while mode == "each" and any(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4))):
+                self._ending.wait(0.001)
+            if mode in ("reset", "each"):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 sock.close()
         raise _Done

@@ -4,9 +4,9 @@
 touch files and sources; this module touches none. It waits, counts in the shared memory, and reports to the
 parent by `tell`. A row is an entry of the shard: a file, or a part of one.
 
-A row is retried after transient errors, with growing pauses, up to `attempts` times; bytes that contradict a
-checksum are read once more (a wire may flip a bit). A permanent error fails that row alone; an error that is
-not about one row (no space, fenced, configuration) ends the shard.
+A row is retried after transient errors, with growing pauses, up to `attempts` times without progress; bytes
+that contradict a checksum are read once more (a wire may flip a bit). A permanent error fails that row alone;
+an error that is not about one row (no space, fenced, configuration) ends the shard.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock.core.errors import (
 from penstock.core.slow_objects import KEPT, slowest
 from penstock.fs.errno_map import printable
 from penstock.host.wire import EXPIRED, PRESSURE
-from penstock.sources.backoff import retrying
+from penstock.sources.backoff import may_retry, retrying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -125,6 +125,8 @@ class Stream:
         self.attempts, self.limiter, self.tell = attempts, limiter, tell
         self.requests = requests
         self.retries = self.linked = self.taken = 0
+        self.vain_tries = 0
+        """Tries of the present row that failed since it last made progress."""
         self.retried: Counter[str] = Counter()
         self.slowest: Sequence[SlowObject] = ()
         self.fast = 0.0
@@ -168,19 +170,36 @@ class Stream:
     def attempt(self, row: int, entry: Any) -> Any:
         """`do` with retries. Raises the error of the last try, or Stopped."""
         try:
-            return self._try(row, entry)
+            return self._try(self.do, row, entry)
         except PenstockError as error:
-            ask = partial(self._try, row, entry)
-            return retrying(ask, self.attempts, self._pause, failed=self._count, first=error)
+            try:
+                return self.again(self.do, row, entry, error)
+            finally:
+                self.vain_tries = 0
 
-    def _try(self, row: int, entry: Any) -> Any:
+    def again(self, do: Callable[[Any, Any], Any], subject: Any, entry: Any, error: PenstockError) -> Any:
+        """`do(subject, entry)`, with retries, after a try that failed by `error`. All retries of a row share
+        `vain_tries`. Raises as `attempt`."""
+        ask = partial(self._try, do, subject, entry)
+        return retrying(
+            ask, self.attempts, self._pause, failed=self._failed, may=self._may_retry, first=error
+        )
+
+    def _may_retry(self, error: PenstockError, tried: int) -> bool:
+        return self.vain_tries + 1 < self.attempts and may_retry(error, tried)
+
+    def _failed(self, error: PenstockError) -> None:
+        self.vain_tries += 1
+        self._count(error)
+
+    def _try(self, do: Callable[[Any, Any], Any], subject: Any, entry: Any) -> Any:
         """`do`, repeated while it waits for renewed credentials, and once after a hold. Reports to the
         parent when a store is overloaded."""
         before = self.counters[self.slot]
         free, refused = True, 0
         while True:
             try:
-                done = self.do(row, entry)
+                done = do(subject, entry)
             except (PenstockError, ValueError) as raised:
                 error = raised if isinstance(raised, PenstockError) else _nonsense(entry, raised)
                 self.counters[self.slot] = before

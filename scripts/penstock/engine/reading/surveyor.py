@@ -180,7 +180,8 @@ class Surveyor(Stream):
         before = self.counters[self.slot]
         length = entry.length if entry.part >= 0 else entry.size
         self.asks()
-        body = self._reader(entry.source).open(entry, entry.offset, length)
+        reader, url = self._reader(entry.source), self.sources.get(entry.source).url
+        body = self._of_source.open(url, reader, entry, entry.offset, length)
         digest: Any = GiantDigest(self.part_bytes) if reading.parts else None
         try:
             source_digest = of_hex(self._of_source.run(entry, body, _Nowhere(digest), None, length))  # type: ignore[arg-type]

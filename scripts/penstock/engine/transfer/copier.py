@@ -114,9 +114,16 @@ class Copier(Stream):
         small = length <= BLOCK and entry.part < 0
         if self.prefetch:
             self.prefetch.turn(entry)
-        if small and (whole := self.wholes.get(entry.source)) and (found := whole(entry, self.view)):
+        # What broke on its way is read by `open`, which goes on at a break.
+        if (
+            small
+            and not self.vain_tries
+            and (whole := self.wholes.get(entry.source))
+            and (found := whole(entry, self.view))
+        ):
             return self._judged(row, entry, *found)
-        body = reader.open(entry, entry.offset, length)
+        url = self.sources.get(entry.source).url
+        body = self.pump.open(url, reader, entry, entry.offset, length)
         try:
             return (self._small if small else self._large)(row, entry, body, length)
         except BaseException:

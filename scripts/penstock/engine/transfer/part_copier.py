@@ -98,7 +98,8 @@ class PartCopier:
         copier, writer, entry = self._copier, self._copier.writer, part.range
         reader = copier.reader(entry.source)
         copier.asks()
-        body = reader.open(entry, entry.offset, entry.length)
+        url = copier.sources.get(entry.source).url
+        body = copier.pump.open(url, reader, entry, entry.offset, entry.length)
         try:
             sums = Sums(entry, body.checksums, lambda: copier.checksums(entry), policy=copier.policy)
             stated = _checkable(sums.stated)

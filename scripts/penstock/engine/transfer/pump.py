@@ -18,19 +18,26 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from penstock.core.errors import IntegrityError, TransientError
+from penstock.core.errors import (
+    ExpiredCredentialsError,
+    IntegrityError,
+    ObjectError,
+    OverloadedError,
+    TransientError,
+)
 from penstock.engine.stream import BLOCK, Stopped
 from penstock.fs.libc import all_zeros
 from penstock.sources.posix.sparse import SparseBody
+from penstock.sources.registry import pinned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
-    from penstock.core.model import Entry
+    from penstock.core.model import Entry, SourceChecksum
     from penstock.engine.checksums import Sums
     from penstock.engine.stream import Stream
-    from penstock.sources.port import Body
+    from penstock.sources.port import Body, Reader
     from penstock.target.pending_file import Pending
 
 PIECE = 128 << 10
@@ -44,6 +51,63 @@ BESIDE = 4 << 20
 """Bytes from which a body with a slow checksum gets a second thread and block."""
 
 
+PROGRESS = 16 << 10
+"""Bytes after which a body that broke has made progress: a server that gives fewer each time is given up."""
+
+
+class ResumedBody:
+    """A `port.Body` that goes on where its connection broke, by a request for the rest of the listed version.
+
+    | what the request for the rest brings | then |
+    |---|---|
+    | the rest | reading goes on; PROGRESS bytes of it begin the row's tries anew |
+    | an error that may pass | the request is made again, while the row has tries left |
+    | a refusal, as of a server without ranges | the break is raised: the row begins at its first byte |
+    | another version | SourceChangedError |
+    """
+
+    checksums: Sequence[SourceChecksum]
+
+    def __init__(self, stream: Stream, reader: Reader, entry: Entry, offset: int, length: int) -> None:
+        self._stream, self._reader, self._entry = stream, reader, entry
+        self._at = self._tried_from = offset
+        self._end = offset + length
+        self._body = reader.open(entry, offset, length)
+        self.checksums = self._body.checksums
+
+    def readinto(self, buffer: memoryview) -> int:
+        """See `port.Body`; TransientError where the row has no tries left. Raises Stopped, too."""
+        try:
+            count = self._body.readinto(buffer)
+        except (ExpiredCredentialsError, OverloadedError):
+            raise  # an answer, and no break
+        except TransientError as broken:
+            if self._at - self._tried_from >= PROGRESS:
+                self._stream.vain_tries = 0
+            self._tried_from = self._at
+            try:
+                count = self._stream.again(self._go_on, buffer, self._entry, broken)
+            except ObjectError:
+                raise broken from None
+        self._at += count
+        if self._at == self._end:
+            self._stream.vain_tries = 0
+        return count
+
+    def _go_on(self, buffer: memoryview, entry: Entry) -> int:
+        self._stream.asks()
+        self._body = self._reader.open(entry, self._at, self._end - self._at)
+        return self._body.readinto(buffer)
+
+    def close(self) -> None:
+        """See `port.Body`."""
+        self._body.close()
+
+    def abandon(self) -> None:
+        """See `port.Body`."""
+        self._body.abandon()
+
+
 class Pump:
     """Moves bodies for one stream: with its buffer, its counter and its limit of bytes. `alive` is called
     before a body's first block is written, and later before a block when ASK_EVERY seconds have passed; it
@@ -53,6 +117,13 @@ class Pump:
         self._stream, self._alive = stream, alive
         self._second: memoryview | None = None
         self._asked = 0.0
+
+    def open(self, url: str, reader: Reader, entry: Entry, offset: int, length: int) -> Body:
+        """As `Reader.open`, of a source with this URL; the body goes on where its connection breaks, if the
+        entry's token pins the version."""
+        if pinned(url, entry.token):
+            return ResumedBody(self._stream, reader, entry, offset, length)
+        return reader.open(entry, offset, length)
 
     def run(self, entry: Entry, body: Body, pending: Pending, sums: Sums | None, length: int) -> str:
         """Move `length` bytes; returns their xxh3_128 in hex digits. `sums` gets the same bytes in order;
