@@ -99,12 +99,22 @@ def two_names(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [folder, link, two_names, os.mkfifo])
-def test_what_is_no_plain_file_with_one_name_holds_nobody_and_is_said(
+def test_what_is_no_plain_file_with_one_name_holds_everything(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     make(tmp_path / hold.NAME)
+    held = hold.standing(DatasetLayout(tmp_path, "innocent"))
+    assert held is not None
+    assert held.reason == "nobody can say what HOLD closes: it is no plain file with one name"
+    assert hold.warning(tmp_path) == ""
+
+
+@as_root
+def test_a_strangers_link_in_a_root_for_all_holds_nobody(tmp_path: Path) -> None:
+    link(tmp_path / hold.NAME)
+    os.chown(tmp_path / hold.NAME, 1235, 1235, follow_symlinks=False)
     assert hold.standing(DatasetLayout(tmp_path, "data")) is None
-    assert hold.warning(tmp_path) == "not obeyed: it is no plain file with one name"
+    assert "not obeyed: it belongs to uid 1235" in hold.warning(tmp_path)
 
 
 @as_root
@@ -254,6 +264,11 @@ def test_hold_by_root_at_three_in_the_morning(place: Path) -> None:
     path.chmod(0o600)
     assert "Permission denied" in asked(place, "gate", "data")[2]
     path.chmod(0o644)
+    second = path.with_name("second")
+    os.link(path, second)
+    code, _, err, _ = asked(place, "gate", "data")
+    assert (code, f"[{path}]: nobody can say what HOLD closes: it is no plain file" in err) == (4, True)
+    second.unlink()
     path.write_text("daat x\n")
     code, _, err, _ = asked(place, "gate", "data")
     assert (code, f"warning: {path}: it names what is not below this root: line 1: daat" in err) == (0, True)

@@ -80,16 +80,18 @@ def test_whose_file_counts(tmp_path: Path, root: int, file: int, counts: bool) -
     assert ("it belongs to uid 1235" in seen.ignored) != counts
 
 
-def test_what_is_no_plain_file_with_one_name_does_not_count(tmp_path: Path) -> None:
+def test_what_is_in_doubt_counts(tmp_path: Path) -> None:
+    """The owner's file with a second name, a link, a FIFO: work rests, and the reason is said."""
     path = stands(tmp_path)
-    os.link(path, tmp_path / "other")
-    assert pause.look(tmp_path) == pause.RootPause(ignored="it is no plain file with one name")
+    os.link(path, tmp_path / "second")
+    doubt = pause.Pause("it is no plain file with one name", account(os.geteuid()))
+    assert pause.look(tmp_path) == pause.RootPause(doubt)
     path.unlink()
-    path.symlink_to("other")
-    assert pause.look(tmp_path).pause is None
+    path.symlink_to("second")
+    assert pause.look(tmp_path).pause == doubt
     path.unlink()
     os.mkfifo(path)
-    assert pause.look(tmp_path).pause is None
+    assert pause.look(tmp_path).pause == doubt
 
 
 def test_a_root_that_is_not_there_has_none(tmp_path: Path) -> None:

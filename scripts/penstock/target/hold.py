@@ -17,7 +17,7 @@ counts is as `root_files` has it.
 | any other                                                  | every dataset below the root: nobody      |
 |                                                            | knows what it was meant to close          |
 | a file that counts, and cannot be read, or has more than   | the same                                  |
-| LONGEST bytes                                              |                                           |
+| LONGEST bytes or a second name                             |                                           |
 
 Nothing is kept between two looks: without its line, or without the file, a gate opens at once.
 """

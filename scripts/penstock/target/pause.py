@@ -48,7 +48,7 @@ class Pause(NamedTuple):
     """A PAUSE that counts."""
 
     text: str
-    """One printable line; "" where the file is empty, or this account may not read it."""
+    """One printable line; "" where the file is empty. Of a file that cannot be read, why it cannot."""
     by: str
     """The account that made it."""
 
@@ -71,7 +71,7 @@ def look(root: Path) -> RootPause:
         return RootPause()
     if file.ignored:
         return RootPause(ignored=file.ignored)
-    return RootPause(Pause(printable(" ".join(file.text.split())), file.by))
+    return RootPause(Pause(printable(" ".join((file.text or file.unread).split())), file.by))
 
 
 def words(root: Path) -> str:

@@ -4,9 +4,10 @@
 | `<root>/<name>`                                           | counts                                  |
 |-----------------------------------------------------------|-----------------------------------------|
 | is not there, or there is no root                         | no                                      |
-| a plain file with one name, of uid 0 or the root's owner  | yes, also where its text cannot be read |
-| the same, of another account                              | no, and is said                         |
-| a link, a folder, a FIFO, a file with more names          | no, and is said                         |
+| belongs to another account than uid 0 or the root's owner | no, and is said                         |
+| a plain file with one name, of one of these two           | yes, also where its text cannot be read |
+| a link, a folder, a FIFO, a file with more names, of one  | yes, without its text: what was meant   |
+| of these two                                              | is in doubt, and a doubt closes         |
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ def look(root: Path, name: str, most: int) -> RootFile | None:
         status, owner = path.lstat(), root.stat().st_uid
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-        return RootFile(ignored="it is no plain file with one name")
     by = account(status.st_uid)
     if status.st_uid not in (0, owner):
         return RootFile(by, ignored=f"it belongs to {by}, and not to the root's owner or to root")
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        return RootFile(by, unread="it is no plain file with one name")
     try:
         with plain_files.opened(path) as file:
             content = file.read(most + 1)
