@@ -237,6 +237,18 @@ def test_what_is_no_pin_holds_nothing(releases: Releases) -> None:
     assert found[0].words().isprintable()
 
 
+def test_a_pin_with_a_second_name_holds_its_release(releases: Releases, tmp_path: Path) -> None:
+    """As a backup by hard links leaves it."""
+    releases.begin_with("A")
+    in_job("17")
+    pin = pins.pinned(releases.layout, look(releases))[1]
+    releases.stage("B")
+    os.link(releases.layout.pins / pin.name, tmp_path / "backup")
+    removed = releases.command("remove", "data", releases.names["A"], "--now")
+    assert (removed.returncode, releases.there()) == (3, "AB")
+    assert f"pin {pin.name}: " in removed.stderr
+
+
 def test_s36_a_pin_of_a_newer_version_holds_its_release_until_it_is_too_old_or_taken_back(
     releases: Releases,
 ) -> None:

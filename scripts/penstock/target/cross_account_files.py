@@ -20,8 +20,10 @@ must neither close nor forget the findings that the file holds.
 
 Whose a posting is, the kernel says (`st_uid` of the open file), never its name or its content. It is made by
 O_EXCL, so of several accounts one has a name; nobody but its maker can change, rename or remove it (the
-folder is sticky). What is no plain file with one name, or is too long, is none, and counted. A posting whose
-content is not whole (its maker is just writing it, or died) still holds its name: its `value` is None.
+folder is sticky). What is no plain file, or is too long, is none, and counted; so is a further name of a file
+that has one in the folder. A name elsewhere, as a backup by hard links gives it, changes nothing: a reader's
+pin still holds its release. A posting whose content is not whole (its maker is writing it, or died) still
+holds its name: its `value` is None.
 
 What these files say is for people, and for decisions that cost little when they are wrong: quota and modes
 enforce, files ask. A folder's listing may be some seconds old on another node, O_EXCL never is.
@@ -209,7 +211,8 @@ def postings(folder: Path, names: Sequence[str] | None = None) -> Postings:
     """Those of these names, of all accounts; None: all that `posting_names` names. Raises OSError, also where
     the file system did not answer for one of them."""
     names = posting_names(folder) if names is None else names
-    read = [_posting(folder, name) for name in names]
+    met: set[int] = set()
+    read = [_posting(folder, name, met) for name in names]
     posted = [posting for posting in read if posting is not None]
     return Postings(posted, len(names) - len(posted))
 
@@ -249,7 +252,8 @@ def _give_rights(fd: int, mode: int, gid: int, setgid: int, acl: Acl | None) -> 
     return changed
 
 
-def _posting(folder: Path, name: str) -> Posting | None:
+def _posting(folder: Path, name: str, met: set[int]) -> Posting | None:
+    """None where the name has no posting, or its file is one of those `met` before."""
     try:
         fd = plain_files.descriptor(folder / name)
     except OSError as error:
@@ -258,9 +262,10 @@ def _posting(folder: Path, name: str) -> Posting | None:
         # Withdrawn since, no plain file, or of a mode that keeps it from readers.
         return None
     status = os.fstat(fd)
-    if status.st_nlink != 1 or status.st_size > LONGEST:
+    if status.st_ino in met or status.st_size > LONGEST:
         os.close(fd)
         return None
+    met.add(status.st_ino)
     try:
         value = bounded_json.loads(plain_files.content(fd, LONGEST))
     except ValueError:
