@@ -8,6 +8,7 @@ Commands run in forks of this process.
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import resource
@@ -17,11 +18,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tests.look.conftest import AFTER, BEFORE
 from tests.support import warm
 from tests.support.forked import NOBODY, forked
@@ -255,3 +258,135 @@ def test_a_fifo_in_a_releases_document_keeps_no_reader_waiting(
 def test_a_manifest_of_terabytes_takes_little_memory(dataset: Path, opened: Path) -> None:
     current = os.readlink(dataset / "target/data/current")
     check(copied(dataset, opened, f"data/{current}/manifest.parquet", bomb), READS, NOBODY)
+
+
+# Whole documents, with one field of another type ------------------------------------------
+
+FOR_ALL_BELOW_A_ROOT = ("metrics --root target", "status", "releases --root target", "du --root target")
+FOR_ONE = ("show data", "history data", "gate data", "gc data --dry-run")
+VALUES = (
+    None, True, 5, -1, 1 << 62, 1.5, 1e300, "", "x", "\0", "\ud800", "../..", "9" * 5000, "9" * 5000 + ".5",
+    "\u0663.5", "0000-01-01T00:00:00Z", [], [1], ["x"], {}, {"x": 1}, {"\ud800": []},
+)  # fmt: skip
+RAW = (b"NaN", b"-Infinity", b"1e999", b"1" * 5000, b"[" * 100_000)
+Place = tuple[str, int, tuple[Any, ...]]
+"""A document below `target`, its line (of a document of lines), and the way to a value in it."""
+
+
+@pytest.fixture(scope="module")
+def beside_another(dataset: Path) -> Iterator[Path]:
+    """The dataset, and beside it `well`, which is the same."""
+    with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
+        os.chmod(folder, 0o755)
+        top = copied(dataset, Path(folder), "data/.penstock/ended.json", holding(ENDED))
+        shutil.copytree(top / "target/data", top / "target/well", symlinks=True)
+        for below, folders, names in os.walk(top / "target/well"):
+            for name in (".", *folders, *names):
+                os.lchown(os.path.join(below, name), OWNER, OWNER)
+        config = top / "config.yaml"
+        config.write_text(
+            config.read_text().replace("datasets:\n", f"datasets:\n  well: {{source: {top}}}\n")
+        )
+        yield top
+
+
+ENDED = b'{"format": 1, "step": "copy", "exit": 1, "why": "", "at": 1.5, "user": "u", "host": "h"}'
+
+
+def fields(value: object, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield way
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, member in [*inner][:40]:
+        yield from fields(member, (*way, name))
+
+
+def places(top: Path) -> list[Place]:
+    """Every value of every JSON document of the dataset."""
+    every = []
+    for document in documents(top):
+        path = top / "target" / document
+        if path.suffix in (".json", ".jsonl") and path.exists():
+            lines = path.read_bytes().splitlines() if path.suffix == ".jsonl" else [path.read_bytes()]
+            every += [(document, n, way) for n, line in enumerate(lines) for way in fields(json.loads(line))]
+    return every
+
+
+def with_value(text: bytes, way: tuple[Any, ...], value: object) -> bytes:
+    """The JSON text with this value in that place; bytes stand there as they are."""
+    whole = [json.loads(text)]
+    inner: Any = whole
+    for name in (0, *way[:-1]) if way else ():
+        inner = inner[name]
+    inner[way[-1] if way else 0] = "@value@" if isinstance(value, bytes) else value
+    text = json.dumps(whole[0]).encode()
+    return text.replace(b'"@value@"', value) if isinstance(value, bytes) else text
+
+
+def check_beside(top: Path, place: Place, value: object) -> None:
+    """No command fails for `well`, whatever stands in `data`."""
+    document, number, way = place
+    path = top / "target" / document
+    content, status, above = path.read_bytes(), path.stat(), path.parent.stat()
+    lines = content.splitlines() if path.suffix == ".jsonl" else [content]
+    lines[number] = with_value(lines[number], way, value)
+    path.parent.chmod(above.st_mode | 0o200)
+    path.chmod(0o644)
+    try:
+        path.write_bytes(b"\n".join(lines) + b"\n")
+        commands = [text.split() for text in FOR_ALL_BELOW_A_ROOT + FOR_ONE]
+        answers = forked(lambda: list(calls(top, commands)), uid=OWNER)
+    finally:
+        path.write_bytes(content)
+        path.chmod(status.st_mode)
+        path.parent.chmod(above.st_mode)
+    for command, (code, output, _, _) in zip(FOR_ALL_BELOW_A_ROOT + FOR_ONE, answers, strict=True):
+        assert code in TABLE, (command, output)
+        assert "bug in penstock" not in output, (command, output)
+        assert "Traceback" not in output, (command, output)
+        assert command in FOR_ONE or re.search(r"(?m)^well\b|dataset_readable.*well.* 1", output), (
+            command,
+            output,
+        )
+
+
+@pytest.mark.parametrize(
+    ("way", "value"),
+    [
+        (("by", "since"), 5),
+        (("by", "pid"), 1 << 62),
+        (("controller",), "9" * 5000 + ".5"),
+        (("run",), "../../../data"),
+        (("run",), "\0"),
+    ],
+)
+def test_a_claim_of_other_types_is_no_claim(
+    beside_another: Path, way: tuple[str, ...], value: object
+) -> None:
+    claims = sorted((beside_another / "target/data/.penstock/claims").iterdir())
+    for path in claims:
+        check_beside(beside_another, (os.path.relpath(path, beside_another / "target"), 0, way), value)
+
+
+def test_a_receipt_of_other_types_counts_nothing(beside_another: Path) -> None:
+    for place in places(beside_another):
+        if "/receipts/copy/" in place[0] and place[2] == ("files",):
+            check_beside(beside_another, place, ["x"])
+
+
+@pytest.mark.parametrize("value", ["\0", "2026-02-30T00:00:00Z", "2026-01-31"])
+def test_a_seal_with_a_time_that_is_none_is_damaged(beside_another: Path, value: str) -> None:
+    current = os.readlink(beside_another / "target/data/current")
+    check_beside(beside_another, (f"data/{current}/release.json", 0, ("evidence", "oldest_read")), value)
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_a_field_of_another_type_ends_no_command_for_others(
+    beside_another: Path, data: st.DataObject
+) -> None:
+    place = data.draw(st.sampled_from(places(beside_another)))
+    check_beside(beside_another, place, data.draw(st.sampled_from((*VALUES, *RAW))))

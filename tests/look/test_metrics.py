@@ -353,3 +353,19 @@ def test_z6_the_command_prints_or_writes_and_says_what_it_cannot(story: Story, t
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
         assert why in done.stderr
         assert "Traceback" not in done.stderr
+
+
+class Broken(DatasetLayout):
+    """A dataset that nobody foresaw."""
+
+    @property
+    def state(self) -> Path:
+        raise RuntimeError("nobody foresaw this")
+
+
+def test_whatever_one_dataset_raises_the_series_of_the_others_are_there(tmp_path: Path) -> None:
+    layouts = [Broken(tmp_path, "broken"), DatasetLayout(tmp_path, "well")]
+    text = metrics.text(TargetConfig(tmp_path), layouts, None).decode()
+    assert f'penstock_state{{dataset="broken",root="{tmp_path}",state="unreadable"}} 1.0' in text
+    assert f'penstock_dataset_readable{{dataset="broken",root="{tmp_path}"}} 0.0' in text
+    assert f'penstock_state{{dataset="well",root="{tmp_path}",state="nothing published"}} 1.0' in text

@@ -85,6 +85,20 @@ def test_nothing_runs(tmp_path: Path, layout: DatasetLayout, capsys: pytest.Capt
     assert not (tmp_path / "ended").exists()
 
 
+def test_a_dataset_that_cannot_be_cancelled_keeps_no_other_going(
+    layout: DatasetLayout, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree(layout.root / "a/.penstock", {"state.json": b'{"format": 99, "penstock": "9.0"}'})
+    text = json.loads((tmp_path / "my.yaml").read_text())
+    text["datasets"] = {"a": text["datasets"]["d"], **text["datasets"]}
+    (tmp_path / "my.yaml").write_text(json.dumps(text))
+    assert main(["--config", "my.yaml", "cancel", "a", "d"]) == 3
+    told = capsys.readouterr()
+    assert "a: a dataset's state is of a newer format" in told.err
+    assert "d: " in told.out
+    assert (tmp_path / "ended").read_text() == "8\n"
+
+
 def test_a_later_list_forgets_the_cancel(layout: DatasetLayout) -> None:
     assert main(["--config", "my.yaml", "cancel", "d"]) == 0
     assert cancel_mark.path(layout).exists()

@@ -19,7 +19,7 @@ import errno
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.errors import (
     MAKE_ROOM,
@@ -35,7 +35,9 @@ from penstock.host import process_limit
 from penstock.workflow.exit_files import CommandFailure
 
 if TYPE_CHECKING:
-    from penstock.cli.session import Session
+    import argparse
+
+    from penstock.dataset.context import Stop
 
 
 FEW_WORDS = 50
@@ -44,7 +46,14 @@ EXAMPLE = ("http://127.0.0.1:9178", "/demo/target")
 """Source and target of the example in config.yaml: `make run` makes them."""
 
 
-def failure(error: BaseException, session: Session) -> CommandFailure:
+class Command(Protocol):
+    """A `cli.session.Session`, which calls this module for one dataset of several."""
+
+    parsed: argparse.Namespace
+    stop: Stop
+
+
+def failure(error: BaseException, session: Command) -> CommandFailure:
     """The exit status and message, by the table above. Writes the message to the log, and the traceback of a
     bug beside it."""
     error = explained(error)
@@ -127,7 +136,7 @@ def _of_the_example(error: PenstockError) -> str:
     return ""
 
 
-def _traceback(error: BaseException, session: Session) -> str:
+def _traceback(error: BaseException, session: Command) -> str:
     """Writes the traceback to the command's log, else to a file of its own; returns the path, for the
     message."""
     import tempfile

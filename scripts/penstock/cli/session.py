@@ -16,12 +16,13 @@ import os
 import shlex
 import signal
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.cli import output
 from penstock.cli.log_file import close_log, logged, open_log
 from penstock.config import file_choice
-from penstock.core.errors import ConfigError, InterruptedRunError, PenstockError, PreflightError
+from penstock.core.errors import ConfigError, InterruptedRunError, PreflightError
 from penstock.core.text import did_you_mean, in_quotes
 from penstock.dataset.context import Context, Stop
 from penstock.fs.errno_map import NO_SPACE
@@ -133,21 +134,28 @@ class Session:
     def each(
         self, config: Config, names: Sequence[str], work: Callable[[Context, str], R]
     ) -> tuple[list[R], int]:
+        """`apart`, with a context."""
+        with self.context(config) as context:
+            return self.apart(names, partial(work, context))
+
+    def apart(self, names: Sequence[str], work: Callable[[str], R]) -> tuple[list[R], int]:
         """What `work` returns of each dataset in turn, also after one that fails, whose error is said; and
         the first exit status that is not 0. The error of a dataset that is alone is raised."""
         code = 0
         results: list[R] = []
-        with self.context(config) as context:
-            for name in names:
-                try:
-                    results.append(work(context, name))
-                except InterruptedRunError:
+        for name in names:
+            try:
+                results.append(work(name))
+            except InterruptedRunError:
+                raise
+            except Exception as error:  # one dataset's bug is not the others' end
+                from penstock.cli.error_report import failure
+
+                if len(names) == 1:
                     raise
-                except PenstockError as error:
-                    if len(names) == 1:
-                        raise
-                    output.say(f"{name}: {error}")
-                    code = code or error.exit_code
+                failed = failure(error, self)
+                output.say(f"{name}: {failed.text}")
+                code = code or failed.code
         return results, code
 
     @property

@@ -74,8 +74,7 @@ class Reporter:
 
     def begin(self) -> None:
         """Say that this attempt has begun. Until it counts, the totals are those of the attempt before."""
-        old = _read(self._path) or {}
-        self._totals = old.get("files", 0), old.get("bytes", 0), old.get("failed", 0)
+        self._totals = _totals(self._path) or (0, 0, 0)
         self._write()
 
     def settle(self) -> None:
@@ -132,18 +131,31 @@ class Progress:
         for index in indices:
             if index in self._final or (index in self._done and index in waiting):
                 continue
-            counts = _read(run.receipt(step, index))
+            counts = _totals(run.receipt(step, index))
             if counts is not None:
                 self._final.add(index)
             else:
-                counts = _read(run.progress(step, index)) or {}
-                failed += counts.get("failed", 0)
+                counts = _totals(run.progress(step, index)) or (0, 0, 0)
+                failed += counts[2]
             old = self._done.get(index, (0, 0))
-            self._done[index] = max(old[0], counts.get("files", 0)), max(old[1], counts.get("bytes", 0))
+            self._done[index] = max(old[0], counts[0]), max(old[1], counts[1])
         return sum(f for f, _ in self._done.values()), sum(b for _, b in self._done.values()), failed
 
 
-def _read(path: Path) -> dict[str, int] | None:
+def _totals(path: Path) -> tuple[int, int, int] | None:
+    """Files, bytes, and files that failed, of a receipt or a progress file; 0 for what is no count. None
+    where there is no such file."""
+    value = _read(path)
+    if value is None:
+        return None
+    files, size, failed = (
+        count if isinstance(count, int) and 0 <= count < typed_json.LARGEST else 0
+        for count in (value.get("files"), value.get("bytes"), value.get("failed"))
+    )
+    return files, size, failed
+
+
+def _read(path: Path) -> dict[str, object] | None:
     try:
         value = durable.read_json(path)
     except (OSError, ValueError):

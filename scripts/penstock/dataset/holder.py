@@ -11,19 +11,18 @@ name their maker by a `Holder`. Reads /proc and the environment of this process;
 | anywhere else                   | cannot be seen         | unknown: the scheduler and the heartbeat say  |
 """
 
-from __future__ import annotations
-
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 import json
 import os
 import secrets
 import socket
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from penstock.core import step_table
-from penstock.core.documents import bounded_json
+from penstock.core.documents import bounded_json, typed_json
 from penstock.core.text import brief
 from penstock.fs.owners import account
 from penstock.host import job_environment
@@ -43,7 +42,7 @@ class Holder:
     boot: str
     namespace: str
     """Of the process numbers: containers of one host can hide processes from each other."""
-    pid: int
+    pid: Annotated[int, typed_json.between(1, 1 << 22 | 1)]
     start: str
     """The process's start time in the kernel's own ticks: a number used again has another."""
     job: str
@@ -103,13 +102,11 @@ def parse(content: bytes) -> Holder | None:
 
 
 def from_json(raw: Any) -> Holder | None:
-    """A holder from parsed JSON. Fields that this version does not know are ignored; None for anything
-    else."""
-    if not isinstance(raw, dict):
-        return None
+    """A holder from parsed JSON. Fields that this version does not know are ignored; None where one is
+    missing or of another type, and for anything else."""
     try:
-        return Holder(**{f.name: raw[f.name] for f in fields(Holder)})
-    except KeyError:
+        return typed_json.read(Holder, raw)
+    except ValueError:
         return None
 
 

@@ -10,6 +10,7 @@ collector refuses them.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from typing import TYPE_CHECKING
@@ -100,7 +101,11 @@ def text(target: TargetConfig, layouts: Sequence[DatasetLayout], owners: Sequenc
     add({"root_free_inodes": room.free_inodes, "root_paused": pause.look(target.root).pause is not None})
     add({"metrics_generated_timestamp_seconds": now})
     for layout in layouts:
-        state, values = _dataset(context, layout, owners, now)
+        try:
+            state, values = _dataset(context, layout, owners, now)
+        except Exception:  # one dataset's bug is not the end of all series
+            logging.getLogger("penstock").exception("the series of %s", layout.dataset)
+            state, values = gate.UNREADABLE, {"dataset_readable": 0}
         add({"state": 1}, layout.dataset, state)
         add(values, layout.dataset)
     return generate_latest(registry)

@@ -39,15 +39,18 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         raise ConfigError("which dataset?", where="--root", hint="name those whose work is to end")
     ended: dict[str, list[str]] = {}
     with session.context(config) as context:
-        for name in names:
+
+        def cancel(name: str) -> None:
             ended[name] = cancellation.run(context, name)
             output.show(f"{name}: {'; '.join(ended[name]) or 'nothing runs'}")
+
+        _, code = session.apart(names, cancel)
         jobs = {} if parsed.root else controller_job.waiting(context.cluster, session.file)
         for job, datasets in jobs.items():
             end = f"scancel {job} ends it, for {', '.join(datasets) or 'whatever it was submitted for'}"
-            if datasets and {*datasets} <= {*names}:
+            if datasets and {*datasets} <= {*ended}:
                 context.cluster.cancel(job)
                 end = "ended"
             output.show(f"the submitted controller, job {job}, had not begun: {end}")
     session.receipt({"datasets": ended})
-    return 0
+    return code

@@ -70,25 +70,27 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
     datasets = target_datasets.chosen(parsed, session)
     target = datasets.target
-    uses = []
+    layouts = {layout.dataset: layout for layout in datasets.layouts(parsed.dataset)}
     with session.display() as view:
         sink = logged(view)
         with pause.watching(
             pause.PauseWatch(target.root, lambda text: sink(events.Warned("", "pause", text)))
         ):
-            for layout in datasets.layouts(parsed.dataset):
 
-                def progress(files: int, size: int, name: str = layout.dataset) -> None:
+            def measured(name: str) -> DiskUse:
+                def progress(files: int, size: int) -> None:
                     sink(events.Progressed(name, "du", files=files, bytes=size))
 
-                sink(events.Started(layout.dataset, "du"))
-                with _paced(target, layout, session) as spend:
-                    use = used(layout, spend, progress, filesystem=target.filesystem)
-                sink(events.Ended(layout.dataset, "du", {"files": use["files"], "bytes": use["bytes"]}))
-                uses.append(use)
+                sink(events.Started(name, "du"))
+                with _paced(target, layouts[name], session) as spend:
+                    use = used(layouts[name], spend, progress, filesystem=target.filesystem)
+                sink(events.Ended(name, "du", {"files": use["files"], "bytes": use["bytes"]}))
+                return use
+
+            uses, code = session.apart([*layouts], measured)
     session.receipt({"datasets": {use["dataset"]: use for use in uses}})
     session.show_rows(uses, partial(render, uses))
-    return 0
+    return code
 
 
 @contextlib.contextmanager

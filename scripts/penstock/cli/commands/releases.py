@@ -59,12 +59,13 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
     holders = pins.holding()
     datasets = target_datasets.chosen(parsed, session)
-    rows = [
-        dataset_row(layout, holders, owners=datasets.owners) for layout in datasets.layouts(parsed.dataset)
-    ]
+    layouts = {layout.dataset: layout for layout in datasets.layouts(parsed.dataset)}
+    rows, code = session.apart(
+        [*layouts], lambda name: dataset_row(layouts[name], holders, owners=datasets.owners)
+    )
     session.receipt({"datasets": {row["dataset"]: row for row in rows}})
     session.show_rows(rows, partial(render, rows))
-    return FindingsError.exit_code if any(row["state"] in BAD for row in rows) else 0
+    return FindingsError.exit_code if any(row["state"] in BAD for row in rows) else code
 
 
 def render(datasets: Sequence[DatasetRow], columns: int = COLUMNS) -> list[Line]:

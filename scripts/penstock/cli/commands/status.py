@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, output
@@ -35,7 +36,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     config = session.config()
     names = session.names(config, parsed.dataset)
     with session.context(config) as context:
-        results = [step.run(context, name) for name in names]
+        results, code = session.apart(names, partial(step.run, context))
         _submitted(context, session.file, results)
     session.receipt(
         results[0] if len(results) == 1 else {"datasets": {one["dataset"]: one for one in results}}
@@ -44,7 +45,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     if any({one["state"], one.get("work", {}).get("state")}.intersection(gate.BAD) for one in results):
         return FindingsError.exit_code
     unseen = any(one["state"] == gate.UNREADABLE and "current" not in one for one in results)
-    return PreflightError.exit_code if unseen else 0
+    return code or (PreflightError.exit_code if unseen else 0)
 
 
 def _submitted(context: Context, file: Path, results: Sequence[StatusResult]) -> None:

@@ -6,7 +6,7 @@ begins; the audit that goes on, its elements and repair read it."""
 from typing import NamedTuple
 
 from penstock.core.audit_selection import AuditSelection
-from penstock.core.documents.typed_json import Document
+from penstock.core.documents.typed_json import Document, Utc
 from penstock.core.layout import DatasetLayout, RunLayout
 
 
@@ -18,7 +18,7 @@ class Audit(NamedTuple):
     release: str
     seal: str
     """`sha256:<hex>` of the release's seal when the audit began: another seal, another audit."""
-    created: str
+    created: Utc
     """UTC, ISO 8601."""
     choice: AuditSelection
     limit: int | None = None

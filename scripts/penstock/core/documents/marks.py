@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 from penstock.core.documents.history_line import Author
-from penstock.core.documents.typed_json import INLINE, Document, FileNumber
+from penstock.core.documents.typed_json import INLINE, Document, FileNumber, Moment, ProcessName, RunName
 
 
 class StateMarker(NamedTuple):
@@ -36,21 +36,20 @@ class StateRoot(NamedTuple):
 class ClaimFile(NamedTuple):
     """`claims/<number>.json`: a run that a dataset was claimed for."""
 
-    run: str
+    run: RunName
     """"" where the claim cannot be read."""
     number: int
     """One above the claim before."""
     by: Mapping[str, object] | None
     """The `list` that made it, as `dataset.holder` describes processes."""
-    controller: str
-    """The workflow above that list, on the same host: `<pid>.<start time in ticks>`; "" without one."""
+    controller: ProcessName
+    """The workflow above that list, on the same host; "" without one."""
 
 
 class Given(NamedTuple):
     """Who gave an order, or ended a step, and when."""
 
-    at: float = 0.0
-    """Seconds since the epoch."""
+    at: Moment = 0.0
     user: str = "?"
     host: str = "?"
 
@@ -110,7 +109,7 @@ class AdoptedTree(NamedTuple):
     It is written before anything of the tree is changed. Where the tree stands is seen by the inode of its
     top folder: a run that was killed goes on from that."""
 
-    run: str
+    run: RunName
     adoption: str
     """The comparison's id."""
     folder: str
@@ -161,7 +160,7 @@ class RemovalMark(NamedTuple):
     at: str
     """UTC, ISO 8601."""
     author: Annotated[Author, INLINE]
-    run: str
+    run: RunName
     """The run that published it: its state goes, too. "" where there is no seal."""
     why: str
     files: int

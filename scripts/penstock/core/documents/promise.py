@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.core.documents import typed_json
-from penstock.core.documents.typed_json import Document
+from penstock.core.documents.typed_json import Document, ProcessName
 
 ASKED, WORKING, RESTING = "asked", "working", "resting"
 REMOVAL = "removal"
@@ -55,8 +55,8 @@ class Promise(NamedTuple):
     """Metadata operations a second of all runs below the root, as this run is configured; 0: no budget."""
     stays: bool = False
     """Whether elements go on where the process that waits for them is killed."""
-    controller: str = ""
-    """The workflow above the step, `<pid>.<start time in ticks>`; "" for a step by hand."""
+    controller: ProcessName = ""
+    """The workflow above the step; "" for a step by hand."""
     chunk_files: int = 0
     """How many chunk files (Lustre: objects) the files will be on storage targets; 0: not known, at least one
     each."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from penstock.core import posix_acl
-from penstock.core.documents.typed_json import LEFT_OUT, Document
+from penstock.core.documents.typed_json import LEFT_OUT, Document, RunName, Utc
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.core.layout import MANIFEST
 
@@ -101,7 +101,7 @@ class SealedEvidence(NamedTuple):
     """By how the caches were passed when the files were read back."""
     required_storage: str
     required_source: str
-    oldest_read: Annotated[str, LEFT_OUT] = ""
+    oldest_read: Annotated[Utc, LEFT_OUT] = ""
     """When the file that was read longest ago was last read back, of all that hold anything, UTC in ISO 8601;
     "" where one was never read, or none holds anything."""
     fsync_ends: Annotated[str, LEFT_OUT] = ""
@@ -143,7 +143,7 @@ class SealedCarried(NamedTuple):
 
     files: int
     bytes: int
-    oldest_read: str
+    oldest_read: Utc
     """When the one that was read longest ago was last read back, UTC in ISO 8601."""
 
 
@@ -152,8 +152,8 @@ class Seal(NamedTuple):
 
     dataset: str
     release: str
-    run: str
-    sealed: str
+    run: RunName
+    sealed: Utc
     """When."""
     penstock: str
     """The version that wrote it."""

@@ -20,6 +20,7 @@ that says what documents without it meant. All fields are written, and beside th
 | `Annotated[..., LEFT_OUT]` | is not written where it has its default                                |
 | `Annotated[..., INLINE]`   | is a document, whose fields stand beside those of the one around it    |
 | `FileNumber`               | is an inode or device number: up to 64 bits, without a sign            |
+| `Annotated[..., function]` | is a value for which this function raises no ValueError                |
 | `Mapping[int, ...]`        | has keys that are numbers written as text                              |
 | `Literal["a", "b"]`        | is one of these words                                                  |
 
@@ -29,6 +30,7 @@ each command declares them all, which takes 1.8 ms for a dataclass and 0.1 ms fo
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
@@ -49,6 +51,7 @@ from typing import (
 
 from penstock.core.documents import bounded_json
 from penstock.core.format_versions import refuse_newer, refuse_unreleased
+from penstock.core.timestamps import nanoseconds
 
 T = TypeVar("T")
 ValueReader = Callable[[Any], Any]
@@ -58,6 +61,40 @@ LARGEST = 1 << 63
 """Numbers lie below it: what is counted, timed or measured here does, and tables hold no larger ones."""
 _FILE_NUMBER = object()
 FileNumber = Annotated[int, _FILE_NUMBER]
+
+
+def between(least: int, below: int) -> ValueReader:
+    """A mark of an annotation: the number is `least` or more, and below the other one."""
+
+    def check(value: Any) -> None:
+        if not least <= value < below:
+            raise ValueError(f"it is no number from {least} to below {below}")
+
+    return check
+
+
+def _written_as(pattern: str) -> ValueReader:
+    def check(value: Any) -> None:
+        if not re.fullmatch(pattern, value):
+            raise ValueError("it is not as such a text is written")
+
+    return check
+
+
+def _utc(value: Any) -> None:
+    if value:
+        _written_as(r"[0-9-]{10}T[0-9:]{8}Z")(value)
+        nanoseconds(value)
+
+
+ProcessName = Annotated[str, _written_as(r"([0-9]{1,10}\.[0-9]{1,20})?")]
+"""A process, as `workflow.ancestors` names it: `<pid>.<start time in ticks>`; "" for none."""
+RunName = Annotated[str, _written_as("([0-9A-Za-z][0-9A-Za-z_-]{0,63})?")]
+"""A run's id, which names its folder; "" for none."""
+Moment = Annotated[float, between(0, 253_402_300_800)]
+"""Seconds since the epoch, up to the year 9999."""
+Utc = Annotated[str, _utc]
+"""A moment as `2026-01-31T12:00:00Z`, or ""."""
 NOTHING: Mapping[Any, Any] = types.MappingProxyType({})
 """What a field of names and values is where nothing is said."""
 
@@ -202,7 +239,9 @@ def _reader(kind: Any) -> ValueReader:
     if kind is object:
         return lambda value: value
     if origin is Annotated:
-        return _file_number if _FILE_NUMBER in kind.__metadata__ else _reader(inner[0])
+        reader = _file_number if _FILE_NUMBER in inner else _reader(inner[0])
+        checks = [mark for mark in kind.__metadata__ if isinstance(mark, types.FunctionType)]
+        return _checked(reader, checks[0]) if checks else reader
     if origin in (Union, types.UnionType, NotRequired):
         return _reader(inner[0])
     if origin is Literal:
@@ -227,6 +266,14 @@ def _plain(kind: Any, not_so: str) -> ValueReader:
         return value
 
     return reader
+
+
+def _checked(reader: ValueReader, check: ValueReader) -> ValueReader:
+    def checked(value: Any) -> Any:
+        check(value := reader(value))
+        return value
+
+    return checked
 
 
 def _file_number(value: Any) -> Any:

@@ -5,7 +5,7 @@
 
 from typing import NamedTuple
 
-from penstock.core.documents.typed_json import Document
+from penstock.core.documents.typed_json import Document, ProcessName
 
 
 class UnderWay(NamedTuple):
@@ -19,8 +19,8 @@ class UnderWay(NamedTuple):
     job: str = ""
     """The number of the job whose end is the end of the staging, decimal; "" where it is in none."""
     cluster: str = ""
-    controller: str = ""
-    """The workflow above the step, `<pid>.<start time in ticks>`; "" for a step by hand."""
+    controller: ProcessName = ""
+    """The workflow above the step; "" for a step by hand."""
 
     def continues(self, before: "UnderWay") -> bool:
         """Whether it is the work of the same job, or outside jobs of the same controller."""

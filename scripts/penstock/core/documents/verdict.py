@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 from penstock.core.documents import typed_json
-from penstock.core.documents.typed_json import INLINE, LEFT_OUT, Document
+from penstock.core.documents.typed_json import INLINE, LEFT_OUT, Document, Utc
 
 
 class StandingFindings(NamedTuple):
@@ -60,9 +60,9 @@ class AuditShown(NamedTuple):
 class ReadBack(NamedTuple):
     """When the release's bytes were last read back: the moment that the audit began."""
 
-    whole: str | None = None
+    whole: Utc | None = None
     """All of them by one audit; None if never."""
-    slices: Mapping[int, Mapping[int, str]] = typed_json.NOTHING
+    slices: Mapping[int, Mapping[int, Utc]] = typed_json.NOTHING
     """By rotations of so many slices: when each slice was."""
 
 
