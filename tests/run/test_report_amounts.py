@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.published import publish
+from tests.support.commands import penstock
+from tests.support.published import data_of, flip, publish
 from tests.support.staging_runs import context_for, tree
 
 from penstock.config.settings import BandwidthConfig, EngineConfig
 from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.dataset import run_store
+from penstock.keep.audit import audit_step
+from penstock.keep.retention import rollback_step
 from penstock.run import report_step
 from penstock.run.report_step import reused
 
@@ -71,3 +75,31 @@ def test_without_a_ceiling_or_a_distance_none_is_shown(tmp_path: Path) -> None:
     publish(context)
     result = report_step.gather(context, run_store.open_run(context.layout("data")))
     assert not {"ceiling", "pib_miles_an_hour"} & set(result)
+
+
+def test_each_page_judges_the_release_that_it_is_about(tmp_path: Path) -> None:
+    """Damage that an audit found stays on the page of its release while `current` names another one."""
+    source = tree(tmp_path / "source", {"a": b"1"})
+    context = context_for(tmp_path, source)
+    first = publish(context)["run"]
+    tree(source, {"b": b"2"})
+    second = publish(context)["run"]
+    flip(data_of(context) / "b")
+    audit_step.run(context, "data")
+    rollback_step.run(context, "data", None)
+    given = {
+        "target": {"root": str(context.config.target.root)},
+        "datasets": {"data": {"source": str(source)}},
+    }
+    (tmp_path / "penstock.yaml").write_text(json.dumps(given))
+
+    def page(run: str) -> tuple[str, str]:
+        words = ("report", "data", "--run", run, "--html", f"{run}.html", "--receipt", f"{run}.json")
+        assert penstock(*words, cwd=tmp_path).returncode == 0
+        return json.loads((tmp_path / f"{run}.json").read_text())["status"], (
+            tmp_path / f"{run}.html"
+        ).read_text()
+
+    status, html = page(second)
+    assert (status, "FINDINGS" in html, "PASSED" in html) == ("FINDINGS", True, False)
+    assert page(first)[0] == "PASSED"

@@ -61,7 +61,7 @@ def _judge(results: dict[str, Result], listed: ListResult, config: Config) -> Ju
         results[name] = {"dataset": name, "status": "FAILED", "why": why}
         return None
     judgement = gate.judged(layout, config.target.owners)
-    results[name] = {**results[name], **judged(judgement)}
+    results[name] = {**results[name], **judged(judgement, judgement)}
     return judgement
 
 

@@ -95,8 +95,12 @@ def published(run: Run) -> bool:
     """Whether nothing is left to do: the run's sealed release stands, and `current` is where it belongs
     (`current_pointer.settled`), and publish came to its end. Raises FailedError when `current` is anything
     but a link into `releases/`."""
-    if sealed_run(run.layout, run.release) != run.id or not current_pointer.settled(run):
-        return False
+    sealed = sealed_run(run.layout, run.release) == run.id
+    return sealed and current_pointer.settled(run) and publish_ended(run)
+
+
+def publish_ended(run: Run) -> bool:
+    """Whether publish came to its end for a run whose sealed release stands, whatever `current` names."""
     return run.folder.receipt("publish").exists() or not run.folder.plan.exists()
 
 

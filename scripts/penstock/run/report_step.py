@@ -98,7 +98,7 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
     elements = list(_elements(folder, plan)) if plan else []
     accounts = element_accounts.gather(context, run, elements) if plan else ElementAccounts((), ())
     stored = seals.of_run(run)
-    published = stored is not None and run_store.published(run)
+    published = stored is not None and run_store.publish_ended(run)
     failures, failed = _failures(folder, plan)
     result: Result = {
         "dataset": info.dataset,
@@ -146,12 +146,13 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
         if seal.amended is not None:
             amended = cast("AmendedFiles", typed_json.plain(seal.amended))
             result |= {"amended": amended, "files": seal.files, "bytes": seal.bytes}
-        target = context.config.target
-        judgement = gate.judged(layout, target.owners)
-        result["current"] = str(layout.current) if judgement.release else ""
-        if judgement.release != info.release:
-            result["why"] = f"published, but `current` was moved to {judgement.release}"
-        result |= judged(judgement)
+        owners = context.config.target.owners
+        readers = judgement = gate.judged(layout, owners)
+        result["current"] = str(layout.current) if readers.release else ""
+        if readers.release != info.release:
+            result["why"] = f"published; `current` names {readers.release or 'no release'}"
+            judgement = gate.judged(layout, owners, release=info.release)
+        result |= judged(judgement, readers)
     ended = max((r["ended"] for r in done.values() if r), default=0.0)
     if ended:
         result["ended"] = _iso(ended)
@@ -160,13 +161,13 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
     return result, accounts
 
 
-def judged(judgement: Judgement) -> Result:
-    """What the judgement of a dataset adds to the result of its run: what readers get by `current`, the last
-    audit, and where the gate is closed {status, why, findings}."""
+def judged(judgement: Judgement, readers: Judgement) -> Result:
+    """What the judgement of a release adds to the result of its run: its last audit, and where its gate is
+    closed {status, why, findings}; of `readers`, the judgement of `current`, where they read."""
     last = verdicts.last(judgement.verdict)
     shown: Result = {"last_audit": last} if last else {}
-    if judgement.release:
-        shown |= {"current_release": judgement.release, "path": str(judgement.data)}
+    if readers.release:
+        shown |= {"current_release": readers.release, "path": str(readers.data)}
     if judgement.error is not None:
         problem = f"held: {judgement.problem}" if judgement.state == gate.HELD else judgement.problem
         why = f"{problem}; {judgement.error.hint}" if judgement.error.hint else problem
