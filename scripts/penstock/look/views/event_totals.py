@@ -5,12 +5,12 @@ Not safe for threads: a view holds its own lock around it.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.core import human
 from penstock.core.events import Ended, Progressed, Started
+from penstock.core.progress_curve import ProgressCurve
 from penstock.core.step_table import MOVES_BYTES
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from penstock.core.events import Event
 
-WINDOW_SECONDS = 30.0
-SAMPLES = 120
 STATES = ("running", "pending", "held", "unknown", "done", "stopped", "failed", "cancelled", "lost")
 STALE_SECONDS = 90.0
 """Seconds without progress after which no remaining time is shown. Longer than the longest pause between two
@@ -52,7 +50,7 @@ class Task:
     """What this command moved itself, in bytes, and in how many seconds, where the result says it."""
     _moved: float = 0.0
     """When files or bytes last grew."""
-    _samples: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    _curve: ProgressCurve = field(default_factory=ProgressCurve)
 
     def take(self, event: Event, now: float) -> None:
         """Update the totals by one event. Fields that it lacks stay as they are."""
@@ -90,35 +88,19 @@ class Task:
             self.failed = event.failed
         if event.states is not None:
             self.states = {name: number for name, number in event.states.items() if number}
-        if not self._samples or now - self._samples[-1][0] >= WINDOW_SECONDS / SAMPLES:
-            self._samples.append((now, self.bytes, self.files))
+        self._curve.add(now, self.files, self.bytes if self.step in MOVES_BYTES else 0)
 
     def rates(self, now: float) -> tuple[float, float]:
         """(bytes, files) a second of late; what a resumed step found done is not counted. No bytes
         for a step that moves none."""
-        while len(self._samples) > 2 and now - self._samples[0][0] > WINDOW_SECONDS:
-            self._samples.popleft()
-        if not self._samples:
-            return 0.0, 0.0
-        begun, first_bytes, first_files = self._samples[0]
-        seconds = now - begun
-        if seconds < 0.2:
-            return 0.0, 0.0
-        by_bytes = (self.bytes - first_bytes) / seconds if self.step in MOVES_BYTES else 0.0
-        return by_bytes, (self.files - first_files) / seconds
+        return self._curve.rates(now)
 
     def seconds_left(self, now: float) -> float | None:
-        """The later of bytes and files at their present rates; None while nobody can say: where no
-        element runs, or nothing has moved for STALE_SECONDS."""
+        """At the pace of late (`core.progress_curve`); None while nobody can say: where no element runs, or
+        nothing has moved for STALE_SECONDS."""
         if (self.states and "running" not in self.states) or now - self._moved > STALE_SECONDS:
             return None
-        by_bytes, by_files = self.rates(now)
-        left = []
-        if self.total_bytes > self.bytes and by_bytes > 0:
-            left.append((self.total_bytes - self.bytes) / by_bytes)
-        if self.total_files > self.files and by_files > 0:
-            left.append((self.total_files - self.files) / by_files)
-        return max(left) if left else None
+        return self._curve.seconds_left(now, self.total_files - self.files, self.total_bytes - self.bytes)
 
     def fraction(self) -> float | None:
         """0 to 1, or None when the totals are not known."""
