@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+import signal
+import subprocess
+import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cluster.processes import wait_for
+from tests.support.paper_slurm import PaperSlurm
 
 from penstock.cluster.port import State
 from penstock.cluster.slurm import client
@@ -101,7 +107,7 @@ def test_a_job_that_slurm_does_not_know_has_no_state(commands: Commands) -> None
     commands.answers("squeue", "slurm_load_jobs error: Invalid job id specified\n", 1)
     assert SlurmCommands().job("18").state == ""
     commands.answers("squeue", "slurm_load_jobs error: Access/permission denied\n", 1)
-    with pytest.raises(FailedError):
+    with pytest.raises(TransientError, match=r"squeue failed: .*Access/permission denied"):
         SlurmCommands().job("18")
 
 
@@ -218,3 +224,95 @@ def test_when_a_job_that_is_not_submitted_would_start(commands: Commands) -> Non
     assert SlurmCommands().trial(JobOptions(core_spec=None)) == JobTrial(
         "allocation failure: Invalid node name specified"
     )
+
+
+QUERIES = {
+    "squeue": lambda slurm: [slurm.elements_of(["18"]), slurm.find("name"), slurm.job("18"), slurm.jobs()],
+    "scontrol": lambda slurm: [slurm.facts(), slurm.settings(), slurm.nodes(), slurm.partitions()],
+    "sacct": lambda slurm: [slurm.ended_elements("18"), slurm.accounting("18"), slurm.ended_states("18")],
+    "sinfo": lambda slurm: [slurm.node_states(["n1"])],
+    "sacctmgr": lambda slurm: [slurm.qos("normal"), slurm.accounts("lab", "me")],
+}
+
+
+@pytest.mark.parametrize("program", QUERIES)
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("kill -9 $$", "it was killed by SIGKILL"),
+        ("exit 137", "it was killed by SIGKILL"),
+        ("exit 1", "exit status 1"),
+        ("echo 'slurm error: Unspecified error' >&2; exit 1", "Unspecified error"),
+        ("echo 'slurm error: Invalid user id' >&2; exit 1", "Invalid user id"),
+    ],
+)
+def test_a_query_that_fails_is_one_without_an_answer(
+    commands: Commands, program: str, body: str, words: str
+) -> None:
+    """Whatever its words: nothing was refused."""
+    path = commands.folder / program
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    with pytest.raises(TransientError) as raised:
+        QUERIES[program](SlurmCommands())
+    assert words in str(raised.value)
+    assert program in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["18|0|RUNN\n", "18_3|", "77|\n", "garbage | no numbers\n18|x|y|z\n"])
+def test_an_answer_that_is_cut_off_is_none(commands: Commands, text: str) -> None:
+    commands.answers("squeue", text)
+    with pytest.raises(TransientError, match="squeue's answer cannot be read"):
+        SlurmCommands().elements_of(["18"])
+
+
+def test_a_configuration_that_is_cut_off_is_none(commands: Commands) -> None:
+    """Else another cluster's name, and other limits, would be believed."""
+    commands.answers("scontrol", CONFIGURATION.format(age=30).partition("SLURM_VERSION")[0])
+    with pytest.raises(TransientError, match="scontrol's answer cannot be read"):
+        SlurmCommands().facts()
+    commands.answers("scontrol", CONFIGURATION.format(age=30).replace("= 1001", "= 10x1"))
+    with pytest.raises(TransientError, match="scontrol's answer cannot be read"):
+        SlurmCommands().facts()
+
+
+@pytest.mark.parametrize("body", ["kill -9 $$", "exit 137", "exit 1"])
+def test_nothing_is_known_of_a_submission_that_ended_without_words(commands: Commands, body: str) -> None:
+    path = commands.folder / "sbatch"
+    path.write_text(f"#!/bin/sh\ncat >/dev/null\n{body}\n")
+    path.chmod(0o755)
+    with pytest.raises(TransientError, match="sbatch did not reach SLURM"):
+        SlurmCommands().submit_job("a-name", JobOptions(core_spec=None), "#!/bin/sh\n")
+    commands.answers("sbatch", "sbatch: error: Batch job submission failed: Unspecified error\n", 1)
+    with pytest.raises(FailedError, match="sbatch failed"):
+        SlurmCommands().submit_job("a-name", JobOptions(core_spec=None), "#!/bin/sh\n")
+
+
+@pytest.mark.parametrize(
+    ("number", "whole_group"), [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, False)]
+)
+def test_a_stop_ends_the_wait_for_an_answer(
+    tmp_path: Path, number: signal.Signals, whole_group: bool
+) -> None:
+    """Ctrl-C reaches squeue, too: its end was the last word."""
+    slurm = PaperSlurm(tmp_path / "slurm")
+    begun = tmp_path / "begun"
+    (slurm.folder / "squeue").write_text(f"#!/bin/sh\ntouch {begun}\nexec sleep 100\n")
+    (tmp_path / "my.yaml").write_text(
+        f"target: {{root: {tmp_path / 'target'}}}\ndatasets: {{a: {{source: {tmp_path / 'source'}}}}}\n"
+        "cluster: {backend: slurm, slurm_api: commands}\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "--as-root", "--config", "my.yaml", "run", "--submit"],
+        cwd=tmp_path, env={**os.environ, "PATH": f"{slurm.folder}:{os.environ['PATH']}"},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    with process:
+        wait_for(lambda: begun.exists() or process.poll() is not None, "squeue", seconds=60)
+        asked = time.monotonic()
+        (os.killpg if whole_group else os.kill)(process.pid, number)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, said
+    assert f"stopped by {number.name}" in said
+    assert "squeue" not in said
+    assert time.monotonic() - asked < 30, "it would sleep for 100 s"

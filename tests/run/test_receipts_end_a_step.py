@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -11,7 +13,8 @@ import pytest
 from tests.support.scripted_cluster import DONE, LOST, RUNNING, Stage, good
 
 from penstock.cluster.port import State, Status
-from penstock.core.errors import TransientError
+from penstock.core.errors import FailedError, InterruptedRunError, TransientError
+from penstock.dataset.context import Stop
 from penstock.dataset.submission_log import ArrayBook
 from penstock.host import heartbeat
 from penstock.jobs.arrays import array_runner, array_watch
@@ -105,6 +108,7 @@ def test_receipts_are_read_while_the_next_query_is_waited_for(
 def test_a_slow_answer_and_none_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(array_watch, "SLOW", 0.0)
     monkeypatch.setattr(array_watch, "EVERY", 0.0)
+    monkeypatch.setattr(array_watch, "SAID", 0.0)
     box: list[Stage] = []
     box.append(stage := Stage(tmp_path, good(box), silent=3))
     stage.go([0])
@@ -150,3 +154,68 @@ def test_an_element_that_is_at_work_is_not_submitted_again(
     stage.cluster.submit = submitted  # type: ignore[method-assign]
     assert stage.go([0])[0].state is DONE
     assert list(stage.cluster.arrays) == ["1", "2"]
+
+
+def test_after_six_hours_without_an_answer_a_step_ends_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is known without a query, such as the most elements of an array, is no answer."""
+    monkeypatch.setattr(array_watch, "SILENT", 0.3)
+    stage = Stage(tmp_path, how_of(Status(State.FAILED)), silent=10**9)
+    with pytest.raises(FailedError) as raised:
+        stage.go([0, 1])
+    assert str(raised.value).startswith("the cluster has not answered for ")
+    assert raised.value.where == "data"
+    assert "slurmctld does not answer" in raised.value.why
+    assert "the cluster answers again" not in stage.texts("note")
+
+
+def test_an_answer_now_and_then_is_not_said_each_time(tmp_path: Path) -> None:
+    box: list[Stage] = []
+    box.append(stage := Stage(tmp_path, good(box), queries_until_end=20))
+    answer, looks = stage.cluster.states, iter(range(10**6))
+
+    def states(array: str, indices: Sequence[int]) -> Mapping[int, Status]:
+        if next(looks) % 2:
+            raise TransientError("squeue failed")
+        return answer(array, indices)
+
+    stage.cluster.states = states  # type: ignore[method-assign]
+    stage.go([0])
+    assert len(stage.texts("warning")) == stage.texts("note").count("the cluster answers again") == 1
+
+
+@pytest.mark.parametrize("cut_off", [{0}, {0, 1}])
+def test_what_an_answer_lacks_was_not_forgotten(tmp_path: Path, cut_off: set[int]) -> None:
+    """Of an array that is older than the cluster's memory: elements that wait in its queue were submitted a
+    second time."""
+    box: list[Stage] = []
+    box.append(stage := Stage(tmp_path, good(box), queries_until_end=8, forgets=30.0))
+    answer, looks = stage.cluster.states, iter(range(10**6))
+
+    def states(array: str, indices: Sequence[int]) -> Mapping[int, Status]:
+        if (look := next(looks)) == 0:
+            lines = [json.loads(line) for line in stage.run.arrays.read_text().splitlines()]
+            old = [json.dumps({**line, "at": line["at"] - 86_400}) for line in lines]
+            stage.run.arrays.write_text("\n".join(old) + "\n")
+        shown = answer(array, indices)
+        return {i: Status(LOST) if i in cut_off and look % 3 == 0 and look else s for i, s in shown.items()}
+
+    stage.cluster.states = states  # type: ignore[method-assign]
+    stage.cluster.on_query = stage_stops(stage)
+    with pytest.raises(InterruptedRunError):
+        stage.go([0, 1])
+    stage.cluster.on_query = lambda: None
+    stage.context.stop = Stop()
+    stage.go([0, 1])
+    assert list(stage.cluster.arrays) == ["1"]
+
+
+def stage_stops(stage: Stage) -> Callable[[], None]:
+    """A signal at the second query."""
+
+    def stops() -> None:
+        if stage.cluster.queries == 2:
+            stage.context.stop.set(signal.SIGTERM)
+
+    return stops

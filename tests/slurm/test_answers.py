@@ -64,6 +64,59 @@ def test_receipts_end_the_step_of_an_array_that_was_renamed(place: Place) -> Non
     assert "without finishing anything" not in said
 
 
+BAD = """\
+#!/bin/sh
+[ -e {folder}/bad ] || exec {program} "$@"
+printf . >> {folder}/{name}.calls
+case $(( $(wc -c < {folder}/{name}.calls) % 5 )) in
+0) kill -9 $$ ;;
+1) echo 'slurm_load_jobs error: Unspecified error' >&2; exit 1 ;;
+2) {program} "$@" | head -c 9 ;;
+3) exit 1 ;;
+4) exit 0 ;;
+esac
+"""
+
+
+def misbehaving(place: Place, *names: str) -> Path:
+    """A folder of these commands, which fail in turn by a signal, unknown words, an answer that is cut off,
+    none, and an empty one, while the file `bad` is there."""
+    folder = place.folder / "commands"
+    folder.mkdir()
+    folder.chmod(0o777)
+    for name in names:
+        program = shutil.which(name, path=place.machine.env["PATH"])
+        (folder / name).write_text(BAD.format(folder=folder, program=program, name=name))
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def test_queries_that_fail_in_any_way_fail_no_step(place: Place) -> None:
+    """squeue that was killed once ended the step, and its array ran on unwatched."""
+    planned(place, limit="200KiB/s")
+    folder = misbehaving(place, "squeue", "scontrol", "sinfo")
+    process = copying(place, PATH=f"{folder}:{place.env['PATH']}")
+    place.until(place.running, "elements that run", process)
+    (folder / "bad").touch()
+    said = place.ends(process)
+    assert (folder / "squeue.calls").stat().st_size > 2, said
+    assert "the cluster does not answer, asking on: squeue" in said
+    assert len(place.submissions("a", "copy")) == 1, said
+
+
+def test_a_further_controller_goes_on_while_queries_fail(place: Place) -> None:
+    """It meets the array of the first one, which was killed, and ends by the receipts."""
+    planned(place, limit="200KiB/s")
+    first = copying(place)
+    place.until(place.running, "elements that run", first)
+    place.kill(first)
+    folder = misbehaving(place, "squeue")
+    (folder / "squeue").write_text("#!/bin/sh\necho 'squeue: error: Unspecified error' >&2\nexit 1\n")
+    said = place.ends(copying(place, PATH=f"{folder}:{place.env['PATH']}"))
+    assert "is not waited for (the cluster does not answer)" in said
+    assert len(place.submissions("a", "copy")) == 1, said
+
+
 @pytest.mark.later_release
 def test_what_slurmctld_forgot_is_unknown_and_then_submitted_again() -> None:
     """It is killed, and gets back the state that it had before the submission: the nodes end its elements,

@@ -3,6 +3,7 @@
 | exception                     | exit status         | message                                  |
 |-------------------------------|---------------------|------------------------------------------|
 | any, after a signal           | 128 + the signal's  | a PenstockError's own; else none         |
+| TransientError, after one     | 128 + the signal's  | stopped by it                            |
 | PenstockError                 | the error's own     | the error's own                          |
 | no process, no thread         | 1                   | ulimit -u, pids.max                      |
 | OSError, ENOSPC or EDQUOT     | 6                   | no space or quota is left                |
@@ -25,9 +26,11 @@ from penstock.core.errors import (
     MAKE_ROOM,
     CancelledError,
     FindingsError,
+    InterruptedRunError,
     NoSpaceError,
     PenstockError,
     PreflightError,
+    TransientError,
 )
 from penstock.fs.errno_map import MISPLACED, NO_SPACE, PASSING, printable, storage_error
 from penstock.fs.plain_files import NotPlainError
@@ -58,6 +61,8 @@ def failure(error: BaseException, session: Command) -> CommandFailure:
     bug beside it."""
     error = explained(error)
     stopped = session.stop.event.is_set()
+    if stopped and isinstance(error, TransientError):
+        error = InterruptedRunError(session.stop.signal_number, session.stop.why)
     log = logging.getLogger("penstock")
     if isinstance(error, PenstockError):
         log.error("%s", error)

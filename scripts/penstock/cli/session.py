@@ -188,7 +188,10 @@ class Session:
             def paused(text: str) -> None:
                 sink(events.Warned("", "pause", text))
 
-            cluster = open_cluster(config.cluster, config.target.root, changed=self.stop.stir, warn=warn)
+            stop = self.stop
+            cluster = open_cluster(
+                config.cluster, config.target.root, changed=stop.stir, warn=warn, stopped=stop.signalled
+            )
             controller = "".join(ancestors.above()[-1:])
             with pause.watching(pause.PauseWatch(config.target.root, paused)):
                 yield Context(config, cluster, sink, self.stop, program=self.program, controller=controller)

@@ -79,7 +79,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         tree_removal.open_folders(run.data)
         modes.unseal(run.data, _giants(folder, left))
         receipts.drop(folder.receipt("permissions"))
-    if left and not still_alive(context, run.dataset, folder, STEP):
+    if left and not still_alive(context, run.dataset, folder, STEP, indices=run.indices, receipt_ok=ok):
         move_giants(run)
         _settle_adopted(context, run)
     lowered = _lowered(context, run, done_before)

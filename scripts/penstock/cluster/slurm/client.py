@@ -11,6 +11,7 @@ names it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import re
@@ -26,11 +27,12 @@ from penstock.core.errors import (
     PreflightError,
     QueueFullError,
     TransientError,
+    signal_name,
 )
 from penstock.host.parent_death import dies_with
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 OPTIONS = re.compile(
     r"_?(SLURM|SLURMD|SBATCH|SALLOC|SRUN|SQUEUE|SINFO|SACCT|SCANCEL|SCONTROL|SPRIO|SSTAT|SREPORT|SPANK)_"
@@ -44,6 +46,10 @@ SLURM's "JSON Web Tokens (JWT) Authentication"). SBATCH_CLUSTERS is none: sbatch
 would look for the job elsewhere."""
 ANSWER_WITHIN = 120.0
 """Seconds for one command: above SLURM's own MessageTimeout and its repeats."""
+LOOK = 1.0
+"""Seconds between two looks at `stop_by` while a command is waited for."""
+SIGNALLED = range(129, 160)
+"""Exit statuses by which a shell, such as a site's wrapper, reports that a signal ended its command."""
 SAID, AGAIN = 15.0, 45.0
 """Seconds after which, and between which, a person hears that a command has not answered."""
 
@@ -91,6 +97,15 @@ def say(text: str) -> None:
     _say[0](text)
 
 
+_stopped: list[Callable[[], None]] = [lambda: None]
+
+
+def stop_by(stopped: Callable[[], None]) -> None:
+    """From now on `stopped` is called, from any thread, while a command is waited for, and raises once this
+    process is to stop. A command that answers within LOOK is heard all the same: what a stop cleans up."""
+    _stopped[0] = stopped
+
+
 OWN_WORDS = re.compile(
     r"(sbatch|squeue|scontrol|scancel|sinfo|sacct|sacctmgr|srun): |\w+ error: |allocation failure: "
 )
@@ -110,7 +125,18 @@ class CommandOutput(NamedTuple):
         lines = [line.strip() for line in (self.err.strip() or self.out.strip()).splitlines() if line.strip()]
         # Else of what a site's wrapper prints around them.
         own = [line for line in lines if OWN_WORDS.match(line)]
-        return "; ".join(own or lines) or f"exit status {self.code}"
+        return "; ".join(own or lines) or self.end
+
+    @property
+    def end(self) -> str:
+        """How the command ended."""
+        number = -self.code if self.code < 0 else self.code - 128 if self.code in SIGNALLED else 0
+        return f"it was killed by {signal_name(number)}" if number else f"exit status {self.code}"
+
+    @property
+    def wordless(self) -> bool:
+        """Whether it was killed, or said nothing: SLURM itself has refused nothing then."""
+        return self.code < 0 or self.code in SIGNALLED or not (self.err.strip() or self.out.strip())
 
 
 def environment() -> dict[str, str]:
@@ -132,8 +158,9 @@ def call(
     outlives: bool = True,
     program: str = "",
 ) -> CommandOutput:
-    """Run one command. Raises TransientError when it does not end in time, PreflightError when
-    it is not installed; the caller judges every other outcome. `env`: its environment, in
+    """Run one command. Raises TransientError when it does not end in time or this machine cannot start it
+    now, PreflightError when it is not installed, and what `stop_by` raises; the caller judges every other
+    outcome. `env`: its environment, in
     place of `environment`, and `extra` beside it. `outlives`: whether it may end after this
     process, where that one is killed. `program`: its name for people, where that is not its first word."""
     program = program or command[0]
@@ -155,21 +182,27 @@ def call(
         ) as process:
             out, err = _answer(process, program, stdin)
     except OSError as error:
-        raise absent(program, error) from error
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC):
+            raise absent(program, error) from error
+        raise TransientError(f"{program} could not be started", why=error.strerror or "") from error
+    if process.returncode < 0:
+        _stopped[0]()  # Ctrl-C reaches both
     return CommandOutput(process.returncode, out, err)
 
 
 def _answer(process: subprocess.Popen[str], program: str, stdin: str) -> tuple[str, str]:
     """Its standard output and error. Says after SAID, then once in AGAIN, that it is waited for; raises
     TransientError after ANSWER_WITHIN."""
-    began, given, after = time.monotonic(), iter([stdin]), SAID
+    began, given, due = time.monotonic(), iter([stdin]), SAID
     try:
         while (left := ANSWER_WITHIN - (time.monotonic() - began)) > 0:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                return process.communicate(next(given, None), timeout=min(after, left))
-            after = AGAIN
+                wait = min(LOOK, left, max(0.0, began + due - time.monotonic()))
+                return process.communicate(next(given, None), timeout=wait)
+            _stopped[0]()
             waited = time.monotonic() - began
-            if waited < ANSWER_WITHIN:
+            if due <= waited < ANSWER_WITHIN:
+                due += AGAIN
                 say(
                     f"SLURM's {program} has not answered for {waited:.0f} s: it is waited for up to "
                     f"{ANSWER_WITHIN:.0f} s"
@@ -179,18 +212,33 @@ def _answer(process: subprocess.Popen[str], program: str, stdin: str) -> tuple[s
     raise TransientError(f"{program} gave no answer within {ANSWER_WITHIN:.0f} s")
 
 
-def ask(*command: str, extra: Mapping[str, str] | None = None) -> str:
-    """The standard output of a command that must succeed. Raises TransientError while the
-    controller cannot be asked, FailedError with SLURM's own words otherwise."""
+def ask(*command: str, extra: Mapping[str, str] | None = None, unless: str = "") -> str:
+    """The standard output of a query, also of one that fails with the words `unless`. Every other failure is
+    a TransientError, whatever SLURM says of it: nothing was refused, and elements may live meanwhile."""
     answer = call(*command, extra=extra)
-    if answer.code != 0:
-        raise problem(command[0], answer)
+    if answer.code != 0 and not (unless and unless in answer.words):
+        error = problem(command[0], answer)
+        raise error if isinstance(error, TransientError) else TransientError(error.what, why=error.why)
     return answer.out
 
 
+@contextlib.contextmanager
+def reading(program: str, text: str) -> Iterator[None]:
+    """While inside, an answer that is not of the expected form is a TransientError: it may be cut off."""
+    try:
+        yield
+    except (ValueError, LookupError) as error:
+        raise TransientError(
+            f"{program}'s answer cannot be read",
+            why=CommandOutput(0, text, "").words,
+            hint=f"look at what `{program}` prints here: a wrapper may have changed it",
+        ) from error
+
+
 def problem(program: str, answer: CommandOutput) -> PenstockError:
-    """The error that an unsuccessful answer stands for."""
-    kind = kind_of(answer.words)
+    """The error that an unsuccessful answer of an order stands for. Of one that was killed, or says nothing,
+    nobody knows whether SLURM obeys: a TransientError."""
+    kind = TransientError if answer.wordless else kind_of(answer.words)
     sentences: dict[type[PenstockError], str] = {
         OverloadedError: f"{program} has to back off",
         TransientError: f"{program} did not reach SLURM",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm.accounting import USAGE_FIELDS, read_usage
 from penstock.cluster.slurm.answer_lines import job_rows
-from penstock.cluster.slurm.client import CommandOutput, ask, call, problem, require
+from penstock.cluster.slurm.client import CommandOutput, ask, call, problem, reading, require
 from penstock.cluster.slurm.controller_room import QueuedJob
 from penstock.cluster.slurm.facts import Facts, JobSeen, JobTrial, SlurmSettings
 from penstock.cluster.slurm.job_states import (
@@ -44,7 +44,7 @@ from penstock.cluster.slurm.submission import (
     validated,
     without_file,
 )
-from penstock.core.errors import FailedError, QueueFullError, TransientError
+from penstock.core.errors import QueueFullError, TransientError
 from penstock.core.host_lists import host_list, host_names
 
 if TYPE_CHECKING:
@@ -74,8 +74,9 @@ _DENIED = "Access/permission denied"
 class SlurmCommands:
     """The SLURM of this machine, over sbatch, squeue, sacct, scontrol, scancel and sinfo.
 
-    Every call raises TransientError while SLURM cannot be asked, and FailedError with SLURM's own words for
-    what it refuses, unless the call says otherwise."""
+    Every call raises TransientError while SLURM cannot be asked: a query also where it fails in any other
+    way, or its answer cannot be read. An order (a submission, cancel or update) raises FailedError with
+    SLURM's own words where it is refused, unless the call says otherwise."""
 
     @property
     def way(self) -> str:
@@ -89,12 +90,13 @@ class SlurmCommands:
     def facts(self) -> Facts:
         """What the cluster's configuration says, as far as code rests on it."""
         values = _configuration()
+        tasks = _TASKS.search(values.get("SchedulerParameters", ""))
+        with reading("scontrol", values.get("MaxArraySize", "")):
+            max_array = int(values.get("MaxArraySize", "1001"))
         return Facts(
             version=values.get("SLURM_VERSION", ""),
-            max_array=int(values.get("MaxArraySize", "1001")),
-            max_tasks=int(tasks[1])
-            if (tasks := _TASKS.search(values.get("SchedulerParameters", "")))
-            else None,
+            max_array=max_array,
+            max_tasks=int(tasks[1]) if tasks else None,
             allows_core_spec=values.get("AllowSpecResourcesUsage", "").lower() in ("yes", "1"),
             accounting=values.get("AccountingStorageType", "").endswith("slurmdbd"),
             cluster=values.get("ClusterName", ""),
@@ -117,7 +119,9 @@ class SlurmCommands:
 
     def nodes(self) -> list[Node]:
         """All nodes that this account may see: [] where PrivateData hides them."""
-        return read_nodes(_shown("scontrol", "show", "node", "--oneliner", ALL))
+        text = _shown("scontrol", "show", "node", "--oneliner", ALL)
+        with reading("scontrol", text):
+            return read_nodes(text)
 
     def node_states(self, names: Sequence[str]) -> dict[str, str]:
         """SLURM's word for each of these nodes, in small letters; a star at its end: it does not answer."""
@@ -190,7 +194,8 @@ class SlurmCommands:
         the controller knows them."""
         mine = (f"--user={os.geteuid()}", f"--name={validated('name', name)}")
         text = ask("squeue", ALL, "-h", "--states=all", *mine, "-o", f"%F|{name}")
-        return sorted({int(line.partition("|")[0]) for line in job_rows(text)})
+        with reading("squeue", text):
+            return sorted({int(line.partition("|")[0]) for line in job_rows(text)})
 
     def elements_of(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:
         """All elements of each of these arrays that the controller knows, by one query; [] of an array that
@@ -198,40 +203,32 @@ class SlurmCommands:
         where an account is named, all jobs of that account."""
         mine = [f"--user={os.geteuid()}"] if len(arrays) > 1 else []
         which = [ALL, "--array", "-h", "--states=all", *mine, "-j", ",".join(arrays), "-O", SQUEUE_FIELDS]
-        answer = call("squeue", *which, extra=EPOCH)
-        if answer.code != 0 and _UNKNOWN not in answer.words:
-            raise problem("squeue", answer)
+        text = ask("squeue", *which, extra=EPOCH, unless=_UNKNOWN)
         elements: dict[str, list[SlurmElement]] = {array: [] for array in arrays}
-        try:
-            for array, element in read_squeue(answer.out):
+        with reading("squeue", text):
+            for array, element in read_squeue(text):
                 if array in elements:
                     elements[array].append(element)
-        except ValueError as error:
-            raise FailedError(
-                "squeue's answer cannot be read",
-                why=answer.words,
-                hint="look at what `sbatch` and `squeue` print here: a wrapper may have changed it",
-            ) from error
         return elements
 
     def ended_elements(self, array: str) -> list[SlurmElement]:
         """All elements that accounting knows. To be asked only where `Facts.accounting`."""
         text = ask("sacct", "-X", "-P", "-n", "-j", array, "-o", SACCT_FIELDS, extra=EPOCH)
-        return list(read_sacct(text, array))
+        with reading("sacct", text):
+            return list(read_sacct(text, array))
 
     def accounting(self, array: str) -> Sequence[Accounted]:
         """What accounting keeps of the array's elements that have started. To be asked only where
         `Facts.accounting`."""
         # Each start has a row of its own (--duplicates), and each step of it another one.
         text = ask("sacct", "--duplicates", "-P", "-n", "-j", array, "-o", USAGE_FIELDS, extra=EPOCH)
-        return read_usage(text, array)
+        with reading("sacct", text):
+            return read_usage(text, array)
 
     def job(self, job: str) -> JobSeen:
         """One job, or element, that the controller knows."""
-        answer = call("squeue", ALL, "-h", "--states=all", "-j", job, "-O", _JOB_FIELDS)
-        if answer.code != 0 and _UNKNOWN not in answer.words:
-            raise problem("squeue", answer)
-        line = next(job_rows(answer.out), "")
+        text = ask("squeue", ALL, "-h", "--states=all", "-j", job, "-O", _JOB_FIELDS, unless=_UNKNOWN)
+        line = next(job_rows(text), "")
         _, state, code, node, reason = ([field.strip() for field in line.split("|")] + [""] * 5)[:5]
         return JobSeen(state, wait_status(code) >> 8, node, reason)
 
@@ -245,7 +242,8 @@ class SlurmCommands:
         """SLURM's words for the states of a job's elements, by accounting. To be asked only where
         `Facts.accounting`."""
         listed = ask("sacct", "-X", "-P", "-n", "-j", job, "-o", "JobID,State")
-        return [line.split("|")[1].split()[0].rstrip("+") for line in job_rows(listed)]
+        with reading("sacct", listed):
+            return [line.split("|")[1].split()[0].rstrip("+") for line in job_rows(listed)]
 
     def jobs(self) -> list[QueuedJob]:
         """All jobs that wait or run, of everybody whom this account may see."""
@@ -298,13 +296,8 @@ def _handed(command: Sequence[str], script: str, name: str) -> CommandOutput:
 
 
 def _shown(*command: str) -> str:
-    """As `ask`; "" where the site shows it to administrators alone (PrivateData of slurm.conf)."""
-    try:
-        return ask(*command)
-    except FailedError as error:
-        if _DENIED in error.why:
-            return ""
-        raise
+    """As `ask`; nothing where the site shows it to administrators alone (PrivateData of slurm.conf)."""
+    return ask(*command, unless=_DENIED)
 
 
 def _associations(cluster: str, user: str) -> str:
@@ -314,7 +307,10 @@ def _associations(cluster: str, user: str) -> str:
 
 def _configuration() -> dict[str, str]:
     text = ask("scontrol", "show", "config")
-    return dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.MULTILINE))
+    values = dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.MULTILINE))
+    if "SLURM_VERSION" not in values:  # it stands near the end
+        raise TransientError("scontrol's answer cannot be read", why="it is cut off, or no configuration")
+    return values
 
 
 def _seconds(text: str, usual: float) -> float:

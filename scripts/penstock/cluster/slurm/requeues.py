@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.slurm.job_states import PASSING
 from penstock.cluster.slurm.nodes import is_lost
-from penstock.core.errors import FailedError, TransientError
+from penstock.core.errors import FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ class Requeues:
 
     def _down(self, nodes: Sequence[str]) -> list[str]:
         """Those of the nodes that do not answer now; [] where SLURM cannot be asked."""
-        with contextlib.suppress(TransientError, FailedError):
+        with contextlib.suppress(TransientError, FailedError, PreflightError):
             states = self._slurm.node_states(nodes)
             return [node for node, state in states.items() if is_lost(state)]
         return []

@@ -133,11 +133,19 @@ def run_array(
 
 
 def still_alive(
-    context: Context, dataset: str, run: RunLayout, step: str, *, patient: bool = True
+    context: Context,
+    dataset: str,
+    run: RunLayout,
+    step: str,
+    *,
+    patient: bool = True,
+    indices: Sequence[int] = (),
+    receipt_ok: Callable[[int], bool] = lambda _: False,
 ) -> list[str]:
     """Ids of arrays of this step that have elements which may still write; submits nothing. With `patient` it
-    waits until the cluster answers; otherwise it raises TransientError. Raises LockedError as `run_array`."""
-    watch = watch_of(context, dataset, run, step, lambda _: False)
+    waits until the cluster answers, or these indices all have good receipts; otherwise it raises
+    TransientError. Raises LockedError as `run_array`."""
+    watch = watch_of(context, dataset, run, step, receipt_ok, indices)
     watch.patient = patient
     return [one.array for one in _living(watch)]
 
@@ -163,7 +171,8 @@ def _meet(watch: Watch) -> None:
         watch.live.append(live)
         watch.ends.met.update(index for index, status in live.statuses.items() if not status.state.ended)
         told = f"{live.alive} of {human.counted(len(live.statuses), 'element')} wait or run"
-        watch.note(f"array {live.array} of an earlier controller lives and is watched: {told}")
+        if live.statuses:
+            watch.note(f"array {live.array} of an earlier controller lives and is watched: {told}")
     if watch.live:
         tell(watch)
         # An earlier controller may have noted a number that it did not live to tell the cluster.
@@ -343,7 +352,7 @@ def _look(watch: Watch) -> None:
     """Query the elements' states, one query for all arrays; report them; drop arrays that have ended. A
     cluster that does not answer is not asked once all receipts are there."""
     if watch.asked_in_vain is None or not watch.all_proven():
-        look(watch)
+        look(watch, watch.live)
     if watch.asked_in_vain is None:
         unanswered_submissions.end_doubles(watch)
     tell(watch)

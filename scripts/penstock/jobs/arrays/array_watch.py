@@ -15,13 +15,12 @@ import os
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.cluster.port import State, Status
 from penstock.core import events, human
 from penstock.core.documents.marks import Throttle
-from penstock.core.errors import TransientError
+from penstock.core.errors import FailedError, PreflightError, TransientError
 from penstock.core.job_time import CLOCKS
 from penstock.dataset import throttle_mark
 from penstock.dataset.cancel_mark import CancelMark
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.core.documents.array_line import ArrayLine
+    from penstock.core.errors import PenstockError
     from penstock.core.job_time import Estimate
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
@@ -53,6 +53,11 @@ RECEIPT_GRACE = 30.0
 to say of an element with a receipt that it ended."""
 SLOW = 5.0
 """Seconds from which on a query counts as slow, which is reported: an answer usually takes 50 ms."""
+SAID = 30.0
+"""Seconds between two reports that the cluster does not answer, at least. It is asked once a minute or more
+often, so a minute at most."""
+SILENT = 6 * 3600.0
+"""Seconds without an answer after which a step ends."""
 BETWEEN = 15.0
 """Seconds, at most, between two looks at receipts and progress, however long the cluster's answers take."""
 
@@ -257,27 +262,30 @@ def watch_of(
 
 
 def ask(watch: Watch, *arrays: WatchedArray) -> None:
-    """Set the statuses of all elements of these arrays, by one query; waits for the cluster as
-    `patiently`."""
-    patiently(watch, partial(_ask, watch, arrays))
+    """Set the statuses of all elements of these arrays, by one query. Waits for the cluster as `patiently`,
+    but no longer than until all receipts are there: then the statuses stay as they were."""
+    begun = time.monotonic()
+    while not look(watch, arrays) and not (watch.indices and watch.all_proven()):
+        watch.context.stop.wait(watch.context.cluster.interval(time.monotonic() - begun))
 
 
-def look(watch: Watch) -> None:
-    """Set the statuses of all elements of living arrays, by one query. Where the cluster does not answer,
-    they stay as they were, since receipts may end the step meanwhile; with `Watch.patient` off,
-    TransientError is raised."""
+def look(watch: Watch, arrays: Sequence[WatchedArray]) -> bool:
+    """Set the statuses of all elements of these arrays, by one query. Where the cluster does not answer, or
+    its commands are gone, they stay as they were, since receipts may end the step meanwhile, and False is
+    returned; with `Watch.patient` off, TransientError is raised."""
     began = time.monotonic()
     try:
-        _ask(watch, watch.live)
-    except TransientError as error:
+        _ask(watch, arrays)
+    except (TransientError, PreflightError) as error:
         _in_vain(watch, error)
-        return
+        return False
     _answered(watch)
     now = time.monotonic()
     if now - began >= SLOW and now - watch.complained >= EVERY:
         watch.complained = now
         took = f"the last query took {human.duration(now - began)}"
         watch.note(f"the cluster answers slowly: {took}; receipts are read meanwhile")
+    return True
 
 
 def _ask(watch: Watch, arrays: Sequence[WatchedArray]) -> None:
@@ -287,26 +295,28 @@ def _ask(watch: Watch, arrays: Sequence[WatchedArray]) -> None:
     statuses = cluster.states_of({live.array: live.submission.numbers for live in arrays})
     for live in arrays:
         base, indices = live.submission.base, live.submission.indices
+        before = live.statuses
         live.statuses = {number + base: status for number, status in statuses[live.array].items()}
         if any(s.state is State.LOST for s in live.statuses.values()):
-            live.statuses = _not_yet_lost(watch, live)
+            live.statuses = _not_yet_lost(watch, live, before)
         else:
             watch.unknown.pop(live.array, None)
         if cluster.abilities.has_nodes and shard_assignment.chosen_by_elements(watch.step, indices):
             live.taken = shard_assignment.taken(watch.run, live.submission.name, live.taken)
 
 
-def _not_yet_lost(watch: Watch, live: WatchedArray) -> Mapping[int, Status]:
+def _not_yet_lost(watch: Watch, live: WatchedArray, before: Mapping[int, Status]) -> Mapping[int, Status]:
     """An array that the cluster does not know counts as alive until the cluster may have forgotten it: an
     earlier answer comes from another controller, or from one that lost its state. An element at work counts
-    as alive after that, too: one whose array was renamed, say. One with a receipt is done.
+    as alive after that, too: one whose array was renamed, say. One with a receipt is done. An element that
+    an answer showed alive is not forgotten so soon: an answer without it was cut off.
 
     | submitted, by the clock of who did       | unknown, by this process's clock | progress   | counts as |
     |------------------------------------------|----------------------------------|------------|-----------|
     | any                                      | any                              | `_moves`   | alive     |
-    | longer ago than it remembers, and CLOCKS | any                              | stands     | lost      |
-    | later                                    | longer than it remembers, DOUBT  | stands     | lost      |
-    | later                                    | less                             | any        | alive     |
+    | longer ago than it remembers, and CLOCKS | any, and never known             | stands     | lost      |
+    | any                                      | longer than it remembers, DOUBT  | stands     | lost      |
+    | later, or known to this process          | less                             | any        | alive     |
     """
     if watch.context.cluster.abilities.elements_end_with_controller:
         # Whether one of them may still write was judged when the array was met, by its processes.
@@ -315,13 +325,15 @@ def _not_yet_lost(watch: Watch, live: WatchedArray) -> Mapping[int, Status]:
     now = time.monotonic()
     first = watch.unknown.setdefault(live.array, now)
     age = time.time() - live.submission.at
-    young = remembers > 0 and now - first <= min(remembers, DOUBT) and age <= remembers + CLOCKS
+    doubted = remembers > 0 and now - first <= min(remembers, DOUBT)
+    young = age <= remembers + CLOCKS
     unknown = Status(State.RUNNING, reason="not known to the cluster", unknown=True)
 
     def alive(index: int) -> bool:
         element = live.element_of(index)
         # Read from the first look on, so that it is known at once when it stands still.
-        return _moves(watch, index if element is None else element) or young
+        moves = _moves(watch, index if element is None else element)
+        return moves or (doubted and (young or (index in before and not before[index].state.ended)))
 
     def counts(index: int, status: Status) -> Status:
         if status.state is not State.LOST:
@@ -396,35 +408,47 @@ def patiently(watch: Watch, ask: Callable[[], T]) -> T:
     """Call `ask` until the cluster answers, and return the answer: a slurmctld that is down for hours ends
     nothing. Each TransientError is reported and retried after a pause; with `Watch.patient` off it is raised.
     Raises InterruptedRunError on a signal."""
-    begun = time.monotonic()
+    begun, failed = time.monotonic(), False
     while True:
         try:
             answer = ask()
         except TransientError as error:
+            failed = True
             _in_vain(watch, error)
             watch.context.stop.wait(watch.context.cluster.interval(time.monotonic() - begun))
             continue
-        _answered(watch)
+        if failed:  # else it may not have been the cluster that answered, but what is known of it
+            _answered(watch)
         return answer
 
 
-def _in_vain(watch: Watch, error: TransientError) -> None:
-    """Say that the cluster does not answer, once in EVERY seconds. Raises it where nobody waits."""
+def _in_vain(watch: Watch, error: PenstockError) -> None:
+    """Say that the cluster does not answer, once in SAID seconds. Raises the error where nobody waits,
+    InterruptedRunError where a signal ended the query, and FailedError after SILENT seconds."""
+    watch.context.stop.signalled()
     if not watch.patient:
         raise error
     now = time.monotonic()
     if watch.asked_in_vain is None:
         watch.asked_in_vain = now
-        text = f"the cluster does not answer, asking on: {error}"
-    elif now - watch.complained < EVERY:
-        return
+        text = f"the cluster does not answer, asking on: {error.reason}"
     else:
-        text = f"the cluster has not answered for {human.duration(now - watch.asked_in_vain)}: {error}"
-    watch.complained = now
-    watch.context.emit(events.Warned(watch.dataset, watch.step, text))
+        text = f"the cluster has not answered for {human.duration(now - watch.asked_in_vain)}: {error.reason}"
+    if now - watch.asked_in_vain >= SILENT:
+        raise FailedError(
+            f"the cluster has not answered for {human.duration(SILENT)}",
+            where=watch.dataset,
+            why=error.reason,
+            hint="elements may be at work still: when SLURM's commands answer, the same command goes on with "
+            "them",
+        ) from error
+    if now - watch.complained >= SAID:
+        watch.complained = now
+        watch.context.emit(events.Warned(watch.dataset, watch.step, text))
 
 
 def _answered(watch: Watch) -> None:
     if watch.asked_in_vain is not None:
+        if watch.complained >= watch.asked_in_vain:
+            watch.note("the cluster answers again")
         watch.asked_in_vain = None
-        watch.note("the cluster answers again")

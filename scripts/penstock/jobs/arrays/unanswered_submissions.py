@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core import events
-from penstock.core.errors import PenstockError, TransientError
+from penstock.core.errors import InterruptedRunError, PenstockError, TransientError
 from penstock.core.job_time import CLOCKS
 from penstock.dataset import holder as holders
 from penstock.jobs.arrays.array_watch import patiently
@@ -56,7 +56,7 @@ def once(watch: Watch, spec: ArraySpec) -> Callable[[], str]:
             watch.book.tried(name)
         try:
             return cluster.submit(spec)
-        except TransientError:
+        except (TransientError, InterruptedRunError):
             last = time.monotonic()
             watch.doubted[name] = last
             raise
