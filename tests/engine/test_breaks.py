@@ -129,6 +129,14 @@ def test_what_cannot_be_pinned_begins_anew(tmp_path: Path, token: str) -> None:
     assert read_tree(run.data) == {"big": DATA}
 
 
+def test_a_break_behind_the_last_byte_begins_anew(tmp_path: Path) -> None:
+    """Nothing is left to ask for, and the end did not come: whether the bytes are whole is not known."""
+    with shard(tmp_path, f"badchunk:{SIZE}*1") as (server, run):
+        assert run.copy().failures == []
+        assert ranges(server) == {"": 2}
+    assert read_tree(run.data) == {"big": DATA}
+
+
 def test_a_server_without_ranges_gives_it_from_the_first_byte(tmp_path: Path) -> None:
     class Rangeless(Hostile):
         """Breaks off twice, and ignores ranges."""

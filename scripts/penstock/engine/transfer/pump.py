@@ -82,6 +82,8 @@ class ResumedBody:
         except (ExpiredCredentialsError, OverloadedError):
             raise  # an answer, and no break
         except TransientError as broken:
+            if self._at == self._end:
+                raise  # nothing is left to ask for, and the end did not come
             if self._at - self._tried_from >= PROGRESS:
                 self._stream.vain_tries = 0
             self._tried_from = self._at
