@@ -40,7 +40,7 @@ SCONTROL = """\
 #!/bin/sh
 case "$2" in
 node) cat {folder}/nodes ;;
-*) printf 'ClusterName             = penstock\\nMaxArraySize            = 1001\\n' ;;
+*) printf 'ClusterName = penstock\\nMaxArraySize = 1001\\nSLURM_VERSION = 24.11.5\\n' ;;
 esac
 """
 NODE = "NodeName={name} CPUTot=8 CoresPerSocket=8 Sockets=1 RealMemory=8000 Partitions=data State=IDLE\n"
