@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.element_use import StepUse, Usage, Worst
+from penstock.core.errors import ConfigError
 from penstock.look.views import html_report, plots, usage_text
 
 if TYPE_CHECKING:
@@ -161,13 +162,18 @@ def test_overlapping_elements_of_a_node_get_lanes_of_their_own() -> None:
     assert len({bar.y for bar in drawing.bars}) == 3
 
 
-def test_a_planted_link_is_replaced_not_followed(tmp_path: Path) -> None:
-    """In a folder that others may write in: neither the page's own name nor a temporary one is trusted."""
+def test_a_planted_link_is_neither_followed_nor_replaced(tmp_path: Path) -> None:
+    """In a folder that others may write in: neither the page's own name nor a temporary one is trusted. What
+    a link leads to may be read by its name, so the name stays as it is, too."""
     victim, page = tmp_path / "victim", tmp_path / "shared" / "r.html"
     victim.write_text("precious")
     page.parent.mkdir()
     for name in ("r.html", ".r.html.new"):
         (page.parent / name).symlink_to(victim)
+    with pytest.raises(ConfigError, match="did not write stays as it is"):
+        html_report.write(page, result("x"))
+    assert (victim.read_text(), page.readlink()) == ("precious", victim)
+    page.unlink()
     html_report.write(page, result("x"))
     assert victim.read_text() == "precious"
     assert not page.is_symlink()

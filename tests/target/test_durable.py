@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.forked import killed_at_line
 
+from penstock.core.errors import ConfigError
 from penstock.fs import durable, plain_files
 from penstock.tables.manifest import ManifestWriter
 from penstock.target import tree_removal
@@ -149,13 +150,53 @@ def test_a_result_goes_into_a_stream_of_the_process_and_its_name_stays_a_link(pl
 
 
 def test_a_result_replaces_a_file_whole_and_a_link_to_one(place: Path) -> None:
-    (place / "other").write_text("stays")
+    (place / "other").write_text(OURS)
     (place / "result").symlink_to("other")
     for _ in range(2):
         durable.write_result(place / "result", {"a": 1})
         assert stat.S_ISREG((place / "result").lstat().st_mode)
         assert durable.read_json(place / "result") == {"a": 1}
-    assert (place / "other").read_text() == "stays"
+    assert (place / "other").read_text() == OURS
+
+
+OURS = '{\n "b": 2\n}\n'
+MINE = "export PATH=/usr/bin\n"
+
+
+def not_ours(path: Path) -> None:
+    path.write_text(MINE)
+
+
+def link_to_it(path: Path) -> None:
+    not_ours(path.with_name("bashrc"))
+    path.symlink_to("bashrc")
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (not_ours, "it is there, and is not a receipt of penstock"),
+        (link_to_it, "it is there, and is not a receipt of penstock"),
+        (lambda path: path.write_bytes(b"\x00{\n"), "it is there, and is not a receipt of penstock"),
+        (lambda path: path.symlink_to("nowhere"), "it is a link that leads nowhere"),
+    ],
+)  # fmt: skip
+def test_a_file_of_another_kind_is_not_replaced(place: Path, make: Callable[[Path], None], why: str) -> None:
+    make(place / "result")
+    before = sorted(os.listdir(place))
+    with pytest.raises(ConfigError, match="did not write stays as it is") as refused:
+        durable.write_result(place / "result", {"a": 1})
+    assert refused.value.why == why
+    assert sorted(os.listdir(place)) == before
+    if make in (not_ours, link_to_it):
+        assert (place / "result").read_text() == MINE
+
+
+def test_an_empty_file_is_replaced(place: Path) -> None:
+    """As mktemp makes one."""
+    (place / "result").touch()
+    durable.write_result(place / "result", {"a": 1})
+    assert durable.read_json(place / "result") == {"a": 1}
 
 
 def test_a_line_is_not_appended_to_what_is_no_plain_file(place: Path) -> None:

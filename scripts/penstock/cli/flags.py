@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.core.errors import ConfigError
 from penstock.core.text import in_quotes
 
 if TYPE_CHECKING:
@@ -95,6 +97,22 @@ def folder(parser: argparse.ArgumentParser) -> None:
 def path(text: str) -> Path:
     """Shells leave the ~ of `--root=~/data` as it is."""
     return Path(os.path.expanduser(text))
+
+
+def written(own: str) -> Callable[[str], Path]:
+    """The path of a file that is written, for the option's `type`: what stands there already is what the
+    option writes (`fs.durable`, where `own` is the name of what that is), else it is refused."""
+    return partial(_written, own)
+
+
+def _written(own: str, text: str) -> Path:
+    from penstock.fs import durable
+
+    try:
+        durable.refuse_another(path(text), getattr(durable, own))
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(f"{in_quotes(text)}: {error.why}; {error.hint}") from None
+    return path(text)
 
 
 def value(read: Callable[[str], T], expected: str = "") -> Callable[[str], T]:

@@ -15,6 +15,8 @@ from penstock.core.errors import ConfigError
 from penstock.core.text import printable_lines
 
 if TYPE_CHECKING:
+    from io import TextIOWrapper
+
     from penstock.core.events import Event, Sink
 
 LOG = "PENSTOCK_LOG"
@@ -30,6 +32,16 @@ class _Printable(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return printable_lines(super().format(record))
+
+
+class _Appended(logging.FileHandler):
+    """As its base; a FIFO that nobody reads is an error at once, and not waited for."""
+
+    def _open(self) -> TextIOWrapper:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        fd = os.open(self.baseFilename, flags, 0o666)
+        os.set_blocking(fd, True)
+        return open(fd, "a", encoding=self.encoding, errors=self.errors)
 
 
 def open_log(path: Path | None) -> list[logging.Handler]:
@@ -52,7 +64,7 @@ def open_log(path: Path | None) -> list[logging.Handler]:
 def _handler(path: Path) -> logging.Handler:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+        handler = _Appended(path, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise ConfigError(
             "the log cannot be written",

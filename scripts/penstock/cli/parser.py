@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn
 
 from penstock.cli import flags
@@ -115,11 +114,11 @@ def _global_options(parser: argparse.ArgumentParser, *, first: bool) -> None:
         help="how progress is shown on standard error (default: auto)",
     )  # fmt: skip
     parser.add_argument(
-        "--receipt", type=Path, metavar="FILE", default=default(None),
+        "--receipt", type=flags.written("RECEIPT"), metavar="FILE", default=default(None),
         help="write the result as JSON, durably; with findings, and of `run`, also when it fails",
     )  # fmt: skip
     parser.add_argument(
-        "--log", type=Path, metavar="FILE", default=default(None),
+        "--log", type=flags.written("LOG"), metavar="FILE", default=default(None),
         help="append log lines to FILE; the display stays on standard error",
     )  # fmt: skip
     parser.add_argument(

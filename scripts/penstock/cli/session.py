@@ -103,14 +103,17 @@ class Session:
 
     def config(self) -> Config:
         """The configuration that counts, with --backend laid over, and within the site's file: of commands
-        that stage (`rights.stages`) a ConfigError refuses what goes beyond it. Raises ConfigError."""
+        that stage (`rights.stages`) a ConfigError refuses what goes beyond it, and programs that others may
+        have named (`trust`). Raises ConfigError."""
+        from penstock.config import trust
         from penstock.config.loader import load
         from penstock.dataset import rights
         from penstock.host import job_environment
 
         staging = rights.stages(self.parsed.command, vars(self.parsed))
         in_job = job_environment.current().proven
-        return load(self.file, self.parsed.backend, staging=staging, in_job=in_job)
+        config = load(self.file, self.parsed.backend, staging=staging, in_job=in_job)
+        return trust.bounded(config, self.file, staging=staging)
 
     def names(self, config: Config, given: Sequence[str]) -> list[str]:
         """The datasets that the command is about, each once. Raises ConfigError for unknown ones."""

@@ -163,6 +163,8 @@ class Named(ValueKind):
 
 FIXED = "fixed"
 """The field is no key."""
+WRITES, RUNS = "writes", "runs"
+"""The key names a file that is written, or a program that is run: `config.trust`."""
 EITHER = "either"
 """Exactly one of the keys of a mapping that are so marked is given."""
 NOT_NULL = "not null"

@@ -13,6 +13,8 @@ from penstock.config.annotations import (
     EITHER,
     FIXED,
     NOT_NULL,
+    RUNS,
+    WRITES,
     About,
     Example,
     Fields,
@@ -41,6 +43,8 @@ class Key(NamedTuple):
     default: object
     """MISSING where there is none."""
     required: bool
+    touches: str
+    """WRITES, RUNS, or ""."""
 
     @property
     def expect(self) -> str:
@@ -89,6 +93,7 @@ def key_of(hint: Any, default: object = MISSING, *, required: bool = False) -> K
         either=EITHER in marks,
         default=default,
         required=required,
+        touches=next((mark for mark in (WRITES, RUNS) if mark in marks), ""),
     )
 
 

@@ -20,6 +20,8 @@ from penstock.config.annotations import (
     EITHER,
     FIXED,
     NAME,
+    RUNS,
+    WRITES,
     About,
     Choice,
     Example,
@@ -722,7 +724,7 @@ class JobOptions(Settings):
 
 
 Interpreter = Annotated[
-    str | None, Text("the absolute path of an interpreter, without blanks", "^/[A-Za-z0-9_./+-]+$")
+    str | None, RUNS, Text("the absolute path of an interpreter, without blanks", "^/[A-Za-z0-9_./+-]+$")
 ]
 
 
@@ -750,7 +752,8 @@ class ClusterConfig(Settings):
     python: Annotated[
         Interpreter,
         About("""The Python interpreter that elements run with. `null` is the one that runs penstock now. Set
-            it where the nodes have penstock's environment under another path."""),
+            it where the nodes have penstock's environment under another path. Another interpreter than that
+            is refused where others than the account that calls penstock may write this file."""),
         Example("/opt/penstock/bin/python"),
     ] = None
     poll: Annotated[Duration, FIXED] = 15.0
@@ -766,7 +769,7 @@ class ClusterConfig(Settings):
     pyslurm_python: Annotated[
         Interpreter,
         About("""The Python interpreter (3.6 or later) that has pyslurm, of the cluster's own release. `null`
-            is the one that runs penstock now."""),
+            is the one that runs penstock now. Refused as `python` is."""),
         Example("/opt/pyslurm/bin/python3"),
     ] = None
     retries: Annotated[int, FIXED] = 2
@@ -1022,6 +1025,7 @@ class NotifyConfig(Settings):
 
     command: Annotated[
         tuple[Annotated[str, Text("a program or an argument", shortest=0)], ...],
+        RUNS,
         Items("a list: a program and its arguments"),
         About("""The program and its arguments; no shell. It gets the event as JSON on its standard input, and
             a minute; what it prints is not read. Refused where others than the account that calls penstock
@@ -1072,9 +1076,11 @@ class Config(Settings):
     notify: Annotated[NotifyConfig, Fields("a mapping")] = NotifyConfig()
     metrics: Annotated[
         Folder | None,
+        WRITES,
         Text("a file's name"),
         About("""A file that `penstock run`, outside SLURM jobs, writes anew when it ends: the figures of
             `penstock metrics`, of the whole root, for a collector that reads names in `.prom` alone. A
-            relative path is relative to the working directory."""),
+            relative path is relative to the working directory. Refused where others than the account that
+            calls penstock may write this configuration, and where another file stands there."""),
         Example("/var/lib/prometheus/node-exporter/penstock.prom"),
     ] = None

@@ -17,9 +17,11 @@ import os
 import re
 import secrets
 import stat
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from penstock.core.documents import bounded_json
+from penstock.core.errors import ConfigError
+from penstock.core.text import printable
 from penstock.fs import plain_files
 
 if TYPE_CHECKING:
@@ -143,12 +145,66 @@ def is_file(path: Path) -> bool:
     return True
 
 
+class Own(NamedTuple):
+    """What a user names a file for, and how such a file begins: another file is not replaced."""
+
+    what: str
+    begins: re.Pattern[bytes]
+
+
+RECEIPT = Own("a receipt of penstock", re.compile(rb'\{\n "[a-z_]+": '))
+METRICS = Own("a file of penstock's metrics", re.compile(b"# HELP penstock_"))
+PAGE = Own("a report of penstock", re.compile(rb"\s*<!DOCTYPE html>.{0,2000} - penstock</title>", re.DOTALL))
+ROWS = Own("a table of penstock", re.compile(b"PAR1"))
+RATES = Own("a table or a plot of `rehearse`", re.compile(b"streams,|\\s*<svg xmlns="))
+FIO_JOB = Own("a job for fio of `rehearse`", re.compile(b"; Sizes of files of "))
+LOG = Own("a log of penstock", re.compile(rb"[0-9-]{10}T[0-9:]{8}Z [A-Z]+ "))
+_BEGINNING = 4096
+"""Bytes that are compared."""
+
+
+def refuse_another(path: Path, own: Own) -> None:
+    """Raises ConfigError where a file would be replaced, or appended to, that penstock did not write.
+
+    | at the path                                              |         |
+    |----------------------------------------------------------|---------|
+    | nothing; a folder; a device or a stream (`is_file`)      |         |
+    | an empty file, or one that begins as `own` does          |         |
+    | a link to one                                            |         |
+    | a link that leads nowhere                                | refused |
+    | another file, or one that cannot be read                 | refused |
+    """
+    if not is_file(path):
+        return
+    why = f"it is there, and is not {own.what}"
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        if not path.is_symlink():
+            return
+        why = "it is a link that leads nowhere"
+    except OSError as error:
+        why = f"it is there, and cannot be read: {error.strerror}"
+    else:
+        with open(fd, "rb", buffering=0) as file:
+            begun = b"" if stat.S_ISDIR(os.fstat(fd).st_mode) else file.read(_BEGINNING)
+        if not begun or own.begins.match(begun):
+            return
+    raise ConfigError(
+        "a file that penstock did not write stays as it is",
+        where=printable(str(path)),
+        why=why,
+        hint="name another file, or move that one away",
+    )
+
+
 Output = Growing | _Passing
 
 
-def output(path: Path, *, mode: int = 0o644) -> Output:
+def output(path: Path, own: Own, *, mode: int = 0o644) -> Output:
     """Open what a user named for a result: a file appears whole, as of `Growing`; a device or a stream
-    (`is_file`) is written to directly. Raises OSError."""
+    (`is_file`) is written to directly. Raises OSError, and as `refuse_another`."""
+    refuse_another(path, own)
     return Growing(path, mode=mode) if is_file(path) else _Passing(path)
 
 
@@ -205,8 +261,8 @@ def write_json(path: Path, value: Any, *, mode: int = 0o600) -> None:
 
 
 def write_result(path: Path, value: Any) -> None:
-    """`output` of the same, for everybody to read."""
-    with output(path) as file:
+    """`output` of a receipt, which is the same, for everybody to read."""
+    with output(path, RECEIPT) as file:
         file.stream.write(_json(value))
         file.close()
 

@@ -20,16 +20,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import stat
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from penstock.config import loader, site
+from penstock.config import trust
 from penstock.core.documents.history_line import Publication
-from penstock.core.errors import ConfigError, PenstockError
+from penstock.core.errors import PenstockError
 from penstock.core.timestamps import SECOND, nanoseconds
 from penstock.dataset import gate, history, last_end, run_claims, run_store
 from penstock.dataset import holder as holders
@@ -40,6 +37,7 @@ from penstock.target import dataset_folders, state_marker
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
+    from pathlib import Path
 
     from penstock.config.settings import Config
     from penstock.core.layout import DatasetLayout
@@ -63,26 +61,6 @@ class Notice(NamedTuple):
         return f"{self.event}-{self.id}"
 
 
-def refuse_untrusted(config: Config, file: Path) -> None:
-    """Raises ConfigError where others than this account may write the configuration, or put another file in
-    its place, unless the site's file lists the program."""
-    words = config.notify.command
-    if not words or words[0] in loader.site_bounds().notify.programs:
-        return
-    real = Path(os.path.realpath(file))
-    for place in dict.fromkeys((real, real.parent, file.absolute().parent)):
-        status = place.stat()
-        # In a sticky folder nobody else can replace the file.
-        written = status.st_mode & site.OTHERS and not (place != real and status.st_mode & stat.S_ISVTX)
-        if written or status.st_uid not in (os.geteuid(), 0):
-            raise ConfigError(
-                "notify.command is refused: others than this account may write the configuration",
-                where=str(file),
-                why=f"{place} belongs to uid {status.st_uid}, with mode {stat.S_IMODE(status.st_mode):04o}",
-                hint=f"`chmod go-w {place}`, or {site.FILE} lists {words[0]} under `notify.programs`",
-            )
-
-
 def send(config: Config, file: Path, failed: Mapping[str, str] | None = None) -> dict[str, list[str]]:
     """Send what is owed of all datasets that this account stages. Returns, by dataset, a sentence for each
     notice that may not have arrived. `failed`: why datasets failed just now; of one without a note of it, as
@@ -91,7 +69,7 @@ def send(config: Config, file: Path, failed: Mapping[str, str] | None = None) ->
     for name in config.datasets if config.notify.command else ():
         layout, lines, owed = layout_of(config.target, name), said.setdefault(name, []), list[Notice]()
         try:
-            refuse_untrusted(config, file)
+            trust.refuse(config, file, ("notify.command",))
             owed += _owed(config, layout)
             _forget(layout, {notice.mark for notice in owed})
             if failed and name in failed and last_end.find(layout) is None:

@@ -20,6 +20,7 @@ from penstock.core.errors import FindingsError
 from penstock.core.slow_objects import slowest
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.dataset import gate, outcomes, receipts, run_store, seals, verdicts
+from penstock.fs import durable
 from penstock.fs.capabilities import facts
 from penstock.jobs import known_ceilings
 from penstock.jobs.arrays import element_accounts
@@ -67,6 +68,7 @@ def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
             from penstock.tables import elements_file
 
             table = elements_path(html)
+            durable.refuse_another(table, durable.ROWS)
             elements_file.write(table, accounts.rows)
             result["usage"] = result["usage"]._replace(file=str(table.absolute()))
         result["report"] = str(html.absolute())

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
-from penstock.config import loader, overlay, quantities
+from penstock.config import loader, overlay, quantities, trust
 from penstock.config.strict_yaml import StrictYamlError
 from penstock.core import audit_selection
 from penstock.core.errors import ConfigError, PreflightError
@@ -141,6 +141,8 @@ def compose(
     config, content = loader.compose(base, given.sections, heading, backend)
     if content is None:
         return config, str(base.file)
+    if base.file is not None:
+        trust.refuse(config, base.file, trust.ELEMENTS)
     path = folder / f"{hashlib.sha256(content).hexdigest()[:16]}.yaml"
     if write:
         try:

@@ -31,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     flags.datasets(parser)
     flags.root(parser)
     what = "write this file anew, whole, for everybody to read (default: standard output)"
-    parser.add_argument("--out", type=flags.path, metavar="FILE", help=what)
+    parser.add_argument("--out", type=flags.written("METRICS"), metavar="FILE", help=what)
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
@@ -39,6 +39,12 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     the file cannot be written; what stood there before stays."""
     _write(target_datasets.chosen(parsed, session), parsed.dataset, parsed.out)
     return 0
+
+
+def refuse_another(config: Config) -> None:
+    """Raises ConfigError where `metrics` of the configuration names a file that is not of `metrics`."""
+    if config.metrics is not None:
+        durable.refuse_another(config.metrics, durable.METRICS)
 
 
 def at_end_of_run(config: Config) -> str:
@@ -59,7 +65,7 @@ def _write(datasets: TargetDatasets, names: Sequence[str], path: Path | None) ->
     if path is None:
         return output.show(content.decode())
     try:
-        with durable.output(path) as file:
+        with durable.output(path, durable.METRICS) as file:
             file.stream.write(content)
             file.close()
     except OSError as error:

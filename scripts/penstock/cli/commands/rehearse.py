@@ -33,12 +33,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="try these numbers of streams, each for its part of the time, and say which is enough",
     )  # fmt: skip
     parser.add_argument(
-        "--csv", type=Path, metavar="FILE",
+        "--csv", type=flags.written("RATES"), metavar="FILE",
         help="with --sweep: where the table goes, and beside it a plot, as .svg "
         "(default: results/rehearsal-DATASET.csv)",
     )  # fmt: skip
     parser.add_argument(
-        "--fio", type=Path, metavar="FILE", help="write a job for fio with files of the same sizes"
+        "--fio",
+        type=flags.written("FIO_JOB"),
+        metavar="FILE",
+        help="write a job for fio with files of the same sizes",
     )
     flags.json_lines(parser)
 
@@ -60,21 +63,21 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     session.show_rows([done], partial(rehearsal_text.render, done))
     if parsed.sweep:
         csv = parsed.csv or Path("results") / f"rehearsal-{name}.csv"
-        _write(csv, rehearsal_text.csv(done))
-        _write(csv.with_suffix(".svg"), rehearsal_text.svg(done))
+        _write(csv, rehearsal_text.csv(done), "RATES")
+        _write(csv.with_suffix(".svg"), rehearsal_text.svg(done), "RATES")
     if parsed.fio:
-        _write(parsed.fio, fio_job.text(name, sizes, done.leg.streams, done.durability))
+        _write(parsed.fio, fio_job.text(name, sizes, done.leg.streams, done.durability), "FIO_JOB")
     return 0
 
 
-def _write(path: Path, text: str) -> None:
-    """Whole; a device is written to as it stands."""
+def _write(path: Path, text: str, own: str) -> None:
+    """Whole; a device is written to as it stands. `own` as of `flags.written`."""
     from penstock.fs import durable
     from penstock.fs.errno_map import storage_error
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with durable.output(path) as file:
+        with durable.output(path, getattr(durable, own)) as file:
             file.stream.write(text.encode())
             file.close()
     except OSError as error:

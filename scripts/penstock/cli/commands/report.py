@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, step_runner
@@ -20,7 +19,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     flags.datasets(parser)
     flags.run(parser)
     parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write the HTML report here (default: none)"
+        "--html",
+        type=flags.written("PAGE"),
+        metavar="FILE",
+        help="write the HTML report here (default: none)",
     )
 
 

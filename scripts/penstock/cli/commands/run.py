@@ -66,10 +66,10 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     """Stage the datasets. Returns 0 when all are PASSED: the run's release stands by its seal, and the gate
     is open; else the status of the first step that failed, 129, 130 or 143 after a signal, 4 where the gate
     is closed. With --submit 0 when a job that does this is there (`submission`)."""
-    from penstock.keep import notices
+    from penstock.config import trust
 
     if parsed.submit:
-        notices.refuse_untrusted(session.config(), session.file)
+        trust.refuse(session.config(), session.file)
         return submission.run(parsed, session, may_begin=lambda: controller.refuse_second(STATE))
     if parsed.parsable:
         submission.refuse_parsable()
@@ -78,7 +78,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     names = session.names(config, parsed.dataset)
     if parsed.dry_run:
         return _preview(config, names, session)
-    notices.refuse_untrusted(config, session.file)
+    trust.refuse(config, session.file)
+    metrics.refuse_another(config)
     invocation = f"{time.time_ns():020d}"
     controller.refuse_second(STATE)
     if (room := process_limit.room()) is not None and room < PROCESSES:

@@ -66,10 +66,11 @@ class StepRow(NamedTuple):
 
 
 def write(path: Path, data: Result) -> None:
-    """Render `data` (`look.views.keys.Result`) to `path`, durably; a link that stands there is replaced, not
-    followed; a device is written as it stands. Raises OSError; an older page stays then."""
+    """Render `data` (`look.views.keys.Result`) to `path`, durably; a link to a page that stands there is
+    replaced, not followed; a device is written as it stands. Raises OSError, and ConfigError for a file that
+    is no page of penstock; what stood there stays then."""
     page = render(data).encode()
-    with durable.output(path) as file:
+    with durable.output(path, durable.PAGE) as file:
         file.stream.write(page)
         file.close()
 

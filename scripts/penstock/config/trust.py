@@ -1,0 +1,89 @@
+"""Which configuration may name files to write and programs to run: whoever can write it does so as the
+account that reads it.
+
+| others than this account (and root) may write the    | a key that is marked   | a command that          |
+| file, or put another one in its place                | WRITES or RUNS         | stages nothing          |
+|------------------------------------------------------|------------------------|-------------------------|
+| no                                                   | counts                 | obeys it                |
+| yes                                                  | is refused             | goes on as without it   |
+| yes, and the site's file lists the program           | counts                 | obeys it                |
+| (`notify.programs`), or it is the running interpreter|                        |                         |
+
+Reads owners and modes; writes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.config import loader, site
+from penstock.config.keys import keys_of
+from penstock.config.settings import ClusterConfig, Config
+from penstock.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
+    from pathlib import Path
+
+ELEMENTS = ("cluster.python", "cluster.pyslurm_python")
+"""What any command that works on data may run; `notify.command` and `metrics` are of a command's end."""
+
+
+def refuse(config: Config, file: Path, keys: Container[str] | None = None) -> None:
+    """Raises ConfigError for the first of these keys (None: all) that is given and does not count."""
+    for key, value in _given(config, Config):
+        if keys is None or key in keys:
+            _refuse(key, value, file)
+
+
+def bounded(config: Config, file: Path, *, staging: bool) -> Config:
+    """The configuration as far as it counts for what a command runs, by the table above. Raises ConfigError
+    for a command that stages."""
+    try:
+        refuse(config, file, ELEMENTS)
+    except ConfigError:
+        if staging:
+            raise
+        plain = ClusterConfig()
+        cluster = replace(config.cluster, python=plain.python, pyslurm_python=plain.pyslurm_python)
+        return replace(config, cluster=cluster)
+    return config
+
+
+def _given(settings: object, kind: type, where: str = "") -> Iterator[tuple[str, object]]:
+    """The marked keys that have a value, and their values."""
+    for name, key in keys_of(kind).items():
+        value = getattr(settings, name, None)
+        if key.touches and value:
+            yield where + name, value
+        elif key.below is not None:
+            yield from _given(value, key.below, f"{where}{name}.")
+        elif key.each is not None and key.each.below is not None:
+            for inner in value.values() if isinstance(value, Mapping) else value or ():
+                yield from _given(inner, key.each.below, f"{where}{name}.")
+
+
+def _refuse(key: str, value: object, file: Path) -> None:
+    word = str(value[0] if isinstance(value, tuple) else value)
+    notify = key == "notify.command"
+    if word == sys.executable or (notify and word in loader.site_bounds().notify.programs):
+        return
+    real = os.path.realpath(file)
+    for place in dict.fromkeys((real, os.path.dirname(real), os.path.dirname(os.path.abspath(file)))):
+        status = os.stat(place)
+        # In a sticky folder nobody else can replace the file.
+        written = status.st_mode & site.OTHERS and not (place != real and status.st_mode & stat.S_ISVTX)
+        own = status.st_uid in (os.geteuid(), 0)
+        if written or not own:
+            mend = f"`chmod go-w {place}`" if own else "give a copy that is this account's own by --config"
+            raise ConfigError(
+                f"{key} is refused: others than this account may write the configuration",
+                where=str(file),
+                why=f"{place} belongs to uid {status.st_uid}, with mode {stat.S_IMODE(status.st_mode):04o}",
+                hint=f"{mend}, or {site.FILE} lists {word} under `notify.programs`" if notify else mend,
+            )
