@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.filesystems.bed import Bed
 
 from penstock.target.file_replacement import Mender, copy_range
+from penstock.target.pending_file import Pending
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +43,29 @@ def test_a_file_that_ends_before_or_cannot_be_read_is_told(tmp_path: Path) -> No
         assert not copy_range(old.fileno(), new.fileno(), 500, 501)
     with (tmp_path / "old").open("ab") as old, (tmp_path / "new").open("wb") as new:
         assert not copy_range(old.fileno(), new.fileno(), 0, 10)
+
+
+def test_a_file_that_another_reads_directly_is_copied_in_whole_blocks(tmp_path: Path) -> None:
+    """BeeGFS refuses reads that are not aligned while a process of the node has the file open by O_DIRECT: by
+    repair's `copy_range`, and by what copies a file of a release into a new one."""
+    with Bed(shared_handles=True) as bed:
+        path = bed.nodes[0] / "file"
+        path.write_bytes(DATA)
+        direct = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        try:
+            with mmap.mmap(-1, 12_288) as page:
+                os.preadv(direct, [page], 0)
+            with path.open("rb") as old, (tmp_path / "new").open("w+b") as new:
+                with pytest.raises(OSError, match="Remote I/O error"):
+                    path.read_bytes()
+                os.ftruncate(new.fileno(), len(DATA))
+                assert copy_range(old.fileno(), new.fileno(), 1_000_001, 1_500_003)
+                assert os.pread(new.fileno(), 1_500_003, 1_000_001) == DATA[1_000_001:2_500_004]
+                pending = Pending(new.fileno(), "file", "", "file", "", len(DATA), False, 0)
+                pending.copy(old.fileno(), memoryview(bytearray(1_000_001)), lambda: None)
+                assert (tmp_path / "new").read_bytes() == DATA
+        finally:
+            os.close(direct)
 
 
 def test_a_hole_stays_one(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import resource
 import stat
@@ -184,3 +185,21 @@ class Folders:
     def close(self) -> None:
         while self._open:
             os.close(self._open.popitem()[1])
+
+
+def read_at(fd: int, buffer: memoryview, offset: int) -> int:
+    """preadv(2) of one buffer, tried again in whole blocks where it fails with EREMOTEIO: BeeGFS' servers
+    answer so to a read that is not aligned, while a process of this node has the file open by O_DIRECT.
+    Raises OSError."""
+    try:
+        return os.preadv(fd, (buffer,), offset)
+    except OSError as error:
+        if error.errno != errno.EREMOTEIO:
+            raise
+    from penstock.fs.batched_reads import blocks  # most copies never need it
+
+    first, length = blocks(offset, len(buffer))
+    with mmap.mmap(-1, length) as aligned:
+        count = min(max(os.preadv(fd, (aligned,), first) - (offset - first), 0), len(buffer))
+        buffer[:count] = aligned[offset - first : offset - first + count]
+    return count

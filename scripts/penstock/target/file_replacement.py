@@ -24,7 +24,7 @@ from penstock.config.access_rules import NO_RULES
 from penstock.core.errors import ObjectError
 from penstock.core.key_paths import TEMPORARY
 from penstock.fs.errno_map import printable, storage_error
-from penstock.fs.safe_open import open_beneath, open_dir
+from penstock.fs.safe_open import open_beneath, open_dir, read_at
 from penstock.target.access import look, put_right, right
 from penstock.target.operation_budget import FolderBudget, unlimited
 
@@ -429,7 +429,7 @@ def _copy(old: int, new: int, offset: int, length: int) -> bool:
     buffer = memoryview(bytearray(min(_BLOCK, length - done)))
     while done < length:
         try:
-            count = os.preadv(old, [buffer[: length - done]], offset + done)
+            count = read_at(old, buffer[: length - done], offset + done)
         except OSError:
             return False
         if not count:

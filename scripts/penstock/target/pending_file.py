@@ -14,6 +14,7 @@ from penstock.core.errors import FailedError
 from penstock.fs import libc
 from penstock.fs.errno_map import storage_error
 from penstock.fs.holes import clear
+from penstock.fs.safe_open import read_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +73,7 @@ class Pending:
         FailedError where it ends early, and by `errno_map.storage_error`."""
         try:
             while self.position < self.size:
-                read = os.preadv(fd, [view[: self.size - self.position]], self.position)
+                read = read_at(fd, view[: self.size - self.position], self.position)
                 if not read:
                     raise FailedError(
                         "a file of a release was cut while it was read",

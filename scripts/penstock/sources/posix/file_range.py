@@ -21,7 +21,7 @@ from penstock.core.errors import (
     TransientError,
     longer,
 )
-from penstock.fs.safe_open import EXHAUSTED
+from penstock.fs.safe_open import EXHAUSTED, read_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,24 +90,6 @@ class PosixBody:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
-
-
-def read_at(fd: int, buffer: memoryview, offset: int) -> int:
-    """preadv(2) of one buffer, tried again in whole blocks where it fails with EREMOTEIO: BeeGFS' servers
-    answer so to a read that is not aligned, while a process of this node has the file open by O_DIRECT.
-    Raises OSError."""
-    try:
-        return os.preadv(fd, (buffer,), offset)
-    except OSError as error:
-        if error.errno != errno.EREMOTEIO:
-            raise
-    from penstock.fs.batched_reads import blocks  # most copies never need it
-
-    first, length = blocks(offset, len(buffer))
-    aligned, before = memoryview(bytearray(length)), offset - first
-    count = min(max(os.preadv(fd, (aligned,), first) - before, 0), len(buffer))
-    buffer[:count] = aligned[before : before + count]
-    return count
 
 
 def token(found: os.stat_result) -> str:

@@ -15,11 +15,10 @@ import stat
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import SourceChangedError, TransientError
-from penstock.fs.safe_open import EXHAUSTED, OPEN_FOLDER, folders_kept
+from penstock.fs.safe_open import EXHAUSTED, OPEN_FOLDER, folders_kept, read_at
 from penstock.sources.posix.file_range import (
     PosixBody,
     changed_error,
-    read_at,
     require_unchanged,
     source_error,
     token,
