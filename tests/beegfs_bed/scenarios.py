@@ -287,6 +287,29 @@ def server_away() -> None:
     dataset.same_as_source()
 
 
+def readers_with_server_away() -> None:
+    """a storage server is away: commands that read say so within a minute, also once the client
+    has forgotten its address"""
+    dataset = Dataset("readers", small_files(40))
+    _run(dataset)
+    name = "stor2" if VERSION == "7" else "storage_2"
+    commands = (("status",), ("gate",), ("releases",), ("show",), ("path",), ("metrics",), ("history",))
+    servers.stop("storage2")
+    try:
+        for words in commands:
+            expect(dataset.penstock(*words, within=SAYS_WITHIN), 3, name)
+        # A call that waits for the server: after it the client shows no connection to it.
+        waiting = start("cat", *(dataset.current / f"0/{number:04d}.bin" for number in range(0, 40, 2)))
+        for words in commands[:2]:
+            expect(dataset.penstock(*words, within=SAYS_WITHIN), 3)
+        waiting.kill()
+    finally:
+        servers.start("storage2")
+        wait_for(servers.all_online, "each target online", servers.STARTS_WITHIN)
+        kill_all_of_user()
+    expect(dataset.penstock("gate"), 0)
+
+
 def management_away() -> None:
     """the management service is away: said within a minute, in words that name it"""
     dataset = Dataset("management", small_files(8))
@@ -364,6 +387,7 @@ SCENARIOS = {
     "full_target": Scenario(full_target, minutes=25),
     "server_lost": Scenario(server_lost),
     "server_away": Scenario(server_away),
+    "readers_with_server_away": Scenario(readers_with_server_away),
     "reader_beside_audit": Scenario(reader_beside_audit, minutes=10 + READER_SECONDS / 60),
     "secret": Scenario(secret, "8"),
     "suite": Scenario(suite, minutes=45),

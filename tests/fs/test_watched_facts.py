@@ -3,8 +3,6 @@ answers."""
 
 from __future__ import annotations
 
-import ctypes
-import os
 import subprocess
 import time
 from dataclasses import replace
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.commands import penstock
+from tests.support.hanging import hanging_mount
 from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import TargetConfig
@@ -27,28 +26,11 @@ if TYPE_CHECKING:
 
     from penstock.host.mounts import Mount
 
-MNT_DETACH = 2
-
 
 @pytest.fixture
 def hanging(tmp_path: Path) -> Iterator[Path]:
-    """A FUSE mount on which every call waits: nobody reads the requests of the kernel."""
-    if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
-        pytest.skip("only root mounts, and with /dev/fuse")
-    point = tmp_path / "hanging"
-    point.mkdir()
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
-    options = f"fd={fd},rootmode=40000,user_id=0,group_id=0,allow_other"
-    if libc.mount(b"silent", os.fsencode(point), b"fuse.silent", 0, options.encode()) != 0:
-        os.close(fd)
-        pytest.skip(f"no FUSE mount here: {os.strerror(ctypes.get_errno())}")
-    try:
+    with hanging_mount(tmp_path / "hanging") as point:
         yield point
-    finally:
-        # The connection ends, and with it every call that waits.
-        os.close(fd)
-        libc.umount2(os.fsencode(point), MNT_DETACH)
 
 
 @pytest.fixture(autouse=True)

@@ -93,15 +93,13 @@ def names_of(rows: Iterable[Kind]) -> set[str]:
 
 
 def may_name(path: Path) -> set[str]:
-    """A product's package may name the rows whose mounts it reads or whose tools it knows, and the two
-    modules that call these packages all rows that have a product."""
+    """A product's package may name the rows whose mounts it reads or whose tools it knows, and the module
+    that holds the readers of mounts all rows that have a product."""
     package = Path(kinds.__file__).parent
     if not path.is_relative_to(package):
         return set()
     own = path.relative_to(package).parts[0].removesuffix(".py")
-    rows = [
-        row for row in kinds.TABLE if row.product and own in ("mount_checks", "store_checks", row.product)
-    ]
+    rows = [row for row in kinds.TABLE if row.product and own in ("mount_checks", row.product)]
     return names_of(rows) | {row.product for row in rows}
 
 

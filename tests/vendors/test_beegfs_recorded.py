@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import socket
+import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support import commands
+from tests.support.hanging import hanging_mount
 from tests.support.staging_runs import context_for, tree
 from tests.vendors import recorded
 from tests.vendors.recorded import answer, proc_files
@@ -17,21 +22,20 @@ from penstock.cli.commands import selftest
 from penstock.cli.session import Session
 from penstock.core.errors import PreflightError, TargetAwayError
 from penstock.doctor import preflight_step
-from penstock.fs import store_checks
-from penstock.fs.beegfs import commands, proc_states, states, v7, v8
+from penstock.fs import servers, store_checks
 from penstock.fs.beegfs import mount as beegfs_mount
+from penstock.fs.beegfs import proc_states, states, v7, v8
 from penstock.fs.stores import health
-from penstock.fs.stores.facts import Pattern, Server, Target
-from penstock.host.mounts import mount_of
+from penstock.fs.stores.facts import Pattern, Server, StoreStatus, Target
 from penstock.run import list_step, plan_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from subprocess import CompletedProcess
 
     from penstock.fs.store_checks import TargetChecks
-    from penstock.fs.stores.facts import StoreStatus
 
+SUPPORT = Path(__file__).parents[1] / "support"
 PROGRAMS = {"7": ("beegfs-ctl", "beegfs-df", "beegfs-check-servers"), "8": ("beegfs",)}
 
 
@@ -266,11 +270,9 @@ def test_servers_are_asked_before_a_call_is_made_on_the_mount(
     with pytest.raises(
         PreflightError, match=r"storage server node_storage_2 \[ID: 2\]: not reached"
     ) as caught:
-        store_checks.require_servers(point / "sets", proc)
+        servers.require_servers(point / "sets", proc)
     assert caught.value.exit_code == 3
-    checks = store_checks.check_target(point / "sets", proc=proc)
-    assert ([one.verdict for one in checks.results], checks.in_order) == (["stop"], False)
-    store_checks.require_servers(tmp_path, proc)
+    servers.require_servers(tmp_path, proc)
 
 
 def test_plan_and_selftest_ask_before_they_make_a_file(
@@ -280,7 +282,7 @@ def test_plan_and_selftest_ask_before_they_make_a_file(
     list_step.run(context, "data")
     target = context.layout("data").root
     proc = shown("8.3.1-server-ended", {**all_at(listening), "10.9.9.1:8103": refused}, target, "8.3.1-root")
-    monkeypatch.setattr(store_checks.require_servers, "__defaults__", (proc,))
+    monkeypatch.setattr(servers.require_servers, "__defaults__", (proc,))
     monkeypatch.chdir(tmp_path)
     before = sorted((path, path.stat().st_mtime_ns) for path in target.rglob("*"))
     with pytest.raises(PreflightError, match="storage server node_storage_2"):
@@ -297,8 +299,7 @@ def test_preflight_asks_before_it_waits_for_the_mount(
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
     target = context.layout("data").root
     proc = shown("8.3.1-server-ended", {**all_at(listening), "10.9.9.1:8103": refused}, target, "8.3.1-root")
-    for asked in (mount_of, store_checks.servers_away):
-        monkeypatch.setattr(asked, "__defaults__", (proc,))
+    monkeypatch.setattr(servers.servers_away, "__defaults__", (proc,))
     monkeypatch.setattr(preflight_step, "Answers", pytest.fail)
     with pytest.raises(TargetAwayError, match="storage server node_storage_2"):
         preflight_step.run(context, "data")
@@ -315,18 +316,99 @@ def test_a_client_of_version_7_answers_no_call_without_the_management_service(
     """`ls` waited on 7.4.7; 8.3.1 passed a preflight."""
     (tmp_path / "sys/module/beegfs").mkdir(parents=True)
     (tmp_path / "sys/module/beegfs/version").write_text(version)
-    monkeypatch.setattr(commands.client_version, "__defaults__", (str(tmp_path / "sys"),))
+    monkeypatch.setattr(proc_states.client_version, "__defaults__", (str(tmp_path / "sys"),))
     management = {"10.9.9.1:8008": refused} if not states else {}
     point = tmp_path / "mounted"
     proc = shown("7.4.7", {**all_at(listening), **management, **states}, point)
-    mount = mount_of(str(point), proc)
-    status, away = store_checks.servers_away(mount, proc)
+    status, away = servers.servers_away(point, proc)
     assert status is not None
     assert [one.about for one in away] == (["BeeGFS management server bee1 [ID: 1]"] if holds else [])
     assert health.away(status) == holds
     if holds:
         with pytest.raises(TargetAwayError, match="management server bee1"):
-            store_checks.require_servers(point, proc)
+            servers.require_servers(point, proc)
+
+
+# What reads a target whose server is away
+
+
+@pytest.fixture(scope="module")
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A library by which a process sees the mount table and the clients of another /proc."""
+    library, source = tmp_path_factory.mktemp("library") / "shown.so", SUPPORT / "shown_proc.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", library, source], check=True)
+    return str(library)
+
+
+@pytest.fixture
+def reading(
+    shown: Callable[..., Path], listening: str, refused: str, tmp_path: Path, preloaded: str
+) -> Iterator[Callable[..., CompletedProcess[str]]]:
+    """Runs a command about a target below a link to a mount on which each call waits: a server of it ended.
+    `forgotten`: the client shows no connection to it any more."""
+    with hanging_mount(tmp_path / "mounted") as point:
+        (tmp_path / "link").symlink_to(point)
+        (tmp_path / "penstock.yaml").write_text(
+            f"target: {{root: {tmp_path}/link/sets}}\ndatasets: {{data: {{source: /usr/include}}}}\n"
+        )
+        addresses = {**all_at(listening), "10.9.9.1:8103": refused}
+
+        def run(*words: str, forgotten: bool = False) -> CompletedProcess[str]:
+            lost = {f"TCP: {count} ({refused})": "<none>" for count in (1, 2, 3)} if forgotten else {}
+            proc = shown("7.4.7-server-ended", {**addresses, **lost}, point, "7.4.7")
+            env = {"LD_PRELOAD": preloaded, "SHOWN_PROC": str(proc)}
+            return commands.run(sys.executable, "-m", "penstock", *words, cwd=tmp_path, env=env)
+
+        yield run
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "status", "releases", "releases --root link/sets", "show", "gate", "gate --root link/sets", "path",
+        "history", "metrics", "metrics --root link/sets", "du", "diff data", "gc --dry-run", "rollback",
+        "plan", "audit", "repair", "cancel data", "run --dry-run", "preflight", "selftest link/sets",
+        "limit data",
+    ],
+)  # fmt: skip
+def test_each_command_names_the_server_that_is_away_and_makes_no_call_there(
+    reading: Callable[..., CompletedProcess[str]], words: str
+) -> None:
+    done = reading(*words.split())
+    assert done.returncode == 3, done.stderr
+    assert "storage server stor2 [ID: 2]: not reached from this machine" in done.stderr
+    assert "a server or a target of the file system is away" in done.stderr
+    assert "start the server, or mend its network" in done.stderr
+
+
+def test_preflight_connects_to_each_server_once(
+    shown: Callable[..., Path], tmp_path: Path, preloaded: str
+) -> None:
+    """All servers of this client listen at one address."""
+    (target := tmp_path / "target").mkdir()
+    configuration = f"target: {{root: {target}}}\ndatasets: {{data: {{source: /usr/include}}}}\n"
+    (tmp_path / "penstock.yaml").write_text(configuration)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        proc = shown("7.4.7", all_at(f"127.0.0.1:{server.getsockname()[1]}"), target)
+        env = {"LD_PRELOAD": preloaded, "SHOWN_PROC": str(proc)}
+        done = commands.run(sys.executable, "-m", "penstock", "preflight", cwd=tmp_path, env=env)
+        assert (done.returncode, "5 storage targets" in done.stdout) == (0, True), done.stdout + done.stderr
+        server.setblocking(False)
+        taken = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                server.accept()[0].close()
+                taken += 1
+    assert taken == 1
+
+
+def test_a_server_whose_connections_the_client_has_forgotten_is_found_out(
+    reading: Callable[..., CompletedProcess[str]],
+) -> None:
+    """The mount must answer then, in a process of its own."""
+    done = reading("status", forgotten=True)
+    assert done.returncode == 3, done.stderr
+    assert "the file system of the target does not answer" in done.stderr
 
 
 # The whole of preflight's questions
@@ -350,7 +432,8 @@ def played(
         folder.mkdir()
         root = {"7": "7.4.7", "8": "8.3.1-root"}[name[0]]
         proc = shown(shows or root, all_at(listening), folder, root)
-        return store_checks.check_target(folder, gid=os.getegid(), named="beegfs", proc=proc)
+        status, _ = servers.servers_away(folder, proc)
+        return store_checks.check_target(folder, gid=os.getegid(), named="beegfs", shown=status, proc=proc)
 
     return check
 
@@ -368,11 +451,9 @@ def test_of_a_mount_that_does_not_answer_the_commands_name_the_server(
     """Its client has forgotten the address, and makes no connection."""
     played(name)
     proc = tmp_path / "proc"
-    mount = mount_of(str(tmp_path / "target"), proc)
-    assert mount.type == "beegfs"
-    (stop,) = store_checks.unreached_servers(mount, proc)
+    (stop,) = servers.unreached_servers(tmp_path / "target", proc)
     assert (stop.verdict, stop.about) == ("stop", server)
-    assert store_checks.unreached_servers(mount._replace(type="ext4"), proc) == []
+    assert servers.unreached_servers(tmp_path, proc) == []
 
 
 def words(checks: TargetChecks, *verdicts: str) -> list[str]:
@@ -423,13 +504,13 @@ def test_the_management_service_away_is_one_warning(played: Callable[..., Target
 
 def test_what_the_commands_said_goes_before_what_the_client_shows() -> None:
     target = Target("storage", "1", reachability="online")
-    said = proc_states.StoreStatus("BeeGFS 8", (target,), (Server("storage", "a", "1", True),))
-    shown = proc_states.StoreStatus(
+    said = StoreStatus("BeeGFS 8", (target,), (Server("storage", "a", "1", True),))
+    shown = StoreStatus(
         "BeeGFS",
         (target._replace(reachability="offline", consistency="bad"), target._replace(id="2", sized=False)),
         (Server("storage", "a", "1", None), Server("storage", "b", "2", None)),
     )
-    filled = proc_states.filled(said, shown)
+    filled = shown.filling(said)
     assert filled.product == "BeeGFS 8"
     assert filled.targets == (target._replace(consistency="bad"), target._replace(id="2", sized=False))
     assert [(one.id, one.reachable) for one in filled.servers] == [("1", True), ("2", None)]

@@ -59,6 +59,12 @@ class Command(NamedTuple):
         return CALLED not in self.summary
 
     @property
+    def asks_servers(self) -> bool:
+        """Whether it is told before it reads the target that a server of it is away. `run` leaves that to its
+        preflight, whose steps wait for a server that goes away later."""
+        return self.group != STEP and self.name not in ("run", "preflight", "selftest")
+
+    @property
     def examples(self) -> tuple[str, ...]:
         """Lines for a shell: at the end of its help, and in the manual page. STEP stands for the name where
         several steps have one module."""

@@ -53,12 +53,13 @@ def chosen(parsed: argparse.Namespace, session: Session) -> Reading:
     if parsed.root is None:
         config = session.config()
         return Reading(config.target, session.only(config, parsed.dataset), config.gc.grace)
+    from penstock.cli.session import reached
     from penstock.config.loader import target_at
     from penstock.config.settings import GcConfig
     from penstock.core.layout import DATASET_NAME
     from penstock.look import places
 
-    target, name = target_at(parsed.root), parsed.dataset
+    target, name = reached(target_at(parsed.root)), parsed.dataset
     # Readers may enter some roots that they may not list: a name that is there is enough.
     there = name and DATASET_NAME.fullmatch(name) and os.path.lexists(target.root / name)
     known = [name] if there else places.datasets(target.root)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from penstock.config.settings import Config
+    from penstock.config.settings import Config, TargetConfig
     from penstock.look.views.styled_lines import Line
     from penstock.look.views.view_choice import View
     from penstock.workflow.exit_files import CommandFailure
@@ -104,7 +104,8 @@ class Session:
     def config(self) -> Config:
         """The configuration that counts, with --backend laid over, and within the site's file: of commands
         that stage (`rights.stages`) a ConfigError refuses what goes beyond it, and programs that others may
-        have named (`trust`). Raises ConfigError."""
+        have named (`trust`). Raises ConfigError, and as `reached`."""
+        from penstock.cli import command_table
         from penstock.config import trust
         from penstock.config.loader import load
         from penstock.dataset import rights
@@ -113,7 +114,10 @@ class Session:
         staging = rights.stages(self.parsed.command, vars(self.parsed))
         in_job = job_environment.current().proven
         config = load(self.file, self.parsed.backend, staging=staging, in_job=in_job)
-        return trust.bounded(config, self.file, staging=staging)
+        config = trust.bounded(config, self.file, staging=staging)
+        if command_table.find(self.parsed.command).asks_servers:
+            reached(config.target)
+        return config
 
     def names(self, config: Config, given: Sequence[str]) -> list[str]:
         """The datasets that the command is about, each once. Raises ConfigError for unknown ones."""
@@ -260,6 +264,16 @@ class Session:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             durable.write_result(path, typed_json.plain(result))
+
+
+def reached(target: TargetConfig) -> TargetConfig:
+    """The target, before anything there is read. Raises TargetAwayError where a server of it is away: a call
+    there would wait for minutes, and no signal would end it."""
+    from penstock.fs import servers
+
+    for folder in filter(None, (target.root, target.state_root)):
+        servers.require_answer(folder)
+    return target
 
 
 def _refuse_unwritable(receipt: Path | None) -> None:

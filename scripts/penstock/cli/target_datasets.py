@@ -71,9 +71,10 @@ def not_known(names: Sequence[str], known: Sequence[str], root: Path) -> ConfigE
 
 def chosen(parsed: argparse.Namespace, session: Session) -> TargetDatasets:
     """Those below --root, with the defaults of a target, else those of the configuration."""
+    from penstock.cli.session import reached
     from penstock.config.settings import TargetConfig
 
     if parsed.root is not None:
-        return TargetDatasets(TargetConfig(parsed.root.absolute()), None)
+        return TargetDatasets(reached(TargetConfig(parsed.root.absolute())), None)
     config = session.config()
     return TargetDatasets(config.target, list(config.datasets))

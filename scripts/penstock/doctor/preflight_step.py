@@ -73,13 +73,14 @@ def look(
         interpreter.check(looks)
     with looks.at("target"):
         # First of all: a client forgets the address of a server once a call has failed on it.
-        if not vendor_tools.check_servers(layout, looks):
+        shown, reached = vendor_tools.check_servers(layout, looks)
+        if not reached:
             return Preflighted(looks.document(config.name), looks.error())
     answers = Answers(
         [*roots(context.config.target), *folders(config.sources), *cap_folders(context.config.bandwidth)]
     )
     with looks.at("target"):
-        if not vendor_tools.check(context, config, layout, answers, looks):
+        if not vendor_tools.check(context, config, layout, answers, looks, shown):
             return Preflighted(looks.document(config.name), looks.error())
     with looks.at("target"):
         target.check(context, layout, answers, looks, before)

@@ -86,6 +86,9 @@ class Kind(NamedTuple):
     commands: bool = False
     """Whether that package knows the vendor's commands too: `commands` asks them of targets and quotas,
     `states` of where the data of files is."""
+    shows_servers: bool = False
+    """Whether its client shows in /proc which servers are away: `shown_servers` of that package's `mount`
+    module reads it, before a call on the mount would wait for them (`servers`)."""
     names_late: float = 60.0
     """Seconds for which a client may show a folder's names as they were, at most, with the usual mount
     options; 0: what one node did is seen by all others at once."""
@@ -128,7 +131,7 @@ TABLE: tuple[Kind, ...] = (
         "beegfs", 0x19830326, direct=True, one_cache=True, folder_over="nothing", modes="owner",
         links="since 7.4, without sysCreateHardlinksAsSymlinks",
         flock="machine; nodes with tuneUseGlobalFileLocks", product="beegfs", commands=True,
-        ops=5000, names_late=2.0,
+        shows_servers=True, ops=5000, names_late=2.0,
         acls="have an administrator set sysXAttrsEnabled and sysACLsEnabled for the client, and "
         "storeClientXAttrs and storeClientACLs for the metadata servers",
         stubs=True,

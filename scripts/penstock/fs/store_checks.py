@@ -1,9 +1,9 @@
 """Asks a vendor's commands of a file system: about its health, about room for a plan, how to stripe a folder,
 and where the data of files is.
 
-Preflight calls `check_target` before it makes a file on the target; plan and selftest call `require_servers`
-before theirs. Then plan calls `check_plan`, and `stripe`. What is about to read many files calls
-`data_states`. Runs the vendor's commands; `stripe` alone changes anything.
+Preflight calls `check_target` before it makes a file on the target. Then plan calls `check_plan`, and
+`stripe`. What is about to read many files calls `data_states`. Runs the vendor's commands; `stripe` alone
+changes anything.
 
 A kind of file system names its product in the one table of kinds (`kinds`, `Kind.product`): a package
 beside this module, whose `commands` module finds the vendor's commands. A kind that names none has nothing to
@@ -18,11 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.checks import CheckResult
-from penstock.core.errors import TargetAwayError
 from penstock.core.text import printable
-from penstock.fs.beegfs import commands as beegfs_commands
-from penstock.fs.beegfs import mount as beegfs_mount
-from penstock.fs.beegfs import proc_states
 from penstock.fs.capabilities import facts
 from penstock.fs.data_states import DataStates
 from penstock.fs.kinds import AUTO, rules_of
@@ -42,7 +38,6 @@ if TYPE_CHECKING:
 
     from penstock.core.documents.promise import Promise
     from penstock.fs.kinds import Kind
-    from penstock.host.mounts import Mount
 
 
 def has_tools(path: Path, named: str = AUTO) -> bool:
@@ -86,76 +81,19 @@ class PlanChecks(NamedTuple):
     """How many chunk files the files will be on all storage targets; 0: not known."""
 
 
-def require_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> None:
-    """Raises TargetAwayError where /proc says that a server of the file system of `path` is away: a call
-    there would wait for it, for ten minutes as shipped, each call anew. Makes no call on the mount."""
-    _, away = servers_away(mount_by_name(path, proc), proc)
-    if away:
-        raise away_error(path, away)
-
-
-def away_error(path: Path, results: Sequence[CheckResult]) -> TargetAwayError:
-    """The error of those of the results that stop a run."""
-    stops = [one for one in results if one.verdict == "stop"]
-    return TargetAwayError(
-        "a server or a target of the file system is away",
-        where=printable(str(path)),
-        why="; ".join(f"{one.about}: {one.found}" for one in stops),
-        hint="; ".join(dict.fromkeys(one.mend for one in stops)),
-    )
-
-
-def mount_by_name(path: Path, proc: str | os.PathLike[str] = PROC) -> Mount:
-    """The mount of `path`: by its name, without a call, where that is a BeeGFS's; else after its symbolic
-    links are followed, which waits where a server on the way is away."""
-    named = mount_of(os.path.abspath(path), proc)
-    return named if named.type == proc_states.TYPE else mount_of(os.path.realpath(nearest(path)), proc)
-
-
-def servers_away(
-    mount: Mount, proc: str | os.PathLike[str] = PROC
-) -> tuple[StoreStatus | None, list[CheckResult]]:
-    """What /proc shows of the servers and targets of this mount, and a result for each server that is away:
-    the management service too where the client is of version 7, which then answers no call. Makes no call on
-    the mount; waits up to `proc_states.ANSWER` seconds for the servers. None where the kind of file system
-    shows nothing, or the mount's client is not known."""
-    if mount.type != proc_states.TYPE:
-        return None, []
-    clients = beegfs_mount.parse_mount(mount, beegfs_mount.live_clients(proc)).clients
-    if len({client.management for client in clients}) != 1:
-        return None, []
-    shown = proc_states.status([proc_states.view(client.name, proc) for client in clients])
-    holds = beegfs_commands.client_version().startswith("7.")
-    shown = shown._replace(management_holds=holds)
-    return shown, [one for one in health.judge(shown._replace(targets=())) if one.verdict == "stop"]
-
-
-def unreached_servers(mount: Mount, proc: str | os.PathLike[str] = PROC) -> list[CheckResult]:
-    """A result for each server that BeeGFS' commands do not reach, of a mount that does not answer: they talk
-    to the servers themselves. [] for other kinds of file systems, and where the commands say nothing."""
-    tools = beegfs_commands.find(proc, point=mount.point) if mount.type == proc_states.TYPE else None
-    if tools is None:
-        return []
-    judged = health.judge(StoreStatus(tools.product, servers=tuple(tools.servers())))
-    return [one for one in judged if one.verdict == "stop"]
-
-
 def check_target(
     path: Path,
     *,
     gid: int | None = None,
     wish: str = INHERIT,
     named: str = AUTO,
+    shown: StoreStatus | None = None,
     proc: str | os.PathLike[str] = PROC,
 ) -> TargetChecks:
-    """What the client in /proc and the vendor's commands say of the file system that holds, or will hold,
-    `path`: servers, targets, and the quotas of this process's account and of the group that its files will
-    have (None: as the folder gives it). Nothing for kinds without such commands. Where /proc says that a
-    server is away, no command is asked: each would wait for it. Never raises but OSError of the path
-    itself."""
-    shown, away = servers_away(mount_by_name(path, proc), proc)
-    if away:
-        return TargetChecks(away, in_order=False)
+    """What the client has `shown` in /proc (`servers.servers_away`) and the vendor's commands say of the file
+    system that holds, or will hold, `path`: servers, targets, and the quotas of this process's account and of
+    the group that its files will have (None: as the folder gives it). Nothing for kinds without such
+    commands. Never raises but OSError of the path itself."""
     kind = rules_of(facts(path, proc).traits, named)
     tools, missing = _tools(kind, path, proc)
     if tools is None:
@@ -165,7 +103,7 @@ def check_target(
     folder = nearest(path)
     status = tools.status(str(folder), *owner_of_new(folder, None, gid))
     if shown is not None:
-        status = proc_states.filled(status, shown)
+        status = shown.filling(status)
     none = SizeClasses()
     chosen = striping.choose(wish, status, none)
     chunks: list[CheckResult] = []

@@ -8,18 +8,18 @@ not end. Folders of this machine's own disks are looked at directly: that costs 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core.errors import PreflightError
 from penstock.fs.capabilities import StorageFacts, facts
 from penstock.fs.kinds import kind_of, named_kind
 from penstock.fs.mount_proof import MountProof
 from penstock.host import interpreter
-from penstock.host.mounts import holding, mounts
+from penstock.host.mounts import first_on_way
 from penstock.host.proc import PROC
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 ANSWER_WITHIN = 10.0
 """Seconds in which a file system must answer: a hundred times what a loaded one takes."""
-MOST_LINKS = 40
-"""Symbolic links that the kernel follows on the way to a file (path_resolution(7))."""
 KILLED_WITHIN = 0.5
 """Seconds in which a process that is killed is expected to end, where its call can be ended at all."""
 TAKEN_WITHIN = 0.2
@@ -48,6 +46,17 @@ class SilentFolder(NamedTuple):
     """The first mount on the way to it whose calls leave this machine."""
     seconds: float
     """How long it was waited for."""
+
+    def error(self, what: str, kind: type[PreflightError] = PreflightError) -> PreflightError:
+        """`what` is the folder for people."""
+        mount = " ".join(filter(None, (self.mount.type, self.mount.device, self.mount.point)))
+        return kind(
+            f"the file system of {what} does not answer",
+            where=str(self.path),
+            why=f"no answer within {self.seconds:.0f} s ({mount or 'its mount is not known'})",
+            hint="look at its servers and the network; `stat -f` of the folder, in a shell that may hang, "
+            "returns once it answers again",
+        )
 
 
 def watched_facts(
@@ -79,32 +88,7 @@ def network_mount(path: str, proc: str | os.PathLike[str] = PROC) -> Mount | Non
     """The first mount on the way to an absolute path, through symbolic links, whose calls leave this
     machine; None where none does. No call is made on it or beyond it, so this never hangs. A mount of a kind
     without a row in the table (an automounter, say) may leave this machine."""
-    made = mounts(proc)
-    done, left, links = "/", path.split("/")[::-1], 0
-    while True:
-        mount = holding(done, made)
-        if not kind_of(-1, mount.type).local:
-            return mount
-        if not left:
-            return None
-        name = left.pop()
-        if name in ("", "."):
-            continue
-        if name == "..":
-            done = os.path.dirname(done)
-            continue
-        reached = os.path.join(done, name)
-        target = ""
-        if holding(reached, made) == mount:
-            # Else something is mounted there: it is no link, and may not answer.
-            with contextlib.suppress(OSError):
-                target = os.readlink(reached)
-        links += bool(target)
-        if target and links <= MOST_LINKS:
-            left += target.split("/")[::-1]
-            done = "/" if target.startswith("/") else done
-        else:
-            done = reached
+    return first_on_way(path, lambda mount: not kind_of(-1, mount.type).local, proc)
 
 
 def _started(path: Path) -> subprocess.Popen[bytes]:

@@ -1,9 +1,10 @@
 """The mounts that this process sees, as the kernel lists them in /proc/self/mountinfo. Reads that file alone;
-only `nearest` makes calls to file systems, which wait where a server is away. `proc` is the folder to read in
-place of /proc: tests give one of their own."""
+only `nearest` and `first_on_way` make calls to file systems, which wait where a server is away. `proc` is the
+folder to read in place of /proc: tests give one of their own."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,8 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.host.proc import PROC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
+
+
+MOST_LINKS = 40
+"""Symbolic links that the kernel follows on the way to a file (path_resolution(7))."""
 
 
 class Mount(NamedTuple):
@@ -86,6 +91,39 @@ def holding(path: str, among: Iterable[Mount]) -> Mount:
         if mount.inside(path) is not None and len(mount.point) >= len(best.point):
             best = mount
     return best
+
+
+def first_on_way(
+    path: str, wanted: Callable[[Mount], bool], proc: str | os.PathLike[str] = PROC
+) -> Mount | None:
+    """The first mount on the way to an absolute path, through symbolic links, that is `wanted`; None where
+    none is. No call is made on it or beyond it."""
+    made = mounts(proc)
+    done, left, links = "/", path.split("/")[::-1], 0
+    while True:
+        mount = holding(done, made)
+        if wanted(mount):
+            return mount
+        if not left:
+            return None
+        name = left.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            done = os.path.dirname(done)
+            continue
+        reached = os.path.join(done, name)
+        target = ""
+        if holding(reached, made) == mount:
+            # Else something is mounted there: it is no link, and may not answer.
+            with contextlib.suppress(OSError):
+                target = os.readlink(reached)
+        links += bool(target)
+        if target and links <= MOST_LINKS:
+            left += target.split("/")[::-1]
+            done = "/" if target.startswith("/") else done
+        else:
+            done = reached
 
 
 def nearest(path: Path) -> Path:

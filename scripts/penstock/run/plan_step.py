@@ -25,7 +25,7 @@ from penstock.core.checks import sentence
 from penstock.core.errors import PenstockError
 from penstock.core.layout import DATA
 from penstock.dataset import adopted_trees, documents, run_store, seals
-from penstock.fs import durable, store_checks
+from penstock.fs import durable, servers
 from penstock.fs.capabilities import facts
 from penstock.jobs import forecast
 from penstock.jobs.forecast import Totals
@@ -79,7 +79,7 @@ def run(context: Context, dataset: str) -> PlanResult:
     """
     run = run_store.open_run(context.layout(dataset), context.run)
     context.emit(events.Started(dataset, STEP, files=run.info.files, bytes=run.info.bytes))
-    store_checks.require_servers(run.layout.root)
+    servers.require_servers(run.layout.root)
     if seals.of_run(run) is not None:
         receipt = _receipt(run, _published_plan(run), published=True)
     else:

@@ -9,7 +9,7 @@ from penstock.cli import flags, output, target_datasets
 from penstock.cli.target_datasets import TargetDatasets
 from penstock.core.errors import FailedError, NoSpaceError, PenstockError
 from penstock.core.text import printable
-from penstock.fs import durable
+from penstock.fs import durable, servers
 from penstock.fs.errno_map import NO_SPACE
 from penstock.host import job_environment
 
@@ -52,6 +52,7 @@ def at_end_of_run(config: Config) -> str:
     whose node it would grow old. Returns why that failed, in words; "" where it did not."""
     try:
         if config.metrics is not None and not job_environment.current().proven:
+            servers.require_answer(config.target.root)
             _write(TargetDatasets(config.target, list(config.datasets)), [], config.metrics)
     except (PenstockError, OSError, ImportError) as error:
         return str(error)

@@ -22,6 +22,7 @@ from penstock.cli.commands import metrics
 from penstock.cli.log_file import LOG
 from penstock.cli.run_results import FLAGS, RESULTS
 from penstock.cli.run_screen import RunScreen
+from penstock.cli.session import reached
 from penstock.config import strict_yaml
 from penstock.core.errors import FailedError, FindingsError, PreflightError, signal_name
 from penstock.core.text import in_quotes
@@ -77,6 +78,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     config = session.config()
     names = session.names(config, parsed.dataset)
     if parsed.dry_run:
+        reached(config.target)
         return _preview(config, names, session)
     trust.refuse(config, session.file)
     metrics.refuse_another(config)

@@ -78,13 +78,13 @@ def _folder(parsed: argparse.Namespace, session: Session) -> Path:
     selftest writes there; PreflightError for what is no folder, and where a server of it is away."""
     from penstock.config import loader
     from penstock.core.errors import PreflightError
-    from penstock.fs import store_checks
+    from penstock.fs import servers
 
     folder: Path = parsed.folder
     if folder is None or file_choice.chosen(parsed.config) is not None:
         root = session.config().target.root
         folder = root if folder is None else folder
-    store_checks.require_servers(folder)  # before any call there: it would wait for a server that is away
+    servers.require_answer(folder)  # before any call there: it would wait for a server that is away
     loader.check_place(folder)
     if not folder.is_dir():
         raise PreflightError(

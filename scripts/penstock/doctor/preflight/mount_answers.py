@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.config.source_kinds import FOLDER_SCHEMES
 from penstock.core.documents.node_answer import MountSeen
 from penstock.core.errors import ConfigError, PreflightError, TargetAwayError
+from penstock.fs.servers import TARGET
 from penstock.fs.watched_facts import SilentFolder, watched_facts
 from penstock.sources.registry import folder, scheme
 
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import BandwidthConfig, SourceConfig, TargetConfig
     from penstock.fs.capabilities import StorageFacts
-
-
-TARGET = "the target"
-"""For people, as `Answers.require` gets it."""
 
 
 class Answers:
@@ -39,15 +36,7 @@ class Answers:
         for people."""
         answer = self._facts[path]
         if isinstance(answer, SilentFolder):
-            mount = " ".join(filter(None, (answer.mount.type, answer.mount.device, answer.mount.point)))
-            kind = TargetAwayError if what == TARGET else PreflightError
-            raise kind(
-                f"the file system of {what} does not answer",
-                where=str(path),
-                why=f"no answer within {answer.seconds:.0f} s ({mount or 'its mount is not known'})",
-                hint="look at its servers and the network; `stat -f` of the folder, in a shell that may "
-                "hang, returns once it answers again",
-            )
+            raise answer.error(what, TargetAwayError if what == TARGET else PreflightError)
 
     def facts(self, path: Path, what: str) -> StorageFacts:
         """Raises as `require`, and the OSError of a folder that cannot be looked at."""

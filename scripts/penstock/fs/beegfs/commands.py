@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.fs.beegfs import addresses, v7, v8
 from penstock.fs.beegfs.addresses import CommandPaths
+from penstock.fs.beegfs.proc_states import SYS, client_version
 from penstock.fs.stores.facts import StoreStatus
 from penstock.fs.stores.status_queries import BUDGET, StatusQueries
 from penstock.host import command
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
     from penstock.fs.quotas import Quota
     from penstock.fs.stores.facts import Pattern, Server, Target
 
-SYS = "/sys"
 CLIENT = addresses.CLIENT
-"""The type of its mounts, and the name of the kernel's module."""
+"""The type of its mounts."""
 PROGRAMS = (v8.BEEGFS, v7.CTL)
 """Any of these is enough."""
 
@@ -96,16 +96,6 @@ def find(proc: str | os.PathLike[str] = PROC, sys: str = SYS, point: str = "") -
     version: Literal[7, 8] = 7 if old and (not new or client_version(sys).startswith("7.")) else 8
     several = len({mount.number for mount in mounts(proc) if mount.type == CLIENT}) > 1
     return Tools(version, (point,) if point and several else (), addresses.find(point, proc))
-
-
-def client_version(sys: str = SYS) -> str:
-    """The version of the kernel's client, such as `7.4.2` (MODULE_VERSION in its source); "" where it is not
-    known."""
-    try:
-        with open(f"{sys}/module/{CLIENT}/version", encoding="utf-8", errors="replace") as stream:
-            return stream.read().strip()
-    except OSError:
-        return ""
 
 
 def _status_7(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: int) -> StoreStatus:

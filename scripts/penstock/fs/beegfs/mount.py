@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.checks import CheckResult
 from penstock.core.text import printable
 from penstock.fs.beegfs import proc_states
+from penstock.fs.beegfs.proc_states import client_version
 from penstock.fs.mount_proof import IN_WORDS, MountProof, weakest
 from penstock.fs.option_values import flag, number, one_of
 from penstock.host.proc import PROC
@@ -24,6 +25,7 @@ from penstock.host.proc import PROC
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from penstock.fs.stores.facts import StoreStatus
     from penstock.host.mounts import Mount
 
 ON_DEMAND = "beegfs_ondemand"
@@ -177,6 +179,16 @@ def _text(path: str) -> str | None:
             return stream.read()
     except OSError:
         return None
+
+
+def shown_servers(mount: Mount, proc: str | os.PathLike[str]) -> StoreStatus | None:
+    """The servers and targets of this mount, as its client shows them (`proc_states.status`); None where the
+    client is not known. Makes no call on the mount; waits up to `proc_states.ANSWER` seconds."""
+    clients = parse_mount(mount, live_clients(proc)).clients
+    if len({client.management for client in clients}) != 1:
+        return None
+    shown = proc_states.status([proc_states.view(client.name, proc) for client in clients])
+    return shown._replace(management_holds=client_version().startswith("7."))
 
 
 def proof_of(mount: Mount, proc: str | os.PathLike[str]) -> MountProof:

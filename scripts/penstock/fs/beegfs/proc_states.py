@@ -12,7 +12,7 @@ waits for minutes before it calls a server offline, and a connection stays liste
 server that ended just now still looks well here. `connect` finds out: it opens a TCP connection to each
 address listed, and closes it. `<none>` as connections says nothing: a client connects when a call needs it.
 
-For `fs.store_checks` and `mount` beside it. Reads /proc; changes nothing.
+For `mount` beside it, whose `shown_servers` `fs.servers` calls. Reads /proc; changes nothing.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
     from penstock.fs.stores.facts import Consistency, Reachability
 
-TYPE = "beegfs"
-"""The type of its mounts."""
+SYS = "/sys"
 CLIENTS = "fs/beegfs"
 """Below /proc; in it a folder for each client."""
 PRODUCT = "BeeGFS"
@@ -155,7 +154,7 @@ def status(views: Sequence[ClientView]) -> StoreStatus:
 
     Where all targets are `probably-offline`, the client has no news from the management service: that one is
     away, and the states of the targets are not known. A client of version 8 goes on for some minutes; with
-    one of version 7 each call on the mount waits (seen on 7.4.7), which `store_checks.servers_away` says.
+    one of version 7 each call on the mount waits (seen on 7.4.7), which `mount.shown_servers` says.
     """
     targets = {(target.role, target.id): target for seen in views for target in seen.targets}
     nodes: dict[tuple[Role, str], Node] = {}
@@ -180,26 +179,14 @@ def status(views: Sequence[ClientView]) -> StoreStatus:
     return StoreStatus(PRODUCT, tuple(targets.values()), tuple(servers))
 
 
-def filled(said: StoreStatus, shown: StoreStatus) -> StoreStatus:
-    """What the vendor's commands `said`, and of what they did not say what /proc has `shown`: targets and
-    servers that they do not name, and states that they do not know. Pure."""
-    states = {(target.role, target.id): target for target in shown.targets}
-    targets = []
-    for target in said.targets:
-        state = states.pop((target.role, target.id), target)
-        targets.append(
-            target._replace(
-                reachability=state.reachability if target.reachability == "unknown" else target.reachability,
-                consistency=state.consistency if target.consistency == "unknown" else target.consistency,
-            )
-        )
-    named = {(server.role, server.id) for server in said.servers}
-    servers = [server for server in shown.servers if (server.role, server.id) not in named]
-    return said._replace(
-        targets=(*targets, *states.values()),
-        servers=(*said.servers, *servers),
-        management_holds=shown.management_holds,
-    )
+def client_version(sys: str = SYS) -> str:
+    """The version of the kernel's client, such as `7.4.2` (MODULE_VERSION in its source); "" where it is not
+    known."""
+    try:
+        with open(f"{sys}/module/beegfs/version", encoding="utf-8", errors="replace") as stream:
+            return stream.read().strip()
+    except OSError:
+        return ""
 
 
 def connect(addresses: Iterable[tuple[str, int]], seconds: float = ANSWER) -> dict[tuple[str, int], bool]:

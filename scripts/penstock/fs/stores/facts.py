@@ -164,6 +164,28 @@ class StoreStatus(NamedTuple):
         the pool is not known, of which `unmatched_pool` says whether it should be."""
         return self._of_pool() or self.of_role("storage")
 
+    def filling(self, said: StoreStatus) -> StoreStatus:
+        """What the vendor's commands `said`, and of what they did not say what this, from /proc, shows:
+        targets and servers that they do not name, and states that they do not know."""
+        states = {(target.role, target.id): target for target in self.targets}
+        targets = []
+        for target in said.targets:
+            state = states.pop((target.role, target.id), target)
+            reach, good = target.reachability, target.consistency
+            targets.append(
+                target._replace(
+                    reachability=state.reachability if reach == "unknown" else reach,
+                    consistency=state.consistency if good == "unknown" else good,
+                )
+            )
+        named = {(server.role, server.id) for server in said.servers}
+        servers = [server for server in self.servers if (server.role, server.id) not in named]
+        return said._replace(
+            targets=(*targets, *states.values()),
+            servers=(*said.servers, *servers),
+            management_holds=self.management_holds,
+        )
+
     @property
     def unmatched_pool(self) -> str:
         """The pool of the pattern, where there are targets and none of them is known to be in it; else ""."""

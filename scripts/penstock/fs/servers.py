@@ -1,0 +1,113 @@
+"""Whether the servers of a mounted file system are away, before a call on the mount waits for them.
+
+A call waits for minutes then (BeeGFS: connCommRetrySecs, 600 s), and no signal ends it. A kind of file system
+whose client shows its servers in /proc says so in the one table of kinds (`Kind.shows_servers`); the `mount`
+module of its product reads them. Other kinds cost a look at the mount table.
+
+For preflight, plan and selftest, and for each command that reads a target (`cli.session`). Reads /proc and
+symbolic links on the way to a mount, tries connections to its servers, and starts the vendor's commands;
+changes nothing, and makes no call on the mount.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.errors import TargetAwayError
+from penstock.core.text import printable
+from penstock.fs.kinds import kind_of
+from penstock.host.mounts import Mount, first_on_way
+from penstock.host.proc import PROC
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from penstock.core.checks import CheckResult
+    from penstock.fs.stores.facts import StoreStatus
+
+TARGET = "the target"
+"""For people: the folder that a silent mount is about."""
+
+
+def require_answer(folder: Path) -> None:
+    """Raises TargetAwayError where a server of the file system of `folder` is away. Where its client shows no
+    connection to a server, the vendor's commands or the mount itself must answer, in a process of its own."""
+    from penstock.fs.watched_facts import SilentFolder, watched_facts
+
+    shown = require_servers(folder)
+    if shown is None or all(server.reachable is not None for server in shown.servers):
+        return
+    answer = watched_facts([folder])[folder]
+    if isinstance(answer, SilentFolder):
+        away = unreached_servers(folder)
+        raise away_error(folder, away) if away else answer.error(TARGET, TargetAwayError)
+
+
+def require_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> StoreStatus | None:
+    """What /proc shows of the servers of the file system of `path`, as `servers_away`. Raises TargetAwayError
+    where one is away."""
+    shown, away = servers_away(path, proc)
+    if away:
+        raise away_error(path, away)
+    return shown
+
+
+def servers_away(
+    path: Path, proc: str | os.PathLike[str] = PROC
+) -> tuple[StoreStatus | None, list[CheckResult]]:
+    """What /proc shows of the servers and targets of the file system of `path`, and a result for each server
+    that is away: the management service too where each call waits for it. Waits some seconds for the servers,
+    at most. None where the kind of file system shows nothing, or the mount's client is not known."""
+    mount = _mount(path, proc)
+    if mount is None:
+        return None, []
+    from penstock.fs.stores import health
+
+    shown: StoreStatus | None = _product(mount, "mount").shown_servers(mount, proc)
+    judged = [] if shown is None else health.judge(shown._replace(targets=()))
+    return shown, [result for result in judged if result.verdict == "stop"]
+
+
+def unreached_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> list[CheckResult]:
+    """A result for each server that the vendor's commands do not reach, of a mount that does not answer: they
+    talk to the servers themselves. [] for other kinds of file systems, and where the commands say nothing."""
+    mount = _mount(path, proc)
+    tools = None if mount is None else _product(mount, "commands").find(proc, point=mount.point)
+    if tools is None:
+        return []
+    from penstock.fs.stores import health
+    from penstock.fs.stores.facts import StoreStatus
+
+    judged = health.judge(StoreStatus(tools.product, servers=tuple(tools.servers())))
+    return [result for result in judged if result.verdict == "stop"]
+
+
+def away_error(path: Path, results: Sequence[CheckResult]) -> TargetAwayError:
+    """The error of those of the results that stop a run."""
+    stops = [result for result in results if result.verdict == "stop"]
+    return TargetAwayError(
+        "a server or a target of the file system is away",
+        where=printable(str(path)),
+        why="; ".join(f"{result.about}: {result.found}" for result in stops),
+        hint="; ".join(dict.fromkeys(result.mend for result in stops)),
+    )
+
+
+def _mount(path: Path, proc: str | os.PathLike[str]) -> Mount | None:
+    """The mount of `path`, through symbolic links, where its client shows its servers. A link on a mount of
+    another kind that leaves this machine is not followed, since that may not answer; of this machine's own
+    root it is, whatever its kind."""
+
+    def stops(mount: Mount) -> bool:
+        kind = kind_of(-1, mount.type)
+        return kind.shows_servers or not (kind.local or mount.point == "/")
+
+    mount = first_on_way(os.path.abspath(path), stops, proc)
+    return mount if mount is not None and kind_of(-1, mount.type).shows_servers else None
+
+
+def _product(mount: Mount, module: str) -> Any:
+    return import_module(f"penstock.fs.{kind_of(-1, mount.type).product}.{module}")
