@@ -31,7 +31,12 @@ class StatusQueries:
     ) -> command.Answer:
         """Run the command, and return its answer, `about` naming the question in messages. The answer counts
         where the exit status is 0, or where `useful` says so of its output: one target that does not answer
-        makes the command for a whole table fail. Else it is kept as a silence."""
+        makes the command for a whole table fail. Else it is kept as a silence. After one for want of the
+        management service no command is run any more: each would wait for it, 3.2 s on BeeGFS 7.4.7."""
+        away = next((silence for silence in self.silences if silence.cause == "management"), None)
+        if away is not None:
+            self.silent(about, argv, away.why, away.cause)
+            return command.Answer(tuple(argv), why=away.why)
         answer = command.run(argv, self._budget)
         if not (answer.ok or useful(answer.out)):
             self.silent(about, argv, answer.words, self._cause(answer.words))
