@@ -60,8 +60,8 @@ class Command(NamedTuple):
 
     @property
     def asks_servers(self) -> bool:
-        """Whether it is told before it reads the target that a server of it is away. `run` leaves that to its
-        preflight, whose steps wait for a server that goes away later."""
+        """Whether `Session.config` asks the target's servers. `run` leaves that to its preflight; later steps
+        wait for a server that goes away; preflight and selftest ask by themselves."""
         return self.group != STEP and self.name not in ("run", "preflight", "selftest")
 
     @property
