@@ -182,7 +182,9 @@ def test_what_is_read_back_counts_not_the_exit_status(
     beegfs8.write(licensed=False)
     context = staged(tmp_path, "targets=2, chunk=1MiB")
     receipt = plan_step.run(context, "data")
-    assert "target.striping: 2 targets a file, chunks of 1.00 MiB" in "\n".join(receipt["why"])
+    why = "\n".join(receipt["why"])
+    assert "target.striping: 2 targets a file, chunks of 1.00 MiB" in why
+    assert "ended with exit status 1, and set it: " in " ".join(why.split())
     assert not [event for event in events_of(context) if event.kind == "warning" and "striped" in event.text]
 
 
@@ -284,7 +286,10 @@ def test_o1_what_is_read_back_is_compared(
     beegfs.write(forgets=True)
     context = staged(tmp_path)
     plan_step.run(context, "data")
-    assert [event for event in events_of(context) if event.kind == "warning" and "read back" in event.text]
+    (text,) = [
+        event.text for event in events_of(context) if event.kind == "warning" and "read back" in event.text
+    ]
+    assert "ended with exit status 0, and what is read back is 4 targets, chunks of 512 KiB" in text
 
 
 def test_nothing_is_striped_elsewhere(tmp_path: Path) -> None:

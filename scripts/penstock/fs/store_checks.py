@@ -197,14 +197,13 @@ def stripe(
     if tools is None:
         return missing
     now = tools.pattern(str(folder))
-    argv = tools.set_pattern(str(folder), targets, chunk, now)
-    answer = command.run(argv)
+    answer = command.run(tools.set_pattern(str(folder), targets, chunk, now))
     set_now = tools.pattern(str(folder))
     # Where an administrator is to do it, it holds for what comes later, below the folder above.
     above = shlex.join(tools.set_pattern(str(folder.parent), targets, chunk, now))
     if not (answer.ok or striping.holds(targets, chunk, set_now)):
-        return [striping.failed(answer.words, above, refused=tools.refused(answer))]
-    return [striping.compared(targets, chunk, set_now, shlex.join(argv))]
+        return [striping.failed(answer.words, above, set_now, refused=tools.refused(answer))]
+    return [striping.compared(targets, chunk, set_now, answer)]
 
 
 def _unstriped(kind: Kind, wish: str) -> list[CheckResult]:

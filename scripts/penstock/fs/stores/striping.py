@@ -27,6 +27,7 @@ files of a folder.
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.checks import CheckResult
@@ -37,6 +38,7 @@ from penstock.fs.stores import placement
 if TYPE_CHECKING:
     from penstock.fs.stores.facts import Pattern, StoreStatus
     from penstock.fs.stores.placement import SizeClasses
+    from penstock.host.command import Answer
 
 KEY = "target.striping"
 INHERIT, AUTO = "inherit", "auto"
@@ -114,20 +116,26 @@ def holds(targets: int, chunk: int, pattern: Pattern | None) -> bool:
     return pattern is not None and pattern.targets == targets and chunk in (0, pattern.chunk_bytes)
 
 
-def compared(targets: int, chunk: int, pattern: Pattern | None, command: str) -> CheckResult:
-    """Whether a folder has, when it is read back, the targets and the chunk that `command` set on it."""
+def compared(targets: int, chunk: int, pattern: Pattern | None, answer: Answer) -> CheckResult:
+    """Whether a folder has, when it is read back, the targets and the chunk that the command of `answer` set
+    on it."""
+    ended = f"`{printable(shlex.join(answer.argv))}` ended with exit status {answer.code}"
     if pattern is not None and holds(targets, chunk, pattern):
         pool = f", pool {pattern.pool} ({pattern.pool_name})" if pattern.pool else ""
-        text = f"{targets} targets a file, chunks of {_size(pattern.chunk_bytes)}{pool}"
-        return CheckResult(KEY, printable(text))
-    seen = f"{pattern.targets} targets, chunks of {_size(pattern.chunk_bytes)}" if pattern else "nothing"
-    text = f"`{command}` ended well, and what is read back is {seen}"
-    return CheckResult(KEY, text, "warning", mend=f"run `{command}` by hand")
+        text = printable(f"{_shape(pattern, 'targets a file')}{pool}")
+        return CheckResult(KEY, text if answer.ok else f"{text}; {ended}, and set it: {answer.words}")
+    text = f"{ended}, and what is read back is {_shape(pattern)}"
+    return CheckResult(KEY, text, "warning", mend=f"run `{shlex.join(answer.argv)}` by hand")
 
 
-def failed(words: str, command: str, *, refused: bool) -> CheckResult:
-    """The command that sets the pattern did not do it: files get what the folder gives."""
+def failed(words: str, command: str, pattern: Pattern | None, *, refused: bool) -> CheckResult:
+    """The command that sets the pattern did not do it: files get what the folder gives, `pattern`."""
     why = "this account has not the right" if refused else "the command failed"
     text = f"not striped as wished: {why} ({printable(words)}); files are striped as the folder gives it"
+    text += f": {_shape(pattern)}" if pattern else ""
     mend = f"have an administrator run `{command}`, or set {KEY}: {INHERIT}"
     return CheckResult(KEY, text, "warning", mend=mend)
+
+
+def _shape(pattern: Pattern | None, noun: str = "targets") -> str:
+    return f"{pattern.targets} {noun}, chunks of {_size(pattern.chunk_bytes)}" if pattern else "nothing"
