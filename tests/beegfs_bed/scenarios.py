@@ -300,7 +300,8 @@ def readers_with_server_away() -> None:
             expect(dataset.penstock(*words, within=SAYS_WITHIN), 3, name)
         # A call that waits for the server: after it the client shows no connection to it.
         waiting = start("cat", *(dataset.current / f"0/{number:04d}.bin" for number in range(0, 40, 2)))
-        for words in commands[:2]:
+        # Of version 8 the commands, which name it then, are root's; a mount answers some calls from memory.
+        for words in commands[: 3 if VERSION == "7" else 1]:
             expect(dataset.penstock(*words, within=SAYS_WITHIN), 3)
         waiting.kill()
     finally:

@@ -34,16 +34,18 @@ TARGET = "the target"
 
 def require_answer(folder: Path) -> None:
     """Raises TargetAwayError where a server of the file system of `folder` is away. Where its client shows no
-    connection to a server, the vendor's commands or the mount itself must answer, in a process of its own."""
+    connection to a server, the vendor's commands are asked, then the mount, by a process of its own: that the
+    mount answers proves little, since the client has some answers in memory."""
     from penstock.fs.watched_facts import SilentFolder, watched_facts
 
     shown = require_servers(folder)
     if shown is None or all(server.reachable is not None for server in shown.servers):
         return
+    if away := unreached_servers(folder):
+        raise away_error(folder, away)
     answer = watched_facts([folder])[folder]
     if isinstance(answer, SilentFolder):
-        away = unreached_servers(folder)
-        raise away_error(folder, away) if away else answer.error(TARGET, TargetAwayError)
+        raise answer.error(TARGET, TargetAwayError)
 
 
 def require_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> StoreStatus | None:
