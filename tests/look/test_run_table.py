@@ -8,6 +8,7 @@ import pytest
 from tests.support.terminal import plain
 
 from penstock.core.documents.seal import Amount, Seal, SealedCarried, SealedEvidence
+from penstock.core.grades import audit_grade
 from penstock.look.views import run_table
 from penstock.look.views.run_table import DAMAGED, FAILED, READY, STOPPED, Row
 
@@ -105,4 +106,24 @@ def test_proof(
 ) -> None:
     evidence = SealedEvidence({}, storage, {}, "", "")
     fields = dict.fromkeys(Seal._fields) | {"evidence": evidence, "carried": carried, "sealed": sealed}
-    assert run_table.proof(Seal(**fields), NOW, fresh=fresh) == expected  # type: ignore[arg-type]
+    assert run_table.proof(Seal(**fields), NOW, fresh=fresh, servers=False) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("grade", "methods", "expected"),
+    [
+        ("cold", ("disk",), "cold"),
+        ("cold", ("disk", "dropped"), "cold, perhaps from the servers' memory"),
+        ("cold", ("direct", "carried"), "cold, perhaps from the servers' memory"),
+        ("cold-other-node", ("dropped",), "cold, another node, perhaps from the servers' memory"),
+        ("reread", ("cached",), "reread"),
+    ],
+)
+def test_the_proof_has_the_words_of_an_audit(grade: str, methods: tuple[str, ...], expected: str) -> None:
+    """On a file system with servers."""
+    amounts = dict.fromkeys(methods, Amount(9, 9)) | {"reflinked": Amount(0, 0)}
+    evidence = SealedEvidence({}, {grade: Amount(9, 9)}, amounts, "", "")
+    seal = Seal(**(dict.fromkeys(Seal._fields) | {"evidence": evidence}))  # type: ignore[arg-type]
+    assert run_table.proof(seal, NOW, fresh=True, servers=True) == expected
+    whole = audit_grade(set(methods) - {"carried"}, whole=True, servers=True)
+    assert whole == expected.replace(", another node", "")

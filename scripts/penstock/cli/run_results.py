@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from penstock.cli import output
 from penstock.core import events
+from penstock.fs.capabilities import traits_of_mount
 from penstock.look.views import keys, run_table
 from penstock.workflow import exit_files, workflow_receipts
 
@@ -41,7 +42,7 @@ def gather(
     listings = workflow_receipts.listings(RESULTS, invocation)["listed"]
     results = {name: _result(name, listings.get(name), screen.left, session) for name in names}
     judgements = {name: _judge(results, listings[name], config) for name in names if name in listings}
-    rows = [_row(results[name], listings.get(name), judgements.get(name), screen) for name in names]
+    rows = [_row(results[name], listings.get(name), judgements.get(name), screen, config) for name in names]
     return results, rows
 
 
@@ -66,7 +67,11 @@ def _judge(results: dict[str, Result], listed: ListResult, config: Config) -> Ju
 
 
 def _row(
-    result: Result, listed: ListResult | None, judgement: Judgement | None, screen: RunScreen
+    result: Result,
+    listed: ListResult | None,
+    judgement: Judgement | None,
+    screen: RunScreen,
+    config: Config,
 ) -> run_table.Row:
     """A dataset's row of the closing table. What stands against its release, and no step said, is shown."""
     name = result["dataset"]
@@ -85,8 +90,9 @@ def _row(
         carried = sum(amount.get("bytes", 0) for amount in kept)
         row = row._replace(copied=result.get("copied", none).get("bytes") or None, carried=carried or None)
     if judgement.stored is not None:
-        proven = run_table.proof(judgement.stored.seal, time.time(), fresh=not listed["published"])
-        row = row._replace(proof=proven)
+        servers = not traits_of_mount(os.path.realpath(config.target.root)).local
+        fresh, seal = not listed["published"], judgement.stored.seal
+        row = row._replace(proof=run_table.proof(seal, time.time(), fresh=fresh, servers=servers))
     if judgement.error is not None:
         state = judgement.state
         hint = f"\n  {judgement.error.hint}" if judgement.error.hint else ""

@@ -47,8 +47,15 @@ def audit_grade(methods: Iterable[str], *, whole: bool, servers: bool = False, o
     if not ways:
         return "none: nothing was read"
     memory = answered_by(ways, servers=servers, owner=owner)
-    grade = {"": "cold", SERVERS: f"cold, perhaps from {SERVERS}' memory"}.get(memory, "reread")
+    grade = in_words("cold", ways, servers=servers) if memory in ("", SERVERS) else "reread"
     return grade if whole else f"{grade}, of the files that were read"
+
+
+def in_words(grade: str, methods: Iterable[str], *, servers: bool) -> str:
+    """A storage grade for people, of files that were read in these ways; `servers` as of `audit_grade`."""
+    text = grade.replace("cold-other-node", "cold, another node")
+    behind = grade.startswith("cold") and answered_by(methods, servers=servers) == SERVERS
+    return f"{text}, perhaps from {SERVERS}' memory" if behind else text
 
 
 def answered_by(methods: Iterable[str], *, servers: bool, owner: bool = True) -> str:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import human
-from penstock.core.grades import CARRIED, EVIDENCE_GRADES
+from penstock.core.grades import CARRIED, EVIDENCE_GRADES, in_words
 from penstock.core.text import brief
 from penstock.look.views import aligned_table, text_block
 from penstock.look.views.aligned_table import TextColumn
@@ -58,9 +58,10 @@ class Row(NamedTuple):
     proof: str = ""
 
 
-def proof(seal: Seal, now: float, *, fresh: bool) -> str:
+def proof(seal: Seal, now: float, *, fresh: bool, servers: bool) -> str:
     """By what a release is proven: the weakest of what was read back for it, and of what was carried over how
     old the oldest reading is; of one that stood before this run (not `fresh`), when it was published.
+    `servers`: the file system may have servers, whose memory may have answered (`grades.audit_grade`).
 
     `cold`, `cold, another node; carried: oldest 19 d`, `of 14 Nov`
     """
@@ -68,7 +69,8 @@ def proof(seal: Seal, now: float, *, fresh: bool) -> str:
         return f"of {_day(seal.sealed, now)}"
     seen = {grade for grade, amount in seal.evidence.storage.items() if amount.files}
     grades = [grade for grade in EVIDENCE_GRADES if grade in seen - {CARRIED}]
-    phrases = [grades[0].replace("cold-other-node", "cold, another node")] if grades else []
+    methods = {method for method, amount in seal.evidence.methods.items() if amount.files} - {CARRIED}
+    phrases = [in_words(grades[0], methods, servers=servers)] if grades else []
     if seal.carried is not None and seal.carried.files:
         age = human.age(now - _moment(seal.carried.oldest_read).timestamp())
         phrases.append(f"carried: oldest {age}")
