@@ -287,6 +287,15 @@ def server_away() -> None:
     dataset.same_as_source()
 
 
+def kept_name() -> None:
+    """a name that BeeGFS keeps for itself is refused before the copy, and left out by `exclude`"""
+    dataset = Dataset("kept", {b"#fSiDs#": b"1", b"fine": b"2"})
+    expect(dataset.penstock("run"), 3, "#fSiDs#")
+    dataset.configure(dataset={"exclude": ["\\#fSiDs#"]})
+    _run(dataset)
+    assert [path.name for path in dataset.current.iterdir()] == ["fine"]
+
+
 def readers_with_server_away() -> None:
     """a storage server is away: commands that read say so within a minute, also once the client
     has forgotten its address"""
@@ -381,6 +390,7 @@ SCENARIOS = {
     "selftest": Scenario(selftest),
     "preflight": Scenario(preflight),
     "staging": Scenario(staging),
+    "kept_name": Scenario(kept_name),
     "releases": Scenario(releases),
     "flipped_on_disk": Scenario(flipped_on_disk),
     "killed": Scenario(killed, minutes=25),

@@ -63,6 +63,14 @@ segments = st.sampled_from(
 keys = st.lists(segments, min_size=1, max_size=4).map("/".join)
 
 
+@pytest.mark.parametrize("key", ["#own#", "a/#own#", "#own#/b", "a/#own#/b"])
+def test_a_name_that_the_file_system_keeps_for_itself_is_refused(key: str) -> None:
+    assert "the target's file system keeps for itself" in str(check_key(key, ["#own#"]))
+    assert not all_good(["fine", key, "fine too"], ["#own#"])
+    assert check_key(key) is None
+    assert all_good([f"x{key.replace('/', '-')}x", "x#own#/#own#x"], ["#own#"])
+
+
 @settings(deadline=None, max_examples=200)
 @given(st.lists(keys, max_size=6))
 def test_the_fast_look_never_passes_what_the_close_look_refuses(batch: list[str]) -> None:

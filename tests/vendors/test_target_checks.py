@@ -360,3 +360,18 @@ def test_s18_a_group_quota_asks_for_the_group(beegfs: Cluster, target_folder: Pa
     beegfs.write(quotas=[quota | {"limit": None, "files": 5, "file_limit": None}])
     target_folder.chmod(0o755)
     assert gravest(store_checks.check_target(target_folder).results) == "ok"
+
+
+@pytest.mark.parametrize("name", ["#fSiDs#", "a/#fSiDs#/b"])
+def test_a_name_that_beegfs_keeps_for_itself_is_refused_before_a_byte_moves(
+    tmp_path: Path, name: str
+) -> None:
+    """BeeGFS answers EEXIST, 7.4.7 and 8.3.1."""
+    context = context_for(tmp_path, tree(tmp_path / "source", {name: b"1", "fine": b"2"}))
+    list_step.run(context, "data")
+    context.config = replace(context.config, target=replace(context.config.target, filesystem="beegfs"))
+    with pytest.raises(PreflightError) as caught:
+        list_step.run(context, "data")
+    assert "#fSiDs#" in str(caught.value)
+    assert "a name that the target's file system keeps for itself" in str(caught.value)
+    assert caught.value.exit_code == 3

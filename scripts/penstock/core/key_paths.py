@@ -19,7 +19,7 @@ from penstock.core.errors import FailedError
 from penstock.core.text import in_quotes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 SEGMENT_BYTES = 255
 """Bytes of one name in a path: NAME_MAX of Linux."""
@@ -31,8 +31,9 @@ TEMPORARY = re.compile(r"\.p\.[0-9a-f]{16}")
 """What the name of an unfinished file in a release looks like; no dataset may use such a name."""
 
 
-def check_key(key: str) -> str | None:
-    """Why `key` cannot be a path below a release, or None when it can.
+def check_key(key: str, kept: Collection[str] = ()) -> str | None:
+    """Why `key` cannot be a path below a release, or None when it can. `kept`: names that the target's file
+    system keeps for itself.
 
     | key                        | answer                        |
     |----------------------------|-------------------------------|
@@ -44,6 +45,7 @@ def check_key(key: str) -> str | None:
     | a segment of 256 bytes     | segment too long              |
     | more than 4,000 bytes      | path too long                 |
     | `.p.` and 16 hex digits    | reserved for temporary files  |
+    | a segment among `kept`     | the file system's own         |
     """
     if "\0" in key:
         return "has a NUL byte"
@@ -61,10 +63,14 @@ def check_key(key: str) -> str | None:
             return f"has a segment of {len(os.fsencode(segment))} bytes; a name may have {SEGMENT_BYTES}"
         if segment.startswith(".p.") and TEMPORARY.fullmatch(segment):
             return "has a segment of the form that names temporary files"
+        if segment in kept:
+            return (
+                f"has a segment {in_quotes(segment)}, a name that the target's file system keeps for itself"
+            )
     return None
 
 
-def all_good(keys: Sequence[str]) -> bool:
+def all_good(keys: Sequence[str], kept: Collection[str] = ()) -> bool:
     """Whether `check_key` has nothing to say on a whole batch; False only means: look closer.
 
     Joined by a NUL segment, a batch is looked through at the speed of memory.
@@ -73,6 +79,8 @@ def all_good(keys: Sequence[str]) -> bool:
         return True
     text = os.fsencode("/" + "/\0/".join(keys) + "/")
     if b"//" in text or b"/./" in text or b"/../" in text or b"/.p." in text:
+        return False
+    if any(os.fsencode(f"/{name}/") in text for name in kept):
         return False
     if text.count(b"\0") != len(keys) - 1:
         return False

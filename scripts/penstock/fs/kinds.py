@@ -89,6 +89,8 @@ class Kind(NamedTuple):
     shows_servers: bool = False
     """Whether its client shows in /proc which servers are away: `shown_servers` of that package's `mount`
     module reads it, before a call on the mount would wait for them (`servers`)."""
+    kept_names: tuple[str, ...] = ()
+    """Names that it keeps for itself: no file or folder can have one."""
     names_late: float = 60.0
     """Seconds for which a client may show a folder's names as they were, at most, with the usual mount
     options; 0: what one node did is seen by all others at once."""
@@ -131,7 +133,7 @@ TABLE: tuple[Kind, ...] = (
         "beegfs", 0x19830326, direct=True, one_cache=True, folder_over="nothing", modes="owner",
         links="since 7.4, without sysCreateHardlinksAsSymlinks",
         flock="machine; nodes with tuneUseGlobalFileLocks", product="beegfs", commands=True,
-        shows_servers=True, ops=5000, names_late=2.0,
+        shows_servers=True, kept_names=("#fSiDs#",), ops=5000, names_late=2.0,
         acls="have an administrator set sysXAttrsEnabled and sysACLsEnabled for the client, and "
         "storeClientXAttrs and storeClientACLs for the metadata servers",
         stubs=True,

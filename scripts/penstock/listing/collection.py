@@ -26,6 +26,8 @@ from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
 from penstock.core.layout import ARCHIVED, STATED
 from penstock.core.text import in_quotes
 from penstock.fs import durable
+from penstock.fs.capabilities import facts
+from penstock.fs.kinds import rules_of
 from penstock.listing.key_filter import Filter
 from penstock.listing.listers import stated
 from penstock.sources.external_sort import DisorderError
@@ -258,6 +260,8 @@ class _Gathering:
         self._filter = Filter(dataset.include, dataset.exclude)
         self._conflicts = Conflicts()
         self._offenders = Offenders()
+        target = context.config.target
+        self._kept_names = rules_of(facts(target.root).traits, target.filesystem).kept_names
         self._refusals: list[PreflightError] = []
         self._sums = Filter(dataset.checksums, ()) if dataset.checksums else None
         self._found: dict[int, list[Listed]] = {}
@@ -330,7 +334,7 @@ class _Gathering:
         if self._dataset.sources[place.number].archived == "skip":
             kept = self._readable(place, kept)
         paths = self._paths(place, kept)
-        if not all_good(paths):
+        if not all_good(paths, self._kept_names):
             kept = self._good(place, kept)
             paths = self._paths(place, kept)
         for path, reason in self._conflicts.add(paths):
@@ -377,7 +381,7 @@ class _Gathering:
 
     def _empty(self, place: Placed, folders: Sequence[str]) -> None:
         for key in folders:
-            if reason := check_key(place.prefix + key):
+            if reason := check_key(place.prefix + key, self._kept_names):
                 self._offenders.add(key, reason)
             else:
                 self.empty_folders.append(place.prefix + key)
@@ -396,7 +400,7 @@ class _Gathering:
                 else:
                     self._offenders.add(listed.key, f"names a folder but holds {listed.size} bytes")
                 continue
-            reason = check_key(place.prefix + listed.key)
+            reason = check_key(place.prefix + listed.key, self._kept_names)
             if reason is None:
                 good.append(listed)
             else:
