@@ -66,9 +66,11 @@ RUN = (
     "byte flipped on a target's disk; ten kills of a run; striping and pools; quotas of the targets; a full "
     "target; servers that stop and come back; a job that reads beside audits; version 8's secret of the "
     "management service; `tests/fs` and the conformance suite of storage |\n\n"
-    "It does not show: RDMA; several metadata servers, or many storage servers; buddy mirrors; two nodes "
-    "with their caches; SLURM on it; version 8's quotas, pools and remote targets, which want the vendor's "
-    "licence; `tuneFileCacheType` other than `buffered`; and nothing of speed.\n"
+    "It does not show: RDMA; several metadata servers, or many storage servers; a metadata server that is "
+    "away alone; a client of 7.4 with servers of 8; a pool that was removed, which only the stand-ins of the "
+    "commands have; buddy mirrors; two nodes with their caches; SLURM on it; version 8's quotas, pools and "
+    "remote targets, which want the vendor's licence; `tuneFileCacheType` other than `buffered`; and nothing "
+    "of speed.\n"
 )
 READ = (
     (

@@ -78,6 +78,21 @@ def test_what_is_no_age_of_a_reading_is_refused_with_what_to_write(write: Any, g
     assert "such as `linked: 30d`, without `within`, `sample` or `limit`" in text
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        "", "AUTO", "none", 4, True, None, ["targets=4"], "targets=", "targets=0", "targets=-1",
+        "targets=04", "targets=1000", "targets=4,", "chunk=1MiB", "chunk=1MiB, targets=4",
+        "targets=4, chunk=3MiB", "targets=4, chunk=32KiB", "targets=4, chunk=1MB", "targets=4, chunk=1 MiB",
+        "targets=4,  chunk=1MiB", "targets=4, chunk=2GiB", "targets=4\n", "targets=4, pool=2",
+    ],
+)  # fmt: skip
+def test_what_is_no_striping_is_refused_with_what_to_write(write: Any, given: Any) -> None:
+    text = refused(write(changed("target.striping", given)))
+    assert "target.striping" in text
+    assert "inherit, auto, or such as `targets=4, chunk=1MiB`" in text
+
+
 def test_the_least(write: Any) -> None:
     config = load(write(GOOD))
     assert config == settings.Config(

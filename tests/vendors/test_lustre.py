@@ -242,6 +242,25 @@ def test_o1_the_staging_folder_is_striped_before_its_first_file(
     assert "target.striping: 1 targets a file, chunks of 1.00 MiB" in "\n".join(receipt["why"])
 
 
+@pytest.mark.parametrize(
+    ("wish", "options", "targets", "chunk"),
+    [
+        ("targets=4, chunk=1MiB", ["-S", "1M"], 4, "1.00 MiB"),
+        ("targets=3,chunk=4MiB", ["-S", "4M"], 3, "4.00 MiB"),
+    ],
+)
+def test_o1_targets_and_chunk_as_the_configuration_names_them(
+    lustre: Lustre, tmp_path: Path, wish: str, options: list[str], targets: int, chunk: str
+) -> None:
+    lustre.write(layout=layout((None, 2, 512 << 10)))
+    checks = store_checks.check_plan(tmp_path, SizeClasses([10]), 1, named="lustre", wish=wish)
+    (result,) = store_checks.stripe(tmp_path, checks.targets, checks.chunk, named="lustre")
+    assert result.verdict == "ok", result
+    assert f"{targets} targets a file, chunks of {chunk}" in result.found
+    (call,) = [call for call in lustre.calls() if "setstripe" in call["argv"]]
+    assert call["argv"] == ["lfs", "setstripe", "-c", str(targets), *options, str(tmp_path)]
+
+
 def test_without_lfs_there_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     (note,) = checked(tmp_path)

@@ -68,6 +68,16 @@ def test_o2_the_chunks_of_the_folder_fit_into_the_rdma_buffers(
     assert judged() == []
 
 
+def test_a_pool_that_no_target_is_in_is_a_warning(beegfs: Cluster, target_folder: Path) -> None:
+    """It was removed, and the folder's pattern still names it: all targets are judged."""
+    pattern = {"kind": "raid0", "chunk": 512 << 10, "targets": 4, "pool": 9}
+    beegfs.write(pattern=pattern, pools={**beegfs.description["pools"], "9": "gone"})
+    results = store_checks.check_target(target_folder).results
+    (warning,) = [result for result in results if result.verdict == "warning"]
+    assert warning.about == f"BeeGFS {beegfs.version} pool gone"
+    assert "no target is known to be in it: it was removed" in warning.found
+
+
 def test_after_the_management_service_no_command_is_asked_any_more(
     beegfs: Cluster, target_folder: Path
 ) -> None:
