@@ -84,8 +84,8 @@ class ClientView(NamedTuple):
 def view(client: str, proc: str | os.PathLike[str] = PROC) -> ClientView:
     """What the client of this id shows. What cannot be read is left out."""
     folder = f"{proc}/{CLIENTS}/{client}"
-    targets = [one for name, role in _TARGETS.items() for one in read_targets(role, _text(folder, name))]
-    nodes = [one for name, role in _NODES.items() for one in read_nodes(role, _text(folder, name))]
+    targets = [row for name, role in _TARGETS.items() for row in read_targets(role, _text(folder, name))]
+    nodes = [node for name, role in _NODES.items() for node in read_nodes(role, _text(folder, name))]
     return ClientView(tuple(targets), tuple(nodes), uses_rdma(nodes, _text(folder, "client_info")))
 
 
@@ -117,8 +117,8 @@ def read_nodes(role: Role, text: str) -> list[Node]:
             nodes.append(Node(role, head["name"], head["id"]))
         elif nodes and line.strip().startswith("Connections:"):
             listed = [
-                Connection(one["protocol"], one["host"].strip("[]"), int(one["port"]))
-                for one in _CONNECTION.finditer(line)
+                Connection(match["protocol"], match["host"].strip("[]"), int(match["port"]))
+                for match in _CONNECTION.finditer(line)
             ]
             nodes[-1] = nodes[-1]._replace(connections=tuple(listed))
     return nodes
@@ -156,25 +156,31 @@ def status(views: Sequence[ClientView]) -> StoreStatus:
     away, and the states of the targets are not known. A client of version 8 goes on for some minutes; with
     one of version 7 each call on the mount waits (seen on 7.4.7), which `mount.shown_servers` says.
     """
-    targets = {(target.role, target.id): target for seen in views for target in seen.targets}
+    targets = {(target.role, target.id): target for shown in views for target in shown.targets}
     nodes: dict[tuple[Role, str], Node] = {}
-    for node in (node for seen in views for node in seen.nodes):
+    for node in (node for shown in views for node in shown.nodes):
         known = nodes.get((node.role, node.id), node)
         nodes[node.role, node.id] = node._replace(connections=known.connections or node.connections)
-    without_news = bool(targets) and {one.reachability for one in targets.values()} == {"probably-offline"}
+    without_news = bool(targets) and {target.reachability for target in targets.values()} == {
+        "probably-offline"
+    }
     if without_news:
-        targets = {key: one._replace(reachability="unknown") for key, one in targets.items()}
-    tried = {node: [one for one in node.connections if one.protocol == "TCP"] for node in nodes.values()}
-    answers = connect({(one.host, one.port) for listed in tried.values() for one in listed})
+        targets = {key: target._replace(reachability="unknown") for key, target in targets.items()}
+    tried = {node: [at for at in node.connections if at.protocol == "TCP"] for node in nodes.values()}
+    answers = connect({(at.host, at.port) for listed in tried.values() for at in listed})
     servers = []
     for node, listed in tried.items():
-        reached = any(answers[one.host, one.port] for one in listed) if listed else None
-        its = [one.reachability for one in targets.values() if (one.role, one.node) == (node.role, node.name)]
+        reached = any(answers[at.host, at.port] for at in listed) if listed else None
+        its = [
+            target.reachability
+            for target in targets.values()
+            if (target.role, target.node) == (node.role, node.name)
+        ]
         if not listed and its and all("offline" in state for state in its):
             reached = False
         if without_news and node.role == "management":
             reached = False
-        route = ", ".join(f"{one.host}:{one.port} ({one.protocol})" for one in node.connections)
+        route = ", ".join(f"{at.host}:{at.port} ({at.protocol})" for at in node.connections)
         servers.append(Server(node.role, node.name, node.id, reached, route))
     return StoreStatus(PRODUCT, tuple(targets.values()), tuple(servers))
 

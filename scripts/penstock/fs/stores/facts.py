@@ -196,4 +196,4 @@ class StoreStatus(NamedTuple):
     def _of_pool(self) -> list[Target]:
         pattern = self.pattern
         names = {pattern.pool, pattern.pool_name} - {""} if pattern else set()
-        return [one for one in self.of_role("storage") if names & {one.pool, *one.further_pools}]
+        return [target for target in self.of_role("storage") if names & {target.pool, *target.further_pools}]

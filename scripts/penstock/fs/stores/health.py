@@ -50,8 +50,10 @@ def away(status: StoreStatus) -> bool:
     """Whether a server, or a target that new files can get, is away: calls on the mount may wait for it."""
     used = {target.id for target in status.in_pool()}
     holds = status.management_holds
-    servers = any(one.reachable is False and (holds or one.role != "management") for one in status.servers)
-    silent = holds and any(one.cause == "management" for one in status.silences)
+    servers = any(
+        server.reachable is False and (holds or server.role != "management") for server in status.servers
+    )
+    silent = holds and any(silence.cause == "management" for silence in status.silences)
     return (
         servers
         or silent
@@ -156,11 +158,11 @@ def silences(status: StoreStatus) -> Iterator[CheckResult]:
     """A note for each question that got no answer. Those that say that the management service was not reached
     are one warning; those for which this account lacks the secret are one note. A pool that no target is
     known to be in is a warning."""
-    management = next((one for one in status.silences if one.cause == "management"), None)
+    management = next((silence for silence in status.silences if silence.cause == "management"), None)
     known = any(server.role == "management" and server.reachable is False for server in status.servers)
     if management is not None and not known:
         yield _management(status, "", f"`{printable(management.command)}`: {management.why}")
-    secret = [one for one in status.silences if one.cause == "secret"]
+    secret = [silence for silence in status.silences if silence.cause == "secret"]
     if secret:
         yield _no_secret(status.product, secret)
     for silence in status.silences:
@@ -171,7 +173,7 @@ def silences(status: StoreStatus) -> Iterator[CheckResult]:
             f"{status.product} pool {pool}",
             "new files of this folder belong into it, and no target is known to be in it: it was removed, or "
             "the commands do not say which targets it has; room and states are those of all targets",
-            "warning" if any(one.pool for one in status.of_role("storage")) else "note",
+            "warning" if any(target.pool for target in status.of_role("storage")) else "note",
             "a pool with targets",
             f"see which pools there are, and give the folder one of them: {ADMINISTRATOR}",
         )
@@ -179,7 +181,7 @@ def silences(status: StoreStatus) -> Iterator[CheckResult]:
 
 def _no_secret(product: str, silent: list[Silence]) -> CheckResult:
     return CheckResult(
-        f"{product} {', '.join(one.about for one in silent)}",
+        f"{product} {', '.join(silence.about for silence in silent)}",
         f"not known: this account may not read the secret of the management service (as shipped "
         f"/etc/beegfs/conn.auth is root's); `{printable(silent[0].command)}`: {silent[0].why}",
         "note",
