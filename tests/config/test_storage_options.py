@@ -48,7 +48,11 @@ def refused(tmp_path: Path, url: str, options: dict[str, Any]) -> str:
         ("gs://b/", {"requester_pays": True}, "no longer a key: of gs://, `project` names who pays"),
         ("az://cont/", {"account": "abc"}, "unknown key; did you mean `account_name`?"),
         ("az://cont/", {"anon": "true"}, "without quotes"),
-        ("https://h/d/", {"profile": "x"}, "unknown key; there are: redirects, unsized, ca_bundle, proxy"),
+        (
+            "https://h/d/",
+            {"profile": "x"},
+            "unknown key; there are: redirects, listing, unsized, ca_bundle, proxy",
+        ),
         ("https://h/d/", {"redirects": "cdn.example.org"}, "a list of hosts"),
         ("https://h/d/", {"redirects": ["http://cdn/"]}, "a host such as"),
         ("/folder", {"anon": True}, "unknown key"),

@@ -27,7 +27,7 @@ from penstock.core.model import SourceChecksum
 from penstock.sources import checksum_files
 from penstock.sources.generic import info as fsspec_info
 from penstock.sources.registry import open_source
-from penstock.sources.web.folder_page import hrefs
+from penstock.sources.web.folder_page import FolderPage, PageHrefs, hrefs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,12 +100,19 @@ def test_one_file_of_a_web_server(site: str) -> None:
         web(f"{site}nothing").check()
 
 
+def linked(page: str, url: str) -> PageHrefs:
+    """What a page of this URL links to."""
+    content = FolderPage()
+    content.add(page.encode())
+    return hrefs(content.links, url, content.base_of(url))
+
+
 def test_links_of_a_page() -> None:
     page = """<a href="../">up</a> <a href="?C=N;O=D">by name</a> <A class=x HREF='b%20c'>b</a>
       <a href=plain>p</a> <a href="/base/dir/">d</a> <a href="http://else/x">x</a> <a href="deep/er">n</a>
       <a href="a%2Fb">hidden slash</a> <a href="&amp;amp">e</a> <a href="#top">t</a> <a href="./dot">.</a>
       <a href="mailto:x@y">m</a> <a href="/other">o</a> <a href="%2e%2e">up</a>"""
-    found = hrefs(page, "http://h/base/")
+    found = linked(page, "http://h/base/")
     assert found.names == {"b c", "plain", "dir/", "&amp", "dot"}
     assert set(found.left_out) == {"a%2Fb", "deep/er", "http://else/x", "http://h/other"}
 

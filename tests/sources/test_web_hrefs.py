@@ -7,11 +7,25 @@ from typing import Any
 
 import pytest
 from tests.contracts.source_contract import entry_of, listing, read
+from tests.sources.conftest import dataset
+from tests.sources.test_others import linked
 from tests.sources.test_web_pages import Site, web
 
+from penstock.config.settings import SourceConfig
 from penstock.core.errors import ObjectError, PreflightError, SourceChangedError
 from penstock.core.model import Entry
-from penstock.sources.web.folder_page import DEEP, ELSEWHERE, NAMELESS, QUERY, hrefs
+from penstock.sources.registry import open_source
+from penstock.sources.web.folder_page import (
+    BY_LINKS,
+    DEEP,
+    ELSEWHERE,
+    ITSELF,
+    LONGEST,
+    NAMELESS,
+    QUERY,
+    FolderPage,
+    hrefs,
+)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +60,9 @@ from penstock.sources.web.folder_page import DEEP, ELSEWHERE, NAMELESS, QUERY, h
         ("//else.example/base%20d/b", ELSEWHERE),
         ("ftp://h.example/base%20d/b", ELSEWHERE),
         ("?C=N;O=D", ""),
+        ("?sort=size&order=asc", ""),
+        ("?page=2", ITSELF),
+        ("/base%20d/?file=b&C=N", ITSELF),
         ("#top", ""),
         ("..", ""),
         ("../", ""),
@@ -59,17 +76,18 @@ from penstock.sources.web.folder_page import DEEP, ELSEWHERE, NAMELESS, QUERY, h
 )
 def test_what_a_link_says(link: str, name: str) -> None:
     for base in ("http://h.example/base%20d/", "http://H.Example:80/b%61se d/"):
-        found = hrefs(f'<a href="{link}">x</a>', base)
+        found = linked(f'<a href="{link}">x</a>', base)
         assert [*found.names, *found.left_out.values()] == ([name] if name else [])
 
 
 def test_a_link_with_a_query_or_into_a_folder_that_is_listed_is_not_left_out() -> None:
     page = "".join(f"<a href={link}>x</a>" for link in ("b", "b?x=1", "c/", "c/d", "e", "e/f"))
-    assert hrefs(page, "http://h/base/") == ({"b", "c/", "e"}, {})
+    assert linked(page, "http://h/base/") == ({"b", "c/", "e"}, {})
 
 
 def page_of(*names: str) -> bytes:
-    return ("<html>" + "".join(f'<a href="{name}">x</a>' for name in names) + "</html>").encode()
+    links = "".join(f'<a href="{name}">x</a>' for name in names)
+    return f"<html><title>Index of /</title><h1>Index of /</h1>{links}</html>".encode()
 
 
 def test_what_is_left_out_of_pages_is_counted_once_with_one_of_them() -> None:
@@ -198,9 +216,84 @@ def test_a_page_that_answers_while_it_is_copied_is_refused_by_name(token: str) -
         reader.close()
 
 
+def test_links_are_those_that_html_has() -> None:
+    """The page of wpull#48 and Norconex/crawler#291, and attributes that a browser reads in another way."""
+    page = """<a data-href="x" href="y">1</a><a title="a > b" href='z'>2</a><a\nhref=w/>3</a>
+      <!-- <a href="comment">4</a> --><script>document.write('<a href="script">5</a>')</script>
+      <a name="no link">6</a><a href=first href=second>7</a><area href="area"><link href="style.css">
+      <A HREF = "&uuml;&amp;b">8</A>"""
+    assert linked(page, "http://h/d/") == ({"y", "z", "w/", "first", "area", "\u00fc&b"}, {})
+
+
+@pytest.mark.parametrize(
+    ("page", "why"),
+    [
+        (b"<html><body><ul><li><a href=b>b</a></ul></body></html>", "it is no listing of Apache"),
+        (b"<html><script src=app.js></script><div id=app></div></html>", "it is no listing of Apache"),
+        (page_of("b", "?page=2"), "it links to further pages of itself"),
+        (page_of("b").removesuffix(b"</html>"), "it is cut off"),
+        (b"<html><div id=summary><b>1</b> directory <b>2</b> files</div><a href=b>b</a></html>",
+         "it states 3 names and links to 1"),
+        (b"<pre><a href=b>b</a></pre><img src=x>", "it is no listing of Apache"),
+        (b"\x1f\x8b\x08 gzip that nobody states", "it is no listing of Apache"),
+        (b"", "it is no listing of Apache"),
+    ],
+)  # fmt: skip
+def test_a_page_that_is_not_known_to_be_a_whole_listing_is_refused_by_its_address(
+    page: bytes, why: str
+) -> None:
+    pages = {"/": page_of("a", "s/"), "/a": b"1", "/s/": (page, "text/html"), "/s/b": b"22"}
+    with Site(pages) as site:
+        with pytest.raises(PreflightError, match="no listing that is known to be complete") as caught:
+            listing(web(site.url))
+        assert caught.value.where == f"{site.url}s/"
+        assert why in caught.value.why
+        assert "`list_from`" in caught.value.hint
+        assert "`listing: links`" in caught.value.hint
+        without = open_source(
+            SourceConfig(site.url), dataset(site.url), timeout=20, keep=lambda key: not key.startswith("s/")
+        )
+        assert list(listing(without)) == ["a"]
+        assert without.ignored["filtered"] == 1
+        source = web(site.url, listing="links")
+        if b"href=" not in page:
+            with pytest.raises(PreflightError, match="it links to nothing in the folder"):
+                listing(source)
+            return
+        assert list(listing(source)) == ["a", "s/b"]
+        assert source.ignored[BY_LINKS] == 1
+
+
+def test_a_refused_file_that_is_left_out_does_not_refuse_the_dataset() -> None:
+    with Site({"/": page_of("a", "b.gz"), "/a": b"1", "/b.gz": LOGIN}) as site:
+        source = open_source(
+            SourceConfig(site.url), dataset(site.url), timeout=20, keep=lambda key: key != "b.gz"
+        )
+        assert list(listing(source)) == ["a"]
+        assert source.ignored == {"filtered": 1}
+
+
+def test_a_page_of_more_than_64_mib_is_read_as_it_comes() -> None:
+    content = FolderPage()
+    content.add(page_of("a").removesuffix(b"</html>"))
+    for _ in range(65):
+        content.add(b"x" * (1 << 20))
+    content.add(b"<a href=z>z</a></html>")
+    assert content.doubt(hrefs(content.links, "http://h/")) == ""
+    assert content.links == ["a", "z"]
+    assert len(content.rawdata) < 1 << 10
+
+
+def test_a_tag_without_an_end_is_refused() -> None:
+    content = FolderPage()
+    content.add(b"<!-- " + b"x" * (LONGEST - 5))
+    with pytest.raises(ValueError, match="one tag, comment or script has more than"):
+        content.add(b"x")
+
+
 @pytest.mark.parametrize("answer", ["/login", (b"[]", "application/json")])
 def test_a_folder_whose_page_is_none_is_not_taken_for_empty(answer: Any) -> None:
     pages = {"/": page_of("a", "s/"), "/a": b"1", "/s/": answer, "/login": LOGIN}
-    with Site(pages) as site, pytest.raises(PreflightError, match="no list of its files") as caught:
+    with Site(pages) as site, pytest.raises(PreflightError, match="no listing that is known") as caught:
         listing(web(site.url))
     assert caught.value.where == f"{site.url}s/"

@@ -24,7 +24,7 @@ from penstock.core.model import Entry
 from penstock.sources import backoff
 from penstock.sources.registry import open_source
 from penstock.sources.web.client import may_follow
-from penstock.sources.web.folder_page import closed
+from penstock.sources.web.folder_page import FolderPage
 
 if TYPE_CHECKING:
     import http.server
@@ -109,8 +109,9 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "FIRST_PAUSE", 0.001)
 
 
+INDEX = "<html><title>Index of /</title><h1>Index of /</h1>"
 NAMES = ["a", "b", "c", "d", "e", "f"]
-PAGE = b"<html><body><pre>" + b"".join(b'<a href="%b">x</a>\n' % n.encode() for n in NAMES)
+PAGE = INDEX.encode() + b"<body><pre>" + b"".join(b'<a href="%b">x</a>\n' % n.encode() for n in NAMES)
 WHOLE = PAGE + b"</pre></body></html>\n"
 FILES = {f"/{name}": b"x" for name in NAMES}
 
@@ -145,21 +146,25 @@ def test_a_page_that_comes_whole_at_the_second_try() -> None:
     ],
 )
 def test_what_is_a_whole_page(page: str, whole: bool) -> None:
-    assert closed(page) is whole
+    content = FolderPage()
+    content.add(page.encode())
+    assert content.closed() is whole
 
 
-def test_a_page_of_a_stated_length_needs_no_end() -> None:
-    with Site({"/": PAGE, **FILES}) as site:
-        assert sorted(listing(web(site.url))) == NAMES
+def test_a_page_of_a_stated_length_is_cut_off_without_its_end() -> None:
+    with Site({"/": PAGE, **FILES}) as site, pytest.raises(PreflightError, match="it is cut off"):
+        listing(web(site.url))
 
 
 def test_addresses_that_are_not_plain_ascii() -> None:
     """A blank, letters of other scripts, and of Latin, in the source's URL, links and redirects."""
     pages: dict[str, Any] = {
-        "/my data/データ/é/": '<html><a href="ü b">x</a><a href="http://[x">odd</a>'
-        '<a href="%C3%A4">y</a><a href="diré/">z</a></html>'.encode(),
+        "/my data/データ/é/": (
+            INDEX + '<a href="ü b">x</a><a href="http://[x">odd</a>'
+            '<a href="%C3%A4">y</a><a href="diré/">z</a></html>'
+        ).encode(),
         "/my data/データ/é/ä": b"22",
-        "/my data/データ/é/diré/": b"<html><a href=moved>m</a></html>",
+        "/my data/データ/é/diré/": f"{INDEX}<a href=moved>m</a></html>".encode(),
         "/my data/データ/é/diré/moved": "/ほか/é",
         "/ほか/é": b"4444",
     }
@@ -188,7 +193,7 @@ def test_addresses_that_are_not_plain_ascii() -> None:
     ],
 )
 def test_redirects_that_are_not_followed(location: str, what: str) -> None:
-    with Site({"/": b"<html><a href=x>x</a></html>", "/x": location}) as site:
+    with Site({"/": f"{INDEX}<a href=x>x</a></html>".encode(), "/x": location}) as site:
         with pytest.raises(ObjectError, match=what) as caught:
             listing(web(site.url))
         assert "meta-data" not in str(caught.value) or what == "no web address"

@@ -4,6 +4,8 @@ folder that the server shows, or it is refused by name."""
 from __future__ import annotations
 
 import gzip
+import hashlib
+import json
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -11,7 +13,9 @@ from tests.support.go_servers import UnavailableError
 from tests.support.web_servers import DebianServer
 from tests.support.whole_way import content, go, staging
 
-from penstock.core.errors import PenstockError
+from penstock.config.settings import SourceConfig
+from penstock.core.errors import PenstockError, PreflightError
+from penstock.sources.web.folder_page import BY_LINKS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,3 +130,69 @@ def test_w4_w5_a_single_file_of_a_real_server_is_taken_as_it_lies_there(program:
         with staging(tmp_path, f"{server.url}2026-11/b.tar.gz") as context:
             go(context)
             assert content(context.layout("data").current / "data") == {b"b.tar.gz": FILES["b.tar.gz"]}
+
+
+def test_a_folder_that_caddy_cuts_is_refused_with_the_number(tmp_path: Path) -> None:
+    """Caddy reads 10,000 entries of a folder, and says nothing of the others."""
+    with served(Case("caddy", "")) as server:
+        fill(server.root, {"a": b"1"} | {f"big/{n:05d}": b"" for n in range(10_050)})
+        with staging(tmp_path, f"{server.url}2026-11/") as context:
+            with pytest.raises(PreflightError, match="Caddy reads 10,000 of a folder") as caught:
+                go(context)
+            assert not context.layout("data").current.exists()
+        assert caught.value.where == f"{server.url}2026-11/big/"
+        assert "`list_from`" in caught.value.hint
+
+
+HIDES = {
+    "apache2": ("IndexIgnore .??* *~ *# RCS CVS *,v *,t", [".zgroup", "x.csv~", "RCS/v"]),
+    "nginx": ("", [".zgroup"]),
+}
+
+
+@pytest.mark.parametrize("program", HIDES)
+def test_what_a_server_hides_and_a_checksum_file_names_is_refused_by_name(
+    program: str, tmp_path: Path
+) -> None:
+    lines, hidden = HIDES[program]
+    files = {name: name.encode() for name in ("a.txt", ".zgroup", "x.csv~", "RCS/v")}
+    sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items())
+    with served(Case(program, lines)) as server:
+        fill(server.root, files | {"SHA256SUMS": sums.encode()})
+        with (
+            staging(tmp_path, f"{server.url}2026-11/", checksums=("SHA256SUMS",)) as context,
+            pytest.raises(PreflightError, match="that the source does not list") as caught,
+        ):
+            go(context)
+        assert {name for name in files if f'"{name}" is not listed' in str(caught.value)} == set(hidden)
+
+
+@pytest.mark.parametrize(
+    ("program", "lines"),
+    [
+        ("apache2", "<Directory ROOT/2026-11>\nDirectoryIndex index.html\n</Directory>"),
+        ("nginx", "location /2026-11/ { index index.html; }"),
+        ("caddy", ""),
+    ],
+    ids=["apache", "nginx", "caddy"],
+)
+@pytest.mark.parametrize("how", ["known", "links"])
+def test_an_index_page_in_a_listings_place_is_refused_or_taken_by_its_links(
+    program: str, lines: str, how: str, tmp_path: Path
+) -> None:
+    with served(Case(program, lines)) as server:
+        fill(server.root, {"a.txt": b"1", "s/b": b"22", "s/c": b"333"})
+        (server.root / "2026-11/s/index.html").write_text("<html><h1>My data</h1><a href=b>b</a></html>")
+        url = f"{server.url}2026-11/"
+        sources = (SourceConfig(url, storage_options={"listing": how}),)
+        with staging(tmp_path, "", sources=sources) as context:
+            current = context.layout("data").current
+            if how == "known":
+                with pytest.raises(PreflightError, match="no listing that is known") as caught:
+                    go(context)
+                assert caught.value.where == f"{url}s/"
+                assert not current.exists()
+                return
+            go(context)
+            assert content(current / "data") == {b"a.txt": b"1", b"s/b": b"22"}
+            assert json.loads((current / "release.json").read_text())["ignored"][BY_LINKS] == 1

@@ -197,6 +197,17 @@ class WebOptions:
         ),
         Example(["cdn.example.org", "cdn.example.org:8443", "*.example.org"]),
     ]
+    listing: Annotated[
+        str | None,
+        Choice("known", "links"),
+        About(
+            """Which pages count as the listing of a folder. `known`: those that Apache, nginx, lighttpd,
+            Caddy, Python's http.server and Go's net/http make, where they are complete; any other page is
+            refused by its address. `links`: any page, for what it links to; summary and seal say of how many
+            folders that is all that is known.""",
+            default="known",
+        ),
+    ]
     unsized: Annotated[
         bool,
         About(

@@ -39,7 +39,7 @@ from penstock.listing.collection import Gathered, apart, gather, open_sources, o
 from penstock.listing.evidence import short
 from penstock.listing.listers import reach
 from penstock.sources.origin import origin
-from penstock.sources.web.folder_page import PAGE_HREFS
+from penstock.sources.web.folder_page import BY_LINKS, PAGE_HREFS
 from penstock.tables import empty_folders
 from penstock.target import dataset_folders, state_marker, tree_removal
 
@@ -226,7 +226,7 @@ def _tell(context: Context, dataset: str, ignored: Mapping[str, int]) -> None:
             context.emit(
                 events.Warned(dataset, STEP, f"left out: {human.counted(objects, 'object')}, {what}")
             )
-    hrefs = {what: count for what, count in ignored.items() if what.startswith(PAGE_HREFS)}
+    hrefs = {what: count for what, count in ignored.items() if what.startswith((PAGE_HREFS, BY_LINKS))}
     for left_out in human.of_kinds(hrefs):
         context.emit(events.Warned(dataset, STEP, f"left out: {left_out}"))
     if count := ignored.get("empty folders"):

@@ -157,7 +157,7 @@ def open_source(
     if kind in WEB:
         from penstock.sources.web.source import WebSource
 
-        return WebSource(config, timeout=timeout)
+        return WebSource(config, timeout=timeout, keep=keep)
     if kind in GCS:
         from penstock.sources.gcs.source import GcsSource
         from penstock.sources.objects.access_token import AccessToken

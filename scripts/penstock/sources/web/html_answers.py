@@ -1,14 +1,17 @@
 """What an answer holds in place of a file's own bytes: an HTML page (a login, a notice, a folder's page), or
-the file in an encoding. Pure."""
+the file in an encoding. Pure but for `decoded`, which reads an answer's body."""
 
 from __future__ import annotations
 
 import mimetypes
 import re
+import zlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    from penstock.sources.http.connection import Connection
 
 _PAGES = ("text/html", "application/xhtml+xml")
 _PAGE_NAMES = re.compile(r"\.(?:[xs]?html?|xht|shtml|php\d?|aspx?|jspx?|cgi|cfm)\Z", re.IGNORECASE)
@@ -24,6 +27,8 @@ _BEGIN = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:\s|<!--.*?-->|<\?xml.*?\?>)*<(?:!doctype\s+html|html|head|body)\b",
     re.IGNORECASE | re.DOTALL,
 )
+BLOCK = 1 << 20
+"""Bytes that are read at a time."""
 BEGIN = 1024
 """Bytes by which `begins_as_page` knows a page."""
 _STORED = {
@@ -72,6 +77,30 @@ def data_name(key: str) -> bool:
         or (kind is not None and not kind.endswith(("html", "xml")))
         or bool(_DATA_NAMES.search(key))
     )
+
+
+def decoded(body: Connection, encoding: str) -> Iterator[bytes]:
+    """The body of an answer in the Content-Encoding that it states (`encoding_of`), in pieces of 1 MiB at
+    most. Raises ValueError for an encoding that is not known, and for bytes that are not in it."""
+    if encoding not in ("", "gzip", "deflate"):
+        raise ValueError(f"it comes in the encoding {encoding[:40]}, although none was asked for")
+    unpack = zlib.decompressobj(32 + zlib.MAX_WBITS) if encoding else None
+    block = memoryview(bytearray(BLOCK))
+    while count := body.readinto(block):
+        data = bytes(block[:count])
+        while data and unpack is not None:
+            try:
+                yield unpack.decompress(data, BLOCK)
+            except zlib.error as error:
+                raise ValueError(f"it is not in the encoding {encoding} that it states") from error
+            if unpack.unused_data:
+                raise ValueError(f"something follows its end in {encoding}")
+            data = unpack.unconsumed_tail
+        yield data
+    if unpack is not None:
+        yield unpack.flush()
+    if unpack is not None and not unpack.eof:
+        raise ValueError(f"it ends within its encoding {encoding}")
 
 
 def begins_as_page(data: bytes) -> bool:

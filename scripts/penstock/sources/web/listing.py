@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
@@ -16,7 +17,13 @@ from urllib.parse import urlsplit
 import xxhash
 
 from penstock.core.digests import XXH3
-from penstock.core.errors import ObjectError, PreflightError, SourceChangedError, TransientError
+from penstock.core.errors import (
+    ObjectError,
+    PenstockError,
+    PreflightError,
+    SourceChangedError,
+    TransientError,
+)
 from penstock.core.model import Listed, SourceChecksum
 from penstock.fs.errno_map import printable
 from penstock.sources.decimals import decimal
@@ -25,15 +32,23 @@ from penstock.sources.http.quoting import quoted
 from penstock.sources.objects.pages import Requests
 from penstock.sources.web.client import modified, place_of, token_of, weakened
 from penstock.sources.web.folder_page import (
+    BY_LINKS,
     ELSEWHERE,
     PAGE_HREFS,
-    base_of,
-    closed,
+    FolderPage,
     hrefs,
     same_place,
     same_server,
 )
-from penstock.sources.web.html_answers import BEGIN, begins_as_page, data_name, is_page
+from penstock.sources.web.html_answers import (
+    BEGIN,
+    BLOCK,
+    begins_as_page,
+    data_name,
+    decoded,
+    encoding_of,
+    is_page,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,9 +63,8 @@ CALM = 100
 """Answers after which one more request may be on its way."""
 BATCH = 512
 """Files of one batch, at most."""
-BLOCK = 1 << 20
-"""Bytes that are read at a time of a file whose size is not stated."""
-PAGE_LIMIT = 64 << 20
+PAGE_LIMIT = 1 << 30
+"""Bytes of a folder's page: some ten million files."""
 DEEPEST = 64
 """Folders within one another, at most: a link that leads back into its own folder would never end."""
 REMEMBERED = 10_000
@@ -59,12 +73,14 @@ each page."""
 _BYTES = ("utf-8", "surrogateescape")
 SHOWN = 80
 """Characters of a link that are shown."""
+WAYS_OUT = (
+    "have such a listing switched on there, or give a list of the keys (`list_from`); `listing: links` in "
+    "storage_options takes what a page links to for all of its folder; `exclude` leaves a folder out"
+)
 
 
 class _Page(NamedTuple):
-    text: str
-    kind: str
-    """A word of a page that says to be something else than HTML; else ""."""
+    content: FolderPage
     led_to: str
     """As of `WebClient.led_to`."""
     url: str
@@ -105,12 +121,20 @@ class WebListing:
     """One listing: its threads, each with connections of its own. `url_of` gives the URL of a key."""
 
     def __init__(
-        self, client: Callable[[], WebClient], url_of: Callable[[str], str], *, unsized: bool
+        self,
+        client: Callable[[], WebClient],
+        url_of: Callable[[str], str],
+        options: Mapping[str, object],
+        keep: Callable[[str], bool] | None,
     ) -> None:
-        """`unsized`: read a file whose size is not stated, to know it; else refuse it."""
-        self._url_of, self._unsized = url_of, unsized
+        """`options`: `config.option_keys.WebOptions`. `keep`: see `registry.open_source`."""
+        self._url_of, self._keep = url_of, keep
+        self._unsized = options.get("unsized") is True
+        """Read a file whose size is not stated, to know it; else refuse it."""
+        self._by_links = options.get("listing") == "links"
         self._requests = Requests(client, lambda: None, lambda _error, _last: None)
         self._left_out: dict[str, tuple[int, str]] = {}
+        self._counts = Counter[str]()
         self._remembered: set[tuple[str, str]] = set()
         self._moved: dict[str, str] = {}
         """The URLs that folders' links are relative to, where these are not the folders' own: by their keys,
@@ -138,7 +162,13 @@ class WebListing:
                 why=prefix,
                 hint="a link leads back into its own folder: leave it out by `exclude`",
             )
-        names = self._names(prefix)
+        try:
+            names = self._names(prefix)
+        except (PreflightError, ObjectError):
+            if self._wanted(prefix):
+                raise
+            self._counts["filtered"] += 1
+            return
         pending = [name.encode(*_BYTES) for name in names]
         heapq.heapify(pending)
         known: dict[bytes, Listed] = {}
@@ -156,9 +186,11 @@ class WebListing:
                 some = [name]
                 while len(some) < BATCH and pending and not pending[0].endswith(b"/"):
                     some.append(heapq.heappop(pending))
-                looked = self._threads.map(self.look, [prefix + name.decode(*_BYTES) for name in some])
+                looked = self._threads.map(self._seen, [prefix + name.decode(*_BYTES) for name in some])
                 for name, listed in zip(some, looked, strict=True):
-                    if listed is not None:
+                    if isinstance(listed, PenstockError):
+                        self._counts["filtered"] += 1
+                    elif listed is not None:
                         known[name] = listed
                         heapq.heappush(pending, name)
                     elif f"{name.decode(*_BYTES)}/" not in names:
@@ -167,6 +199,18 @@ class WebListing:
             if len(ready) >= BATCH or (ready and not pending):
                 yield ready
                 ready = []
+
+    def _wanted(self, key: str) -> bool:
+        return not key or self._keep is None or self._keep(key)
+
+    def _seen(self, key: str) -> Listed | PenstockError | None:
+        """As `look`; the refusal of a file that does not belong to the dataset."""
+        try:
+            return self.look(key)
+        except (PreflightError, ObjectError) as error:
+            if self._wanted(key):
+                raise
+            return error
 
     def find(self, key: str) -> None:
         """Note where the folders on the way to a file lie, by what their URLs redirect to, for `file`."""
@@ -204,33 +248,37 @@ class WebListing:
 
     @property
     def left_out(self) -> Mapping[str, int]:
-        """Hrefs that gave no name, counted by why, with one of them."""
-        return {
+        """What gave no file, counted by why; of hrefs that gave no name with one of them."""
+        hrefs = {
             f"{PAGE_HREFS} {why}, such as {example}": count
             for why, (count, example) in self._left_out.items()
         }
+        return {**hrefs, **self._counts}
 
     def _names(self, prefix: str) -> set[str]:
-        """What the folder's page links to. Raises PreflightError for a page that is not the folder's."""
+        """What the folder's page links to. Raises PreflightError for a page that is no listing which is known
+        to be whole, and with `listing: links` for one that links to nothing in the folder."""
         url = self._url(prefix)
         page = self._patiently(self._page, prefix)
-        base = base_of(page.text, page.url)
-        folder = page.url
-        names, left_out = hrefs(page.text, folder, base)
-        if not names and base != folder and same_server(urlsplit(base), urlsplit(folder)):
+        folder, base = page.url, page.content.base_of(page.url)
+        linked = hrefs(page.content.links, folder, base)
+        if not linked.names and base != folder and same_server(urlsplit(base), urlsplit(folder)):
             # It is the page of the folder that its <base> names.
             folder = base
-            names, left_out = hrefs(page.text, folder)
+            linked = hrefs(page.content.links, folder)
         self._lies_at(prefix, folder)
-        if not names and (page.led_to or page.kind or base != page.url):
-            why = f"the server redirects to {without_user(page.led_to)}" if page.led_to else page.kind
-            why = why or f"its <base> is {without_user(base)}"
-            raise PreflightError(
-                "the folder's page is no list of its files",
-                where=without_user(url),
-                why=f"{printable(why)}, and it links to nothing in the folder",
-                hint="have the folder's listing switched on there, or name the URL at which it is",
-            )
+        names, left_out = linked
+        if doubt := page.content.doubt(linked):
+            if not self._by_links or not names:
+                links = "" if names else ", and it links to nothing in the folder"
+                to = f"the server redirects to {without_user(page.led_to)}; " if page.led_to else ""
+                raise PreflightError(
+                    "the folder's page is no listing that is known to be complete",
+                    where=without_user(url),
+                    why=printable(f"{to}{doubt}{links}"),
+                    hint=WAYS_OUT,
+                )
+            self._counts[BY_LINKS] += 1
         for href, why in left_out.items():
             self._leave_out(href if why == ELSEWHERE else prefix + href, why)
         return names
@@ -256,7 +304,7 @@ class WebListing:
             return
         if len(self._remembered) < REMEMBERED:
             self._remembered.add((why, href))
-        count, example = self._left_out.get(why, (0, printable(href.partition("?")[0][:SHOWN])))
+        count, example = self._left_out.get(why, (0, printable(href.partition("?")[0][:SHOWN] or "?")))
         self._left_out[why] = (count + 1, example)
 
     def look(self, key: str) -> Listed | None:
@@ -275,20 +323,27 @@ class WebListing:
         connection = client.request("GET", url)
         if connection.status != 200:
             raise client.failure(prefix)
-        kind = connection.headers.get(b"content-type", b"").decode("latin-1")
-        unbounded = connection.unbounded
-        kind = f"it is {kind}" if kind and not is_page(connection.headers) else ""
-        page = connection.read_all(PAGE_LIMIT).decode("utf-8", "surrogateescape")
-        if unbounded and not closed(page):
-            # Where the server's back end dies, the connection just ends, and half a page looks like a whole
-            # one.
-            raise TransientError(
-                "the folder's page may be cut off",
-                where=without_user(url),
-                why=f"its length is not stated, and its {len(page):,} characters do not end by </html>",
-                hint="have the server state Content-Length, or end its pages by </html>",
-            )
-        return _Page(page, kind, client.led_to, client.landed)
+        unbounded, page, size = connection.unbounded, FolderPage(), 0
+        try:
+            for data in decoded(connection, encoding_of(connection.headers)):
+                size += len(data)
+                if size > PAGE_LIMIT:
+                    raise ValueError(f"it has more than {PAGE_LIMIT:,} bytes")
+                page.add(data)
+            if unbounded and not page.closed():
+                # Where the server's back end dies, the connection just ends, and half a page looks like a
+                # whole one.
+                raise ValueError(
+                    f"it may be cut off: no tag ends its {size:,} bytes, and no length is stated"
+                )
+        except ValueError as error:
+            connection.abandon()
+            refused = TransientError if unbounded else PreflightError
+            raise refused(
+                "the folder's page cannot be read", where=without_user(url), why=str(error), hint=WAYS_OUT
+            ) from None
+        connection.finish()
+        return _Page(page, client.led_to, client.landed)
 
     def _look(self, client: WebClient, key: str) -> Listed | None:
         """Size and version of one file, by HEAD, or by its first byte where HEAD is refused or states no

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 class WebSource:
     """See `port.Source`. `timeout` is in seconds without a byte."""
 
-    def __init__(self, config: SourceConfig, *, timeout: float = 60.0) -> None:
+    def __init__(
+        self, config: SourceConfig, *, timeout: float = 60.0, keep: Callable[[str], bool] | None = None
+    ) -> None:
+        self._keep = keep
         self.url = without_user(config.url)
         self._base = config.url
         self._options, self._timeout = dict(config.storage_options), timeout
@@ -47,7 +50,8 @@ class WebSource:
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """How many links on pages of the last listing gave no file or folder of it, by reason."""
+        """How many links on pages of the last listing gave no file or folder of it, by reason; what does not
+        belong to the dataset and could not be listed is among `filtered`."""
         return self._ignored
 
     def renew(self, credentials: object) -> None:
@@ -110,9 +114,7 @@ class WebSource:
     def _listing(self, url_of: Callable[[str], str]) -> WebListing:
         from penstock.sources.web.listing import WebListing
 
-        return WebListing(
-            partial(self.client, listing=True), url_of, unsized=self._options.get("unsized") is True
-        )
+        return WebListing(partial(self.client, listing=True), url_of, self._options, self._keep)
 
     def list_one(self, key: str) -> Listed | None:
         single = key == self._name
