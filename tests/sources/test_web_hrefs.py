@@ -182,9 +182,14 @@ LOGIN = (b"<!DOCTYPE html><html><form>login</form></html>", "text/html; charset=
         ("b.tar.gz", {"/b.tar.gz": "/b%2Etar.gz?again", "/b.tar.gz?again": LOGIN}, True),
         ("b.tar.gz", {"/b.tar.gz": "/store/1", "/store/1": (b"bytes", "application/gzip")}, False),
         ("b.html", {"/b.html": "/page", "/page": LOGIN}, False),
-        ("b", {"/b": LOGIN}, False),
-        ("b.what", {"/b.what": LOGIN}, False),
+        ("b", {"/b": LOGIN}, True),
+        ("b.what", {"/b.what": LOGIN}, True),
+        ("train-00001-of-00002", {"/train-00001-of-00002": LOGIN}, True),
+        ("b", {"/b": (b"<!-- checking your browser " + b"x" * 2000, "text/html")}, True),
+        ("b", {"/b": (b"# notes <html>", "text/html")}, False),
+        ("b", {"/b": (LOGIN[0], "text/plain")}, False),
         ("b.bin", {"/b.bin": (b"\0<html>", "text/html")}, False),
+        ("b", {"/b": "/store/1", "/store/1": (b"data of a server that knows no types", "text/html")}, False),
     ],
 )
 def test_a_page_in_place_of_a_file_is_refused_by_name(
@@ -200,19 +205,62 @@ def test_a_page_in_place_of_a_file_is_refused_by_name(
             assert caught.value.where == f"{site.url}{name}"
 
 
-@pytest.mark.parametrize("token", ["", "5 Mon, 01 Jan 2024 00:00:00 GMT"])
-def test_a_page_that_answers_while_it_is_copied_is_refused_by_name(token: str) -> None:
-    """The listing saw the file. Where the page has its own path the version says so."""
+@pytest.mark.parametrize(
+    ("begin", "length", "key", "refused"),
+    [
+        (LOGIN[0], 9_000, "cells.h5ad", True),
+        (b"\n<!-- a check of browsers " + b"x" * 2_000, 9_000, "train-00001-of-00002", True),
+        (LOGIN[0], len(LOGIN[0]), "LICENSE", True),
+        (LOGIN[0], 9_000, "about.html", False),
+        (b"data <html>", 9_000, "LICENSE", False),
+    ],
+)
+def test_a_page_at_the_listed_url_is_refused_while_it_is_copied(
+    begin: bytes, length: int, key: str, refused: bool
+) -> None:
+    """A list of keys stated size and no version: the answer fits, and is a bot check's page."""
+    data = begin.ljust(length)
+    entry = Entry(key, key, length, "", 0, length=length)
+    with Site({f"/{key}": (data, "text/html")}) as site:
+        reader = web(site.url).reader()
+
+        def by_pieces() -> bytes:
+            body, got = reader.open(entry, 0, length), bytearray(length)
+            at = 0
+            while at < length and (count := body.readinto(memoryview(got)[at : at + 100])):
+                at += count
+            body.close()
+            return bytes(got)
+
+        for reads in (by_pieces, lambda: bytes(reader.whole(entry, memoryview(bytearray(1 << 16)))[0])):
+            if not refused:
+                assert reads() == data
+                continue
+            with pytest.raises(ObjectError, match="an HTML page in place of the file") as caught:
+                reads()
+            assert caught.value.where == f"{site.url}{key}"
+        reader.close()
+
+
+@pytest.mark.parametrize(
+    ("token", "error", "what"),
+    [
+        ("", ObjectError, "an HTML page in place of the file.*redirects to .*/login"),
+        ("5 Mon, 01 Jan 2024 00:00:00 GMT", SourceChangedError, "changed"),
+    ],
+)
+def test_a_login_page_that_answers_while_it_is_copied_is_refused(
+    token: str, error: type[Exception], what: str
+) -> None:
+    """The listing saw the file."""
     with Site({"/b.gz": "/login", "/login": LOGIN}) as site:
         reader = web(site.url).reader()
         size = len(LOGIN[0])
         entry = Entry("b.gz", "b.gz", size, token, 0, length=size)
-        with pytest.raises(ObjectError, match="an HTML page in place of the file"):
+        with pytest.raises(error, match=what):
             read(reader, entry)
-        with pytest.raises(ObjectError, match="an HTML page in place of the file"):
+        with pytest.raises(error, match=what):
             reader.whole(entry, memoryview(bytearray(1 << 16)))
-        with pytest.raises(ObjectError, match="an HTML page in place of the file"):
-            reader.checksum(entry)
         reader.close()
 
 
@@ -265,9 +313,9 @@ def test_a_page_that_is_not_known_to_be_a_whole_listing_is_refused_by_its_addres
 
 
 def test_a_refused_file_that_is_left_out_does_not_refuse_the_dataset() -> None:
-    with Site({"/": page_of("a", "b.gz"), "/a": b"1", "/b.gz": LOGIN}) as site:
+    with Site({"/": page_of("a", "b"), "/a": b"1", "/b": LOGIN}) as site:
         source = open_source(
-            SourceConfig(site.url), dataset(site.url), timeout=20, keep=lambda key: key != "b.gz"
+            SourceConfig(site.url), dataset(site.url), timeout=20, keep=lambda key: key != "b"
         )
         assert list(listing(source)) == ["a"]
         assert source.ignored == {"filtered": 1}

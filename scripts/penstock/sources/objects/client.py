@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.core.model import Entry, SourceChecksum
+    from penstock.sources.http.body import Judge
     from penstock.sources.http.endpoint import Endpoint
 
 ERROR_LIMIT = 1 << 16
@@ -77,6 +78,10 @@ class ObjectClient:
 
     def foreign(self, entry: Entry, headers: Mapping[bytes, bytes]) -> PenstockError | None:  # noqa: ARG002
         """What is wrong with whoever answered a request for an object, if anything."""
+        return None
+
+    def judge(self, entry: Entry, headers: Mapping[bytes, bytes]) -> Judge | None:  # noqa: ARG002
+        """What judges the first bytes of an object whose answer has these headers; None: nothing needs to."""
         return None
 
     def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:

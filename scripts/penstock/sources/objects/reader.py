@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.core.errors import ObjectError, PenstockError
-from penstock.sources.http.body import HttpBody
+from penstock.sources.http.body import BEGIN, HttpBody
 from penstock.sources.objects.client import ObjectClient, Request
 from penstock.sources.objects.judgement import head_misfit, misfit
 
@@ -44,7 +44,8 @@ class ObjectReader(Generic[C]):
             lines = f"Range: bytes={offset}-{offset + length - 1}\r\n{lines}"
         connection = client.request("GET", path, query, lines)
         checksums = self._checked(client, entry, offset, length)
-        return HttpBody(connection, length, checksums, client.where(entry.key))
+        judge = None if offset else client.judge(entry, connection.headers)
+        return HttpBody(connection, length, checksums, client.where(entry.key), judge)
 
     def ahead(self, entry: Entry) -> None:
         """See `port.AheadReader`. Each object that is on its way has a connection of its own."""
@@ -69,10 +70,13 @@ class ObjectReader(Generic[C]):
             client.renew(self._credentials())
             connection = client.request("GET", *(request or client.get(entry)), buffer)
             checksums = self._checked(client, entry, 0, entry.size)
+            judge = client.judge(entry, connection.headers)
             data = connection.take()
             if data is None:
                 data = buffer[: entry.size]
-                HttpBody(connection, entry.size, checksums, client.where(entry.key)).read_all(data)
+                HttpBody(connection, entry.size, checksums, client.where(entry.key), judge).read_all(data)
+            elif judge is not None and (error := judge(bytes(data[:BEGIN]))) is not None:
+                raise error
             return data, checksums
         finally:
             if prefetched is not None:

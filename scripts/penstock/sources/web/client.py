@@ -23,12 +23,13 @@ from penstock.sources.http.response_template import HeaderNames
 from penstock.sources.objects.client import ObjectClient
 from penstock.sources.objects.refusals import refusal
 from penstock.sources.web.folder_page import plain, same_server, segments
-from penstock.sources.web.html_answers import encoding_of, is_page, page_name, stored_in
+from penstock.sources.web.html_answers import begins_as_page, encoding_of, is_page, page_name, stored_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.core.model import Entry, SourceChecksum
+    from penstock.sources.http.body import Judge
     from penstock.sources.objects.client import Request
 
 _PORT = re.compile(r"[^:\]]:[0-9]{1,5}$|\]:[0-9]{1,5}$")
@@ -200,13 +201,22 @@ class WebClient(ObjectClient):
         return self._landed
 
     def foreign(self, entry: Entry, headers: Mapping[bytes, bytes]) -> PenstockError | None:
-        if (error := self.encoded(entry.key, headers)) is not None:
-            return error
-        moved = self._asked if is_place(entry.version) else ""
-        return (
-            None
-            if self._landed == self._asked and not moved
-            else self.page_instead(entry.key, headers, moved)
+        return self.encoded(entry.key, headers)
+
+    def judge(self, entry: Entry, headers: Mapping[bytes, bytes]) -> Judge | None:
+        return self.page_instead if is_page(headers) and not page_name(entry.key) else None
+
+    def page_instead(self, begin: bytes) -> ObjectError | None:
+        """The error of the last answer, which says that it is a page, where its first bytes are one's, too:
+        servers call what they do not know text/html."""
+        if not begins_as_page(begin):
+            return None
+        to = f", and the server redirects to {printable(without_user(self.led_to))}" if self.led_to else ""
+        return ObjectError(
+            "the server answers with an HTML page in place of the file",
+            where=without_user(self._asked),
+            why=f"its Content-Type and its first bytes are a page's{to}",
+            hint="where that is a login, name a URL that needs none; else leave the file out by `exclude`",
         )
 
     def encoded(self, key: str, headers: Mapping[bytes, bytes]) -> PenstockError | None:
@@ -220,18 +230,6 @@ class WebClient(ObjectClient):
             where=self.where(key),
             why=f"Content-Encoding {printable(encoding[:40])}",
             hint="have the server send it as it is stored, or leave the file out by `exclude`",
-        )
-
-    def page_instead(self, key: str, headers: Mapping[bytes, bytes], moved: str = "") -> PenstockError | None:
-        """The error of an answer that is a page where redirects led, in place of a file. `moved`: the file's
-        URL where its folder's led to another one, which may be a login's."""
-        if not (is_page(headers) and not page_name(key) and (there := self.led_to or moved)):
-            return None
-        return ObjectError(
-            "the server answers with an HTML page in place of the file",
-            where=self.where(key),
-            why=f"it redirects to {printable(without_user(there))}",
-            hint="where that is a login, name a URL that needs none; else leave the file out by `exclude`",
         )
 
     def head(self, method: str, path: str, query: str, lines: str) -> bytes:  # noqa: ARG002 (a URL has its own)

@@ -3,7 +3,6 @@ the file in an encoding. Pure but for `decoded`, which reads an answer's body.""
 
 from __future__ import annotations
 
-import mimetypes
 import re
 import zlib
 from typing import TYPE_CHECKING
@@ -15,22 +14,13 @@ if TYPE_CHECKING:
 
 _PAGES = ("text/html", "application/xhtml+xml")
 _PAGE_NAMES = re.compile(r"\.(?:[xs]?html?|xht|shtml|php\d?|aspx?|jspx?|cgi|cfm)\Z", re.IGNORECASE)
-_DATA_NAMES = re.compile(
-    r"\.(?:parquet|arrow|feather|orc|avro|npy|npz|h5|hdf5|nc|zarr|tfrecords?|safetensors|pth?|ckpt|onnx|pkl"
-    r"|zst|lz4|7z|jsonl|ndjson|fastq|fq|fasta|bam|vcf|nii|dcm)\Z",
-    re.IGNORECASE,
-)
-"""Of data, beside what `mimetypes` knows."""
-_TYPES = mimetypes.MimeTypes()
-"""Without the machine's own tables: the same on every host."""
 _BEGIN = re.compile(
-    rb"(?:\xef\xbb\xbf)?(?:\s|<!--.*?-->|<\?xml.*?\?>)*<(?:!doctype\s+html|html|head|body)\b",
+    rb"(?:\xef\xbb\xbf)?(?:\s|<!--.*?-->|<\?xml.*?\?>)*"
+    rb"<(?:!--|(?:!doctype\s+html|html|head|body|title|meta|script|style|link|noscript|form|div)\b)",
     re.IGNORECASE | re.DOTALL,
 )
 BLOCK = 1 << 20
 """Bytes that are read at a time."""
-BEGIN = 1024
-"""Bytes by which `begins_as_page` knows a page."""
 _STORED = {
     "gzip": (".gz", ".tgz", ".taz", ".svgz", ".bgz"),
     "compress": (".z", ".taz"),
@@ -64,19 +54,6 @@ def stored_in(key: str, encoding: str) -> bool:
     (`AddEncoding x-gzip .gz .tgz`), and answers with them as they are stored. Of any other name it says that
     the server encodes what it holds, or that it holds the encoded form alone."""
     return key.lower().endswith(_STORED.get(encoding, ()))
-
-
-def data_name(key: str) -> bool:
-    """Whether a file of this name is known to be something else than an HTML page. Not known: names without
-    an extension, or with one that nobody knows, which servers often call text/html."""
-    if page_name(key):
-        return False
-    kind, encoding = _TYPES.guess_type("/" + key.rpartition("/")[2])
-    return (
-        encoding is not None
-        or (kind is not None and not kind.endswith(("html", "xml")))
-        or bool(_DATA_NAMES.search(key))
-    )
 
 
 def decoded(body: Connection, encoding: str) -> Iterator[bytes]:

@@ -27,6 +27,7 @@ from penstock.core.errors import (
 from penstock.core.model import Listed, SourceChecksum
 from penstock.fs.errno_map import printable
 from penstock.sources.decimals import decimal
+from penstock.sources.http.body import BEGIN
 from penstock.sources.http.endpoint import without_user
 from penstock.sources.http.quoting import quoted
 from penstock.sources.objects.pages import Requests
@@ -40,15 +41,7 @@ from penstock.sources.web.folder_page import (
     same_place,
     same_server,
 )
-from penstock.sources.web.html_answers import (
-    BEGIN,
-    BLOCK,
-    begins_as_page,
-    data_name,
-    decoded,
-    encoding_of,
-    is_page,
-)
+from penstock.sources.web.html_answers import BLOCK, decoded, encoding_of, is_page, page_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -364,16 +357,10 @@ class WebListing:
         if connection.status not in (200, 206):
             raise client.failure(key)
         headers = connection.headers
-        page = client.page_instead(key, headers, url if url != own else "")
-        if (error := page or client.encoded(key, headers)) is not None:
+        if (error := client.encoded(key, headers)) is not None:
             raise error
-        if is_page(headers) and data_name(key) and self._is_page(client, url):
-            raise ObjectError(
-                "the server answers with an HTML page in place of the file",
-                where=without_user(url),
-                why="its Content-Type and its first bytes are a page's",
-                hint="where it is a login, name a URL that needs none; else leave the file out by `exclude`",
-            )
+        if is_page(headers) and not page_name(key):
+            self._refuse_page(client, url)
         version = place_of(url, self._url_of("")) if url != own else ""
         if size < 0:
             return self._read(client, key, url)._replace(version=version)
@@ -449,10 +436,11 @@ class WebListing:
                 return total
         return connection.length
 
-    def _is_page(self, client: WebClient, url: str) -> bool:
-        """Whether a file begins as a page does: servers call what they do not know text/html, too."""
+    def _refuse_page(self, client: WebClient, url: str) -> None:
+        """Raises ObjectError for a file that begins as a page does."""
         connection = client.request("GET", url, "", f"Range: bytes=0-{BEGIN - 1}\r\n")
         begin = bytearray(BEGIN)
         count = connection.readinto(memoryview(begin)) if connection.status in (200, 206) else 0
         connection.abandon()
-        return begins_as_page(bytes(begin[:count]))
+        if (error := client.page_instead(bytes(begin[:count]))) is not None:
+            raise error
