@@ -50,6 +50,8 @@ class Held:
     data: bytes
     head: int = 200
     """Status of HEAD."""
+    headless: bool = False
+    """HEAD states a length of 0."""
     sized: str = "HG"
     """Which answers state the length: H(EAD), G(ET)."""
     ranges: str = "yes"
@@ -94,7 +96,7 @@ class Answering(Quiet):
         data, status = held.data if held.wire is None else held.wire, 200
         more = {"Last-Modified": "Sun, 01 Nov 2026 10:00:00 GMT", **held.headers}
         if method == "HEAD":
-            status, data = held.head, held.data
+            status, data = held.head, b"" if held.headless else held.data
         else:
             more |= held.got
         if wanted and held.ranges != "no":
@@ -234,6 +236,10 @@ def test_w4_an_encoded_file_whose_etag_is_another_one_at_the_copy_has_changed() 
         (Held(b"data", head=405), 3),
         (Held(b"data", head=403), 3),
         (Held(b"data", head=501), 3),
+        (Held(b"data", head=404), 3),
+        (Held(b"data", head=400), 3),
+        (Held(b"data", headless=True), 3),
+        (Held(b"", headless=True), 4),
         (Held(b"data", head=405, ranges="no"), 3),
         (Held(b"data", head=405, ranges="416"), 4),
         (Held(b"", head=405), 4),
@@ -254,6 +260,21 @@ def test_w5_where_head_states_no_size_a_range_does(held: Held, asked: int, versi
         assert len(of_file) == asked
         assert of_file[1] == ("GET", "/d/a", "bytes=0-0")
         assert all("?" not in path for _, path, _ in server.asked)
+
+
+@pytest.mark.parametrize("status", [404, 405])
+def test_a_single_file_of_a_server_that_knows_no_head_is_reached(status: int) -> None:
+    with Server({"/a": Held(b"data", head=status)}) as server:
+        web(f"{server.url}a").check()
+        with pytest.raises(PreflightError, match="cannot be reached"):
+            web(f"{server.url}b").check()
+
+
+@pytest.mark.parametrize("held", [Held(b"data", head=404), Held(b"data", headless=True)])
+def test_the_checksum_of_a_file_that_head_does_not_know_is_not_stated(held: Held) -> None:
+    with Server({"/a": held}) as server:
+        source = web(f"{server.url}a")
+        assert source.checksum(entry_of(listing(source)["a"])) == ()
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "deflate"])

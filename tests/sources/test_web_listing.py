@@ -48,6 +48,14 @@ class Moody(Quiet):
         else:
             self.refuse(503)
 
+    def do_GET(self) -> None:  # noqa: N802
+        """What HEAD does not find, GET does not either."""
+        status, _ = self.moods.get(self.path, (200, 0))
+        if status in (400, 404):
+            self.refuse(status)
+        else:
+            super().do_GET()
+
     def refuse(self, status: int, after: str = "") -> None:
         self.send_response(status)
         if after:

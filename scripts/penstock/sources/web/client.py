@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _PORT = re.compile(r"[^:\]]:[0-9]{1,5}$|\]:[0-9]{1,5}$")
 CONNECTIONS = 4
 """Kept connections of one client, at most."""
+NO_HEAD = (400, 403, 404, 405, 406, 410, 501)
+"""Statuses by which servers refuse HEAD of what GET gives."""
 
 
 def token_of(headers: Mapping[bytes, bytes], size: int) -> str:

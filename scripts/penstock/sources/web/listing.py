@@ -31,7 +31,7 @@ from penstock.sources.http.body import BEGIN
 from penstock.sources.http.endpoint import without_user
 from penstock.sources.http.quoting import quoted
 from penstock.sources.objects.pages import Requests
-from penstock.sources.web.client import modified, place_of, token_of, weakened
+from penstock.sources.web.client import NO_HEAD, modified, place_of, token_of, weakened
 from penstock.sources.web.folder_page import (
     BY_LINKS,
     ELSEWHERE,
@@ -339,15 +339,15 @@ class WebListing:
         return _Page(page, client.led_to, client.landed)
 
     def _look(self, client: WebClient, key: str) -> Listed | None:
-        """Size and version of one file, by HEAD, or by its first byte where HEAD is refused or states no
-        size. None where the server says that it is a folder. Raises ObjectError for a page in place of a
-        file, and for a file in an encoding."""
+        """Size and version of one file, by HEAD, or by its first byte where HEAD is refused, finds nothing,
+        or states no size or 0. None where the server says that it is a folder. Raises ObjectError for a page
+        in place of a file, and for a file in an encoding."""
         url, own = self._url(key), self._url_of(key)
         if url != own and self._leads(client, own, url):
             url = own
         connection = client.request("HEAD", url)
         size = connection.length
-        if connection.status in (403, 405, 501) or (connection.status == 200 and size < 0):
+        if connection.status in NO_HEAD or (connection.status == 200 and size <= 0):
             connection.abandon()
             size = self._size(client, url)
         if client.folder:

@@ -19,7 +19,7 @@ from penstock.core.errors import ObjectError, PenstockError, PreflightError, Sou
 from penstock.sources.http.endpoint import split, without_user
 from penstock.sources.http.quoting import quoted
 from penstock.sources.objects.reader import ObjectReader
-from penstock.sources.web.client import WebClient
+from penstock.sources.web.client import NO_HEAD, WebClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -76,9 +76,10 @@ class WebSource:
             if client.folder:
                 connection.abandon()
                 connection = client.request("GET", self._folder)
-            elif connection.status == 405 and self._name:
-                return
-            if connection.status != 200:
+            elif connection.status in NO_HEAD and self._name:
+                connection.abandon()
+                connection = client.request("GET", self._base, "", "Range: bytes=0-0\r\n")
+            if connection.status not in (200, 206, 416):
                 raise client.failure()
             connection.abandon()
         except PreflightError:
@@ -145,11 +146,12 @@ class WebSource:
         return ObjectReader(self.client, lambda: None)
 
     def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """The checksums of the answer to a HEAD; () where the server refuses it."""
+        """The checksums of the answer to a HEAD; () where the server refuses it, or says something else than
+        to GET, by which each range was compared with the listing."""
         reader = self.reader()
         try:
             return reader.checksum(entry)
-        except ObjectError:
+        except (ObjectError, SourceChangedError):
             return ()
         finally:
             reader.close()
