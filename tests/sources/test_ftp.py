@@ -4,10 +4,12 @@ or is refused by name."""
 from __future__ import annotations
 
 import contextlib
+import ftplib
 import gc
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,11 +23,11 @@ from tests.support.staging_runs import tree
 from tests.support.whole_way import content as content_of
 from tests.support.whole_way import go, staging
 
-from penstock.config.settings import SourceConfig
+from penstock.config.settings import EngineConfig, PlanConfig, SourceConfig
 from penstock.core.errors import (
     ConfigError,
+    CrowdedError,
     ObjectError,
-    OverloadedError,
     PenstockError,
     PreflightError,
     TransientError,
@@ -39,6 +41,7 @@ from penstock.sources.generic.ftp_listing import (
     stated_cut,
     stated_entry,
 )
+from penstock.sources.generic.info import failure
 from penstock.sources.registry import open_source
 
 if TYPE_CHECKING:
@@ -512,11 +515,38 @@ def test_f1_a_server_with_too_many_connections_is_waited_for(held: Path) -> None
         entry = entry_of(listing(files)["a b"])
         reader = files.reader()
         server.allow(1)
-        with pytest.raises(OverloadedError, match="takes no further connection"):
+        with pytest.raises(CrowdedError, match="takes no further connection"):
             read(reader, entry)
         server.allow(99)
         assert read(reader, entry) == b"blank"
         reader.close()
+
+
+@pytest.mark.parametrize("vsftpd", [{"max_per_ip": "2"}, {"max_clients": "1"}], indirect=True, ids=str)
+def test_a_server_that_takes_few_connections_fails_no_file(vsftpd: Vsftpd, tmp_path: Path) -> None:
+    """Two workers of four streams each; what waits for a connection gets those that are not needed."""
+    tree(vsftpd.folder, {f"{number:03d}": content(str(number), 100_000) for number in range(24)})
+    with staging(tmp_path, vsftpd.url, plan=PlanConfig()) as context:
+        context.config = replace(context.config, engine=EngineConfig(workers=2, streams=8))
+        go(context)
+        assert content_of(context.layout("data").current / "data") == content_of(vsftpd.folder)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("421 Too many connections (2) from this IP", CrowdedError),
+        ("421 Timeout.", CrowdedError),
+        ("530 Sorry, the maximum number of clients (2) for this user already connected.", CrowdedError),
+        ("530-Welcome\n530 Too many users logged in", CrowdedError),
+        ("530 Login limit exceeded", CrowdedError),
+        ("530 Login incorrect.", ObjectError),
+        ("550 Too many links", ObjectError),
+    ],
+)
+def test_what_a_server_says_that_takes_no_further_connection(said: str, kind: type[PenstockError]) -> None:
+    raised = failure((ftplib.error_temp if said[0] == "4" else ftplib.error_perm)(said), "x")
+    assert type(raised) is kind
 
 
 def test_f1_tls_proves_the_server_and_continues_its_session(

@@ -16,6 +16,8 @@ AZURE = ("az", "abfs", "abfss")
 GCS = ("gs", "gcs")
 FTP = ("ftp",)
 FOLDER_SCHEMES = ("", "file", "local")
+SILENT = (*FOLDER_SCHEMES, *FTP, "sftp", "ssh", "smb", "hdfs", "webhdfs")
+"""Protocols that never state a checksum of an object."""
 NAMED_USERS = ("sftp", "ssh", "ftp", "smb")
 """Protocols whose URLs may name the account, as in `sftp://user@host/`: a name is no secret."""
 

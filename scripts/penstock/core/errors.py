@@ -168,6 +168,11 @@ class OverloadedError(TransientError):
     """A store asks for fewer requests (503 SlowDown, 429, a Retry-After), or a scheduler does."""
 
 
+class CrowdedError(OverloadedError):
+    """A server takes no further connection. This run may hold those that there are: the object waits for
+    them, and that is no try."""
+
+
 class ExpiredCredentialsError(TransientError):
     """A store refuses the credentials as ended, or as unknown to it: others may help. They are resolved anew
     (`sources.renewal`); where that gives none, the work ends with FailedError."""

@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import (
+    CrowdedError,
     DamagedError,
     ExpiredCredentialsError,
     IntegrityError,
@@ -43,9 +44,9 @@ if TYPE_CHECKING:
 BLOCK = 1 << 20
 """Bytes that a stream reads and writes at a time; an object of no more is read whole."""
 RENEWAL, LOOKS = 1.0, 5
-"""Seconds between two tries of a row while credentials are renewed, whatever `attempts` is: more each time,
-up to LOOKS times as many. How long that may take is the parent's to decide (`credential_renewal`): it stops
-the workers."""
+"""Seconds between two tries of a row while credentials are renewed, or a server takes no further connection,
+whatever `attempts` is: more each time, up to LOOKS times as many. How long a renewal may take is the parent's
+to decide (`credential_renewal`): it stops the workers."""
 
 
 GIVEN_UP = 180.0
@@ -132,6 +133,7 @@ class Stream:
         self.fast = 0.0
         """Seconds of a row that is none of the slowest of this stream."""
         self._vain, self._done, self._moved, self._moved_at = 0, -1, -1, 0.0
+        self._total, self._total_at = -1, 0.0
         # One page more than a block, so that a read can find that an object is longer than it was listed.
         self.view = memoryview(mmap.mmap(-1, BLOCK + mmap.PAGESIZE))
 
@@ -142,6 +144,9 @@ class Stream:
     def do(self, row: int, entry: Any) -> Any:
         """One try of one row; its result, or any PenstockError. Adds bytes to the counter."""
         raise NotImplementedError
+
+    def rest(self) -> None:
+        """Close connections that no row needs now: they are opened again for the next one. Raises nothing."""
 
     def settle(self) -> None:
         """Do what the finished rows need before they may be reported; here nothing. Raises PenstockError:
@@ -193,8 +198,8 @@ class Stream:
         self._count(error)
 
     def _try(self, do: Callable[[Any, Any], Any], subject: Any, entry: Any) -> Any:
-        """`do`, repeated while it waits for renewed credentials, and once after a hold. Reports to the
-        parent when a store is overloaded."""
+        """`do`, repeated while it waits for renewed credentials or for a connection, and once after a hold.
+        Reports to the parent when a store is overloaded."""
         before = self.counters[self.slot]
         free, refused = True, 0
         while True:
@@ -203,15 +208,19 @@ class Stream:
             except (PenstockError, ValueError) as raised:
                 error = raised if isinstance(raised, PenstockError) else _nonsense(entry, raised)
                 self.counters[self.slot] = before
-                if isinstance(error, ExpiredCredentialsError):
+                crowded = isinstance(error, CrowdedError)
+                if isinstance(error, OverloadedError):
+                    self.tell(PRESSURE, crowded)
+                expired = isinstance(error, ExpiredCredentialsError)
+                if expired:
                     self.tell(EXPIRED, (entry.source, error))
+                if expired or (crowded and self._lively()):
                     refused += 1
                     self._pause(RENEWAL * min(refused, LOOKS))
                     self._count(error)
                     continue
-                if isinstance(error, OverloadedError):
-                    self.tell(PRESSURE, None)
-                elif free and isinstance(error, TransientError) and _lately_held(self.stopping):
+                passing = isinstance(error, TransientError) and not isinstance(error, OverloadedError)
+                if free and passing and _lately_held(self.stopping):
                     free = False
                     self._count(error)
                     continue
@@ -219,6 +228,13 @@ class Stream:
                     raise
                 raise error from raised
             return done
+
+    def _lively(self) -> bool:
+        """Whether some stream of the element has moved a byte within GIVEN_UP seconds."""
+        total, now = sum(self.counters), time.monotonic()
+        if total != self._total:
+            self._total, self._total_at = total, now
+        return now - self._total_at < GIVEN_UP
 
     def gives_up(self, error: PenstockError, rows: int, moved: int) -> TransientError | None:
         """The error of the shard, if this error of a row means it: see GIVEN_UP. `rows`: what this stream has

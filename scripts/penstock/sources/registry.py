@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.config import source_kinds
-from penstock.config.source_kinds import AZURE, FOLDER_SCHEMES, FTP, GCS, NAMED_USERS, S3, WEB
+from penstock.config.source_kinds import AZURE, FOLDER_SCHEMES, FTP, GCS, NAMED_USERS, S3, SILENT, WEB
 from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import DatasetConfig, SourceConfig
     from penstock.sources.port import Source
-
-SILENT = (*FOLDER_SCHEMES, *FTP, "sftp", "ssh", "smb", "hdfs", "webhdfs")
-"""Protocols that never state a checksum of an object."""
 
 
 def scheme(url: str) -> str:

@@ -89,6 +89,11 @@ class Surveyor(Stream):
     def prepare(self, entries: Sequence[Entry], ahead: int) -> None:  # noqa: ARG002 (for sources)
         self.cold.expect((e.path, e.offset, e.length if e.part >= 0 else e.size) for e in entries)
 
+    def rest(self) -> None:
+        """See `Stream.rest`."""
+        for reader in self.readers.values():
+            reader.close()
+
     def do(self, row: int, entry: Entry) -> Surveyed:
         """Compare one row; returns what was seen of a row that does not differ. Raises DamagedError where the
         tree has no file of the listed size, another IntegrityError where the bytes differ, and any other

@@ -95,6 +95,11 @@ class Copier(Stream):
         """See `Stream.prepare`. Nothing is requested yet."""
         self.prefetch.begin(entries, ahead)
 
+    def rest(self) -> None:
+        """See `Stream.rest`."""
+        for reader in self.readers.values():
+            reader.close()
+
     def settle(self) -> None:
         """With `fsync`: make the names durable that finished files got. Raises as the writer."""
         self.writer.settle()

@@ -93,6 +93,8 @@ class Pool:
         """A worker has answered, or moved a byte."""
         self.pressed = False
         """A store answered that it is overloaded, since the streams were tuned last."""
+        self.scarce = False
+        """A server takes no further connections."""
         self.refused_keys: Refused | None = None
         """The last refusal of credentials by a store. `credential_renewal` takes it and sets None."""
         self.fatal: PenstockError | None = None
@@ -147,17 +149,18 @@ class Pool:
         if self._setup is None:
             return
         member.set_up = True
-        streams, ahead = self._streams_of(member)
+        streams, ahead, _ = self._streams_of(member)
         setup = self._setup._replace(streams=streams, ahead=ahead, first_slot=member.slots.start)
         self._send(member, wire.encode(wire.SETUP, setup))
 
-    def _streams_of(self, member: Member) -> tuple[int, int]:
-        """The streams of this worker, and how many objects each asks for before their turn."""
+    def _streams_of(self, member: Member) -> tuple[int, int, bool]:
+        """The streams of this worker, how many objects each asks for before their turn, and whether
+        connections are scarce."""
         alive = self.alive
         base, more = divmod(self.streams, len(alive))
         ahead = asked_ahead(self.streams) if self.ahead else 1
         own = max(1, base + (alive.index(member) < more))
-        return own, ahead
+        return own, ahead, self.scarce
 
     def set_streams(self, streams: int) -> None:
         """Have so many streams active from now on, over all workers; at least one in each."""
@@ -288,6 +291,9 @@ class Pool:
                     done(job, answer)
                 elif kind == wire.PRESSURE:
                     self.pressed = True
+                    if value and not self.scarce:
+                        self.scarce = True
+                        self.set_streams(self.streams)
                 elif kind == wire.EXPIRED:
                     self.refused_keys = Refused(*value)
                 elif kind == wire.FATAL:

@@ -11,6 +11,7 @@ ends at once. Modules that only one kind of work needs are imported when the set
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -19,7 +20,7 @@ import time
 from collections import Counter
 from functools import partial
 from itertools import chain, count
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import IMPOSSIBLE, FailedError, PenstockError
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 SLICE = 64
 """Rows that a thread takes at a time, at most, where other threads are idle."""
+
+RESTING = 0.5
+"""Seconds that a thread waits for a slice before it looks whether connections are scarce."""
 
 
 class Received:
@@ -66,6 +70,8 @@ class Worker:
         self.gate = threading.Condition()
         self.streams = 0
         self.ahead = 1
+        self.scarce = False
+        """A server takes no further connections: a stream without work holds none."""
         self.ended = False
         self.threads: list[threading.Thread] = []
         self.make: Callable[..., Stream] = _unset
@@ -106,10 +112,10 @@ class Worker:
         self.set_streams(given.streams, given.ahead)
         self.channel.send(wire.READY)
 
-    def set_streams(self, number: int, ahead: int) -> None:
+    def set_streams(self, number: int, ahead: int, scarce: bool = False) -> None:
         """Have so many threads active, each with `ahead` small objects on their way. Threads beyond the
         number wait once their present slice is done; none is ended."""
-        self.ahead = ahead
+        self.ahead, self.scarce = ahead, scarce
         with self.gate:
             self.streams = number
             self.gate.notify_all()
@@ -145,17 +151,24 @@ class Worker:
             self.fatal(error)
             return
         self.made.append(stream)
-        get, queue = self.queue.get, self.queue
-        while True:
-            if index >= self.streams:
-                with self.gate:
-                    self.gate.wait_for(lambda: index < self.streams or self.ended)
-            work = get()
-            if work is None:
-                queue.put(None)
-                break
+        while (work := self.next(index, stream)) is not None:
             self.slice(stream, *work)
+        self.queue.put(None)
         stream.close()
+
+    def next(self, index: int, stream: Stream) -> tuple[Received, int, int] | None:
+        """The next slice for a thread, once it is active; None at the end. While connections are scarce, the
+        stream holds none after it has waited for RESTING seconds."""
+        while True:
+            active = index < self.streams
+            if not active:
+                with self.gate:
+                    active = self.gate.wait_for(lambda: index < self.streams or self.ended, RESTING)
+            if active:
+                with contextlib.suppress(Empty):
+                    return self.queue.get(timeout=RESTING)
+            if self.scarce:
+                stream.rest()
 
     def slice(self, stream: Stream, batch: Received, start: int, end: int) -> None:
         """Do some rows of a batch. Only rows that `Stream.settle` made ready are reported; the others are

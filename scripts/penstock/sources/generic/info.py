@@ -10,7 +10,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.errors import FailedError, ObjectError, OverloadedError, PenstockError, SourceChangedError
+from penstock.core.errors import CrowdedError, FailedError, ObjectError, PenstockError, SourceChangedError
 from penstock.core.model import SourceChecksum
 from penstock.core.timestamps import of_datetime
 from penstock.sources.backoff import asked_for
@@ -30,6 +30,12 @@ TIMES = ("mtime", "last_modified", "LastModified", "modified", "updated", "modif
 
 _FTP = re.compile(r"(\d{8})(\d{6}(?:\.\d+)?)", re.ASCII)
 """Of MLSD and MDTM (RFC 3659, 2.3), always UTC."""
+
+_CROWDED = re.compile(
+    r"421|530.*(?:too many|maxim|\bmax\b|limit|already (?:logged|connected)|connections|sessions)",
+    re.ASCII | re.DOTALL | re.IGNORECASE,
+)
+"""An FTP server that takes no further connection: at once, or after the login (ProFTPD's MaxClients)."""
 
 
 def protocol_errors() -> tuple[type[BaseException], ...]:
@@ -107,8 +113,12 @@ def failure(error: BaseException, key: str) -> PenstockError:
     why = str(error)[:300] or type(error).__name__
     if isinstance(error, FileNotFoundError):
         return SourceChangedError("the object is gone since it was listed", where=key, why=why)
-    if isinstance(error, ftplib.error_temp) and why.startswith("421"):
-        return OverloadedError("the server takes no further connection for now", where=key, why=why)
+    if isinstance(error, ftplib.Error) and _CROWDED.match(why):
+        return CrowdedError(
+            "the server takes no further connection",
+            where=key,
+            why=f"{why}; `engine.streams` and `cluster.max_elements` say how many this run opens",
+        )
     if isinstance(error, (PermissionError, IsADirectoryError, ftplib.error_perm)):
         return ObjectError("the object cannot be read", where=key, why=why)
     status = _status(error)

@@ -8,6 +8,7 @@ protocol's library, which may connect to the server; penstock itself writes noth
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from penstock.sources.library_logs import keep_off_the_terminal
 from penstock.sources.objects.source import two_meanings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from penstock.config.settings import SourceConfig
     from penstock.core.errors import PenstockError
@@ -129,6 +130,20 @@ class Opener:
             raise self.unreachable(error) from None
         self.root = root.rstrip("/")
         return fs
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[Any]:
+        """As `connect`; `disconnect` at the end."""
+        fs = self.connect()
+        try:
+            yield fs
+        finally:
+            self.disconnect(fs)
+
+    def disconnect(self, fs: Any) -> None:
+        """Close FTP's connection, since its server may take few; those of other protocols go with `fs`."""
+        if isinstance(fs, FtpConnection):
+            fs.close()
 
     def path(self, fs: Any, key: str) -> str:
         """The name by which `fs` knows an object."""

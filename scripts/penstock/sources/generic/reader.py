@@ -146,6 +146,7 @@ class FsspecReader:
         return FsspecBody(self, entry, offset, length, self.look(entry))
 
     def close(self) -> None:
+        self.opener.disconnect(self._fs)
         self._fs = None
 
 

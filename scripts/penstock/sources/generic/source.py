@@ -11,6 +11,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
+from penstock.config import source_kinds
 from penstock.core.errors import SourceChangedError, TransientError
 from penstock.core.model import Listed
 from penstock.core.text import printable
@@ -63,28 +64,28 @@ class FsspecSource:
 
     def check(self) -> None:
         """Connects and looks at the root. Raises ConfigError, PreflightError."""
-        fs = self._opener.connect()
-        try:
-            fs.info(self._opener.root) if self._opener.root else fs.ls(self._opener.root, detail=True)
-        except protocol_errors() as error:
-            raise self._opener.unreachable(error) from None
+        with self._opener.connected() as fs:
+            try:
+                fs.info(self._opener.root) if self._opener.root else fs.ls(self._opener.root, detail=True)
+            except protocol_errors() as error:
+                raise self._opener.unreachable(error) from None
 
     def list(self) -> Iterator[Sequence[Listed]]:
         """Memory grows with the largest single folder, as far as the protocol allows. Raises PreflightError
         at the end, with the names of what the policies refuse."""
-        fs = self._opener.connect()
-        fs.invalidate_cache()
         self._markers = self._skipped = 0
         offenders = RefusedFiles(self._keep)
         batch: list[Listed] = []
-        try:
-            for listed in self._walk(fs, offenders):
-                batch.append(listed)
-                if len(batch) >= BATCH:
-                    yield batch
-                    batch = []
-        except protocol_errors() as error:
-            raise self._opener.unreachable(error) from None
+        with self._opener.connected() as fs:
+            fs.invalidate_cache()
+            try:
+                for listed in self._walk(fs, offenders):
+                    batch.append(listed)
+                    if len(batch) >= BATCH:
+                        yield batch
+                        batch = []
+            except protocol_errors() as error:
+                raise self._opener.unreachable(error) from None
         if batch:
             yield batch
         if offenders.count:
@@ -230,5 +231,9 @@ class FsspecSource:
         return FsspecReader(self._opener)
 
     def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
+        """See `port.Source`. A protocol that states none is not asked: an FTP server may take no further
+        connection than the caller's."""
+        if source_kinds.scheme(self.url) in source_kinds.SILENT:
+            return ()
         with self._own_reader() as reader:
             return checksums_of(reader.look(entry))
