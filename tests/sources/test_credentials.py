@@ -224,6 +224,24 @@ def test_a_profile_that_gives_no_keys_is_said_by_name(
     assert len(str(caught.value)) < 1000
 
 
+def test_a_helpers_words_are_kept_for_its_account_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A message has its first line and its exit status."""
+    config, state = tmp_path / "config", tmp_path / "state"
+    words = f"no ticket\nrequest was signed with {LEAK}\nsession 17 of alice\n"
+    (tmp_path / "helper").write_text(f"cat >&2 <<'END'\n{words}END\nexit 3\n")
+    config.write_text(f"[profile team]\ncredential_process = sh {tmp_path / 'helper'}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    with pytest.raises(PreflightError) as caught:
+        resolve(s3(profile="team"))
+    log = state / "penstock/credential_process.log"
+    said = "its credential_process: no ticket (exit status 3); all that it said is in"
+    assert caught.value.why == f"{said} {log}"
+    assert (log.read_text(), log.stat().st_mode & 0o777) == (words, 0o600)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents import typed_json
 from penstock.core.errors import ConfigError
-from penstock.core.text import printable_lines
+from penstock.core.text import masked, printable_lines
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
@@ -26,12 +26,13 @@ LEVELS = {"warning": logging.WARNING, "note": logging.INFO, "element": logging.I
 
 
 class _Printable(logging.Formatter):
-    """Escapes control characters, since a name from a source could steer the terminal that shows the log."""
+    """Escapes control characters, since a name from a source could steer the terminal that shows the log, and
+    masks what a URL may carry: a log may be read by many."""
 
     converter = staticmethod(time.gmtime)
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable_lines(super().format(record))
+        return printable_lines(masked(super().format(record)))
 
 
 class _Appended(logging.FileHandler):

@@ -8,6 +8,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+from penstock.core.text import masked
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -34,8 +36,9 @@ NAMED_FILES = 20
 class PenstockError(Exception):
     """An error with a message for people: what failed, where, why, and what to do.
 
-    `str(error)` is the whole message for a terminal, without a traceback. `retry` says whether
-    the same operation may succeed when it is repeated unchanged.
+    `str(error)` is the whole message for a terminal, without a traceback, and without secrets that a URL may
+    carry (`masked`): notices, reports, receipts and logs have it too. `retry` says whether the same operation
+    may succeed when it is repeated unchanged.
     """
 
     exit_code = 1
@@ -43,8 +46,8 @@ class PenstockError(Exception):
     retry = False
 
     def __init__(self, what: str, *, where: str = "", why: str = "", hint: str = "") -> None:
-        self.what, self.where, self.why, self.hint = what, where, why, hint
-        super().__init__(what)
+        self.what, self.where, self.why, self.hint = map(masked, (what, where, why, hint))
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         line = self.what

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,16 @@ FIELD = 100
 """Characters of a field that another account wrote: it may hold as many as its file."""
 TEXT = 4200
 """Characters at most of a text that such fields are in: a path has 4,096 bytes."""
+_USER = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/@]*@")
+_QUERY = re.compile(
+    r"(?i)([?&;](?:[\w.-]*(?:signature|credential|token|secret|passw|api[_-]?key|access[_-]?key)[\w.-]*"
+    r"|sig|key|auth|authorization|jwt|policy|pwd|pass)=)[^&;\s\"'#<>\])]+"
+)
+_SHAPED = re.compile(r"\bA[A-Z]IA[A-Z0-9]{12,}|\beyJ[\w.-]{16,}|(?i:(?<=\bBearer ))[\w.~+/=-]{8,}")
+_NAMED = re.compile(
+    r"""(?i)(\b\w*(?:secret|passw|token|key)\w*\s*=\s*|"\w*(?:secret|passw|token|key)\w*"\s*:\s*"""
+    r"""|\b\w*(?:secret|passw|token)\w*:\s*)(?:"[^"]*"|'[^']*'|[^\s,}]+)"""
+)
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
@@ -21,6 +32,25 @@ def printable(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(_shown(character) for character in text)
+
+
+def masked(text: str) -> str:
+    """The text without what lets somebody in: a password in a URL, a signature or a token in its query, what
+    has the shape of a cloud's key or of a token.
+
+    >>> masked("ftp://me:secret@h/x, https://h/y?X-Amz-Signature=ab12&n=1")
+    'ftp://...@h/x, https://h/y?X-Amz-Signature=...&n=1'
+    """
+    return _SHAPED.sub("...", _QUERY.sub(r"\1...", _USER.sub(r"\1...@", text)))
+
+
+def masked_words(text: str) -> str:
+    """`masked`, of another program's words: also without the values of what it calls a key or a secret.
+
+    >>> masked_words("no login: token=abc, password: 'x y'")
+    'no login: token=..., password: ...'
+    """
+    return _NAMED.sub(r"\1...", masked(text))
 
 
 def is_utf8(text: str) -> bool:

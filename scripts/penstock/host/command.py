@@ -18,7 +18,7 @@ import time
 import types
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.text import printable
+from penstock.core.text import masked_words, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,10 +63,11 @@ class Answer(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The command's own words on one line, safe on a terminal; else why it has none."""
+        """The command's own words on one line, safe on a terminal, without what it calls a secret; else why
+        it has none."""
         lines = (self.err.strip() or self.out.strip()).splitlines()
         said = "; ".join(line.strip() for line in lines if line.strip())
-        return self.why or printable(said[:SHOWN]) or f"exit status {self.code}"
+        return self.why or printable(masked_words(said)[:SHOWN]) or f"exit status {self.code}"
 
 
 class TimeBudget:

@@ -9,17 +9,21 @@ that it started, and its answer is the keys, or one sentence in which whoever re
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import resource
 import signal
+import subprocess
 import sys
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.errors import PreflightError
-from penstock.core.text import in_quotes, printable
+from penstock.core.text import in_quotes, masked_words, printable
+from penstock.fs import durable
 from penstock.host import command, interpreter
 from penstock.sources.s3.sigv4 import Keys
 
@@ -41,13 +45,9 @@ CODE_HINT = (
     "keys into a credentials_file or a profile of their own; or name a credential_process, which needs nobody"
 )
 SIGN_ON = "its sign-on (SSO)"
-_NAMED = re.compile(
-    r"""(?i)(\b\w*(?:secret|passw|token|key)\w*\s*=\s*|"\w*(?:secret|passw|token|key)\w*"\s*:\s*)"""
-    r"""(?:"[^"]*"|'[^']*'|[^\s,}]+)"""
-)
-_SHAPED = re.compile(
-    r"\bA[A-Z]IA[A-Z0-9]{12,}|\beyJ[\w.-]{16,}|(?=[\w+/=]*[a-z])(?=[\w+/=]*[A-Z])[\w+/=]{32,}|\b[0-9a-f]{32,}"
-)
+_SHAPED = re.compile(r"(?=[\w+/=]*[a-z])(?=[\w+/=]*[A-Z])[\w+/=]{32,}|\b[0-9a-f]{32,}")
+_helpers: list[subprocess.Popen[bytes]] = []
+"""The programs that botocore started."""
 
 
 class ResolvedProfile(NamedTuple):
@@ -76,7 +76,8 @@ def of_profile(profile: str, url: str, *, instance_metadata: bool) -> ResolvedPr
     if "why" in answer:
         name = answer.get("profile") or profile or os.environ.get("AWS_PROFILE") or "default"
         what = f"the profile {in_quotes(name)} of the AWS configuration gives no keys"
-        raise PreflightError(what, where=url, why=answer["why"], hint=answer.get("hint", HINT))
+        why = answer["why"] + (_kept(answer["said"]) if answer.get("said") else "")
+        raise PreflightError(what, where=url, why=why, hint=answer.get("hint", HINT))
     keys = Keys(answer["access"], answer["secret"], answer["session"], answer["expires"])
     environment = answer["method"] == "env"
     return ResolvedProfile(keys, answer["region"], answer["endpoint"], answer["profile"], environment)
@@ -85,8 +86,19 @@ def of_profile(profile: str, url: str, *, instance_metadata: bool) -> ResolvedPr
 def cleaned(text: str) -> str:
     """Somebody else's words: one line, without what may be a secret, at most SHOWN characters."""
     line = "; ".join(filter(None, (line.strip() for line in text.splitlines())))
-    line = _SHAPED.sub("...", _NAMED.sub(r"\1...", line))
-    return printable(line[:SHOWN])
+    return printable(_SHAPED.sub("...", masked_words(line))[:SHOWN])
+
+
+def _kept(words: str) -> str:
+    """Where all of a helper's words are kept, for this account alone, as what a message ends with; "" where
+    they cannot be."""
+    with contextlib.suppress(OSError, RuntimeError):
+        state = Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser())
+        log = state / "penstock" / "credential_process.log"
+        durable.make_dirs(log.parent)
+        durable.write_file(log, words.encode("utf-8", "surrogateescape"))
+        return f"; all that it said is in {printable(str(log))}"
+    return ""
 
 
 # ---- in the process
@@ -119,7 +131,13 @@ def main() -> None:
         answer["why"] = f"{answer['by']}: it asks for a one-time code, and nobody is there to type it"
         answer["hint"] = CODE_HINT
     except Exception as error:  # noqa: BLE001 - whatever botocore and what it calls raise is the answer
+        said = getattr(error, "kwargs", {}).get("error_msg") or ""
         answer["why"] = f"{answer['by']}: {_words(error)}"
+        if _helpers and _helpers[-1].returncode:
+            answer["said"] = said
+            first = cleaned(said.strip().partition("\n")[0])
+            status = f"exit status {_helpers[-1].returncode}"
+            answer["why"] = f"{answer['by']}: {f'{first} ({status})' if first else status}"
         if answer["by"] == SIGN_ON:
             answer["hint"] = f"sign on by `aws sso login --profile {answer['profile']}`"
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -145,6 +163,9 @@ def _find(request: dict[str, Any], answer: dict[str, Any]) -> None:
     answer["region"] = session.get_config_variable("region") or ""
     answer["endpoint"] = _endpoint(session, scoped)
     resolver = session.get_component("credential_provider")
+    for provider in resolver.providers:
+        if hasattr(provider, "_popen"):  # of a credential_process
+            provider._popen = _started  # noqa: SLF001  else botocore keeps the exit status to itself
     if not request["instance_metadata"]:
         resolver.remove("iam-role")
     held = session.get_credentials()
@@ -163,6 +184,11 @@ def _find(request: dict[str, Any], answer: dict[str, Any]) -> None:
         "expires": ends.timestamp() if ends else None,
         "method": held.method,
     }
+
+
+def _started(*words: Any, **more: Any) -> subprocess.Popen[bytes]:
+    _helpers.append(subprocess.Popen(*words, **more))
+    return _helpers[-1]
 
 
 def _by(scoped: dict[str, Any]) -> str:
@@ -200,7 +226,7 @@ def _words(error: Exception) -> str:
         return f"what it gave makes no sense ({type(error).__name__})"
     # botocore's errors keep what a helper said beside a preface of their own.
     stated = getattr(error, "kwargs", {}).get("error_msg") or str(error)
-    return cleaned(str(stated)) or type(error).__name__
+    return cleaned(str(stated).strip().partition("\n")[0]) or type(error).__name__
 
 
 if __name__ == "__main__":
