@@ -119,3 +119,27 @@ def test_a_controller_on_the_only_node_of_its_elements_is_refused(place: Place) 
     words = ("sbatch", "--wait", "--export=ALL", "--mem=500M", "--nodelist=n3", f"--chdir={place.work}")
     place.ends(place.start(*words, "--output=own.log", f"--wrap={command}"), 3)
     assert "n3 is the only node that elements may use" in (place.work / "own.log").read_text()
+
+
+def test_a_source_that_changes_meanwhile_loses_no_job_that_waits(place: Place) -> None:
+    """The controller ended with 5, and SLURM cancelled what waited for it by `afterok`."""
+    place.fill("a", 8, size=200_000)
+    place.configure(["a"], cluster={"probe": False}, engine={"limit": "200KiB/s"})
+    job = place.ends(place.penstock("run", "--submit", "--parsable", "a")).strip()
+    told_after = place.work / "after.txt"
+    after = place.ends(
+        place.start(
+            "sbatch", "--parsable", f"--dependency=afterok:{job}", "--kill-on-invalid-dep=yes", "--chdir=/",
+            f"--output={told_after}", f"--wrap=readlink {place.target}/a/current",
+        )
+    ).strip()  # fmt: skip
+    wait_for(lambda: any(place.target.glob("a/.penstock/runs/*/run.json")), "the listing", seconds=240)
+    for path in (place.source / "a").rglob("*.bin"):
+        path.write_bytes(path.read_bytes()[::-1])
+    wait_for(lambda: told_after.exists() and told_after.read_text(), "the job after it", seconds=280)
+    said = (place.work / f"results/logs/submit-{job}_0.log").read_text()
+    assert "a: the source changed while it was copied; it is listed anew in 15 s (time 1 of 5)" in said, said
+    release = place.published("a").parent.name
+    assert told_after.read_text().strip() == f"releases/{release}"
+    states = place.machine.run("squeue", "-h", "--states=all", "-j", f"{job},{after}", "-o", "%T").stdout
+    assert set(states.split()) == {"COMPLETED"}

@@ -28,6 +28,7 @@ from penstock.core.errors import (
     FindingsError,
     InterruptedRunError,
     NoSpaceError,
+    OvertakenError,
     PenstockError,
     PreflightError,
     TransientError,
@@ -68,7 +69,8 @@ def failure(error: BaseException, session: Command) -> CommandFailure:
         log.error("%s", error)
         code = 128 + session.stop.signal_number if stopped else error.exit_code
         text, cancelled = f"{error}{_of_the_example(error)}", isinstance(error, CancelledError)
-        return CommandFailure(code, text, in_short(error), cancelled)
+        overtaken = isinstance(error, OvertakenError)
+        return CommandFailure(code, text, in_short(error), cancelled, overtaken)
     if stopped:
         log.warning("while stopping", exc_info=error)
         return CommandFailure(128 + session.stop.signal_number, "")

@@ -152,6 +152,10 @@ class LockedError(PenstockError):
     exit_code = 7
 
 
+class OvertakenError(LockedError):
+    """Another run has overtaken this one, which is at its end: to wait would not help."""
+
+
 class TransientError(PenstockError):
     """A read or a request failed in a way that may pass: reset, timeout, 5xx, short body."""
 

@@ -37,7 +37,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from penstock.core.errors import LockedError, NoSpaceError, PenstockError, PreflightError
+from penstock.core.errors import LockedError, NoSpaceError, OvertakenError, PenstockError, PreflightError
 from penstock.dataset import holder as holders
 from penstock.fs import plain_files
 from penstock.fs.durable import NO_LINKS, give_name
@@ -173,7 +173,7 @@ class DatasetLock:
                 self._ended.wait(0.2)
         state = self._look()
         holder = holders.parse(state.content) if state else None
-        raise LockedError(
+        raise OvertakenError(
             f"the lock of dataset {self._dataset} was lost",
             where=str(self._path),
             why=holder.describe() if holder else "it is gone",

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents import marks
 from penstock.core.documents.marks import ClaimFile
-from penstock.core.errors import STATE_ANEW, FailedError, LockedError
+from penstock.core.errors import STATE_ANEW, FailedError, OvertakenError
 from penstock.dataset import documents, history
 from penstock.dataset import holder as holders
 from penstock.fs import durable
@@ -124,10 +124,10 @@ def made_by(claim: ClaimFile) -> str:
     return f"by {by.user} on {by.host}, at {by.since}"
 
 
-def overtaken(layout: DatasetLayout, run: str, standing: ClaimFile | None) -> LockedError:
+def overtaken(layout: DatasetLayout, run: str, standing: ClaimFile | None) -> OvertakenError:
     """The error of a run that is no longer the one that the dataset is staged for."""
     other = (standing.run if standing else "") or "that cannot be read"
-    return LockedError(
+    return OvertakenError(
         f"run {run} of dataset {layout.dataset} was overtaken by run {other}",
         where=str(layout.claims),
         why=f"claimed {made_by(standing)}" if standing else "",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import Cluster, Status
     from penstock.config.settings import Config, JobOptions
+    from penstock.workflow.exit_files import Left
 
 STEP = "submit"
 NOTES = Path("results", ".workflow", "submitted.json")
@@ -40,11 +41,20 @@ KEPT = 100
 """Jobs whose notes stay: more than a working directory ever has waiting."""
 NAMED = 10
 """Datasets that the job's comment names."""
+SUBMITTED = "PENSTOCK_SUBMITTED"
+"""Environment variable of a submitted controller: jobs may wait for its end (afterok), and nobody is there to
+give the command again."""
+CHANGES = 5
+"""How often a submitted controller lists a source anew that changed while it was copied."""
+PAUSE, GROWTH, BUSY = 15.0, 4, 30.0
+"""Seconds before the first of these times, how many times as long before each further one; and seconds
+between two looks at what another run holds."""
 # Arguments: the working directory, the command line, the element's index. Snakemake keeps a cache in
 # the user's home, which a node need not have.
 PROGRAM = """\
 import os, sys
 os.chdir(sys.argv[1])
+os.environ["PENSTOCK_SUBMITTED"] = "1"
 os.environ["XDG_CACHE_HOME"] = os.path.join(sys.argv[1], "results", ".workflow", "cache")
 os.execv(sys.argv[2], sys.argv[2:-1])
 """
@@ -153,6 +163,28 @@ def run(
         job = cluster.submit(spec)
         _note(cluster, job, wanted)
     return Submitted(job, met=False, after=spec.after)
+
+
+def next_try(left: Sequence[Left], changes: int) -> float | None:
+    """Seconds after which a submitted controller tries again, by how its steps ended that failed; None: this
+    was its last try. `changes`: how often a source had changed in tries before.
+
+    | how the steps ended                                  | changes | then                    |
+    |------------------------------------------------------|---------|-------------------------|
+    | none failed                                          | any     | the last try            |
+    | one with a status other than 5 and 7, or overtaken   | any     | the last try            |
+    | one with 5 (the source changed), none otherwise      | < 5     | in 15 s, 1, 4, 16, 64   |
+    |                                                      |         | min: it is listed anew  |
+    | the same                                             | 5       | the last try            |
+    | all with 7, held by another run that lives           | any     | in 30 s: its time ends  |
+    |                                                      |         | such a wait             |
+    """
+    statuses = {step.exit for step in left}
+    if not left or statuses - {5, 7} or any(step.overtaken for step in left):
+        return None
+    if 5 not in statuses:
+        return BUSY
+    return PAUSE * float(GROWTH**changes) if changes < CHANGES else None
 
 
 def _named(datasets: Sequence[str]) -> str:

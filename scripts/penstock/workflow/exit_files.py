@@ -47,6 +47,8 @@ class CommandFailure(NamedTuple):
     """What failed, or why, in a few words."""
     cancelled: bool = False
     """`penstock cancel` ended it."""
+    overtaken: bool = False
+    """Another run has overtaken it."""
 
 
 class Left(NamedTuple):
@@ -60,6 +62,7 @@ class Left(NamedTuple):
     reason: str = ""
     """What failed, or why, in a few words."""
     cancelled: bool = False
+    overtaken: bool = False
 
     @property
     def how(self) -> str:

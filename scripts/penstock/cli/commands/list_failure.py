@@ -32,6 +32,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         ) from None
     session.failed = left.command
     session.failure = exit_files.CommandFailure(
-        left.exit, f"{name}: {left.text}", left.reason, left.cancelled
+        left.exit, f"{name}: {left.text}", left.reason, left.cancelled, left.overtaken
     )
     return left.exit

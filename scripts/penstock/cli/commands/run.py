@@ -24,21 +24,41 @@ from penstock.cli.run_results import FLAGS, RESULTS
 from penstock.cli.run_screen import RunScreen
 from penstock.cli.session import reached
 from penstock.config import strict_yaml
-from penstock.core.errors import FailedError, FindingsError, PreflightError, signal_name
+from penstock.core import human
+from penstock.core.errors import (
+    FailedError,
+    FindingsError,
+    LockedError,
+    PreflightError,
+    SourceChangedError,
+    signal_name,
+)
 from penstock.core.text import in_quotes
-from penstock.dataset.cancel_mark import INVOCATION
+from penstock.dataset.cancel_mark import INVOCATION, CancelMark
+from penstock.dataset.context import layout_of
 from penstock.host import interpreter, process_limit
-from penstock.workflow import ancestors, controller, exit_files, installation, workflow_receipts
+from penstock.workflow import (
+    ancestors,
+    controller,
+    controller_job,
+    exit_files,
+    installation,
+    workflow_receipts,
+)
 from penstock.workflow.assets import workflow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from penstock.cli.session import Session
     from penstock.config.settings import Config
+    from penstock.look.views import run_table
+    from penstock.look.views.keys import Result
 
 STATE = RESULTS / ".workflow"
 """What the controllers of a working directory share."""
+CANCELS = 2.0
+"""Seconds between two looks at marks of `penstock cancel` while a further try is waited for."""
 PROCESSES = 16
 """Processes and threads that a run of one dataset needs at least: this one, Snakemake, a step, an element and
 its worker, with their threads."""
@@ -66,7 +86,8 @@ def _cores(text: str) -> int:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Stage the datasets. Returns 0 when all are PASSED: the run's release stands by its seal, and the gate
     is open; else the status of the first step that failed, 129, 130 or 143 after a signal, 4 where the gate
-    is closed. With --submit 0 when a job that does this is there (`submission`)."""
+    is closed. A submitted controller tries again by `controller_job.next_try`. With --submit 0 when a job
+    that does this is there (`submission`)."""
     from penstock.config import trust
 
     if parsed.submit:
@@ -82,35 +103,92 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         return _preview(config, names, session)
     trust.refuse(config, session.file)
     metrics.refuse_another(config)
-    invocation = f"{time.time_ns():020d}"
-    controller.refuse_second(STATE)
     if (room := process_limit.room()) is not None and room < PROCESSES:
         raise process_limit.too_few()
-    folder = _exits_folder(names)
-    try:
-        with _screen(names, folder, session) as screen:
-            command = _command(parsed, session.file, names)
-            status = _snakemake(command, invocation, folder.resolve(), session, screen.said)
-            screen.finish()
-            code = _exit_status(status, screen.left, session)
-            results, rows = run_results.gather(names, invocation, config, screen, session)
-            run_results.note_stop(results, config, code, session)
-            run_results.notify(results, config, session)
-            statuses = {result["status"] for result in results.values()}
-            if "FINDINGS" in statuses:
-                code = code or FindingsError.exit_code
-            if statuses != {"PASSED"}:
-                code = code or FailedError.exit_code
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    results: dict[str, Result] = {}
+    rows: dict[str, run_table.Row] = {}
+    wanted, changes, submitted = names, 0, controller_job.SUBMITTED in os.environ
+    while True:
+        invocation = f"{time.time_ns():020d}"
+        marks = [CancelMark.of(layout_of(config.target, name), "run") for name in wanted]
+        try:
+            controller.refuse_second(STATE)
+            code, left = _staged(parsed, config, wanted, invocation, session, results, rows)
+        except LockedError as error:
+            if not submitted:
+                raise
+            code, left = error.exit_code, [exit_files.Left("run", error.exit_code, text=str(error))]
+        wait = controller_job.next_try(left, changes) if submitted else None
+        if wait is None or not _may_try_again(left, wait, changes, marks, session):
+            break
+        changes += any(step.exit == SourceChangedError.exit_code for step in left)
+        wanted = [name for name in names if name not in results or results[name]["status"] != "PASSED"]
+    run_results.note_stop(results, config, code, session)
+    run_results.notify(results, config, session)
     if len(names) > 1 and not session.as_json:
-        run_results.show_table(results, rows, code, session)
+        run_results.show_table(results, [rows[name] for name in names if name in rows], code, session)
     else:
         run_results.show_each(results, session)
     if why := metrics.at_end_of_run(config):
         run_results.show_remark(why, session)
     session.receipt({"exit": code, "invocation": invocation, "datasets": results})
     return code
+
+
+def _staged(
+    parsed: argparse.Namespace,
+    config: Config,
+    names: list[str],
+    invocation: str,
+    session: Session,
+    results: dict[str, Result],
+    rows: dict[str, run_table.Row],
+) -> tuple[int, list[exit_files.Left]]:
+    """One run of the workflow: its exit status, and how the steps ended that failed. Puts what became of each
+    dataset into `results` and `rows`."""
+    folder = _exits_folder(names)
+    try:
+        with _screen(names, folder, session) as screen:
+            command = _command(parsed, config, session.file, names)
+            status = _snakemake(command, invocation, folder.resolve(), session, screen.said)
+            screen.finish()
+            code = _exit_status(status, screen.left, session)
+            gathered, shown = run_results.gather(names, invocation, config, screen, session)
+            left = screen.left
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    results |= gathered
+    rows |= {row.dataset: row for row in shown}
+    statuses = {result["status"] for result in gathered.values()}
+    if "FINDINGS" in statuses:
+        code = code or FindingsError.exit_code
+    if statuses != {"PASSED"}:
+        code = code or FailedError.exit_code
+    return code, left
+
+
+def _may_try_again(
+    left: Sequence[exit_files.Left],
+    seconds: float,
+    changes: int,
+    marks: Sequence[CancelMark],
+    session: Session,
+) -> bool:
+    """Say why this controller tries again, and wait for so long. False once one of its datasets is cancelled;
+    raises InterruptedRunError on a signal."""
+    changed = [step for step in left if step.exit == SourceChangedError.exit_code]
+    first = (changed or list(left))[0]
+    about = f"{first.dataset}: " if first.dataset else ""
+    what = "the source changed while it was copied; it is listed anew" if changed else f"{first.why}; again"
+    count = f" (time {changes + 1} of {controller_job.CHANGES})" if changed else ""
+    run_results.show_remark(f"{about}{what} in {human.duration(seconds)}{count}", session)
+    until = time.monotonic() + seconds
+    while (still := until - time.monotonic()) > 0:
+        if who := next((who for mark in marks if (who := mark.said())), ""):
+            run_results.show_remark(f"cancelled {who}: it is not tried again", session)
+            return False
+        session.stop.wait(min(still, CANCELS))
+    return True
 
 
 def _exits_folder(names: list[str]) -> Path:
@@ -152,7 +230,7 @@ def _preview(config: Config, names: list[str], session: Session) -> int:
     return 0
 
 
-def _command(parsed: argparse.Namespace, file: Path, names: list[str]) -> list[str]:
+def _command(parsed: argparse.Namespace, config: Config, file: Path, names: list[str]) -> list[str]:
     folder = workflow()
     words = interpreter.command("penstock.cli.snakemake_start")
     words += ["--snakefile", str(folder / "workflow" / "Snakefile"), "--workflow-profile", "none"]
@@ -170,7 +248,7 @@ def _command(parsed: argparse.Namespace, file: Path, names: list[str]) -> list[s
         words += [f"--{name}", *(str(text) for text in given if text is not True)]
     words += ["--configfile", str(file.absolute())]
     settings = []
-    if parsed.dataset:
+    if parsed.dataset or names != list(config.datasets):
         # JSON, so that a dataset called `1e5` stays a name.
         settings.append(f"dataset={json.dumps(names)}")
     settings += [f"{name}=true" for name in FLAGS if getattr(parsed, name)]
