@@ -380,16 +380,26 @@ def test_s29_the_time_of_an_array(
         ("p0", [3600.0], 3600.0),
         ("p0,p1", [3600.0, 7200.0], 7200.0),
         ("p0,p1", [3600.0, None], 0.0),
-        ("p0", [], 0.0),
+        ("p0", [], None),
+        (None, [], None),
     ],
 )
 def test_s29_the_longest_time_is_the_partitions(
-    partition: str | None, longest: list[float | None], seconds: float
+    partition: str | None, longest: list[float | None], seconds: float | None
 ) -> None:
     """QOS and associations: `test_time_limits`."""
     config = ClusterConfig("slurm", options=JobOptions(core_spec=None, partition=partition))
     parts = [Partition(f"p{n}", default=n == 0, max_time=one) for n, one in enumerate(longest)]
     assert SlurmCluster(config, slurm=Scripted(parts=parts)).longest("copy") == seconds
+
+
+def test_where_no_limit_is_shown_no_time_is_asked_for(tmp_path: Path) -> None:
+    """Seven days, beyond a MaxTime that PrivateData hides: such a job waits for ever."""
+    for parts, time in (([], None), ([Partition("data", default=True, max_time=3600.0)], 3600)):
+        slurm = Scripted(parts=parts)
+        config = ClusterConfig("slurm", options=JobOptions(core_spec=None, time=AUTO_TIME))
+        SlurmCluster(config, slurm=slurm).submit(spec(tmp_path))
+        assert slurm.options[-1].time == time
 
 
 def test_nodes_are_spared_while_slurm_takes_such_a_job_without_them() -> None:

@@ -94,6 +94,19 @@ def test_s29_the_longest_time_of_an_element(
     assert by in (limit.by if limit else "")
 
 
+def test_a_limit_beside_partitions_that_are_not_shown_may_not_be_the_lowest() -> None:
+    slurm = Limited(parts=[])
+    slurm.rows = {"b": Qos("b", max_wall=1800)}
+    slurm.mine = Association("ml", "b", 0)
+    options = JobOptions(core_spec=None, time=7200)
+    limit = time_limits.longest(slurm, options, FACTS, "me")
+    assert limit == TimeLimit(1800, "MaxWall of the QOS b", shown=False)
+    assert [result.verdict for result in time_limits.judged(options, limit)] == ["stop"]
+    slurm.rows = {"b": Qos("b")}
+    hidden = time_limits.longest(slurm, options, FACTS, "me")
+    assert (hidden, time_limits.judged(options, hidden)) == (TimeLimit(0, "", shown=False), [])
+
+
 def test_accounting_is_asked_only_where_it_enforces_limits() -> None:
     words = ["", "associations", "associations,qos", "associations,limits", "safe", "all"]
     enforced = [FACTS._replace(enforced=frozenset(word.split(","))).enforces_limits for word in words]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cluster.fixtures import borrowed
 from tests.cluster.place import Place, job_user
+from tests.cluster.processes import wait_for
 from tests.cluster.settings import Settings
 
 if TYPE_CHECKING:
@@ -124,6 +125,27 @@ def test_l2_a_wrapper_that_runs_sbatch_where_no_process_or_file_of_this_one_is_k
 def test_l3_what_is_private_is_not_wrong(private: Place) -> None:
     said = staged(private, {})
     assert re.search(r"does not show its nodes", said), said
+
+
+def test_l3_a_controller_and_elements_keep_to_a_time_limit_that_is_private(private: Place) -> None:
+    """Seven days in a partition of one hour: it waited for ever (PartitionTimeLimit)."""
+    place = private
+    place.fill("a", 5)
+    cluster = {"partition": "cpu", "time": "auto", "core_spec": "none", "cpus": 1, "probe": False}
+    place.configure(["a"], cluster=cluster)
+    job = place.ends(place.penstock("run", "--submit", "--parsable", "a")).strip()
+
+    def shown() -> str:
+        return place.machine.run("squeue", "-h", "--states=all", "-j", job, "-o", "%T %r").stdout
+
+    def begun() -> bool:
+        assert "PartitionTimeLimit" not in shown()
+        return "PENDING" not in shown()
+
+    wait_for(begun, "the controller's start", seconds=120, every=0.5)
+    wait_for(lambda: "COMPLETED" in shown() or "FAILED" in shown(), "its end", seconds=280, every=1)
+    assert "COMPLETED" in shown(), (place.work / f"results/logs/submit-{job}_0.log").read_text()
+    place.published("a")
 
 
 def test_l2_the_options_of_an_outer_job_change_nothing_that_is_submitted(place: Place) -> None:

@@ -311,9 +311,10 @@ class Cluster(ABC):
         """Let at most so many elements of a living array (at least 1) run at once from now on. Those
         that run stay. An array that has ended is no error."""
 
-    def longest(self, step: str) -> float:
-        """The longest time limit that an element of this step may ask for, in seconds; 0 where there is none.
-        Raises TransientError while the cluster's controller does not answer."""
+    def longest(self, step: str) -> float | None:
+        """The longest time limit that an element of this step may ask for, in seconds; 0 where there is none,
+        None where the cluster does not show it: nothing is to be asked for then. Raises TransientError while
+        the cluster's controller does not answer."""
         return 0.0
 
     def longest_anywhere(self) -> float:

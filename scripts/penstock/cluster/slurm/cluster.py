@@ -156,7 +156,8 @@ class SlurmCluster(Cluster):
         options = self._options(spec.step)
         limit = spec.time or options.time
         if limit == AUTO_TIME:
-            limit = job_time.unestimated(self.longest(spec.step))
+            longest = self.longest(spec.step)
+            limit = None if longest is None else job_time.unestimated(longest)
         options = replace(options, time=limit)
         if max(spec.indices) >= self.max_array():
             raise FailedError(
@@ -367,9 +368,11 @@ class SlurmCluster(Cluster):
         if array not in self._others:
             self._slurm.throttle(array, at_once)
 
-    def longest(self, step: str) -> float:
+    def longest(self, step: str) -> float | None:
         """As partition, QOS and association say."""
         limit = self._time_limit(self._config.of(step))
+        if limit is not None and not limit.shown:
+            return None
         return 0.0 if limit is None else float(limit.seconds)
 
     def longest_anywhere(self) -> float:

@@ -28,7 +28,9 @@ class TimeLimit(NamedTuple):
 
     seconds: int
     by: str
-    """What sets it, for people: `MaxWall of the QOS bulk`."""
+    """What sets it, for people: `MaxWall of the QOS bulk`; "" where no limit can be seen."""
+    shown: bool = True
+    """False: the site does not show these partitions (PrivateData), so a lower limit may be there."""
 
 
 def longest(slurm: SlurmCommands, options: JobOptions, known: Facts, user: str) -> TimeLimit | None:
@@ -40,7 +42,8 @@ def longest(slurm: SlurmCommands, options: JobOptions, known: Facts, user: str) 
         with contextlib.suppress(FailedError, PreflightError):
             wall, lifted = _wall(slurm, options, asked, known.cluster, user)
     limits = [limit for limit in (wall, None if lifted else of_partitions(asked)) if limit]
-    return min(limits, default=None)
+    shown = [limit for limit in limits if limit.shown]
+    return min(shown)._replace(shown=len(shown) == len(limits)) if shown else min(limits, default=None)
 
 
 def _wall(
@@ -70,17 +73,19 @@ def partitions(every: Sequence[Partition], options: JobOptions) -> list[Partitio
 
 
 def of_partitions(asked: Sequence[Partition]) -> TimeLimit | None:
-    """The limit by these partitions; None where one of them has no limit, or there is none. Of several the
-    longest counts: the job waits for one that lets it run. Pure."""
+    """The limit by these partitions; None where one of them has no limit. Of several the longest counts: the
+    job waits for one that lets it run. Pure."""
     times = {one.max_time or 0.0: one.name for one in asked}
-    if not times or 0.0 in times:
+    if not times:
+        return TimeLimit(0, "", shown=False)
+    if 0.0 in times:
         return None
     return TimeLimit(int(max(times)), f"MaxTime of the partition {times[max(times)]}")
 
 
 def judged(options: JobOptions, limit: TimeLimit | None) -> list[CheckResult]:
     """A stop where `cluster.time` is above the limit; [] otherwise. Pure."""
-    if limit is None or not options.time or options.time <= limit.seconds:
+    if limit is None or not limit.by or not options.time or options.time <= limit.seconds:
         return []
     return [
         CheckResult(

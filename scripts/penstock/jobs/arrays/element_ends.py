@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.cluster.port import Status
+    from penstock.core.job_time import Estimate
     from penstock.jobs.arrays.array_watch import Watch, WatchedArray
 
 
@@ -81,15 +82,20 @@ def limit_of(watch: Watch, indices: Sequence[int]) -> int:
         return 0
     known = [watch.limits[index] for index in indices if index in watch.limits]
     if len(known) < len(indices):
-        known.append(asked or max(map(partial(_first, watch), indices)))
+        longest = None if asked else _longest(watch)
+        if longest is not None:
+            asked = max(first(_estimate(watch, index), longest) for index in indices)
+        if not asked:
+            return 0
+        known.append(asked)
     return max(known)
 
 
-def _first(watch: Watch, index: int) -> int:
-    return first(watch.expected(index) if watch.expected else None, _longest(watch))
+def _estimate(watch: Watch, index: int) -> Estimate | None:
+    return watch.expected(index) if watch.expected else None
 
 
-def _longest(watch: Watch) -> float:
+def _longest(watch: Watch) -> float | None:
     return patiently(watch, partial(watch.context.cluster.longest, watch.step))
 
 
@@ -110,7 +116,7 @@ def _progress(watch: Watch, live: WatchedArray, index: int) -> bool:
 
 def _timed_out(watch: Watch, ended: Sequence[tuple[int, int, bool]]) -> None:
     """Of each: its index, the limit that was asked for, and whether it had made progress."""
-    longest = _longest(watch)
+    longest = _longest(watch) or 0.0
     groups: dict[tuple[int, int, bool], list[int]] = {}
     for index, limit, progress in ended:
         more = raised(limit, longest) if limit and watch.raises[index] < RAISES else limit
