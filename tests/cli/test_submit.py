@@ -189,6 +189,29 @@ def test_a_job_without_a_note_is_no_answer(place: Path, capsys: pytest.CaptureFi
         assert not submitted(capsys, "d")[1]
 
 
+def test_a_job_that_the_site_renames_is_the_answer(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By a job_submit plugin: a second controller was submitted beside it. A job of the same number that is
+    no array, which slurmctld that lost its state may have, is another one."""
+    sbatch = place / "commands/sbatch"
+    sbatch.write_text(sbatch.read_text().replace('echo "$job $name', 'echo "$job lab-$name'))
+    assert submitted(capsys) == ("77", False)
+    assert submitted(capsys) == ("77", True)
+    assert main([*SLURM, "status"]) == 0
+    assert "the submitted controller, job 77, has not begun" in capsys.readouterr().out
+    squeue = place / "commands/squeue"
+    squeue.write_text(squeue.read_text().replace("$job|0|", "$job|N/A|"))
+    assert submitted(capsys) == ("78", False)
+
+
+def test_notes_of_jobs_that_have_ended_are_forgotten(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(3):
+        job, met = submitted(capsys)
+        assert not met
+        state(place, int(job), "COMPLETED")
+    notes = json.loads((place / "results/.workflow/submitted.json").read_text())
+    assert list(notes["jobs"]) == ["penstock:79"]
+
+
 def test_a_run_that_works_in_the_folder_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = place / "results/.workflow"
     folder.mkdir(parents=True)
@@ -280,7 +303,7 @@ def test_status_names_the_job_that_waits(place: Path, capsys: pytest.CaptureFixt
     capsys.readouterr()
     status = [*SLURM, "status"]
     assert main(status) == 0
-    told = "state         waiting: for SLURM: the submitted controller, job 77, has not begun"
+    told = "state         waiting: for SLURM: the submitted controller, job 77, has not begun (Priority)"
     assert told in capsys.readouterr().out
     (place / "target/d").mkdir(parents=True)
     (place / "target/d/releases").touch()

@@ -28,7 +28,7 @@ from penstock.fs import durable
 from penstock.host import interpreter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from penstock.cluster.port import Cluster, Status
     from penstock.config.settings import Config, JobOptions
@@ -99,6 +99,11 @@ class Work(NamedTuple):
         same = (self.file, self.content, list(self.task)) == (wanted.file, wanted.content, list(wanted.task))
         return same and {*self.datasets} >= {*wanted.datasets}
 
+    @property
+    def kind(self) -> str:
+        """The dataset of a look, of which each has jobs of its own; "" of a run."""
+        return "" if self.task[0] == "run" else self.datasets[0]
+
 
 class Submitted(NamedTuple):
     """The job that does what was asked for."""
@@ -144,7 +149,7 @@ def run(
     wanted = Work(*_configuration(file), list(datasets or config.datasets), list(task), time.time())
     logs = folder / "results" / "logs"
     with _alone(logs):
-        living = _living(cluster, name)
+        living = _living(cluster, name, wanted.kind)
         for job, (status, work) in living.items():
             if work and work.does(wanted) and not status.completing and not _cancelled(config, work):
                 return Submitted(job, met=True)
@@ -161,7 +166,7 @@ def run(
         mail = config.cluster.mail or ""
         spec = ArraySpec(name, STEP, (0,), command, logs, labels, mail=mail, after=tuple(living))
         job = cluster.submit(spec)
-        _note(cluster, job, wanted)
+        _note(cluster, job, wanted, living)
     return Submitted(job, met=False, after=spec.after)
 
 
@@ -209,29 +214,40 @@ def _refuse_alone(cluster: Cluster, steps: Sequence[str]) -> None:
         )
 
 
-def waiting(cluster: Cluster, file: Path) -> Mapping[str, Sequence[str]]:
-    """The jobs of submitted controllers that have not begun, for this working directory and configuration,
-    with their datasets; () where these are not known."""
+class Waiting(NamedTuple):
+    """A submitted controller that has not begun."""
+
+    datasets: Sequence[str]
+    """() where these are not known."""
+    reason: str
+    """SLURM's own words for why it waits; "" where it gives none."""
+
+
+def waiting(cluster: Cluster, file: Path) -> Mapping[str, Waiting]:
+    """The jobs of submitted controllers that have not begun, for this working directory and configuration."""
     if cluster.abilities.elements_end_with_controller:
         return {}
     path = str(file.absolute())
     return {
-        job: work.datasets if work else ()
-        for job, (status, work) in _living(cluster, _name()).items()
+        job: Waiting(work.datasets if work else (), status.reason)
+        for job, (status, work) in _living(cluster, _name(), "").items()
         if (work is None or work.file == path) and status.state is State.PENDING
     }
 
 
-def _living(cluster: Cluster, name: str) -> dict[str, tuple[Status, Work | None]]:
-    """The jobs of this name that have not ended, and what they were submitted for; None: not known."""
-    jobs = cluster.find(name)
-    statuses = cluster.states_of(dict.fromkeys(jobs, (0,))) if jobs else {}
-    notes = _notes()
-    return {
-        job: (states[0], notes.get(f"{cluster.name()}:{job}"))
-        for job, states in statuses.items()
-        if not states[0].state.ended
+def _living(cluster: Cluster, name: str, kind: str) -> dict[str, tuple[Status, Work | None]]:
+    """The jobs of this `Work.kind` that have not ended, and what they were submitted for; None: not known.
+    They are known by their ids in the notes, since a site's plugin may rename them; one whose note was lost
+    by its name."""
+    of_cluster = f"{cluster.name()}:"
+    noted = {
+        key.removeprefix(of_cluster): work
+        for key, work in _notes().items()
+        if key.startswith(of_cluster) and work.kind == kind
     }
+    jobs: dict[str, Work | None] = {**dict.fromkeys(cluster.find(name)), **noted}
+    statuses = cluster.states_of(dict.fromkeys(jobs, (0,))) if jobs else {}
+    return {job: (states[0], jobs[job]) for job, states in statuses.items() if not states[0].state.ended}
 
 
 def _cancelled(config: Config, work: Work) -> bool:
@@ -280,8 +296,15 @@ def _notes() -> dict[str, Work]:
         return {}
 
 
-def _note(cluster: Cluster, job: str, work: Work) -> None:
-    notes = {**_notes(), f"{cluster.name()}:{job}": work}
+def _note(cluster: Cluster, job: str, work: Work, living: Iterable[str]) -> None:
+    """Note the job, and forget those of its kind that have ended."""
+    mine = f"{cluster.name()}:"
+    kept = {mine + alive for alive in living}
+    notes = {
+        key: noted
+        for key, noted in _notes().items()
+        if key in kept or not key.startswith(mine) or noted.kind != work.kind
+    } | {mine + job: work}
     latest = sorted(notes.items(), key=lambda item: item[1].at)[-KEPT:]
     jobs = {key: noted._asdict() for key, noted in latest}
     durable.write_json(NOTES, {"format": FORMAT, "jobs": jobs})

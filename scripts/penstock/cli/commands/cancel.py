@@ -46,7 +46,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
         _, code = session.apart(names, cancel)
         jobs = {} if parsed.root else controller_job.waiting(context.cluster, session.file)
-        for job, datasets in jobs.items():
+        for job, (datasets, _) in jobs.items():
             end = f"scancel {job} ends it, for {', '.join(datasets) or 'whatever it was submitted for'}"
             if datasets and {*datasets} <= {*ended}:
                 context.cluster.cancel(job)

@@ -59,10 +59,11 @@ def _submitted(context: Context, file: Path, results: Sequence[StatusResult]) ->
     except PenstockError as error:
         output.say(f"whether a submitted controller waits is not known: {error}")
         return
-    for job, datasets in jobs.items():
+    for job, (datasets, reason) in jobs.items():
         for result in results:
             if result["dataset"] in datasets and "lock" not in result:
                 why = f"for SLURM: the submitted controller, job {job}, has not begun"
+                why += f" ({reason})" if reason else ""
                 work: RunState = {"state": "waiting", "why": why}
                 own = result.get("work", {}).get("state", gate.PUBLISHED)
                 if result["state"] in (own, gate.PUBLISHED, gate.NOTHING):
