@@ -380,6 +380,8 @@ def tell(watch: Watch) -> None:
     idle = f"no array is submitted, since the queue is full: {watch.queue.full}" if watch.queue.full else ""
     if pause.standing() is not None:
         idle = "no array is submitted while PAUSE stands at the root"
+    if watch.asked_in_vain is not None:
+        return  # why elements wait is not known then
     for text in watch.report.look(time.monotonic(), elements, (files, size), idle):
         watch.note(text)
 
