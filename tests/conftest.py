@@ -86,6 +86,12 @@ def _cold_start(request: pytest.FixtureRequest) -> Generator[None]:
         warm.resume()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What an account keeps of datasets without a state (`dataset.own_state`) is not this person's."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("own-state"))
+
+
 @pytest.fixture(autouse=True)
 def _own_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the person at the terminal has set must not reach the tests, nor what the test before entered."""

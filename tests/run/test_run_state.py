@@ -6,10 +6,12 @@ import json
 import os
 import re
 import signal
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.commands import PATIENCE, penstock, started, until
 from tests.support.scripted_cluster import ScriptedCluster
 from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES, go, staging
@@ -110,6 +112,11 @@ def test_a_step_at_work_says_how_much_is_done(context: Context) -> None:
             "make room",
         ),
         (ValueError("odd"), "copy: unexpected ValueError: odd (exit 1)", "`penstock run data` goes on"),
+        (
+            FailedError("1 element did not finish", hint='element 0 on n: exit 1\n    "b": denied\n  mend b'),
+            'copy: 1 element did not finish; element 0 on n: exit 1; "b": denied (exit 1)',
+            "mend b; then `penstock run data` goes on",
+        ),
     ],
 )
 def test_a_run_that_failed_says_why(context: Context, error: Exception, said: str, to_do: str) -> None:
@@ -123,6 +130,35 @@ def test_a_run_that_failed_says_why(context: Context, error: Exception, said: st
     with holding(context, "data", run_of(context).id, "copy"):
         assert last_end.find(context.layout("data")) is None
     assert "stopped: no command is at work, and copy has not ended" in line(context)
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "hint", "advice"),
+    [
+        ("list", 5, "odd", "`penstock run data` lists the source anew"),
+        (
+            "copy",
+            6,
+            "odd",
+            "make room (`penstock gc data` removes old releases); then `penstock run data` goes on",
+        ),
+        ("copy", 1, "mend b: then the same command goes on", "mend b: then `penstock run data` goes on"),
+        ("copy", 1, "mend it", "mend it; then `penstock run data` goes on where it stopped"),
+        ("preflight", 3, "mend it", "mend it; then `penstock run data`"),
+        (
+            "preflight",
+            3,
+            "",
+            "correct what it names, or `datasets.data` of the configuration; then `penstock",
+        ),
+        ("copy", 2, "", "correct what it names, or `datasets.data` of the configuration; then `penstock run"),
+        ("copy", 1, "", "`penstock run data` goes on where it stopped"),
+    ],
+)
+def test_what_helps_after_an_error(step: str, code: int, hint: str, advice: str, tmp_path: Path) -> None:
+    """The table of `last_end.to_do`, row by row."""
+    told = last_end.to_do(DatasetLayout(tmp_path, "data"), LastEnd(step, code, "why", hint))
+    assert told.startswith(advice)
 
 
 def test_a_first_run_that_failed_says_so_where_nothing_was_ever_staged(context: Context) -> None:
@@ -145,6 +181,59 @@ def test_the_note_of_a_first_run_makes_no_root_and_no_state_elsewhere(
         layout.root.mkdir()
     last_end.note(layout, LastEnd("list", 3, "why"))
     assert [*tmp_path.rglob("*")] == ([layout.root] if elsewhere else [])
+    end = last_end.find(layout)
+    assert end is not None
+    assert (end.step, end.exit, end.why) == ("list", 3, "why")
+
+
+@pytest.mark.parametrize("more", [{}, {"state_root": "states"}])
+def test_a_first_run_that_fails_before_the_root_is_made_is_kept(more: dict[str, str], tmp_path: Path) -> None:
+    """By status, metrics and gate, until the dataset has a state of its own."""
+    given = {"target": {"root": "data", **more}, "datasets": {"away": {"source": "away"}}}
+    (tmp_path / "penstock.yaml").write_text(json.dumps(given))
+
+    def command(*words: str) -> tuple[int, str]:
+        done = penstock(*words, cwd=tmp_path)
+        return done.returncode, done.stdout + done.stderr
+
+    assert command("run", "away")[0] == 3
+    assert not (tmp_path / "data").exists()
+    code, text = command("status", "away")
+    assert code == 0
+    assert re.search(r"state +failed at \S+: preflight: .*\(exit 3\)", text)
+    assert re.search(r"to do +.*`penstock run away`", text)
+    assert 'state="failed"' in command("metrics")[1]
+    code, text = command("gate", "away")
+    assert code == 4
+    assert re.search(r"nothing is published .*: its last run failed at \S+: preflight: ", text)
+    assert "`penstock run away`" in text
+    tree(tmp_path / "away", FILES)
+    assert command("run", "away")[0] == 0
+    assert re.search(r"state +published\n", command("status", "away")[1])
+    assert command("remove", "away", "--all", "--now")[0] == 0
+    assert "nothing published" in command("status", "away")[1]
+
+
+def test_after_ctrl_c_the_closing_table_and_status_say_the_same(tmp_path: Path) -> None:
+    tree(tmp_path / "slow", {f"{number}": bytes(1 << 20) for number in range(60)})
+    given = {
+        "target": {"root": "data", "state_root": "states"},
+        "engine": {"limit": "1MiB/s"},
+        "datasets": {"away": {"source": "away"}, "slow": {"source": "slow"}},
+    }
+    (tmp_path / "penstock.yaml").write_text(json.dumps(given))
+    copying = tmp_path / "states/slow/.penstock/runs"
+    with started(sys.executable, "-m", "penstock", "run", cwd=tmp_path) as process:
+        until(lambda: [*copying.glob("*/progress/copy/*.json")], "copy to begin")
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert re.search(r"! away +FAILED", out)
+    assert re.search(r"! slow +stopped", out)
+    assert "again:  penstock run\n" in out
+    text = penstock("status", cwd=tmp_path).stdout
+    assert re.search(r"away\n +state +failed at .*\(exit 3\)", text)
+    assert re.search(r"slow\n +state +stopped by SIGINT in copy", text)
 
 
 def test_a_failed_look_for_news_is_said_beside_what_is_published(context: Context) -> None:

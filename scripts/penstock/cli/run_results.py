@@ -78,7 +78,7 @@ def _row(
     row = run_table.Row(name, run_table.READY, "published", seconds=screen.seconds.get(name))
     if judgement is None or listed is None:
         left = next((left for left in screen.left if left.dataset in (name, "")), None)
-        if result["status"] == "STOPPED" and (left is None or left.how != events.FAILED):
+        if result["status"] == "STOPPED":
             return row._replace(kind=run_table.STOPPED, result=left.how if left else events.STOPPED)
         why = left.reason.removeprefix(f"{name}: ") if left else ""
         return row._replace(kind=run_table.FAILED, result="FAILED", why=why)
@@ -104,17 +104,26 @@ def _row(
     return row
 
 
-def note_stop(results: Mapping[str, Result], config: Config, code: int, session: Session) -> None:
-    """A signal that came while no step was at work, which would have noted it."""
+def note_ends(
+    results: Mapping[str, Result],
+    config: Config,
+    code: int,
+    left: Sequence[exit_files.Left],
+    session: Session,
+) -> None:
+    """Note for `status` how datasets ended of which no step said so: a signal came between two steps, or
+    Snakemake itself was killed."""
     from penstock.core.documents.marks import LastEnd
     from penstock.dataset import last_end
     from penstock.dataset.context import layout_of
     from penstock.jobs import run_state
 
+    said = {step.dataset for step in left}
     for name, result in results.items():
-        layout = layout_of(config.target, name)
-        if session.stop.event.is_set() and result["status"] == "STOPPED" and last_end.find(layout) is None:
-            run_state.note(layout, LastEnd("", code, session.stop.why, stopped=True))
+        layout, stopped = layout_of(config.target, name), result["status"] == "STOPPED"
+        if (stopped or (result["status"] == "FAILED" and name not in said)) and last_end.find(layout) is None:
+            why = session.stop.why if stopped else result["why"]
+            run_state.note(layout, LastEnd("", code or 1, why, stopped=stopped))
 
 
 def notify(results: dict[str, Result], config: Config, session: Session) -> None:
@@ -188,7 +197,7 @@ def _result(name: str, listed: ListResult | None, left: list[exit_files.Left], s
         named = failed.why.startswith(f"{failed.command}: ")
         why = failed.why if named else f"{failed.command}: {failed.why}"
     status = "STOPPED" if failed is not None and failed.how != events.FAILED else "FAILED"
-    if session.stop.event.is_set():
+    if session.stop.event.is_set() and (failed is None or status == "STOPPED"):
         status, why = "STOPPED", "what was done is kept; the same command goes on"
     scanned: Result = {} if listed is None else {"scanned": {"files": listed["scanned"]}}
     return {"dataset": name, "status": status, "why": why, **scanned}

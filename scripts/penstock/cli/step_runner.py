@@ -100,8 +100,8 @@ def _noted(context: Context, dataset: str, step: str) -> Iterator[None]:
         code = error.exit_code if isinstance(error, PenstockError) else 1
         stopped = isinstance(error, (CancelledError, InterruptedRunError))
         first, *more = str(error).splitlines() or [""]
-        # What an element said of itself stands between the message and its hint.
-        why = "; ".join([first, *(line.strip() for line in more[:-1][:1])])
+        # What an element said of itself, and of a file, stands between the message and its hint.
+        why = "; ".join([first, *(line.strip() for line in more[:-1][:2])])
         hint = more[-1].strip() if more else ""
         if context.stop.event.is_set():
             code, why, stopped = 128 + context.stop.signal_number, context.stop.why, True

@@ -49,6 +49,7 @@ from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
 from penstock.core.text import brief
 from penstock.dataset import (
     history,
+    last_end,
     missing_releases,
     receipts,
     release_signature,
@@ -414,12 +415,12 @@ def current(layout: DatasetLayout) -> str:
         raise FindingsError(error.what, where=error.where, why=error.why, hint=error.hint) from None
     if release is None:
         staging = staging_notice.find(layout)
-        raise NothingPublishedError(
-            "nothing is published",
-            where=str(layout.current),
-            why=str(staging or ""),
-            hint=staging_notice.advice(layout, staging),
-        )
+        why, hint = str(staging or ""), staging_notice.advice(layout, staging)
+        if not (staging and staging.alive) and (end := last_end.find(layout)):
+            last = last_end.described(layout, end)
+            cause = f": {last['why']}" if "why" in last else ""
+            why, hint = f"its last run {last['state']} at {last['at']}{cause}", last["to_do"]
+        raise NothingPublishedError("nothing is published", where=str(layout.current), why=why, hint=hint)
     return release
 
 

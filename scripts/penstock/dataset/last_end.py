@@ -4,6 +4,8 @@
     <state>/.ended.room      the same file while there is nothing to say: room for the next note, one of whose
                              reasons is a full file system
 
+A first run can fail before there is a state: then `ended.json` lies in the account's own state (`own_state`).
+
 A step that begins takes the note back, by a rename, and so leaves no older reason standing where it is killed
 itself. Notes are for people: what cannot be written is left out, and stops nothing.
 """
@@ -12,28 +14,34 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import marks
-from penstock.core.errors import NewerFormatError, PenstockError
-from penstock.dataset import orders
+from penstock.core.errors import NewerFormatError, PenstockError, signal_name
+from penstock.dataset import orders, own_state
 from penstock.fs import durable, plain_files
 from penstock.target import dataset_folders, state_marker
 
 if TYPE_CHECKING:
     from penstock.core.documents.marks import LastEnd
+    from penstock.core.documents.step_results import RunState
     from penstock.core.layout import DatasetLayout
 
 SIZE = 4096
 """Bytes of the note, filled up with blanks: one block of most file systems."""
 _LONGEST = 600
 """Characters of the note's reason, and of its hint: the rest is cut off."""
+_REASONS = {5: "the source changed", 6: "no space"}
+"""By exit statuses that say more than that something failed."""
 _OPEN = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def begin(layout: DatasetLayout, *, reserve: bool) -> None:
     """A step begins: take an earlier note back. `reserve`: make the room for the next one. By the holder of
     the dataset's lock. Raises no OSError."""
+    with contextlib.suppress(OSError):
+        own_state.layout_of(layout).ended.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         try:
             os.rename(layout.ended, layout.ended_room)
@@ -44,15 +52,16 @@ def begin(layout: DatasetLayout, *, reserve: bool) -> None:
 
 def note(layout: DatasetLayout, end: LastEnd) -> None:
     """Leave this note, durably, where this account stages the dataset. The note of a first run makes the
-    dataset's folders where the root is there; but a state below `target.state_root` is made by list alone,
-    and until then no note is left. Raises neither OSError nor PenstockError."""
+    dataset's folders where the root is there. A root, and a state below `target.state_root`, are made by list
+    alone: until then the note lies in the account's own state. Raises neither OSError nor PenstockError."""
     try:
-        if not dataset_folders.owns(layout):
+        if os.path.lexists(layout.folder) and not dataset_folders.owns(layout):
             return
         if not state_marker.check_marker(layout):
             if layout.state_root is not None or not layout.root.is_dir():
-                return
-            dataset_folders.prepare(layout)
+                layout = own_state.beside(layout, "how the run ended")
+            else:
+                dataset_folders.prepare(layout)
     except (PenstockError, OSError):
         return
     told = end._replace(why=end.why[:_LONGEST], hint=end.hint[:_LONGEST], given=orders.given())
@@ -72,8 +81,61 @@ def note(layout: DatasetLayout, end: LastEnd) -> None:
 
 
 def find(layout: DatasetLayout) -> LastEnd | None:
-    """The note that stands; None where there is none, or it cannot be read."""
+    """The note that stands; None where there is none, or it cannot be read. Of a dataset without a state that
+    in this account's own state."""
+    if not os.path.lexists(layout.state):
+        layout = own_state.layout_of(layout)
     try:
         return marks.LAST_END.from_json(plain_files.read(layout.ended, SIZE), layout.ended)
     except (OSError, ValueError, NewerFormatError):
         return None
+
+
+def described(layout: DatasetLayout, end: LastEnd) -> RunState:
+    """The state of a dataset whose last command ended so, the cause, and what helps."""
+    state: RunState = {"exit": end.exit}
+    state["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end.given.at))
+    if end.step:
+        state["step"] = end.step
+    if not end.stopped:
+        named = not end.step or end.why.startswith(f"{end.step}: ")
+        why = end.why if named else f"{end.step}: {end.why}"
+        why = f"{_REASONS[end.exit]}: {why}" if end.exit in _REASONS else why
+        return {**state, "state": "failed", "why": why, "to_do": to_do(layout, end)}
+    state |= {"state": "stopped", "to_do": goes_on(layout)}
+    if end.why.startswith("stopped by "):
+        return {**state, "signal": signal_name(end.exit - 128)}
+    return {**state, "why": end.why.removeprefix("stopped: ")}
+
+
+def to_do(layout: DatasetLayout, end: LastEnd) -> str:
+    """What a person does about an error that ended a step.
+
+    | exit status | the message's hint        | advice                                           |
+    |-------------|---------------------------|--------------------------------------------------|
+    | 5           | any                       | list the source anew                             |
+    | 6           | any                       | make room, then go on                            |
+    | any other   | names "the same command"  | the hint, with the command                       |
+    | any other   | any other                 | the hint, then go on                             |
+    | 2, 3        | none                      | the same would be refused again: change what the |
+    |             |                           | message names, or the dataset's configuration    |
+    | any other   | none                      | go on                                            |
+    """
+    run, again = f"`penstock run {layout.dataset}`", goes_on(layout, end.step)
+    if end.exit == 5:
+        return f"{run} lists the source anew"
+    if end.exit == 6:
+        return f"make room (`penstock gc {layout.dataset}` removes old releases); then {again}"
+    if "the same command" in end.hint:
+        return end.hint.replace("the same command", run)
+    if end.hint:
+        return f"{end.hint}; then {again}"
+    if end.exit in (2, 3):
+        return f"correct what it names, or `datasets.{layout.dataset}` of the configuration; then {again}"
+    return again
+
+
+def goes_on(layout: DatasetLayout, step: str = "copy") -> str:
+    """Before plan has begun there is nothing to go on with."""
+    run = f"`penstock run {layout.dataset}`"
+    return run if step in ("preflight", "list") else f"{run} goes on where it stopped"

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State
-from penstock.core.errors import PenstockError, signal_name
+from penstock.core.errors import PenstockError
 from penstock.core.step_table import OF_RUN
 from penstock.dataset import holder as holders
 from penstock.dataset import last_end, receipts, run_claims, run_store
@@ -53,8 +53,6 @@ DOING = {
     "list": "listing", "plan": "planning", "copy": "copying", "permissions": "setting permissions",
     "verify": "verifying", "publish": "publishing",
 }  # fmt: skip
-_REASONS = {5: "the source changed", 6: "no space"}
-"""By exit statuses that say more than that something failed."""
 SILENT = PATIENCE
 """Seconds after which a heartbeat of another host counts as silent: the process may live or not."""
 
@@ -98,7 +96,7 @@ def of(context: Context, layout: DatasetLayout, run: Run | None) -> RunState:
         if step in DOING:
             return _paused(context, layout, {"state": DOING[step], "step": step})
         end = last_end.find(layout)
-        return _ended(layout, end) if end else {}
+        return last_end.described(layout, end) if end else {}
     told = _reached(run)
     return told | _now(context, layout, run, told["step"], lock)
 
@@ -126,18 +124,18 @@ def _now(context: Context, layout: DatasetLayout, run: Run, step: str, lock: Loc
         why = f"array {', '.join(waits.arrays)} runs without its controller"
         return {"state": DOING[step], "why": why, "to_do": again}
     if end := last_end.find(layout):
-        return _ended(layout, end)
+        return last_end.described(layout, end)
     if lock and lock.lives is None and lock.holder:
         why = f"no sign of life for {SILENT:.0f} s or more: {lock.holder.describe()}"
-        return {"state": "unknown", "why": why, "to_do": _goes_on(layout)}
+        return {"state": "unknown", "why": why, "to_do": last_end.goes_on(layout)}
     by = holders.from_json(claim.by) if claim else None
     if claim and by and claim.controller and not holders.is_here(by):
         why = f"no step is at work; its controller, on {by.host}, cannot be seen from here"
-        return {"state": "unknown", "why": why, "to_do": _goes_on(layout)}
+        return {"state": "unknown", "why": why, "to_do": last_end.goes_on(layout)}
     why = f"it ended without a word before {step} did: killed, or its machine went down"
     if claim and not claim.controller:
         why = f"no command is at work, and {step} has not ended"
-    return {"state": "stopped", "why": why, "to_do": _goes_on(layout)}
+    return {"state": "stopped", "why": why, "to_do": last_end.goes_on(layout)}
 
 
 def _paused(context: Context, layout: DatasetLayout, state: RunState) -> RunState:
@@ -145,43 +143,6 @@ def _paused(context: Context, layout: DatasetLayout, state: RunState) -> RunStat
     if stands is None:
         return state
     return {**state, "state": "waiting", "why": f"PAUSE stands at {layout.root}: {stands}"}
-
-
-def _ended(layout: DatasetLayout, end: LastEnd) -> RunState:
-    state: RunState = {"exit": end.exit}
-    state["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end.given.at))
-    if end.step:
-        state["step"] = end.step
-    if not end.stopped:
-        named = not end.step or end.why.startswith(f"{end.step}: ")
-        why = end.why if named else f"{end.step}: {end.why}"
-        why = f"{_REASONS[end.exit]}: {why}" if end.exit in _REASONS else why
-        return {**state, "state": "failed", "why": why, "to_do": _to_do(layout, end)}
-    state |= {"state": "stopped", "to_do": _goes_on(layout)}
-    if end.why.startswith("stopped by "):
-        return {**state, "signal": signal_name(end.exit - 128)}
-    return {**state, "why": end.why.removeprefix("stopped: ")}
-
-
-def _to_do(layout: DatasetLayout, end: LastEnd) -> str:
-    """
-    | exit status  | advice                               |
-    |--------------|--------------------------------------|
-    | 5            | list the source anew                 |
-    | 6            | make room                            |
-    | any other    | what the message said, then go on    |
-    """
-    again = _goes_on(layout)
-    if end.exit == 5:
-        return f"`penstock run {layout.dataset}` lists the source anew"
-    if end.exit == 6:
-        return f"make room (`penstock gc {layout.dataset}` removes old releases); then {again}"
-    # What a step's message calls the same command is the run here.
-    return again if not end.hint or "same command" in end.hint else f"{end.hint}; then {again}"
-
-
-def _goes_on(layout: DatasetLayout) -> str:
-    return f"`penstock run {layout.dataset}` goes on where it stopped"
 
 
 class _Queue(NamedTuple):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.core.errors import PreflightError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from penstock.core.model import Listed
     from penstock.dataset.context import Context
     from penstock.sources.port import Source
+
+_UNREACHED = "see whether it is up, and can be reached from here; or correct the dataset's `source`"
 
 
 class Lister(Protocol):
@@ -58,4 +62,8 @@ def reach(config: SourceConfig, source: Source, waiting: AbstractContextManager[
     PreflightError."""
     if not config.list_from:
         with waiting:
-            source.check()
+            try:
+                source.check()
+            except PreflightError as error:
+                error.hint = error.hint or _UNREACHED
+                raise

@@ -120,8 +120,9 @@ def _dataset(
     values = _published(judgement) | {"dataset_readable": 0, "waiting_seconds": waits or None}
     # Of another account, or damaged: then what everybody may see is all that is known.
     with contextlib.suppress(OSError, PenstockError):
-        os.listdir(layout.state)
-        values |= _history(layout) | {"dataset_readable": 1, "waiting_seconds": waits}
+        if os.path.lexists(layout.state):
+            os.listdir(layout.state)
+            values |= _history(layout) | {"dataset_readable": 1, "waiting_seconds": waits}
         claim = run_claims.highest(layout)
         folder = layout.run(claim.run) if claim is not None and claim.run else None
         run = load(layout, folder) if folder is not None and folder.run_file.exists() else None

@@ -77,9 +77,7 @@ def _pins(context: Context, layout: DatasetLayout) -> list[str]:
 
 def _work(context: Context, layout: DatasetLayout, judgement: Judgement) -> StatusResult:
     """What the dataset's owner sees of its last run."""
-    if not os.path.lexists(layout.folder):
-        return {"to_do": judgement.error.hint if judgement.error else ""}
-    if not dataset_folders.owns(layout):
+    if os.path.lexists(layout.folder) and not dataset_folders.owns(layout):
         who = accounts.in_words([str(layout.folder.lstat().st_uid)])
         visible: StatusResult = {
             "seen": f"what is published alone: another account, {who}, stages this dataset"

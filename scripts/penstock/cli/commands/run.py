@@ -123,7 +123,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             break
         changes += any(step.exit == SourceChangedError.exit_code for step in left)
         wanted = [name for name in names if name not in results or results[name]["status"] != "PASSED"]
-    run_results.note_stop(results, config, code, session)
+    run_results.note_ends(results, config, code, left, session)
     run_results.notify(results, config, session)
     if len(names) > 1 and not session.as_json:
         run_results.show_table(results, [rows[name] for name in names if name in rows], code, session)
