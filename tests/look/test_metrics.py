@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from tests.support import prometheus
-from tests.support.commands import penstock
+from tests.support import clocks, prometheus
+from tests.support.commands import penstock, run
 from tests.support.forked import NOBODY, forked
 from tests.support.published import STEPS, content, damage, data_of, publish
 from tests.support.staging_runs import context_for, tree
@@ -141,22 +142,81 @@ def test_z6_an_audit_and_what_it_found(story: Story) -> None:
     assert (found["state"], found["audit_findings"]) == ("damaged", 1)
 
 
+def success(context: Context) -> float | None:
+    found: float | None = values(text_of(context)).get("last_success_timestamp_seconds")
+    return found
+
+
 def test_z6_a_run_that_finds_its_source_unchanged_is_a_success(tmp_path: Path) -> None:
     """Z6"""
     prometheus.need()
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
     publish(context)
-    history = context.layout("data").history
-    lines = history.read_text()
-    year = f"{time.gmtime().tm_year}-"
-    history.write_text(lines.replace(f'"at": "{year}', f'"at": "{int(year[:4]) - 1}-'))
-    for claim in context.layout("data").claims.iterdir():
-        claim.write_text(claim.read_text().replace(f'"since": "{year}', '"since": "2001-'))
-    old = values(text_of(context))["last_success_timestamp_seconds"]
-    assert old < time.time() - 300 * 86400
+    layout = context.layout("data")
+    os.utime(layout.succeeded, (1e9, 1e9))
+    assert success(context) == 1e9
     publish(context)
-    assert history.read_text().count("publish") == 1
-    assert values(text_of(context))["last_success_timestamp_seconds"] > time.time() - 3600
+    assert layout.history.read_text().count("publish") == 1
+    assert success(context) == pytest.approx(time.time(), abs=3600)
+
+
+def test_z6_a_success_is_a_run_that_ends_with_0(tmp_path: Path) -> None:
+    """Z6: not one whose gate is closed, by HOLD or findings, before the first success and after it."""
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    layout = context.layout("data")
+    layout.root.mkdir()
+    hold = layout.root / "HOLD"
+    hold.write_text("data ticket 4711\n")
+    hold.chmod(0o644)
+    publish(context)
+    publish(context)
+    assert success(context) is None
+    hold.unlink()
+    publish(context)
+    assert success(context) == pytest.approx(time.time(), abs=3600)
+    os.utime(layout.succeeded, (1e9, 1e9))
+    damage(data_of(context) / "a", lambda path: path.write_bytes(b"2"))
+    audit_step.run(context, "data")
+    publish(context)
+    assert success(context) == 1e9
+
+
+def test_z6_a_state_of_before_goes_by_its_history(tmp_path: Path) -> None:
+    """Z6"""
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    publish(context)
+    layout = context.layout("data")
+    layout.succeeded.unlink()
+    lines = layout.history.read_text()
+    year = f"{time.gmtime().tm_year}-"
+    layout.history.write_text(lines.replace(f'"at": "{year}', f'"at": "{int(year[:4]) - 1}-'))
+    old = success(context)
+    assert old is not None
+    assert old < time.time() - 300 * 86400
+    tree(tmp_path / "source", {"b": b"2"})
+    layout.ended_room.touch()
+    for step in STEPS[:3]:
+        step(context, "data")
+    assert success(context) == old
+
+
+@pytest.mark.parametrize("days", [400, -400])
+def test_z6_no_hosts_clock_moves_a_success(days: int, tmp_path: Path) -> None:
+    """Z6: an alert is not silent for a year because one run had a wrong clock."""
+    tree(tmp_path / "source", {"a": b"1"})
+    given = {"target": {"root": "data"}, "datasets": {"d": {"source": "source"}}}
+    (tmp_path / "penstock.yaml").write_text(json.dumps(given))
+    wrong = clocks.ahead(tmp_path, days * 86400)
+    for _ in range(2):
+        done = run(sys.executable, "-m", "penstock", "run", "d", cwd=tmp_path, env=wrong)
+        assert done.returncode == 0, done.stderr
+    shown = penstock("metrics", cwd=tmp_path).stdout
+    series = {name.partition("{")[0]: value for name, value in prometheus.samples(shown).items()}
+    assert series["penstock_last_success_timestamp_seconds"] == pytest.approx(time.time(), abs=3600)
+    assert series["penstock_current_published_timestamp_seconds"] <= time.time()
+    state = tmp_path / "data/d/.penstock"
+    os.utime(state / "succeeded", (time.time() + 4e7,) * 2)
+    assert "penstock_last_success_timestamp_seconds{" not in penstock("metrics", cwd=tmp_path).stdout
 
 
 def test_z6_elements_that_show_no_sign_of_life_wait(tmp_path: Path) -> None:

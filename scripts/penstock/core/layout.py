@@ -226,6 +226,11 @@ class DatasetLayout:
         return self.state / ".ended.room"
 
     @property
+    def succeeded(self) -> Path:
+        """Empty; its time is that of the last run that ended with 0, or 1970 where none has yet."""
+        return self.state / "succeeded"
+
+    @property
     def rehearsal_result(self) -> Path:
         """What the last rehearsal measured."""
         return self.state / "rehearsal.json"

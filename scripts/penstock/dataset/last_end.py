@@ -1,10 +1,13 @@
-"""How the last command that staged a dataset ended, where that was no success: a note, for `penstock status`.
+"""How the last command that staged a dataset ended, where that was no success, and when one last succeeded.
 
     <state>/ended.json       `core.documents.marks.LastEnd`, in SIZE bytes
     <state>/.ended.room      the same file while there is nothing to say: room for the next note, one of whose
                              reasons is a full file system
 
 A first run can fail before there is a state: then `ended.json` lies in the account's own state (`own_state`).
+
+    <state>/succeeded        empty; touched by a run that published, or met its release unchanged, where
+                             the gate is open
 
 A step that begins takes the note back, by a rename, and so leaves no older reason standing where it is killed
 itself. Notes are for people: what cannot be written is left out, and stops nothing.
@@ -18,9 +21,11 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import marks
+from penstock.core.documents.history_line import Publication
 from penstock.core.errors import NewerFormatError, PenstockError, signal_name
-from penstock.dataset import orders, own_state
-from penstock.fs import durable, plain_files
+from penstock.core.timestamps import SECOND, nanoseconds
+from penstock.dataset import history, orders, own_state
+from penstock.fs import clock, durable, plain_files
 from penstock.target import dataset_folders, state_marker
 
 if TYPE_CHECKING:
@@ -42,12 +47,17 @@ def begin(layout: DatasetLayout, *, reserve: bool) -> None:
     the dataset's lock. Raises no OSError."""
     with contextlib.suppress(OSError):
         own_state.layout_of(layout).ended.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, NewerFormatError):
         try:
             os.rename(layout.ended, layout.ended_room)
         except FileNotFoundError:
             if reserve and not os.path.lexists(layout.ended_room):
                 durable.create_file(layout.ended_room, b" " * SIZE)
+        if reserve and not os.path.lexists(layout.succeeded):
+            before, fresh = last_success(layout) or 0.0, layout.succeeded.with_suffix(".new")
+            durable.write_file(fresh, b"")
+            os.utime(fresh, (before, before))
+            os.rename(fresh, layout.succeeded)
 
 
 def note(layout: DatasetLayout, end: LastEnd) -> None:
@@ -89,6 +99,28 @@ def find(layout: DatasetLayout) -> LastEnd | None:
         return marks.LAST_END.from_json(plain_files.read(layout.ended, SIZE), layout.ended)
     except (OSError, ValueError, NewerFormatError):
         return None
+
+
+def succeed(layout: DatasetLayout) -> None:
+    """A run of this dataset ends with 0. By the holder of the dataset's lock. Raises no OSError."""
+    with contextlib.suppress(OSError):
+        try:
+            os.utime(layout.succeeded)
+        except FileNotFoundError:
+            durable.create_file(layout.succeeded, b"")
+
+
+def last_success(layout: DatasetLayout) -> float | None:
+    """When a run last ended with 0, in seconds since the epoch, by the file system's clock; None where none
+    has. What lies ahead of that clock is not believed. A state of before there was the file goes by its
+    history. Raises OSError where this account may not look, NewerFormatError."""
+    now = clock.now(layout.pins)
+    try:
+        moments = [os.lstat(layout.succeeded).st_mtime]
+    except FileNotFoundError:
+        published = (line.at for line in history.lines(layout) if isinstance(line, Publication))
+        moments = [nanoseconds(at) / SECOND for at in published]
+    return max((min(at, now) for at in moments if 0 < at <= now + clock.BOUND), default=None)
 
 
 def described(layout: DatasetLayout, end: LastEnd) -> RunState:

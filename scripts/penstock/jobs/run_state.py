@@ -30,8 +30,8 @@ from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State
 from penstock.core.errors import PenstockError
 from penstock.core.step_table import OF_RUN
+from penstock.dataset import gate, last_end, receipts, run_claims, run_store
 from penstock.dataset import holder as holders
-from penstock.dataset import last_end, receipts, run_claims, run_store
 from penstock.dataset.element_progress import Progress
 from penstock.dataset.submission_log import ArrayBook
 from penstock.fs import plain_files
@@ -85,6 +85,12 @@ def note(layout: DatasetLayout, end: LastEnd) -> None:
     lock = locked(layout)
     if lock is None or lock.lives is False:
         last_end.note(layout, end)
+
+
+def note_success(context: Context, layout: DatasetLayout) -> None:
+    """A run published, or met its release unchanged: that is a success where the gate is open."""
+    if gate.judged(layout, context.config.target.owners).error is None:
+        last_end.succeed(layout)
 
 
 def of(context: Context, layout: DatasetLayout, run: Run | None) -> RunState:

@@ -28,7 +28,7 @@ from penstock.config import trust
 from penstock.core.documents.history_line import Publication
 from penstock.core.errors import PenstockError
 from penstock.core.timestamps import SECOND, nanoseconds
-from penstock.dataset import gate, history, last_end, run_claims, run_store
+from penstock.dataset import gate, history, last_end
 from penstock.dataset import holder as holders
 from penstock.dataset.context import layout_of
 from penstock.fs import durable, plain_files
@@ -85,7 +85,7 @@ def send(config: Config, file: Path, failed: Mapping[str, str] | None = None) ->
 def _owed(config: Config, layout: DatasetLayout) -> Iterator[Notice]:
     if not (dataset_folders.owns(layout) and state_marker.check_marker(layout)):
         return
-    again, now, success = f"penstock run {layout.dataset}", time.time(), 0.0
+    again, now = f"penstock run {layout.dataset}", time.time()
     if (end := last_end.find(layout)) and not end.stopped:
         yield Notice("failed", f"{end.given.at:.3f}", "; ".join(filter(None, (end.why, end.hint))), again)
     judgement = gate.judged(layout, config.target.owners)
@@ -95,14 +95,11 @@ def _owed(config: Config, layout: DatasetLayout) -> Iterator[Notice]:
         yield Notice("findings", f"{release}-{crc32(words.encode()):08x}", words, error.hint, release)
     for line in history.lines(layout):
         if isinstance(line, Publication):
-            success = nanoseconds(line.at) / SECOND
-            if now - success < LATE:
-                yield Notice("published", f"{line.release}-{success:.0f}", release=line.release)
+            published = nanoseconds(line.at) / SECOND
+            if now - published < LATE:
+                yield Notice("published", f"{line.release}-{published:.0f}", release=line.release)
             break
-    claim = run_claims.highest(layout)
-    by = holders.from_json(claim.by) if claim else None
-    if claim and by and release and run_store.sealed_run(layout, release) == claim.run:
-        success = max(success, nanoseconds(by.since) / SECOND)  # it found the source unchanged
+    success = last_end.last_success(layout)
     if success and now - success > config.notify.stale:
         yield Notice("stale", f"{success:.0f}", f"no run for {(now - success) / 86400:.1f} d", again, release)
 

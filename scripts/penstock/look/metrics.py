@@ -20,12 +20,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.registry import open_cluster
 from penstock.config.settings import ClusterConfig, Config, TargetConfig
-from penstock.core.documents.history_line import Publication, Removal, Repair
+from penstock.core.documents.history_line import Publication, Repair
 from penstock.core.errors import PenstockError
+from penstock.core.layout import SEAL
 from penstock.core.text import printable
 from penstock.core.timestamps import SECOND, nanoseconds
-from penstock.dataset import gate, history, run_claims, staging_notice
-from penstock.dataset import holder as holders
+from penstock.dataset import gate, history, last_end, run_claims, staging_notice
 from penstock.dataset.context import Context
 from penstock.dataset.run import load
 from penstock.dataset.submission_log import ArrayBook
@@ -54,7 +54,7 @@ ROOT = {
 STATE = {"state": "1, with the state as `penstock status` has it as a label."}
 DATASET = {
     "dataset_readable": "1 where this account may read the dataset's state; else there are fewer series.",
-    "last_success_timestamp_seconds": "When a run last published, or met its release unchanged.",
+    "last_success_timestamp_seconds": "When a run last ended with 0, also by finding its release unchanged.",
     "current_published_timestamp_seconds": "When the current release was sealed.",
     "current_files": "Files of the current release.",
     "current_bytes": "Bytes of the current release.",
@@ -136,7 +136,10 @@ def _published(judgement: Judgement) -> Values:
     """Of the current release, and of HOLD."""
     values = Values(holds=len(hold.of_dataset(judgement.layout)))
     if judgement.stored is not None:
-        seal, sealed = judgement.stored.seal, _seconds(judgement.stored.seal.sealed)
+        seal, sealed = judgement.stored.seal, _seconds(judgement.stored.seal.sealed) or 0
+        # By the clock of the host that sealed it, which may have been ahead of the file system's.
+        with contextlib.suppress(OSError):
+            sealed = min(sealed, (judgement.data.parent / SEAL).lstat().st_mtime)
         values |= {"current_files": seal.files, "current_bytes": seal.bytes}
         values |= {"current_published_timestamp_seconds": sealed, "last_success_timestamp_seconds": sealed}
         values["audit_findings"] = sum(judgement.findings.values())
@@ -155,23 +158,17 @@ def _noticed(notice: StagingNotice | None, now: float) -> tuple[str, float]:
 
 
 def _history(layout: DatasetLayout) -> Values:
-    """Counters, and the last success: a publication, or a later claim of a run whose release stands, which
-    found its source unchanged. A release that `current` names again has a second line, of the same seal."""
+    """Counters, and the last success. A release that `current` names again has a second line, of the same
+    seal."""
     published: dict[str, Publication] = {}
-    standing, removed, repaired = set(), set(), 0
+    repaired = 0
     for line in history.lines(layout):
         if isinstance(line, Publication):
             published.setdefault(line.seal, line)
-            standing |= {line.run} if line.release not in removed else set()
-        elif isinstance(line, Removal):
-            removed.add(line.release)
         elif isinstance(line, Repair):
             repaired += line.counts.repaired
-    moments = [line.at for line in published.values()]
-    claims = [claim for claim in run_claims.kept(layout) if claim.run in standing]
-    moments += [by.since for claim in claims if (by := holders.from_json(claim.by)) is not None]
     return {
-        "last_success_timestamp_seconds": max([_seconds(at) or 0 for at in moments], default=None),
+        "last_success_timestamp_seconds": last_end.last_success(layout),
         "releases_published_total": len(published),
         "copied_files_total": sum(line.copied_files for line in published.values()),
         "copied_bytes_total": sum(line.copied_bytes for line in published.values()),
