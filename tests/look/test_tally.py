@@ -40,6 +40,16 @@ def test_what_an_earlier_command_moved_is_no_speed_of_this_one() -> None:
     assert receipts.moved(elements) == 700 + 200 + 200 + 550
 
 
+def test_what_killed_attempts_of_this_command_moved_counts() -> None:
+    """42 KiB/s of a copy at 134: of a shard of which 100 bytes were done before, the last attempt did 200."""
+    killed = ElementReceipt(index=1, bytes=500, done_bytes=200, started=980.0, ended=990.0)
+    whole = ElementReceipt(index=2, bytes=300, done_bytes=300, started=955.0, ended=990.0)
+    assert receipts.moved([killed, whole], 950.0) == 200 + 300
+    assert receipts.moved([killed, whole], 950.0, {1: 100, 2: 0}) == 400 + 300
+    # A shard that is copied again after it was done: what its attempt did.
+    assert receipts.moved([killed], 950.0, {1: 500}) == 200
+
+
 def test_a_rate_is_of_what_this_command_moved_in_its_time() -> None:
     def line(**result: float) -> str:
         tally = Tally()

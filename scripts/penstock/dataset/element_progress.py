@@ -141,6 +141,10 @@ class Progress:
             self._done[index] = max(old[0], counts[0]), max(old[1], counts[1])
         return sum(f for f, _ in self._done.values()), sum(b for _, b in self._done.values()), failed
 
+    def bytes_of(self, index: int) -> int:
+        """That an element had done at the last call of `total`."""
+        return self._done.get(index, (0, 0))[1]
+
 
 def _totals(path: Path) -> tuple[int, int, int] | None:
     """Files, bytes, and files that failed, of a receipt or a progress file; 0 for what is no count. None

@@ -19,12 +19,14 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core.documents.element_receipt import ELEMENT_RECEIPT, ElementReceipt
 from penstock.core.documents.step_results import RECEIPTS
 from penstock.core.errors import LOOK_AT_FILE, FailedError
 from penstock.dataset import documents
+from penstock.dataset.element_progress import Progress
 from penstock.fs import durable, plain_files
 
 if TYPE_CHECKING:
@@ -168,27 +170,44 @@ def head(run: Run, name: str, started: float) -> StepReceipt:
     }
 
 
-def moved(elements: Iterable[ElementReceipt], since: float = 0.0) -> int:
-    """Bytes that elements copied or read themselves after `since` (seconds since the epoch). Counted is the
-    attempt that finished each element, without what it found done, linked or carried over. What a killed
-    attempt moved is left out, so a rate made of the sum is never too high."""
-    return sum(one.bytes - _before(one, since) for one in elements if one.ended > since)
+def bytes_before(run: Run, step: str) -> Mapping[int, int]:
+    """Bytes of each shard that earlier commands did, for `moved`. Shards with rows that are linked, taken
+    over or carried over are left out: an attempt that is killed does not say how many bytes those had."""
+    progress = Progress()
+    progress.total(run.folder, step, run.indices)
+    return {index: progress.bytes_of(index) for index in run.indices if not run.shards[index].reused}
 
 
-def _before(receipt: ElementReceipt, since: float) -> int:
+def moved(
+    elements: Iterable[ElementReceipt], since: float = 0.0, before: Mapping[int, int] = MappingProxyType({})
+) -> int:
+    """Bytes that elements copied or read themselves after `since` (seconds since the epoch): all attempts, of
+    shards in `before`; of others the attempt that finished each element, without what it found done, linked
+    or carried over, so that a rate made of the sum is never too high."""
+    return sum(one.bytes - _before(one, since, before) for one in elements if one.ended > since)
+
+
+def _before(receipt: ElementReceipt, since: float, before: Mapping[int, int]) -> int:
     """An element that outlives its controller had moved some when the next one came."""
     at_first = receipt.bytes - receipt.done_bytes + receipt.linked_bytes
-    return max([at_first, *(size for after, _, size in receipt.samples if receipt.started + after <= since)])
+    late = max([at_first, *(size for after, _, size in receipt.samples if receipt.started + after <= since)])
+    return min(late, before.get(receipt.index, late))
 
 
-def keep(run: Run, receipt: StepReceipt, elements: Iterable[ElementReceipt] = ()) -> None:
+def keep(
+    run: Run,
+    receipt: StepReceipt,
+    elements: Iterable[ElementReceipt] = (),
+    done: Mapping[int, int] = MappingProxyType({}),
+) -> None:
     """Write a step's receipt, durable on return, and complete `receipt` in place: `started` and `seconds`
     then count earlier calls of the step, too; `moved_bytes` and `moved_seconds` are what `elements` moved in
-    this call. The file keeps those of the last call that moved any. Raises as `write_step`."""
+    this call, `done` being what was done before it (`bytes_before`). The file keeps those of the last call
+    that moved any. Raises as `write_step`."""
     before = step(run.folder, receipt["step"])
     seconds = receipt["ended"] - receipt["started"]
     if elements:
-        receipt["moved_bytes"] = moved(elements, receipt["started"])
+        receipt["moved_bytes"] = moved(elements, receipt["started"], done)
         receipt["moved_seconds"] = round(seconds, 3)
     if before is not None:
         receipt["started"] = before.get("started", receipt["started"])

@@ -50,7 +50,7 @@ def run(context: Context, dataset: str) -> StepReceipt:
 
 def copy(context: Context, run: Run) -> CopyReceipt:
     """Do as `run` does, for a caller that holds the dataset's lock."""
-    started = time.time()
+    started, before = time.time(), receipts.bytes_before(run, STEP)
     plan, folder, ok = run.plan, run.folder, receipts.held(run, STEP)
     if _follows(run) and (joined := amended_listing.complete_joins(run, host_name())):
         _tell_joined(context, run, joined)
@@ -116,7 +116,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         "hosts": sorted({r.host for r in elements}),
         "slurm_api": context.cluster.way,
     }
-    receipts.keep(run, receipt, elements)
+    receipts.keep(run, receipt, elements, before)
     context.emit(events.Ended(run.dataset, STEP, receipt))
     return receipt
 

@@ -39,7 +39,7 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> Ver
     """Read back and compare, for a holder of the dataset's lock. `copy_again` copies what lacks its receipt
     and closes staging; it is called after the receipts of damaged shards were dropped.
     Raises PenstockError where elements fail otherwise, or a shard is damaged after ROUNDS such copies."""
-    started = time.time()
+    started, before = time.time(), receipts.bytes_before(run, STEP)
     folder, ok = run.folder, receipts.held(run, STEP)
     plan = run.plan
     context.emit(
@@ -75,7 +75,7 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> Ver
         "carried_files": sum(one.carried[0] for one in elements),
         "carried_bytes": sum(one.carried[1] for one in elements),
     }
-    receipts.keep(run, receipt, elements)
+    receipts.keep(run, receipt, elements, before)
     context.emit(events.Ended(run.dataset, STEP, receipt))
     return receipt
 
