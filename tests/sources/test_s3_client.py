@@ -158,7 +158,7 @@ def test_what_answers_mean(status: int, code: str, kind: type) -> None:
 def test_retry_after() -> None:
     assert retry_after({}) is None
     assert retry_after({b"retry-after": b"soon"}) is None
-    assert retry_after({b"retry-after": b"999999"}) == 120.0
+    assert retry_after({b"retry-after": b"999999"}) == 999999.0
     later = retry_after({b"retry-after": email.utils.formatdate(time.time() + 100, usegmt=True).encode()})
     assert later is not None
     assert 0 < later <= 100

@@ -2,7 +2,8 @@
 
 | exception                     | exit status         | message                                  |
 |-------------------------------|---------------------|------------------------------------------|
-| any, after a signal           | 128 + the signal's  | a PenstockError's own; else none         |
+| any, after a signal           | 128 + the signal's  | what stopped it, where that is the cause;|
+|                               |                     | else a PenstockError's own, or none      |
 | TransientError, after one     | 128 + the signal's  | stopped by it                            |
 | PenstockError                 | the error's own     | the error's own                          |
 | no process, no thread         | 1                   | ulimit -u, pids.max                      |
@@ -60,7 +61,7 @@ class Command(Protocol):
 def failure(error: BaseException, session: Command) -> CommandFailure:
     """The exit status and message, by the table above. Writes the message to the log, and the traceback of a
     bug beside it."""
-    error = explained(error)
+    error = _stopping(error) or explained(error)
     stopped = session.stop.event.is_set()
     if stopped and isinstance(error, TransientError):
         error = InterruptedRunError(session.stop.signal_number, session.stop.why)
@@ -78,6 +79,15 @@ def failure(error: BaseException, session: Command) -> CommandFailure:
     line = " ".join(str(error).split()) or "no message"
     text = f"unexpected {type(error).__name__}: {line}"
     return CommandFailure(1, f"{text}\n  this is a bug in penstock; the traceback is in {where}", text)
+
+
+def _stopping(error: BaseException) -> InterruptedRunError | None:
+    """The stop that led to this error, where one did: a wait that ended by it may have been given other
+    words, as those for a source that cannot be reached."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, InterruptedRunError):
+        cause = cause.__cause__ or cause.__context__
+    return cause
 
 
 def in_short(error: PenstockError) -> str:

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.cli import output
-from penstock.host import garbage_collection
+from penstock.host import garbage_collection, waits
 
 if TYPE_CHECKING:
     import argparse
@@ -87,11 +87,14 @@ def _run(parsed: argparse.Namespace) -> int:
         del previous[signal.SIGHUP]
 
     def stop(number: int, _: FrameType | None) -> None:
+        first = not session.stop.event.is_set()
         session.stop.set(exit_files.sent(number))
         if session.on_stop is not None:
             session.on_stop(number)
         # The second one does not wait any more.
         signal.signal(number, previous[signal.Signals(number)] or signal.SIG_DFL)
+        if first:
+            waits.interrupt()
 
     def time_ends() -> None:
         session.stop.out_of_time = True
@@ -104,7 +107,7 @@ def _run(parsed: argparse.Namespace) -> int:
     job_environment.enter(read_job_environment())
     time_limit.watch(time_ends, job_environment.current())
     try:
-        with session:
+        with session, waits.obeying(session.stop):
             try:
                 session.start()
                 if parsed.as_root:

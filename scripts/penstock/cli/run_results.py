@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from penstock.cli import output
 from penstock.core import events
+from penstock.core.errors import InterruptedRunError
 from penstock.fs.capabilities import traits_of_mount
 from penstock.look.views import keys, run_table
 from penstock.workflow import exit_files, workflow_receipts
@@ -127,11 +128,18 @@ def note_ends(
 
 
 def notify(results: dict[str, Result], config: Config, session: Session) -> None:
-    """Send notices. What did not arrive is a warning of its dataset's summary, or a line without one."""
+    """Send notices, unless a signal came: then the next command sends them. What did not arrive is a warning
+    of its dataset's summary, or a line without one."""
     from penstock.keep import notices
 
     failed = {name: result["why"] for name, result in results.items() if result["status"] == "FAILED"}
-    for name, lines in notices.send(config, session.file, failed).items():
+    sent: Mapping[str, list[str]] = {}
+    try:
+        if not session.stop.event.is_set():
+            sent = notices.send(config, session.file, failed)
+    except InterruptedRunError as error:
+        output.say(f"notices were not sent: {error}")
+    for name, lines in sent.items():
         if lines and name in results:
             results[name]["warnings"] = [*results[name].get("warnings", ()), *lines]
         for line in lines if len(results) > 1 or name not in results else ():

@@ -85,7 +85,10 @@ class Session:
     def _orphaned(self) -> None:
         logging.getLogger("penstock").warning("the workflow above has ended: stopping")
         self.stop.orphaned = True
-        self.stop.set(signal.SIGTERM)
+        if self.stop.event.is_set() or not callable(signal.getsignal(signal.SIGTERM)):
+            self.stop.set(signal.SIGTERM)
+        else:  # its handler ends the wait of the main thread, too
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def _lock_steps(self) -> None:
         folder = os.environ.get(ancestors.WORKFLOW)
@@ -195,10 +198,7 @@ class Session:
             def paused(text: str) -> None:
                 sink(events.Warned("", "pause", text))
 
-            stop = self.stop
-            cluster = open_cluster(
-                config.cluster, config.target.root, changed=stop.stir, warn=warn, stopped=stop.signalled
-            )
+            cluster = open_cluster(config.cluster, config.target.root, changed=self.stop.stir, warn=warn)
             controller = "".join(ancestors.above()[-1:])
             with pause.watching(pause.PauseWatch(config.target.root, paused)):
                 yield Context(config, cluster, sink, self.stop, program=self.program, controller=controller)

@@ -77,7 +77,7 @@ def _submit(
     ]
     needed = controller_memory.needed(known, getattr(parsed, "cores", None))
     config = controller_job.with_options(config, needed)
-    cluster = open_cluster(config.cluster, warn=output.say, stopped=session.stop.signalled)
+    cluster = open_cluster(config.cluster, warn=output.say)
     job, met, after = controller_job.run(cluster, config, session.file, datasets, task, may_begin=may_begin)
     if task[0] == "run" and not met:
         for name in datasets or config.datasets:

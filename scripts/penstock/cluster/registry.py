@@ -50,17 +50,15 @@ def open_cluster(
     *,
     changed: Callable[[], None] | None = None,
     warn: Callable[[str], None] | None = None,
-    stopped: Callable[[], None] | None = None,
 ) -> Cluster:
     """The cluster of `config.backend`. No query is made yet. `target` is the folder whose presence preflight
     checks on a node. `changed` is called, from any thread, when an element's state changed: by the local
     cluster alone, since SLURM reports no changes by itself. `warn` is called, from any thread, with what a
-    person should know of how SLURM is talked to; None: the log has it. `stopped` is called, from any thread,
-    while an answer of SLURM is waited for, and raises once this process is to stop."""
+    person should know of how SLURM is talked to; None: the log has it."""
     if config.backend == "slurm":
         from penstock.cluster.slurm import open_slurm
 
-        return open_slurm(config, target, warn, stopped)
+        return open_slurm(config, target, warn)
     from penstock.cluster.local import LocalCluster
 
     return LocalCluster(config, changed=changed)

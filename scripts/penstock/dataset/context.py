@@ -1,25 +1,22 @@
 """What every step gets: the configuration, the cluster, the sink of events, the stop flag.
 
-The command line makes one `Context` for a command and one `Stop` for its process. Touches nothing but an
-eventfd; `Stop.check` reads whether a PAUSE stands at the root, `operations` the kind of its file system.
+The command line makes one `Context` for a command and one `Stop` for its process. `Stop.check` reads whether
+a PAUSE stands at the root, `operations` the kind of its file system; touches nothing else.
 """
 
 from __future__ import annotations
 
-import os
-import select
-import threading
 import time
-import weakref
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from penstock.core.errors import ConfigError, InterruptedRunError, signal_name
+from penstock.core.errors import ConfigError
 from penstock.core.events import Event, Noted, Sink, silent
 from penstock.core.layout import DatasetLayout, SigningKeys
 from penstock.core.text import in_quotes
 from penstock.dataset.wait_messages import Waiting
+from penstock.host import waits
 from penstock.target import pause
 from penstock.target.operation_budget import unlimited
 
@@ -35,44 +32,9 @@ HELD = 0.5
 less often."""
 
 
-@dataclass
-class Stop:
-    """The stop flag of this process, set by a signal. Long loops call `check`: it raises once a signal came,
-    and waits while a file PAUSE of the administrator stands at the root (`target.pause`). One thread may
-    `wait`."""
-
-    event: threading.Event = field(default_factory=threading.Event)
-    signal_number: int = 0
-    """0: none came."""
-    out_of_time: bool = False
-    """The signal was that of the job's time limit."""
-    orphaned: bool = False
-    """There was no signal: the run that the step belongs to has ended."""
-    _stirred: int = -1
-    """An eventfd and not a lock, since a signal handler may write to it at any point."""
-
-    def __post_init__(self) -> None:
-        self._stirred = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        weakref.finalize(self, os.close, self._stirred)
-
-    def set(self, signal_number: int) -> None:
-        """Stop everything that checks or waits. From a signal handler or any thread."""
-        self.signal_number = signal_number
-        self.event.set()
-        self.stir()
-
-    @property
-    def why(self) -> str:
-        """What stopped the process, in words."""
-        if self.out_of_time:
-            return "stopped: the time limit of its job came"
-        if self.orphaned:
-            return "stopped: the run that started it was killed"
-        return f"stopped by {signal_name(self.signal_number)}"
-
-    def stir(self) -> None:
-        """End the `wait` that is under way, or the next one, at once. From any thread."""
-        os.eventfd_write(self._stirred, 1)
+class Stop(waits.Stop):
+    """The stop flag of this process. Long loops call `check`: it raises once a signal came, and waits while a
+    file PAUSE of the administrator stands at the root (`target.pause`)."""
 
     def check(self) -> None:
         """Return once no PAUSE stands. Raises InterruptedRunError once a signal has come."""
@@ -80,24 +42,10 @@ class Stop:
         self.hold()
         self.signalled()
 
-    def signalled(self) -> None:
-        """Raises InterruptedRunError once a signal has come; waits for no PAUSE."""
-        if self.event.is_set():
-            raise InterruptedRunError(self.signal_number, self.why)
-
     def hold(self) -> None:
         """Return once no PAUSE stands, or a signal has come. From any thread."""
         while pause.standing() is not None and not self.event.wait(HELD):
             pass
-
-    def wait(self, seconds: float) -> None:
-        """Wait that long, or until `stir` is called. Raises InterruptedRunError as soon as a signal comes."""
-        self.signalled()
-        poll = select.poll()
-        poll.register(self._stirred, select.POLLIN)
-        if poll.poll(seconds * 1000):
-            os.eventfd_read(self._stirred)
-        self.signalled()
 
 
 def layout_of(target: TargetConfig, name: str) -> DatasetLayout:

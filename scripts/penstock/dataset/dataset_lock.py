@@ -42,6 +42,7 @@ from penstock.dataset import holder as holders
 from penstock.fs import plain_files
 from penstock.fs.durable import NO_LINKS, give_name
 from penstock.fs.errno_map import NO_SPACE, storage_error
+from penstock.host import waits
 from penstock.host.heartbeat import HEARTBEAT, PATIENCE, SHORT, stands_still
 
 if TYPE_CHECKING:
@@ -68,10 +69,6 @@ class _LockState(NamedTuple):
 
     mtime_ns: int
     content: bytes
-
-
-def _pause(seconds: float) -> None:
-    threading.Event().wait(seconds)
 
 
 def _nobody(text: str) -> None:
@@ -103,7 +100,7 @@ class DatasetLock:
         run: str,
         command: str,
         holder_ended: Callable[[str, str], bool | None],
-        pause: Callable[[float], None] = _pause,
+        pause: Callable[[float], None] = waits.pause,
         tell: Callable[[str], None] = _nobody,
         beat: Callable[[], None] = _nothing,
         patience: float = PATIENCE,

@@ -50,7 +50,6 @@ import os
 import re
 import secrets
 import stat
-import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -69,6 +68,7 @@ from penstock.dataset.pin_owner import this_owner
 from penstock.fs import clock
 from penstock.fs.errno_map import storage_error
 from penstock.fs.owners import user_name
+from penstock.host import waits
 from penstock.target import cross_account_files, dataset_folders
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ def pinned(layout: DatasetLayout, look: Callable[[], Published]) -> tuple[Publis
             _replace_older(layout, pin)
             return published, pin
         cross_account_files.withdraw(layout.pins, pin.name)
-        time.sleep(number / 10)
+        waits.pause(number / 10)
     raise FindingsError(
         "the release is being removed",
         where=str(layout.release(published.release)),

@@ -1,11 +1,15 @@
-"""Words for a wait that lasts: what a step waits for, and for how long by now. Starts one thread for each
-block; touches nothing else."""
+"""Words for a wait that lasts: what a step waits for, for how long by now, and how long a server asks for.
+Starts one thread for each block; touches nothing else. A signal ends such a wait (`host.waits`)."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING, Self, TypeVar
+
+from penstock.host import waits
+from penstock.sources.backoff import pauses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,13 +30,19 @@ class Waiting:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="waiting", daemon=True)
         self._since: float | None = None
+        self._left = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
+        self._left.enter_context(waits.interruptible())
         self._since = time.monotonic()
+        self._left.callback(self._end)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._left.close()
+
+    def _end(self) -> None:
         self._ended.set()
         self._thread.join()
 
@@ -40,12 +50,17 @@ class Waiting:
         """The same items."""
         for item in items:
             self._since = None
-            yield item
+            with waits.whole():
+                yield item
             self._since = time.monotonic()
 
     def _watch(self) -> None:
         while not self._ended.wait(WORD):
             since = self._since
-            lasts = 0.0 if since is None else time.monotonic() - since
-            if lasts >= WORD / 2:
+            if since is None:
+                continue
+            lasts = time.monotonic() - max(since, pauses.answered)
+            if words := pauses.words():
+                self._say(f"waiting for {self._what}: {words}")
+            elif lasts >= max(WORD / 2, 1.0):
                 self._say(f"waiting for {self._what}: no answer for {lasts:.0f} s")

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import ObjectError, PenstockError, SourceChangedError
@@ -26,6 +25,7 @@ from penstock.engine.open_sources import Sources
 from penstock.engine.records import journal
 from penstock.engine.stream import failure, of_row
 from penstock.engine.tasks import FailedRow, Failure
+from penstock.host import waits
 from penstock.target import pause
 from penstock.target.staging_writer import StagingWriter
 
@@ -93,7 +93,7 @@ class Following:
         that are to be written before. Raises SourceChangedError beyond the limits, InterruptedRunError."""
         while pause.standing() is not None:
             stop()
-            time.sleep(WAIT)
+            waits.pause(WAIT)
         waiting, self.waiting = self.waiting, {}
         wanted = []
         for row, failed in waiting.items():
@@ -148,7 +148,7 @@ class Following:
                 ends = time.monotonic() + seconds
                 while (left := ends - time.monotonic()) > 0:
                     stop()
-                    time.sleep(min(left, WAIT))
+                    waits.pause(min(left, WAIT))
 
             changed = [entries[row] for row in objects]
             checksums = restated(
@@ -165,7 +165,7 @@ class Following:
         self, rows: Sequence[int], entries: Mapping[int, Entry], stop: StopCheck
     ) -> Iterator[tuple[int, Listed | PenstockError | None]]:
         ending = threading.Event()
-        with ThreadPoolExecutor(LOOKS, thread_name_prefix="following") as threads:
+        with waits.threads(LOOKS, "following") as threads:
             asked = [(row, threads.submit(self._list_one, entries[row], ending)) for row in rows]
             try:
                 for row, answer in asked:
@@ -175,7 +175,6 @@ class Following:
                     yield row, answer.result()
             finally:
                 ending.set()
-                threads.shutdown(cancel_futures=True)
 
     def _list_one(self, entry: Entry, ending: threading.Event) -> Listed | PenstockError | None:
         """The object as it is listed now; what remains of the tries."""

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.layout import MANIFEST
 from penstock.core.row_codec import reused_line
 from penstock.fs.adaptive_threads import Calls
+from penstock.host import waits
 from penstock.target.operation_budget import unlimited
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def link_rows(
 
     began = time.monotonic()
     with ExitStack() as stack:
-        spend = stack.enter_context(spending(ops, time.sleep)) if ops else unlimited
+        spend = stack.enter_context(spending(ops, waits.pause)) if ops else unlimited
         own = threading.local()
         writers: list[StagingWriter] = []
 

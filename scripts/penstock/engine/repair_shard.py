@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
@@ -46,6 +45,7 @@ from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.kinds import AUTO
 from penstock.fs.probe.judgement import limited
 from penstock.fs.store_checks import data_states
+from penstock.host import waits
 from penstock.host.pacing import spending
 from penstock.target import modes
 from penstock.target.file_replacement import copy_range, standing
@@ -194,7 +194,7 @@ class _Repair:
         return contextlib.nullcontext(unlimited) if self._ops is None else spending(self._ops, self._wait)
 
     def _wait(self, seconds: float) -> None:
-        time.sleep(seconds)
+        waits.pause(seconds)
         self._stop()
 
     def _writer(self, spend: Callable[[int], None]) -> StagingWriter:

@@ -13,9 +13,9 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from penstock.core.errors import PenstockError
+from penstock.core.errors import InterruptedRunError, PenstockError
 from penstock.engine.batches import Ahead
-from penstock.engine.workers import sizing
+from penstock.engine.workers import pool, sizing
 from penstock.engine.workers.pool import Pool
 from penstock.engine.workers.stream_tuning import Tuner
 from penstock.engine.workers.work_kinds import Setup
@@ -154,7 +154,8 @@ class PoolRun:
 
         Raises the first error that concerns more than a row, and what `take`, `idle` and `stop` raise. Where
         that is a PenstockError or KeyboardInterrupt, the workers get `pool.GRACE` seconds for what is under
-        way, and answers that they still send go to `take`; after any other error (a bug) these are lost."""
+        way (`pool.STOPPED` after a signal), and answers that they still send go to `take`; after any other
+        error (a bug) these are lost."""
 
         def tick() -> None:
             idle()
@@ -169,7 +170,8 @@ class PoolRun:
             self.pool.drain(take, stop=False)
         except BaseException as error:
             if isinstance(error, (PenstockError, KeyboardInterrupt)):
-                self.pool.drain(take, stop=True)
+                stopped = isinstance(error, (InterruptedRunError, KeyboardInterrupt))
+                self.pool.drain(take, stop=True, within=pool.STOPPED if stopped else pool.GRACE)
             raise
         finally:
             self.settle_outcome()

@@ -33,7 +33,7 @@ from penstock.core.errors import (
 from penstock.core.slow_objects import KEPT, slowest
 from penstock.fs.errno_map import printable
 from penstock.host.wire import EXPIRED, PRESSURE
-from penstock.sources.backoff import may_retry, retrying
+from penstock.sources.backoff import retrying, row_may_retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -191,7 +191,7 @@ class Stream:
         )
 
     def _may_retry(self, error: PenstockError, tried: int) -> bool:
-        return self.vain_tries + 1 < self.attempts and may_retry(error, tried)
+        return self.vain_tries + 1 < self.attempts and row_may_retry(error, tried)
 
     def _failed(self, error: PenstockError) -> None:
         self.vain_tries += 1

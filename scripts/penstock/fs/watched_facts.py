@@ -18,7 +18,7 @@ from penstock.core.errors import PreflightError
 from penstock.fs.capabilities import StorageFacts, facts
 from penstock.fs.kinds import kind_of, named_kind
 from penstock.fs.mount_proof import MountProof
-from penstock.host import interpreter
+from penstock.host import interpreter, waits
 from penstock.host.mounts import first_on_way
 from penstock.host.proc import PROC
 
@@ -105,7 +105,8 @@ def _answer(process: subprocess.Popen[bytes], deadline: float) -> bytes | None:
     """What the process wrote; None where it did not end in time. It is killed then, and left behind where it
     still does not end: the kernel ends it when its call returns."""
     try:
-        return process.communicate(timeout=max(TAKEN_WITHIN, deadline - time.monotonic()))[0]
+        with waits.interruptible():
+            return process.communicate(timeout=max(TAKEN_WITHIN, deadline - time.monotonic()))[0]
     except subprocess.TimeoutExpired:
         process.kill()
     if process.stdout is not None:

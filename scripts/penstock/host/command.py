@@ -19,6 +19,7 @@ import types
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.text import masked_words, printable
+from penstock.host import waits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,7 +124,8 @@ def run(
     except OSError as error:
         return Answer(command, why=f"not there: {error.strerror}")
     try:
-        out, err = child.communicate(given or None, timeout=allowed)
+        with waits.interruptible():
+            out, err = child.communicate(given or None, timeout=allowed)
     except subprocess.TimeoutExpired:
         _kill(child)
         return Answer(command, why=f"no answer within {max(1, round(allowed))} s")

@@ -18,7 +18,6 @@ list, sends requests to the source, and writes below `scratch` alone.
 from __future__ import annotations
 
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import chain, groupby, islice
 from operator import attrgetter
@@ -28,6 +27,7 @@ from penstock.core.errors import ObjectError, PreflightError, SourceChangedError
 from penstock.core.human import counted
 from penstock.core.key_paths import Offenders, check_key
 from penstock.core.model import Listed
+from penstock.host import waits
 from penstock.listing import outside_files
 from penstock.listing.key_filter import Filter
 from penstock.sources import registry
@@ -106,7 +106,7 @@ class KeyList:
         """See `port.Continued`."""
         self._ignored.clear()
         self._refused = Offenders()
-        with self._asking() as ask, ThreadPoolExecutor(AT_ONCE, thread_name_prefix="asking") as pool:
+        with self._asking() as ask, waits.threads(AT_ONCE, "asking") as pool:
             rows_in_order = between(in_order(self._wanted(), folder=self._scratch), after, upto)
             merged = self._merged(rows_in_order)
             while rows := list(islice(merged, BATCH)):

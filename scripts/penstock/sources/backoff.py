@@ -5,8 +5,11 @@ Every request that may be made again is wrapped by `retrying`.
 
 from __future__ import annotations
 
+import contextlib
 import random
+import threading
 import time
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core.errors import (
@@ -16,11 +19,12 @@ from penstock.core.errors import (
     PenstockError,
     TransientError,
 )
+from penstock.host import waits
 from penstock.sources.decimals import decimal
 from penstock.sources.http.dates import http_date
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 T = TypeVar("T")
 
@@ -30,37 +34,42 @@ FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 20.0
 """Seconds, as those of the first pause."""
 INTEGRITY_TRIES = 2
-LONGEST_ASKED = 120.0
-"""The most seconds that one `Retry-After` is obeyed for, in every retry."""
+LONGEST_ASKED = 600.0
+"""The most seconds that one `Retry-After` is obeyed for. Where a server asks for more, listing ends at once.
+A row of a copy, of which there are many, is tried again after that time."""
 OVERLOADED = frozenset({429, 503})
 OVERLOADED_CODES = frozenset({"SlowDown", "ServiceUnavailable", "Throttling", "ServerBusy"})
 """S3's and Azure's, whatever status they come with."""
 
 
 def retry_after(headers: Mapping[bytes, bytes]) -> float | None:
-    """Seconds that the server asks to wait, at most LONGEST_ASKED; None for what is no such wish."""
+    """Seconds that the server asks to wait; None for what is no such wish."""
     text = headers.get(b"retry-after", b"").decode("latin-1").strip()
     seconds = decimal(text)
     if seconds is not None:
-        return min(float(seconds), LONGEST_ASKED)
+        return float(seconds)
     if not text:
         return None
     when = http_date(text)
-    return None if when is None else min(max(0.0, when - time.time()), LONGEST_ASKED)
+    return None if when is None else max(0.0, when - time.time())
 
 
 def asked_for(what: str, where: str, why: str, status: int, code: str, after: float | None) -> TransientError:
     """The error of an answer that asks for patience: OverloadedError where the other side has too much to
     do, TransientError where it is broken."""
     busy = after is not None or status in OVERLOADED or code in OVERLOADED_CODES
-    error = (OverloadedError if busy else TransientError)(what, where=where, why=why, after=after)
+    hint = ""
+    if after:
+        why += f"; the server asks for a pause of {after:,.0f} s"
+        hint = "the same command goes on; start it again after that time" if after > LONGEST_ASKED else ""
+    error = (OverloadedError if busy else TransientError)(what, where=where, why=why, hint=hint, after=after)
     error.status = status
     return error
 
 
 def pause(tried: int, asked: float | None, chance: float) -> float:
     """Seconds to wait after try number `tried` (1, 2, ...); `chance` in [0, 1) spreads those who wait.
-    What the other side asked for is honoured, up to two minutes."""
+    What the other side asked for is honoured, up to LONGEST_ASKED."""
     own = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (tried - 1)) * (0.5 + chance)
     return own if asked is None else max(own, min(asked, LONGEST_ASKED))
 
@@ -72,10 +81,50 @@ def pause_after(error: PenstockError, tried: int) -> float:
     return pause(tried, asked, random.random())  # noqa: S311
 
 
-def may_retry(error: PenstockError, tried: int) -> bool:
+def row_may_retry(error: PenstockError, tried: int) -> bool:
     """Whether another try may help: after errors that pass, and once after bytes that contradict a checksum
     (a wire may flip a bit)."""
     return tried < INTEGRITY_TRIES if isinstance(error, IntegrityError) else error.retry
+
+
+def may_retry(error: PenstockError, tried: int) -> bool:
+    """The same, unless the server asks for a longer pause than LONGEST_ASKED."""
+    asked = error.after if isinstance(error, TransientError) else None
+    return row_may_retry(error, tried) and (asked or 0) <= LONGEST_ASKED
+
+
+class Pauses:
+    """What threads of this process wait for that ask servers, in words for `dataset.wait_messages`."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[int, tuple[float, TransientError]] = {}
+        self.answered = 0.0  # when the pause after a server's last answer ended (monotonic)
+
+    @contextlib.contextmanager
+    def after(self, error: PenstockError, seconds: float) -> Iterator[None]:
+        """Meanwhile this thread pauses, by this error."""
+        now, me = time.monotonic(), threading.get_ident()
+        if getattr(error, "status", 0):
+            self.answered = now + seconds
+        if isinstance(error, TransientError) and error.after:
+            self._under_way[me] = (now + seconds, error)
+        try:
+            yield
+        finally:
+            self._under_way.pop(me, None)
+
+    def words(self) -> str:
+        """Of the longest pause under way that a server asked for; "" where there is none."""
+        under_way = sorted(self._under_way.values(), key=itemgetter(0))
+        if not under_way:
+            return ""
+        end, error = under_way[-1]
+        left = max(0.0, end - time.monotonic())
+        answer = f"HTTP {error.status}" if error.status else error.what
+        return f"the server asks for a pause of {error.after:,.0f} s ({answer}); asked again in {left:.0f} s"
+
+
+pauses = Pauses()
 
 
 def retrying(
@@ -97,6 +146,19 @@ def retrying(
     whether a further one makes sense. `first` is the error of a first try that the caller made himself: rows
     that are copied at the first try, by the hundred thousand, then never come here. Raises the last error.
     """
+    with waits.interruptible():
+        return _retried(ask, attempts, wait, renew, failed, may, first)
+
+
+def _retried(
+    ask: Callable[[], T],
+    attempts: int,
+    wait: Callable[[float], object],
+    renew: Callable[[ExpiredCredentialsError, bool], None] | None,
+    failed: Callable[[PenstockError], None] | None,
+    may: Callable[[PenstockError, int], bool],
+    first: PenstockError | None,
+) -> T:
     tried, renewed = 0, False
     while True:
         tried += 1
@@ -115,5 +177,7 @@ def retrying(
             if renew is not None and isinstance(error, ExpiredCredentialsError) and not renewed:
                 renewed = True
                 continue
-            if wait(pause_after(error, tried)):
-                raise
+            seconds = pause_after(error, tried)
+            with pauses.after(error, seconds):
+                if wait(seconds):
+                    raise

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import os
 import stat
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from penstock.fs.durable import fsync_dir
 from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.safe_open import HOLD_FOLDER, OPEN_FOLDER, Folders, open_beneath
 from penstock.fs.tree import FILE, descend
+from penstock.host import waits
 from penstock.target.operation_budget import unlimited
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def remove_tree(
             except OSError as error:
                 if error.errno not in _STANDING:
                     raise
-                time.sleep(seconds)
+                waits.pause(seconds)
         else:
             _empty(folders, spend, moved)
             os.rmdir(path)

@@ -35,8 +35,8 @@ from penstock.core.errors import (
 )
 from penstock.core.text import in_quotes
 from penstock.dataset.cancel_mark import INVOCATION, CancelMark
-from penstock.dataset.context import layout_of
-from penstock.host import interpreter, process_limit
+from penstock.dataset.context import Stop, layout_of
+from penstock.host import interpreter, process_limit, waits
 from penstock.workflow import (
     ancestors,
     controller,
@@ -123,8 +123,9 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             break
         changes += any(step.exit == SourceChangedError.exit_code for step in left)
         wanted = [name for name in names if name not in results or results[name]["status"] != "PASSED"]
-    run_results.note_ends(results, config, code, left, session)
-    run_results.notify(results, config, session)
+    with _ended(session):
+        run_results.note_ends(results, config, code, left, session)
+        run_results.notify(results, config, session)
     if len(names) > 1 and not session.as_json:
         run_results.show_table(results, [rows[name] for name in names if name in rows], code, session)
     else:
@@ -153,7 +154,9 @@ def _staged(
             status = _snakemake(command, invocation, folder.resolve(), session, screen.said)
             screen.finish()
             code = _exit_status(status, screen.left, session)
-            gathered, shown = run_results.gather(names, invocation, config, screen, session)
+            with _ended(session):
+                gathered, shown = run_results.gather(names, invocation, config, screen, session)
+            code = _exit_status(status, screen.left, session)
             left = screen.left
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -165,6 +168,11 @@ def _staged(
     if statuses != {"PASSED"}:
         code = code or FailedError.exit_code
     return code, left
+
+
+def _ended(session: Session) -> contextlib.AbstractContextManager[None]:
+    """While inside, what was done is shown and noted after a signal too; a signal that comes now ends it."""
+    return waits.obeying(Stop() if session.stop.event.is_set() else session.stop)
 
 
 def _may_try_again(

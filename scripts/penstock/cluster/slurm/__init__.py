@@ -20,19 +20,15 @@ def open_slurm(
     config: ClusterConfig,
     target: Path | None = None,
     warn: Callable[[str], None] | None = None,
-    stopped: Callable[[], None] | None = None,
 ) -> SlurmCluster:
     """The cluster that this machine's SLURM commands speak to, in the way of `cluster.slurm_api`. With
     `target`, preflight's probe job checks on a node that this folder is there. `warn` is called where that
-    way is left, and while a command does not answer; None: the log has it. `stopped`: as
-    `client.stop_by`."""
+    way is left, and while a command does not answer; None: the log has it."""
     from penstock.cluster.slurm import client
     from penstock.cluster.slurm.cluster import SlurmCluster
 
     if warn is not None:
         client.warn_by(warn)
-    if stopped is not None:
-        client.stop_by(stopped)
     if config.slurm_api == "commands":
         return SlurmCluster(config, target)
     from penstock.cluster.slurm.bindings.slurm_bindings import SlurmBindings

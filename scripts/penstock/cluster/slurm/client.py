@@ -29,6 +29,7 @@ from penstock.core.errors import (
     TransientError,
     signal_name,
 )
+from penstock.host import waits
 from penstock.host.parent_death import dies_with
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ would look for the job elsewhere."""
 ANSWER_WITHIN = 120.0
 """Seconds for one command: above SLURM's own MessageTimeout and its repeats."""
 LOOK = 1.0
-"""Seconds between two looks at `stop_by` while a command is waited for."""
+"""Seconds between two looks for a signal while a command is waited for."""
 SIGNALLED = range(129, 160)
 """Exit statuses by which a shell, such as a site's wrapper, reports that a signal ended its command."""
 SAID, AGAIN = 15.0, 45.0
@@ -95,15 +96,6 @@ def warn_by(say: Callable[[str], None]) -> None:
 def say(text: str) -> None:
     """Report a line by what `warn_by` set, else to the log."""
     _say[0](text)
-
-
-_stopped: list[Callable[[], None]] = [lambda: None]
-
-
-def stop_by(stopped: Callable[[], None]) -> None:
-    """From now on `stopped` is called, from any thread, while a command is waited for, and raises once this
-    process is to stop. A command that answers within LOOK is heard all the same: what a stop cleans up."""
-    _stopped[0] = stopped
 
 
 OWN_WORDS = re.compile(
@@ -159,7 +151,7 @@ def call(
     program: str = "",
 ) -> CommandOutput:
     """Run one command. Raises TransientError when it does not end in time or this machine cannot start it
-    now, PreflightError when it is not installed, and what `stop_by` raises; the caller judges every other
+    now, PreflightError when it is not installed, and InterruptedRunError; the caller judges every other
     outcome. `env`: its environment, in
     place of `environment`, and `extra` beside it. `outlives`: whether it may end after this
     process, where that one is killed. `program`: its name for people, where that is not its first word."""
@@ -186,20 +178,21 @@ def call(
             raise absent(program, error) from error
         raise TransientError(f"{program} could not be started", why=error.strerror or "") from error
     if process.returncode < 0:
-        _stopped[0]()  # Ctrl-C reaches both
+        waits.signalled()  # Ctrl-C reaches both
     return CommandOutput(process.returncode, out, err)
 
 
 def _answer(process: subprocess.Popen[str], program: str, stdin: str) -> tuple[str, str]:
-    """Its standard output and error. Says after SAID, then once in AGAIN, that it is waited for; raises
-    TransientError after ANSWER_WITHIN."""
+    """Its standard output and error. Says after SAID, then once in AGAIN, that it is waited for. Raises
+    TransientError after ANSWER_WITHIN, and InterruptedRunError once a signal has come; a command that answers
+    within LOOK is heard all the same: what a stop cleans up."""
     began, given, due = time.monotonic(), iter([stdin]), SAID
     try:
         while (left := ANSWER_WITHIN - (time.monotonic() - began)) > 0:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 wait = min(LOOK, left, max(0.0, began + due - time.monotonic()))
                 return process.communicate(next(given, None), timeout=wait)
-            _stopped[0]()
+            waits.signalled()
             waited = time.monotonic() - began
             if due <= waited < ANSWER_WITHIN:
                 due += AGAIN

@@ -24,7 +24,7 @@ from penstock.cluster.slurm.job_states import STATES
 from penstock.cluster.slurm.submission import Account
 from penstock.core.errors import FailedError, PreflightError, QueueFullError, TransientError, all_of
 from penstock.core.layout import ANSWER
-from penstock.host import interpreter
+from penstock.host import interpreter, waits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -177,7 +177,7 @@ def _outcomes(
             else:
                 late.setdefault(options, outcome)
         if waiting:
-            time.sleep(delay)
+            waits.pause(delay)
             delay = min(2.0, delay * 1.5)
     return [*outcomes, *late.values()]
 
@@ -231,7 +231,7 @@ def _answered(probe: Probe, job: str) -> VisitAnswer | None:
             if text := stream.read().strip():
                 status = os.fstat(stream.fileno())
                 return VisitAnswer(text, status.st_uid, status.st_gid)
-        time.sleep(0.2)
+        waits.pause(0.2)
     return None
 
 

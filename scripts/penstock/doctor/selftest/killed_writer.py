@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.core import human
 from penstock.core.checks import CheckResult
 from penstock.core.key_paths import TEMPORARY
-from penstock.host import interpreter
+from penstock.host import interpreter, waits
 from penstock.target.staging_writer import StagingWriter, prepare_process
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ def write(data: Path) -> None:
             while whole:
                 pending.write_all(whole[:PIECE])
                 whole = whole[PIECE:]
-                time.sleep(PACE)
+                waits.pause(PACE)
             writer.finish(pending, number)
             writer.settle()
-            time.sleep(PACE * 4)
+            waits.pause(PACE * 4)
 
 
 def kills(folder: Path, budget: Budget) -> Iterator[CheckResult]:

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.registry import read_job_environment
+from penstock.host import waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -185,7 +186,7 @@ def _until(holds: Callable[[], object], within: float) -> PeerAnswer:
         seconds = time.monotonic() - began
         if holding or seconds > within:
             return PeerAnswer(visible=bool(holding), seconds=round(seconds, 3), looks=looks)
-        time.sleep(PACE)
+        waits.pause(PACE)
 
 
 def _written(path: Path, how: int, fill: str) -> None:

@@ -12,15 +12,16 @@ import contextlib
 import json
 import os
 import select
-import signal
 import subprocess
 import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.core import human
 from penstock.core.checks import CheckResult
+from penstock.core.errors import InterruptedRunError
 from penstock.core.text import printable
 from penstock.doctor.selftest.peer import FOLDER_WITHIN, SIZE, Order, PeerAnswer
+from penstock.host import waits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,18 +65,24 @@ class Peers:
             if process.stdin is not None:
                 with contextlib.suppress(BrokenPipeError):
                     process.stdin.close()
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGTERM)
+            for seconds, end in zip(self._patience(), (process.terminate, process.kill), strict=True):
                 try:
-                    process.wait(15)
+                    process.wait(seconds)
                 except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                    end()
+            process.wait()
             for stream in (process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
+
+    def _patience(self) -> tuple[float, float]:
+        """Seconds until a command is to end by itself, and by SIGTERM; after a signal there is less to wait
+        for."""
+        try:
+            self._budget.check()
+        except InterruptedRunError:
+            return 0.5, 1.0
+        return 5.0, 15.0
 
     def meet(self, count: int) -> list[str]:
         """The names of the nodes, sorted, once all of them see the folder. Raises LostError."""
@@ -125,7 +132,7 @@ class Peers:
     def _words(self) -> str:
         """What a process that has ended said last."""
         for process in self._processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with contextlib.suppress(subprocess.TimeoutExpired), waits.interruptible():
                 process.wait(ANSWER_WITHIN)
             if process.stderr is not None and process.returncode:
                 lines = process.stderr.read().decode("utf-8", "replace").strip().splitlines()

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from penstock.engine.workers.stream_tuning import Tuner
 
 GRACE = 8.0
-"""Seconds that workers get for what is in flight when the engine stops."""
+"""Seconds that workers get for what is in flight when the engine ends, or stops for an error."""
+STOPPED = 1.0
+"""The same after a signal: streams end at the next block, and one that waits for its source waits in vain."""
 TICK = 0.1
 """Seconds between two calls of `idle`, and the most that one wait for messages takes."""
 MOST_DEATHS = 3
@@ -338,16 +340,16 @@ class Pool:
             member.process.wait()
         self.shared_memory.retire(member.slots)
 
-    def drain(self, done: Callable[[Batch, BatchAnswer], None], *, stop: bool) -> None:
+    def drain(self, done: Callable[[Batch, BatchAnswer], None], *, stop: bool, within: float = GRACE) -> None:
         """Let the workers end. What is in flight is finished, or left as it is (`stop`); `done` gets the
-        answers that still come. Returns when all have ended: a worker that takes longer than GRACE is
-        killed."""
+        answers that still come. Returns when all have ended: a worker that takes longer than `within` seconds
+        is killed."""
         resource_usage.look()
         for member in self.alive:
             if stop:
                 self._send(member, wire.encode(wire.STOP, None))
             self._send(member, wire.encode(wire.END, None))
-        deadline = time.monotonic() + GRACE
+        deadline = time.monotonic() + within
         while self.alive and time.monotonic() < deadline:
             for member in self.alive:
                 member.set_up = False

@@ -16,6 +16,8 @@ import time
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from penstock.host import waits
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -31,7 +33,7 @@ LEAST = 5.0
 
 def look_up(host: str, port: int) -> Sequence[HostAddress]:
     """Every address of a name, as the system's resolver orders them. Raises OSError."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found = waits.aside(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     return list(dict.fromkeys((family, address) for family, _, _, _, address in found))  # type: ignore[misc]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from penstock.core.errors import ExpiredCredentialsError, FailedError
+from penstock.host import waits
 from penstock.sources.backoff import retrying
 from penstock.sources.http.connection import Connection
 from penstock.sources.objects.refusals import refusal
@@ -87,7 +88,7 @@ def requested(
         finally:
             connection.close()
 
-    return retrying(ask, TRIES, time.sleep)
+    return retrying(ask, TRIES, waits.pause)
 
 
 def _stated(answer: object) -> str:

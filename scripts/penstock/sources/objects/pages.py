@@ -8,10 +8,10 @@ nothing. The limit of tries and the pauses between them are those of `backoff`.
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from penstock.core.errors import STORE_AMISS, FailedError
+from penstock.host import waits
 from penstock.sources.backoff import TRIES, retrying
 from penstock.sources.external_sort import disorder, endless, order
 
@@ -120,7 +120,7 @@ class Requests(Generic[C]):
 def one_by_one(fetch: Callable[[str], P], where: str, stop: Callable[[], None]) -> Iterator[P]:
     """The pages from the first (token "") on. `stop` is called at the end: nobody waits for a page that is
     still fetched. Raises FailedError for a listing that runs in a circle or does not end."""
-    with ThreadPoolExecutor(1, thread_name_prefix="listing") as pool:
+    with waits.threads(1, "listing") as pool, waits.interruptible():
         coming = pool.submit(fetch, "")
         try:
             hashes, empty = {hash("")}, 0
@@ -134,7 +134,8 @@ def one_by_one(fetch: Callable[[str], P], where: str, stop: Callable[[], None]) 
                     if (error := endless(empty, where)) is not None:
                         raise error
                     coming = pool.submit(fetch, page.following)
-                yield page
+                with waits.whole():
+                    yield page
                 if not page.following:
                     return
         finally:

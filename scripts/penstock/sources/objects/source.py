@@ -6,8 +6,7 @@ on disk, in the folder that it is given; nothing else here writes.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
@@ -23,6 +22,7 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.core.model import Entry, Listed
+from penstock.host import waits
 from penstock.sources.backoff import TRIES
 from penstock.sources.external_sort import in_order
 from penstock.sources.http.dates import stated_time
@@ -198,8 +198,7 @@ class ObjectSource(Generic[C]):
     def _with_times(self, batches: Iterator[Sequence[Listed]]) -> Iterator[Sequence[Listed]]:
         """The same objects, each with the time of its metadata where a HEAD states one."""
         self._untimed = 0
-        requests = self.requests()
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="times") as pool:
+        with closing(self.requests()) as requests, waits.threads(AT_ONCE, "times") as pool:
             try:
                 for batch in batches:
                     times = list(pool.map(partial(self._metadata_time, requests), batch))
@@ -210,8 +209,6 @@ class ObjectSource(Generic[C]):
                     ]
             finally:
                 requests.stop()
-                pool.shutdown(cancel_futures=True)
-                requests.close()
 
     def _metadata_time(self, requests: Requests[C], listed: Listed) -> int:
         """0 for an object that is gone or another by now, too: reading it says so."""

@@ -22,6 +22,7 @@ from os import fsdecode, fsencode
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import STORE_AMISS, FailedError, TransientError
+from penstock.host import waits
 from penstock.sources.external_sort import endless
 from penstock.sources.s3.keyspace import Letters
 from penstock.sources.s3.page import PageText, encoded, key_of, keys
@@ -94,13 +95,13 @@ class Ranges:
         finally:
             with self._changed:
                 self._ended.set()
-            pool.shutdown(wait=True, cancel_futures=True)
+            waits.shut_down(pool)
 
     # The reader's side -----------------------------------------------------------------------
 
     def _next(self, pool: ThreadPoolExecutor) -> PageText | None:
         while self._ranges:
-            with self._changed:
+            with waits.interruptible(), self._changed:
                 front = self._ranges[0]
                 page = self._front_page(pool, front)
             if page is not None:

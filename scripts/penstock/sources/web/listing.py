@@ -26,6 +26,7 @@ from penstock.core.errors import (
 )
 from penstock.core.model import Listed, SourceChecksum
 from penstock.fs.errno_map import printable
+from penstock.host import waits
 from penstock.sources.decimals import decimal
 from penstock.sources.http.body import BEGIN
 from penstock.sources.http.endpoint import without_user
@@ -142,8 +143,10 @@ class WebListing:
     def __exit__(self, *_: object) -> None:
         self._ending.set()
         self._requests.stop()
-        self._threads.shutdown(cancel_futures=True)
-        self._requests.close()
+        try:
+            waits.shut_down(self._threads)
+        finally:
+            self._requests.close()
 
     def folder(self, prefix: str = "", depth: int = 0) -> Iterator[Sequence[Listed]]:
         """All files below, in batches, in byte order. Transient errors are retried a few times, with growing
