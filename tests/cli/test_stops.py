@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from tests.support.commands import ROOT, started, until
+from tests.support.commands import ROOT, penstock, started, until
 from tests.support.injected import python
 from tests.support.silent_server import LISTING, Server, busy, page
 
@@ -94,6 +94,7 @@ WAITS = {
         environment={"AWS_CONFIG_FILE": "{folder}/aws"},
     ),
     "SLURM in preflight": Wait(("--backend", "slurm", "preflight"), stub="scontrol", waits="stub"),
+    "a FIFO that nobody empties": Wait(("metrics", "--out", "{folder}/fifo"), waits="fifo"),
     "a PAUSE": Wait(LIST, waits="PAUSE"),
     "a notice": Wait(
         ("run", "data"),
@@ -174,6 +175,22 @@ def test_a_signal_ends_each_wait(tmp_path: Path, name: str) -> None:
     print(f"@@ {name}: {seconds:.2f} s, {process.returncode}\n{said}")
     assert (process.returncode, seconds < WITHIN) == (143, True), said
     assert "stopped by SIGTERM" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("metrics", "--out", "fifo"), 1),
+        (("--log", "fifo", "metrics"), 2),
+        (("--receipt", "fifo", "step", "list", "data"), 1),
+    ],
+)
+def test_a_fifo_that_nothing_reads_is_refused(tmp_path: Path, words: Sequence[str], status: int) -> None:
+    configured(tmp_path, Wait(words), 0)
+    os.mkfifo(tmp_path / "fifo")
+    ended = penstock(*words, cwd=tmp_path)
+    assert ended.returncode == status, ended.stderr
+    assert "no process reads this FIFO" in ended.stderr
 
 
 WAITING = {

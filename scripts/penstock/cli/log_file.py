@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.core.documents import typed_json
 from penstock.core.errors import ConfigError
 from penstock.core.text import masked, printable_lines
+from penstock.fs import durable
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
@@ -35,14 +36,12 @@ class _Printable(logging.Formatter):
         return printable_lines(masked(super().format(record)))
 
 
-class _Appended(logging.FileHandler):
+class _LogFile(logging.FileHandler):
     """As its base; a FIFO that nobody reads is an error at once, and not waited for."""
 
     def _open(self) -> TextIOWrapper:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        fd = os.open(self.baseFilename, flags, 0o666)
-        os.set_blocking(fd, True)
-        return open(fd, "a", encoding=self.encoding, errors=self.errors)
+        opened = durable.writable(Path(self.baseFilename), os.O_APPEND)
+        return open(opened, "a", encoding=self.encoding, errors=self.errors)
 
 
 def open_log(path: Path | None) -> list[logging.Handler]:
@@ -65,7 +64,7 @@ def open_log(path: Path | None) -> list[logging.Handler]:
 def _handler(path: Path) -> logging.Handler:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handler = _Appended(path, encoding="utf-8", errors="backslashreplace")
+        handler = _LogFile(path, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise ConfigError(
             "the log cannot be written",

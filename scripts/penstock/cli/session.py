@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from penstock.cli import output
 from penstock.cli.log_file import close_log, logged, open_log
 from penstock.config import file_choice
-from penstock.core.errors import ConfigError, InterruptedRunError, PreflightError
+from penstock.core.errors import ConfigError, FailedError, InterruptedRunError, PreflightError
 from penstock.core.text import did_you_mean, in_quotes
 from penstock.dataset.context import Context, Stop
 from penstock.fs.errno_map import NO_SPACE
@@ -263,7 +263,13 @@ class Session:
         path: Path | None = self.parsed.receipt
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            durable.write_result(path, typed_json.plain(result))
+            try:
+                durable.write_result(path, typed_json.plain(result))
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                what = "the receipt cannot be written"
+                raise FailedError(what, where=str(path), why=error.strerror or "") from None
 
 
 def reached(target: TargetConfig) -> TargetConfig:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from penstock.core.documents import bounded_json
 from penstock.core.errors import ConfigError
 from penstock.core.text import printable
 from penstock.fs import plain_files
+from penstock.host import waits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,11 +109,33 @@ def write_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         file.close()
 
 
+def writable(path: Path, how: int) -> int:
+    """A descriptor for what a user named for a result or a log, opened with the flags `how`. Of a FIFO that
+    nothing reads it raises OSError (ENXIO), where an open would wait for a reader."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | how
+    try:
+        fd = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno == errno.ENXIO and stat.S_ISFIFO(os.stat(path).st_mode):
+            raise OSError(errno.ENXIO, "no process reads this FIFO", str(path)) from None
+        raise
+    os.set_blocking(fd, True)
+    return fd
+
+
+class _Waiting(io.FileIO):
+    """A signal ends the wait for whoever reads what is written."""
+
+    def write(self, data: Any) -> int:
+        with waits.interruptible():
+            return super().write(data)
+
+
 class _Passing:
     """As `Growing`, for a device or a stream: what is written goes there as it comes."""
 
     def __init__(self, path: Path) -> None:
-        self.stream = open(path, "wb", buffering=1 << 20)  # noqa: SIM115
+        self.stream = io.BufferedWriter(_Waiting(writable(path, os.O_TRUNC), "wb"), 1 << 20)
 
     def close(self) -> None:
         self.stream.close()
@@ -121,7 +145,7 @@ class _Passing:
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
-            self.stream.close()
+            self.stream.raw.close()  # what was not written by `close` is dropped
 
 
 def is_file(path: Path) -> bool:
