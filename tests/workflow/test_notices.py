@@ -151,6 +151,22 @@ def test_a_command_that_hangs_or_fails_stops_nothing(
         until(lambda: not Path(f"/proc/{pid}").exists(), "the command to be gone")
 
 
+def test_all_notices_of_a_command_have_one_budget(place: Place, mailbox: Mailbox) -> None:
+    place.stage("d")
+    mailbox.configure(stale="1ms", timeout="1s")
+    mailbox.switch("hang", on=True)
+    done = place.penstock("run")
+    assert done.returncode == 0, done.stderr
+    assert "the notice `published` did not arrive: no answer within 1 s" in done.stdout
+    assert (
+        "the notice `stale` was not sent: notify.command took all of its 1 s; the next command" in done.stdout
+    )
+    assert mailbox.events == ["published"]
+    mailbox.switch("hang", on=False)
+    assert "the notice" not in place.penstock("run").stdout
+    assert mailbox.events == ["published", "stale"]
+
+
 def test_findings_are_announced_once_until_they_are_repaired(place: Place, mailbox: Mailbox) -> None:
     place.stage("d")
     file = next(path for path in (place.target / "d/current/data").rglob("*") if path.is_file())

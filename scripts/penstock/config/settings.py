@@ -1027,9 +1027,10 @@ class NotifyConfig(Settings):
         tuple[Annotated[str, Text("a program or an argument", shortest=0)], ...],
         RUNS,
         Items("a list: a program and its arguments"),
-        About("""The program and its arguments; no shell. It gets the event as JSON on its standard input, and
-            a minute; what it prints is not read. Refused where others than the account that calls penstock
-            may write this file, unless the site's file lists the program. An empty list calls nothing."""),
+        About("""The program and its arguments; no shell. It gets the event as JSON on its standard input; all
+            calls of a command of penstock have a minute together. What it prints is not read. Refused where
+            others than the account that calls penstock may write this file, unless the site's file lists the
+            program. An empty list calls nothing."""),
         Example(["/usr/local/bin/notice", "--channel", "data"]),
     ] = ()
     events: Annotated[

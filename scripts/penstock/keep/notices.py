@@ -64,8 +64,10 @@ class Notice(NamedTuple):
 def send(config: Config, file: Path, failed: Mapping[str, str] | None = None) -> dict[str, list[str]]:
     """Send what is owed of all datasets that this account stages. Returns, by dataset, a sentence for each
     notice that may not have arrived. `failed`: why datasets failed just now; of one without a note of it, as
-    where its target is not there, no later command will know. Raises nothing."""
+    where its target is not there, no later command will know. All calls together get `notify.timeout`: what
+    is owed beyond that the next command sends. Raises InterruptedRunError, and nothing else."""
     said: dict[str, list[str]] = {}
+    budget = command.TimeBudget(config.notify.timeout)
     for name in config.datasets if config.notify.command else ():
         layout, lines, owed = layout_of(config.target, name), said.setdefault(name, []), list[Notice]()
         try:
@@ -78,7 +80,7 @@ def send(config: Config, file: Path, failed: Mapping[str, str] | None = None) ->
             lines.append(f"not all notices were sent: {error}".partition("\n")[0])
         for notice in owed:
             if notice.event in config.notify.events:
-                lines += _once(config, layout, notice)
+                lines += _once(config, layout, notice, budget)
     return said
 
 
@@ -112,9 +114,13 @@ def _forget(layout: DatasetLayout, owed: Container[str]) -> None:
                 mark.unlink(missing_ok=True)
 
 
-def _once(config: Config, layout: DatasetLayout, notice: Notice) -> list[str]:
+def _once(config: Config, layout: DatasetLayout, notice: Notice, budget: command.TimeBudget) -> list[str]:
     """Call the command, unless a mark says that it was called. What went wrong, in a sentence."""
     mark, me = layout.notices / notice.mark, holders.this_process("", "notify")
+    if not budget.left() and not (notice.id and mark.exists()):
+        took = f"notify.command took all of its {config.notify.timeout:.0f} s"
+        later = "the next command sends it" if notice.id else "no later command knows of it"
+        return [f"the notice `{notice.event}` was not sent: {took}; {later}"]
     with contextlib.suppress(OSError):
         if notice.id:
             durable.make_dirs(mark.parent)
@@ -127,7 +133,7 @@ def _once(config: Config, layout: DatasetLayout, notice: Notice) -> list[str]:
     about = {"dataset": layout.dataset, "root": str(layout.root), "account": me.user, "host": me.host}
     text = json.dumps({"format": 1, **notice._asdict(), **about, "at": me.since}) + "\n"
     notify = config.notify
-    answer = command.run(notify.command, deadline=notify.timeout, given=text, heard=False)
+    answer = command.run(notify.command, budget, notify.timeout, given=text, heard=False)
     with contextlib.suppress(OSError):
         if notice.id:
             durable.write_file(mark, b"")
