@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +15,13 @@ from penstock.cluster.slurm.facts import JobTrial
 from penstock.cluster.slurm.job_states import read_squeue
 from penstock.cluster.slurm.nodes import is_lost
 from penstock.config.settings import ClusterConfig, JobOptions
-from penstock.core.errors import FailedError, PenstockError, QueueFullError, TransientError
+from penstock.core.errors import (
+    FailedError,
+    PenstockError,
+    PreflightError,
+    QueueFullError,
+    TransientError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +59,26 @@ def test_what_words_stand_for(words: str, kind: type[PenstockError]) -> None:
     error = problem("sbatch", CommandOutput(1, "", words))
     assert type(error) is kind
     assert all(line.strip() in error.why for line in words.splitlines())
+
+
+def test_a_partition_for_jobs_of_a_reservation_is_named() -> None:
+    """`ReqResv=YES`: SLURM says no more than these words."""
+    slurm = Scripted(refused="sbatch: error: Batch job submission failed: Access/permission denied")
+    with pytest.raises(PreflightError) as raised:
+        cluster_of(slurm, core_spec=None).check(["copy"])
+    assert "cluster.reservation, or another cluster.partition" in raised.value.hint
+    assert "ReqResv" in raised.value.hint
+
+
+@pytest.mark.parametrize("exp", [1_700_000_000, "soon", None])
+def test_a_token_that_has_ended_is_named(monkeypatch: pytest.MonkeyPatch, exp: object) -> None:
+    """SLURM says `Zero Bytes were transmitted or received`."""
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": exp, "sun": "me"}).encode()).decode().rstrip("=")
+    monkeypatch.setenv("SLURM_JWT", f"e30.{claims}.c2lnbmVk")
+    error = problem("squeue", CommandOutput(1, "", "slurm_load_jobs error: Protocol authentication error"))
+    assert ("SLURM_JWT ended at 2023-11-1" in error.why) is (exp == 1_700_000_000)
+    assert ("`unset SLURM_JWT`" in error.hint) is (exp == 1_700_000_000)
+    assert "c2lnbmVk" not in str(error)
 
 
 class Full(Scripted):

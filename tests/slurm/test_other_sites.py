@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
+import jwt
 import pytest
 from tests.cluster.fixtures import borrowed
 from tests.cluster.place import Place, job_user
@@ -88,6 +89,32 @@ def test_l2_a_login_node_with_a_token_and_no_munge(tokens: Place) -> None:
     assert not [path for path in files if token.encode() in path.read_bytes()]
     (array,) = place.arrays("copy")
     assert token not in place.machine.run("scontrol", "show", "job", array).stdout
+
+
+def test_l2_a_token_that_has_ended_is_named(tokens: Place) -> None:
+    place, key = tokens, (tokens.machine.folder / "jwt.key").read_bytes()
+    token = jwt.encode({"exp": 1_700_000_000, "iat": 1_699_990_000, "sun": job_user()}, key, "HS256")
+    env = {"SLURM_CONF": str(login_node(place.machine, place.folder)), "SLURM_JWT": token}
+    place.fill("a", 2)
+    place.configure(["a"])
+    words = ("penstock", "--config", "my.yaml", "--backend", "slurm", "preflight")
+    said = place.ends(place.start(*words, env=env), 3)
+    assert "SLURM_JWT ended at 2023-11-1" in said
+    assert "`unset SLURM_JWT`" in said
+    assert token not in said
+
+
+def test_l3_a_partition_for_jobs_of_a_reservation_is_named(place: Place) -> None:
+    made = ("PartitionName=kept", "Nodes=n[1-4]", "ReqResv=YES", "State=UP")
+    assert not place.machine.run("scontrol", "create", *made).returncode
+    try:
+        place.fill("a", 2)
+        place.configure(["a"], cluster={"partition": "kept"})
+        said = place.ends(place.penstock("preflight"), 3)
+        assert "Access/permission denied" in said
+        assert "cluster.reservation, or another cluster.partition" in said
+    finally:
+        place.machine.run("scontrol", "delete", "PartitionName=kept")
 
 
 def test_l1_a_wrapper_that_prints_three_lines_before_and_one_after(place: Place) -> None:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ADVICE = (
+    (
+        "access/permission denied",
+        "cluster.reservation, or another cluster.partition: `scontrol show partition` says ReqResv, RootOnly",
+    ),
     ("partition", "cluster.partition: `sinfo -s` lists the partitions"),
     ("account", "cluster.account: `sacctmgr show associations user=$USER` lists the accounts"),
     ("qos", "cluster.qos: `sacctmgr show qos` lists them"),

@@ -10,8 +10,10 @@ names it.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import errno
+import json
 import logging
 import os
 import re
@@ -20,6 +22,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from penstock.core import timestamps
 from penstock.core.errors import (
     FailedError,
     OverloadedError,
@@ -211,7 +214,9 @@ def ask(*command: str, extra: Mapping[str, str] | None = None, unless: str = "")
     answer = call(*command, extra=extra)
     if answer.code != 0 and not (unless and unless in answer.words):
         error = problem(command[0], answer)
-        raise error if isinstance(error, TransientError) else TransientError(error.what, why=error.why)
+        if not isinstance(error, TransientError):
+            error = TransientError(error.what, why=error.why, hint=error.hint)
+        raise error
     return answer.out
 
 
@@ -236,7 +241,23 @@ def problem(program: str, answer: CommandOutput) -> PenstockError:
         OverloadedError: f"{program} has to back off",
         TransientError: f"{program} did not reach SLURM",
     }
-    return kind(sentences.get(kind, f"{program} failed"), why=answer.words)
+    ended = _token_ended()
+    return kind(
+        sentences.get(kind, f"{program} failed"),
+        why=answer.words + (f"; {TOKEN} ended at {timestamps.local(ended)}" if ended else ""),
+        hint=f"`unset {TOKEN}`, or set a new token (`scontrol token` prints one)" if ended else "",
+    )
+
+
+def _token_ended() -> float:
+    """When the token in SLURM_JWT ended, by its own claim, in seconds since the epoch: SLURM refuses whatever
+    is asked by it, with no word of the token. 0: there is none, it is good still, or it does not say."""
+    try:
+        part = os.environ.get(TOKEN, "").split(".")[1]
+        ends = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))["exp"]
+        return float(ends) if 0 < ends < time.time() else 0.0
+    except (LookupError, TypeError, ValueError):
+        return 0.0
 
 
 def kind_of(words: str) -> type[PenstockError]:

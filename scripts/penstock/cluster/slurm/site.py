@@ -55,7 +55,8 @@ def reachable(slurm: SlurmCommands) -> Facts:
             "SLURM's controller does not answer",
             where="cluster.backend",
             why=error.why or error.what,
-            hint="`scontrol ping` says whether slurmctld is up; the same command goes on when it is",
+            hint=error.hint
+            or "`scontrol ping` says whether slurmctld is up; the same command goes on when it is",
         ) from error
 
 
