@@ -497,6 +497,21 @@ def made(data: bytes, **more: Any) -> Held:
     return Held(data, sized="", ranges="no", **more)
 
 
+def test_a_checksum_file_that_the_server_does_not_give_comes_with_the_way_to_leave_it_out(
+    tmp_path: Path,
+) -> None:
+    held = {"/d/": page("a", "s/"), "/d/a": Held(b"1"), "/d/s/": page("SHA256SUMS")}
+    held["/d/s/SHA256SUMS"] = Held(b"sums", got={"Content-Encoding": "br"})
+    with (
+        Server(held) as server,
+        staging(tmp_path, f"{server.url}d/", checksums=("SHA256SUMS",)) as context,
+        pytest.raises(PreflightError, match="a checksum file cannot be used") as caught,
+    ):
+        go(context, upto="list")
+    assert caught.value.where == f"{server.url}d/s/SHA256SUMS"
+    assert caught.value.hint.endswith("['!/s/SHA256SUMS']")
+
+
 def sources_of(url: str) -> tuple[SourceConfig, ...]:
     return (SourceConfig(url, storage_options={"unsized": True}),)
 

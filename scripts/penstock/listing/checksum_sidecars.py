@@ -18,7 +18,7 @@ from penstock.sources.port import renewal
 from penstock.tables.listing_file import ListingWriter, read_listing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from penstock.core.model import Entry, Listed, SourceChecksum
@@ -31,15 +31,22 @@ def checksums(context: Context, source: Source, files: Sequence[Listed]) -> dict
     PreflightError for an object that is no checksum file."""
     from penstock.sources.checksum_files import joined
 
+    keys: list[str] = []
+
+    def contents() -> Iterator[tuple[str, bytes]]:
+        for listed in files:
+            keys.append(listed.key)
+            yield listed.key, _content(context, source, listed)
+
     try:
-        return joined((listed.key, _content(context, source, listed)) for listed in files)
+        return joined(contents())
     except ObjectError as error:
         raise PreflightError(
             "a checksum file cannot be used",
             where=error.where,
             why=f"{error.what} {error.why}".strip(),
             hint="to leave that file out, add to the end of `checksums` of the dataset "
-            f"{written(['!' + of_file_alone(error.where)[0]])}",
+            f"{written(['!' + of_file_alone(keys[-1])[0]])}",
         ) from error
 
 

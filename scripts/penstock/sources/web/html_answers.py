@@ -64,6 +64,8 @@ def decoded(body: Connection, encoding: str) -> Iterator[bytes]:
     unpack = zlib.decompressobj(32 + zlib.MAX_WBITS) if encoding else None
     block = memoryview(bytearray(BLOCK))
     while count := body.readinto(block):
+        while count < BLOCK and (more := body.readinto(block[count:])):
+            count += more  # by chunks of a byte each the parser would begin anew for each of them
         data = bytes(block[:count])
         while data and unpack is not None:
             try:
