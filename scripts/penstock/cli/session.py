@@ -268,8 +268,12 @@ class Session:
             except OSError as error:
                 if error.errno != errno.ENXIO:
                     raise
-                what = "the receipt cannot be written"
-                raise FailedError(what, where=str(path), why=error.strerror or "") from None
+                raise FailedError(
+                    "the receipt cannot be written",
+                    where=str(path),
+                    why=error.strerror or "",
+                    hint="the command did its work; start the FIFO's reader first, or name a file",
+                ) from None
 
 
 def reached(target: TargetConfig) -> TargetConfig:

@@ -28,7 +28,7 @@ from penstock.config import trust
 from penstock.core.documents.history_line import Publication
 from penstock.core.errors import PenstockError
 from penstock.core.timestamps import SECOND, nanoseconds
-from penstock.dataset import gate, history, last_end
+from penstock.dataset import gate, history, last_end, own_state
 from penstock.dataset import holder as holders
 from penstock.dataset.context import layout_of
 from penstock.fs import durable, plain_files
@@ -72,6 +72,8 @@ def send(config: Config, file: Path, failed: Mapping[str, str] | None = None) ->
         layout, lines, owed = layout_of(config.target, name), said.setdefault(name, []), list[Notice]()
         try:
             trust.refuse(config, file, ("notify.command",))
+            if not os.path.lexists(layout.state):
+                layout = own_state.layout_of(layout)
             owed += _owed(config, layout)
             _forget(layout, {notice.mark for notice in owed})
             if failed and name in failed and last_end.find(layout) is None:
@@ -85,11 +87,11 @@ def send(config: Config, file: Path, failed: Mapping[str, str] | None = None) ->
 
 
 def _owed(config: Config, layout: DatasetLayout) -> Iterator[Notice]:
-    if not (dataset_folders.owns(layout) and state_marker.check_marker(layout)):
-        return
     again, now = f"penstock run {layout.dataset}", time.time()
     if (end := last_end.find(layout)) and not end.stopped:
         yield Notice("failed", f"{end.given.at:.3f}", "; ".join(filter(None, (end.why, end.hint))), again)
+    if not (dataset_folders.owns(layout) and state_marker.check_marker(layout)):
+        return
     judgement = gate.judged(layout, config.target.owners)
     release, error = judgement.release, judgement.error
     if judgement.state == gate.DAMAGED and error:
