@@ -208,6 +208,7 @@ WAITING = {
     "engine/workers/pool.py": "for a worker that has to end, or was killed",
     "fs/readahead.py": "for a helper whose socket is closed",
     "fs/watched_facts.py": "half a second for a process that was killed",
+    "host/kernel_waits.py": "a thread that looks at calls in the kernel",
     "host/waits.py": "the one place",
     "jobs/bandwidth/share.py": "a thread of the element",
     "keep/audit/audit_step.py": "for a thread that looks at the stop flag",

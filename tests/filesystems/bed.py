@@ -75,6 +75,12 @@ class Bed:
             raise
         return self
 
+    @property
+    def pid(self) -> int:
+        """Of its program."""
+        assert self._process is not None
+        return self._process.pid
+
     def _start(self, program: Path) -> None:
         self._process = subprocess.Popen(
             [str(program), str(self._options)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.cli import output
-from penstock.host import garbage_collection, waits
+from penstock.host import garbage_collection, kernel_waits, waits
 
 if TYPE_CHECKING:
     import argparse
@@ -107,7 +107,7 @@ def _run(parsed: argparse.Namespace) -> int:
     job_environment.enter(read_job_environment())
     time_limit.watch(time_ends, job_environment.current())
     try:
-        with session, waits.obeying(session.stop):
+        with session, waits.obeying(session.stop), kernel_waits.watched(output.say):
             try:
                 session.start()
                 if parsed.as_root:

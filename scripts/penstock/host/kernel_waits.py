@@ -1,0 +1,108 @@
+"""Names what a call waits for in the kernel, as on a network mount whose server is away.
+
+No signal ends such a call, and no handler runs while the main thread is in it. So a thread reads
+`/proc/self/task`: a call that is the same at two looks, without a read or write in between, waits. The kernel
+states a call's arguments. A path among them, or a descriptor's, is what is waited for; of a name below
+a descriptor the folder is named. Reads /proc alone.
+
+| the thread's state              | its call is on                  | named                                 |
+|---------------------------------|---------------------------------|---------------------------------------|
+| D: it waits uninterruptibly     | a path, or a file's descriptor  | yes                                   |
+| S: it waits                     | the same, on a FUSE mount       | yes: FUSE waits so for its server     |
+| S                               | anything else                   | no: a pause, a lock, a pipe, a socket |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.host.mounts import holding, mounts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LOOK = 10.0
+"""Seconds between two looks."""
+AGAIN = 60.0
+"""Seconds between two messages of the same call."""
+LONGEST = 4096
+"""Bytes of a path."""
+_TASKS = "/proc/self/task"
+_FEW = 1 << 20
+"""Arguments below are descriptors, those above addresses."""
+_HERE = 0xFFFFFF9C
+"""AT_FDCWD, as 32 bits: the path is relative to the working directory."""
+
+
+class KernelCall(NamedTuple):
+    """What a thread does in the kernel."""
+
+    line: str
+    """Of `syscall` (proc(5)): number, arguments, stack and instruction pointer."""
+    calls: list[str]
+    """How many reads and writes it has made: a loop makes the same ones again and again."""
+
+
+@contextlib.contextmanager
+def watched(say: Callable[[str], None]) -> Iterator[None]:
+    """While inside, call `say`, from a thread of its own, with a sentence about each call that waits longer
+    than LOOK seconds, and again each AGAIN seconds."""
+    ended = threading.Event()
+    threading.Thread(target=_watch, args=(say, ended), name="kernel waits", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _watch(say: Callable[[str], None], ended: threading.Event) -> None:
+    waiting: dict[str, tuple[KernelCall, float, float]] = {}  # by thread; since when, and when it is named
+    while not ended.wait(LOOK):
+        now, before, waiting = time.monotonic(), waiting, {}
+        for task in os.listdir(_TASKS):
+            with contextlib.suppress(OSError):
+                call, state = _call(task)
+                known, since, due = before.get(task, (call, now, now))
+                if known != call:
+                    since = due = now
+                elif since < now and due <= now and (path := _path(call.line)) and _waits(state, path):
+                    due = now + AGAIN
+                    say(f"waiting for {path}: its file system has not answered for {now - since:.0f} s")
+                waiting[task] = call, since, due
+
+
+def _call(task: str) -> tuple[KernelCall, str]:
+    """A thread's call, and its state. Raises OSError."""
+    read = [Path(_TASKS, task, name).read_bytes().decode("latin-1") for name in ("syscall", "io", "stat")]
+    calls = [line for line in read[1].splitlines() if line.startswith("sysc")]
+    return KernelCall(read[0], calls), read[2].rpartition(")")[2].split()[0]
+
+
+def _path(line: str) -> str:
+    """The path that a call is on; "" where none shows. Raises OSError."""
+    words = line.split()
+    if len(words) < 3:
+        return ""  # it runs
+    first, second = (int(word, 16) for word in words[1:3])
+    if first & 0xFFFFFFFF == _HERE:
+        name = _text(second)
+        return os.path.join(os.readlink("/proc/self/cwd"), name) if name else ""
+    path = _text(first) if first >= _FEW else os.readlink(f"/proc/self/fd/{first}")
+    return path if path.startswith("/") else ""
+
+
+def _text(address: int) -> str:
+    """The text at an address of this process; "" where there is none."""
+    with open("/proc/self/mem", "rb", buffering=0) as memory, contextlib.suppress(OSError, OverflowError):
+        text, end, _ = os.pread(memory.fileno(), LONGEST, address).partition(b"\0")
+        return os.fsdecode(text) if end else ""
+    return ""
+
+
+def _waits(state: str, path: str) -> bool:
+    return state == "D" or (state == "S" and holding(path, mounts()).type.startswith("fuse"))
