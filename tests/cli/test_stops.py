@@ -17,6 +17,10 @@ from tests.support.commands import ROOT, penstock, started, until
 from tests.support.injected import python
 from tests.support.silent_server import LISTING, Server, busy, page
 
+from penstock.cluster.slurm import client
+from penstock.core.errors import InterruptedRunError, TransientError
+from penstock.host import command, waits
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -157,12 +161,12 @@ def test_a_signal_ends_each_wait(tmp_path: Path, name: str) -> None:
             "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
             **{key: value.format(folder=tmp_path) for key, value in wait.environment.items()},
         }
-        command = f'exec "$0" -m penstock "$@" >{shown} 2>&1'
+        line = f'exec "$0" -m penstock "$@" >{shown} 2>&1'
         interpreter = python(tmp_path / "environment", wait.lines) if wait.lines else sys.executable
-        with started("sh", "-c", command, interpreter, *words, cwd=tmp_path, env=environment) as process:
+        with started("sh", "-c", line, interpreter, *words, cwd=tmp_path, env=environment) as process:
             signs["fifo"] = lambda: _has_open(process.pid, fifo)
-            waits = signs.get(wait.waits, lambda: wait.waits in shown.read_text())
-            until(lambda: process.poll() is not None or (shown.exists() and waits()), name)
+            shows = signs.get(wait.waits, lambda: wait.waits in shown.read_text())
+            until(lambda: process.poll() is not None or (shown.exists() and shows()), name)
             assert process.poll() is None, shown.read_text()
             began = time.monotonic()
             os.kill(process.pid, signal.SIGTERM)
@@ -191,6 +195,19 @@ def test_a_fifo_that_nothing_reads_is_refused(tmp_path: Path, words: Sequence[st
     ended = penstock(*words, cwd=tmp_path)
     assert ended.returncode == status, ended.stderr
     assert "no process reads this FIFO" in ended.stderr
+
+
+def test_what_tidies_up_after_a_signal_has_a_second() -> None:
+    stop = waits.Stop()
+    stop.set(signal.SIGTERM)
+    with waits.obeying(stop):
+        with pytest.raises(InterruptedRunError):
+            command.run(["true"])
+        with waits.tidying():
+            assert command.run(["true"]).ok
+            assert command.run(["sleep", "1000"]).why == "no answer within 1 s"
+            with pytest.raises(TransientError):
+                client.call("sleep", "1000")
 
 
 WAITING = {

@@ -104,7 +104,7 @@ def run(
     are open files that it has under the same numbers. Not `heard`: what it prints is not read. Never raises
     OSError."""
     command = tuple(argv)
-    allowed = deadline if budget is None else min(deadline, budget.left())
+    allowed = waits.within(deadline if budget is None else min(deadline, budget.left()))
     if allowed <= 0:
         return Answer(command, why="not asked: the commands before it took all of the time")
     environment = {name: os.environ[name] for name in KEPT if name in os.environ} | {"LC_ALL": "C", **more}

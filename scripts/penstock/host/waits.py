@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+TIDY = 1.0
+"""Seconds that a command has, run by a process that a signal stopped, in `tidying`."""
+
 
 @dataclass
 class Stop:
@@ -87,6 +90,7 @@ _stop = Stop()
 """Of the command that this process runs."""
 _depth = 0
 """How many blocks of `interruptible` the main thread is in."""
+_tidies = False
 
 
 @contextlib.contextmanager
@@ -101,8 +105,9 @@ def obeying(stop: Stop) -> Iterator[None]:
 
 
 def signalled() -> None:
-    """Raises InterruptedRunError once a signal has come to the command, in any thread."""
-    _stop.signalled()
+    """Raises InterruptedRunError once a signal has come to the command, in any thread; not in `tidying`."""
+    if not _tidies:
+        _stop.signalled()
 
 
 def interrupt() -> None:
@@ -117,9 +122,26 @@ def interruptible() -> Iterator[None]:
     in; also on entering, once a signal has come. For blocks that may be left anywhere. In another thread it
     has no effect."""
     with _counted(1):
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread() and not _tidies:
             _stop.signalled()
         yield
+
+
+@contextlib.contextmanager
+def tidying() -> Iterator[None]:
+    """For what is to be undone or shown at the end, also after a signal: commands run inside, each for TIDY
+    seconds at most."""
+    global _tidies
+    before, _tidies = _tidies, True
+    try:
+        yield
+    finally:
+        _tidies = before
+
+
+def within(seconds: float) -> float:
+    """The same; after a signal, in `tidying`, TIDY at most."""
+    return min(seconds, TIDY) if _tidies and _stop.event.is_set() else seconds
 
 
 def whole() -> contextlib.AbstractContextManager[None]:

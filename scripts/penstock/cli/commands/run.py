@@ -35,7 +35,7 @@ from penstock.core.errors import (
 )
 from penstock.core.text import in_quotes
 from penstock.dataset.cancel_mark import INVOCATION, CancelMark
-from penstock.dataset.context import Stop, layout_of
+from penstock.dataset.context import layout_of
 from penstock.host import interpreter, process_limit, waits
 from penstock.workflow import (
     ancestors,
@@ -171,8 +171,8 @@ def _staged(
 
 
 def _ended(session: Session) -> contextlib.AbstractContextManager[None]:
-    """While inside, what was done is shown and noted after a signal too; a signal that comes now ends it."""
-    return waits.obeying(Stop() if session.stop.event.is_set() else session.stop)
+    """While inside, what was done is shown and noted, after a signal too."""
+    return waits.tidying() if session.stop.event.is_set() else contextlib.nullcontext()
 
 
 def _may_try_again(

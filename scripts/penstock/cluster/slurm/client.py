@@ -190,22 +190,23 @@ def _answer(process: subprocess.Popen[str], program: str, stdin: str) -> tuple[s
     TransientError after ANSWER_WITHIN, and InterruptedRunError once a signal has come; a command that answers
     within LOOK is heard all the same: what a stop cleans up."""
     began, given, due = time.monotonic(), iter([stdin]), SAID
+    within = waits.within(ANSWER_WITHIN)
     try:
-        while (left := ANSWER_WITHIN - (time.monotonic() - began)) > 0:
+        while (left := within - (time.monotonic() - began)) > 0:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 wait = min(LOOK, left, max(0.0, began + due - time.monotonic()))
                 return process.communicate(next(given, None), timeout=wait)
             waits.signalled()
             waited = time.monotonic() - began
-            if due <= waited < ANSWER_WITHIN:
+            if due <= waited < within:
                 due += AGAIN
                 say(
                     f"SLURM's {program} has not answered for {waited:.0f} s: it is waited for up to "
-                    f"{ANSWER_WITHIN:.0f} s"
+                    f"{within:.0f} s"
                 )
     finally:
         process.kill()  # it has no effect on one that has ended
-    raise TransientError(f"{program} gave no answer within {ANSWER_WITHIN:.0f} s")
+    raise TransientError(f"{program} gave no answer within {within:.0f} s")
 
 
 def ask(*command: str, extra: Mapping[str, str] | None = None, unless: str = "") -> str:

@@ -143,7 +143,7 @@ def run(slurm: SlurmCommands, probe: Probe, asked: Sequence[tuple[JobOptions, Se
         )
     finally:
         for job, _ in jobs:
-            with contextlib.suppress(TransientError, FailedError):
+            with contextlib.suppress(TransientError, FailedError), waits.tidying():
                 slurm.cancel(job)
             if (answer := probe.answer(job)) is not None:
                 answer.unlink(missing_ok=True)
