@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import signal
@@ -19,6 +20,7 @@ from tests.support.silent_server import LISTING, Server, busy, page
 
 from penstock.cluster.slurm import client
 from penstock.core.errors import InterruptedRunError, TransientError
+from penstock.dataset import holder as holders
 from penstock.host import command, waits
 
 if TYPE_CHECKING:
@@ -100,6 +102,7 @@ WAITS = {
     "SLURM in preflight": Wait(("--backend", "slurm", "preflight"), stub="scontrol", waits="stub"),
     "a FIFO that nobody empties": Wait(("metrics", "--out", "{folder}/fifo"), waits="fifo"),
     "a PAUSE": Wait(LIST, waits="PAUSE"),
+    "a dataset's lock": Wait(LIST, waits="the lock is taken over when"),
     "a notice": Wait(
         ("run", "data"),
         more="notify: {{command: ['{stub}'], events: [published]}}\n",
@@ -137,11 +140,21 @@ def _has_open(pid: int, path: Path) -> bool:
     return False
 
 
+def locked(folder: Path) -> None:
+    """The dataset, listed before, by a process of another machine."""
+    assert penstock(*LIST, cwd=folder).returncode == 0
+    me = holders.this_process("0123456789abcdef", "copy")
+    holder = dataclasses.replace(me, host="elsewhere", boot="b", job="")
+    (folder / "target/data/.penstock/lock").write_bytes(holder.to_json())
+
+
 @pytest.mark.parametrize("name", WAITS)
 def test_a_signal_ends_each_wait(tmp_path: Path, name: str) -> None:
     wait = WAITS[name]
     with Server(wait.answer, wait.drip) as server:
         configured(tmp_path, wait, server.port)
+        if "lock" in name:
+            locked(tmp_path)
         shown = tmp_path / "shown"
         fifo = tmp_path / "fifo"
         if wait.waits == "fifo":
