@@ -293,6 +293,33 @@ def test_a_target_without_room_is_not_filled(tmp_path: Path) -> None:
         assert left(context.layout("data")) == []
 
 
+def test_where_a_later_slice_does_not_fit_what_was_measured_is_kept(tmp_path: Path) -> None:
+    """In room for the first slice, and not for the rest of the sample."""
+    source = tree(tmp_path / "source", {f"{number:04d}": bytes(20_000) for number in range(300)})
+    with file_system(tmp_path, "tmpfs", size=4 << 20) as point, staging(point, source) as context:
+        layout = context.layout("data")
+        done, sizes = rehearsal.run(context, "data", LONG)
+        assert len(sizes) == done.leg.files == rehearsal.FIRST
+        assert documents.load(REHEARSAL, layout.rehearsal_result) == done
+        assert left(layout) == []
+        said = [event.text for event in events_of(context) if isinstance(event, Warned)]
+        kept = "a further slice of the sample did not fit, and what was measured before is kept: "
+        assert len([text for text in said if text.startswith(kept)]) == 1
+
+
+def test_a_number_of_streams_that_does_not_fit_leaves_the_figures_of_those_before() -> None:
+    def stub(streams: int | None) -> tuple[Leg, list[int]]:
+        if streams == 32:
+            raise NoSpaceError("too little space")
+        return Leg(streams or 0, 10, 10, 10.0, 5.0, 0.01), [1]
+
+    said: list[NoSpaceError] = []
+    assert [leg.streams for leg, _ in rehearsal.sweep([8, 16, 32, 64], stub, said.append)] == [8, 16]
+    assert len(said) == 1
+    with pytest.raises(NoSpaceError):
+        rehearsal.sweep([32, 8], stub, said.append)
+
+
 def test_a_target_that_becomes_full_is_left_as_it_was(tmp_path: Path) -> None:
     """Somebody else takes the room that was there."""
     source = tree(tmp_path / "source", FILES)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from penstock.core import events, human, time_estimate
 from penstock.core.balance import FILE_COST
 from penstock.core.documents.promise import of_repair
 from penstock.core.documents.rehearsal import REHEARSAL, Leg, Rehearsal, knee
-from penstock.core.errors import FailedError, InterruptedRunError, PreflightError
+from penstock.core.errors import FailedError, InterruptedRunError, NoSpaceError, PreflightError
 from penstock.core.layout import DATA
 from penstock.core.size_sample import distance, spread
 from penstock.dataset import documents, verdicts
@@ -90,7 +91,11 @@ def run(
                 context.emit(events.Started(dataset, STEP))
                 each = seconds / max(1, len(streams))
                 try:
-                    done = sweep(streams, lambda number: stage.leg(number, each))
+                    done = sweep(
+                        streams,
+                        lambda number: stage.leg(number, each),
+                        partial(_cut_short, context, dataset, "further numbers of streams"),
+                    )
                 finally:
                     remove_tree(layout.rehearsal, context.spend)
                 apart = [round(distance(sizes, _sizes(now, giant)), 4) for _, sizes in done]
@@ -108,9 +113,28 @@ def run(
     return kept, done[legs.index(leg)][1]
 
 
-def sweep(streams: Sequence[int], leg: Callable[[int | None], Measured]) -> list[Measured]:
-    """A leg with each number of streams, or one without a number."""
-    return [leg(number) for number in streams or (None,)]
+def sweep(
+    streams: Sequence[int],
+    leg: Callable[[int | None], Measured],
+    cut_short: Callable[[NoSpaceError], None] = lambda _: None,
+) -> list[Measured]:
+    """A leg with each number of streams, or one without a number. Where there is no room for a later one
+    those before it are kept, and `cut_short` is called."""
+    done: list[Measured] = []
+    for number in streams or (None,):
+        try:
+            done.append(leg(number))
+        except NoSpaceError as error:
+            if not done:
+                raise
+            cut_short(error)
+            break
+    return done
+
+
+def _cut_short(context: Context, dataset: str, what: str, error: NoSpaceError) -> None:
+    text = f"{what} did not fit, and what was measured before is kept: {error.reason}"
+    context.emit(events.Warned(dataset, STEP, text))
 
 
 def _draw(now: Listing, giant_bytes: int) -> tuple[pa.RecordBatch, int]:
@@ -197,10 +221,12 @@ class _Stage:
             self._next += len(places)
             try:
                 copied, read = self._slice(self._sample.take(places), streams)
-            except _OutOfTimeError:
+            except (_OutOfTimeError, NoSpaceError) as error:
                 if not done:
                     raise
                 remove_tree(self._layout.rehearsal, self._context.spend)  # what it copied is no other's
+                if isinstance(error, NoSpaceError):
+                    _cut_short(self._context, self._config.name, "a further slice of the sample", error)
                 break
             if self._rested:
                 continue
