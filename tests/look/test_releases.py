@@ -240,7 +240,8 @@ def test_a_folder_that_is_no_dataset_is_not_listed(root: Path) -> None:
 
 
 def test_staging_and_what_is_being_removed_stand_apart(layout: DatasetLayout) -> None:
-    for name in (".later.staging", ".x.repair", ".removed-20260101-abc-1"):
+    trials = (".penstock-rehearsal", ".penstock-probe", ".penstock-adopt-1f")
+    for name in (".later.staging", ".x.repair", ".removed-20260101-abc-1", *trials):
         (layout.releases / name).mkdir()
     for name in (".removing-x", ".removed-y-2"):
         (layout.releases / name).touch()
@@ -253,7 +254,11 @@ def test_staging_and_what_is_being_removed_stand_apart(layout: DatasetLayout) ->
         ".removed-20260101-abc-1": ("removed", "unknown"),
         ".removed-y-2": ("removed", "taken back"),
         ".removing-x": ("removing", "unknown"),
+        ".penstock-rehearsal": ("rehearsal", "unknown"),
+        ".penstock-probe": ("trial", "unknown"),
+        ".penstock-adopt-1f": ("trial", "unknown"),
     }
+    assert not [line for line in releases.render([row]) if "not of penstock" in line.text]
     assert "beside them: .later.staging (left by a run that did not end, changed 0 s ago)" in " ".join(
         text(row).split()
     )

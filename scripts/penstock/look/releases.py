@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import PenstockError
+from penstock.core.layout import ADOPT_TRIAL, PROBE
 from penstock.dataset import gate, run_claims, verdicts
 from penstock.dataset.run import read_run
 from penstock.fs.owners import user_name
@@ -36,7 +37,13 @@ if TYPE_CHECKING:
 
 _HIDDEN = re.compile(r"\.(?P<release>.+)\.(?P<kind>staging|repair)")
 _EMPTY = "nothing is published or staged here yet"
-_STARTS = {".removed-": "removed", ".removing-": "removing"}
+_STARTS = {
+    ".removed-": "removed",
+    ".removing-": "removing",
+    ".penstock-rehearsal": "rehearsal",
+    PROBE: "trial",
+    ADOPT_TRIAL: "trial",
+}
 
 
 class Read(NamedTuple):

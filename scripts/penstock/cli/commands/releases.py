@@ -38,6 +38,8 @@ _KINDS = {
     ("staging", "left"): "left by a run that did not end",
     ("staging", "unknown"): "staging, of which its owner alone knows whether it is under way",
     ("repair", "unknown"): "of a repair",
+    ("rehearsal", "unknown"): "of a rehearsal",
+    ("trial", "unknown"): "of a trial of the file system",
     ("removing", "unknown"): "the mark of a removal that begins",
     ("removed", "unknown"): "a release whose files are being removed",
     ("removed", "taken back"): "of a removal that was taken back",

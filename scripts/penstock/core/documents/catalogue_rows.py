@@ -57,7 +57,7 @@ class StagingRow(TypedDict):
     name: str
     kind: str
     """`staging`, `repair`, `removing` (the mark of a removal that begins), `removed` (its files are being
-    removed), or `other`."""
+    removed), `rehearsal`, `trial` (of the file system), or `other`."""
     state: str
     """`under way`, `left` (by a run that did not end), `taken back` (of a removal), or `unknown`, which is
     all that others than the owner see of a staging."""
