@@ -6,13 +6,13 @@ from __future__ import annotations
 import contextlib
 import stat
 import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import events
 from penstock.core.errors import LOOK_AT_FILE, FindingsError, PreflightError
 from penstock.core.layout import MANIFEST, SEAL
 from penstock.dataset import receipts, seals
+from penstock.fs import scratch
 from penstock.fs.errno_map import storage_error
 from penstock.fs.owners import group_number
 from penstock.look.details import named, unreadable
@@ -26,6 +26,7 @@ from penstock.tables.tables import read_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import pyarrow as pa
 
@@ -93,8 +94,8 @@ def listing(context: Context, dataset: str) -> Iterator[Listing]:
     for source_config, source in zip(config.sources, sources, strict=True):
         reach(source_config, source, context.waiting(dataset, "list", source.url))
     try:
-        with tempfile.TemporaryDirectory(prefix="penstock-list-") as folder:
-            path = Path(folder) / "listing.parquet"
+        with scratch.folder() as folder:
+            path = folder / "listing.parquet"
             context.emit(events.Started(dataset, "list"))
             gathered = gather(context, config, ordered(config, sources), path)
             context.emit(events.Ended(dataset, "list", {"files": gathered.files, "bytes": gathered.bytes}))

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import heapq
 import pickle
-import tempfile
 from contextlib import ExitStack
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import STORE_AMISS, FailedError
 from penstock.core.text import in_quotes
+from penstock.fs import scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from penstock.core.model import Listed
 
@@ -59,8 +59,8 @@ def in_order(
     """The same objects in ascending byte order of their keys, in batches; one that is there twice stays so.
     Begins when `batches` ended. `run`: objects of one run. `folder`: where the runs lie meanwhile; None:
     where temporary files do. Raises OSError where they cannot be written."""
-    with tempfile.TemporaryDirectory(prefix="penstock-listing-", dir=folder) as runs_in, ExitStack() as stack:
-        runs = _Runs(Path(runs_in))
+    with scratch.folder(folder) as runs_in, ExitStack() as stack:
+        runs = _Runs(runs_in)
         held: list[Listed] = []
         for batch in batches:
             held.extend(batch)

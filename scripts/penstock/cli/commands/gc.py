@@ -27,6 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Remove what nothing holds, of each dataset in turn, also after one that another run holds. Returns the
     first exit status that is not 0."""
+    from penstock.fs import scratch
     from penstock.keep.retention import gc_step
     from penstock.look.views import gc_text
 
@@ -39,6 +40,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         return gc_step.gc(context, name, dry_run=parsed.dry_run, unpinned=tuple(parsed.unpin))
 
     results, code = session.each(config, names, work)
+    if not parsed.dry_run:
+        scratch.sweep()
     session.receipt({"datasets": {result["dataset"]: result for result in results}})
     for result in results:
         session.show(result, partial(gc_text.collected, result, output.columns(piped=0)))

@@ -3,12 +3,11 @@ list of keys that stands for a listing is fetched into a temporary folder, and r
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.checks import CheckResult
 from penstock.core.text import printable
+from penstock.fs import scratch
 from penstock.listing.collection import apart, folder_of, open_sources, ordered
 from penstock.listing.key_filter import Filter
 from penstock.listing.listers import reach, stated
@@ -38,6 +37,6 @@ def check(
                 answers.require(folder, "the source")
             reach(settings, source, context.waiting(config.name, "preflight", source.url))
             looks.saw(CheckResult("source", printable(source.url)))
-        with looks.at("listing"), tempfile.TemporaryDirectory(prefix="penstock-listing-") as scratch:
-            if lister := stated(context, config, settings, source, Path(scratch)):
+        with looks.at("listing"), scratch.folder() as folder_of_lists:
+            if lister := stated(context, config, settings, source, folder_of_lists):
                 looks.saw(CheckResult("listing", printable(lister.note())))

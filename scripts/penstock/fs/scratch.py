@@ -1,0 +1,77 @@
+"""Folders in TMPDIR for the time of one command; what a killed process left is removed by the next one.
+
+A folder is held by a kernel lock (flock) on itself, which ends with its process, however that ends. So who
+gets the lock of a folder that is not its own may remove it: no process is looked for, which containers that
+share TMPDIR would hide from each other. File systems of several machines may keep such a lock on one machine
+alone (BeeGFS does), so a folder's name has its machine's.
+
+| a folder of this account, by its name | its lock is                    | then       |
+|---------------------------------------|--------------------------------|------------|
+| of this module and this machine       | held, or not kept there at all | left alone |
+| of this module and this machine       | free                           | removed    |
+| any other                             |                                | left alone |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.fs.safe_open import OPEN_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PREFIX = f"penstock-list-{re.sub('[^A-Za-z0-9.]', '.', os.uname().nodename)[:40]}-"
+_NAME = re.compile(rf"{re.escape(_PREFIX)}[a-z0-9_]{{8}}")
+
+
+@contextlib.contextmanager
+def folder(above: Path | None = None) -> Iterator[Path]:
+    """A new folder in `above`, by default TMPDIR, from which `sweep` removes first what is left; gone at the
+    end. Raises OSError."""
+    if above is None:
+        sweep()
+    with contextlib.ExitStack() as stack:
+        while True:
+            path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=above))
+            try:
+                stack.callback(os.close, _locked(path))
+            except (BlockingIOError, FileNotFoundError):
+                continue  # another process swept it right now
+            except OSError:
+                pass  # no locks are kept there: nobody sweeps it either
+            break
+        stack.callback(shutil.rmtree, path, ignore_errors=True)
+        yield path
+
+
+def sweep() -> None:
+    """Remove what killed processes of this account left in TMPDIR. Raises nothing."""
+    with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+        for entry in entries:
+            if not _NAME.fullmatch(entry.name) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+                continue
+            with contextlib.suppress(OSError):
+                fd = _locked(Path(entry.path))
+                shutil.rmtree(entry.path, ignore_errors=True)
+                os.close(fd)
+
+
+def _locked(path: Path) -> int:
+    """The descriptor of the folder, with its lock. Raises BlockingIOError where another process has that,
+    FileNotFoundError where the folder is gone, OSError where there are no locks."""
+    fd = os.open(path, OPEN_FOLDER)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.lstat(path)  # who had the lock before may have removed it
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
