@@ -16,7 +16,7 @@ import pytest
 from tests.contracts.source_contract import ODD, SourceContract, content, entry_of, listing, read
 from tests.sources.conftest import FolderStore
 from tests.support.commands import until
-from tests.support.ftp_servers import Pyftpd, Vsftpd
+from tests.support.ftp_servers import Endless, Pyftpd, Vsftpd
 from tests.support.go_servers import UnavailableError
 from tests.support.s3server import make_certificates
 from tests.support.staging_runs import tree
@@ -300,12 +300,39 @@ def test_a_listing_that_its_server_cuts_short_is_refused_with_the_number(
         with pytest.raises(PreflightError) as caught:
             listing(source(server.url))
         for folder in (".", "deep/"):
-            words = "the server lists 2 names of this folder and not all: 226 Output truncated to 2 matches"
+            words = "the server's listing is not whole (2 names came): 226 Output truncated to 2 matches"
             assert f'"{folder}": {words}' in str(caught.value)
         assert "list_from" in caught.value.hint
         assert source(server.url).list_one("deep/y") is not None, "a list of keys needs no listing"
         server.closing = '226 Successfully transferred "/truncated to 2 matches"'
         assert sorted(listing(source(server.url))) == ["a", "deep/x", "deep/y"]
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.1])
+@pytest.mark.parametrize("greeting", [b"220-more\r\n", b"220 a line"])
+def test_a_greeting_without_an_end_ends(greeting: bytes, pause: float) -> None:
+    with (
+        Endless(greeting=greeting, pause=pause) as server,
+        pytest.raises(PreflightError, match="the server's answer has no end"),
+    ):
+        source(server.url, timeout=1).check()
+
+
+def test_a_listing_that_drips_ends() -> None:
+    with (
+        Endless(listing=b"type=file;size=1; x\r\n", pause=0.1) as server,
+        pytest.raises(PreflightError, match="bytes came within the timeout"),
+    ):
+        listing(source(server.url, timeout=1))
+
+
+def test_a_listing_without_an_end_is_refused_with_the_limit() -> None:
+    with (
+        Endless(listing=b"type=file;size=1; x\r\n") as server,
+        pytest.raises(PreflightError, match=r"not whole .*: it has more than 64 MiB") as caught,
+    ):
+        listing(source(server.url))
+    assert "list_from" in caught.value.hint
 
 
 def test_words_of_an_answer_that_say_that_names_are_missing() -> None:

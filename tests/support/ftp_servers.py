@@ -146,6 +146,59 @@ class _Fated:
         return getattr(self._file, name)
 
 
+class Endless:
+    """`with Endless(greeting=b"220-x\\r\\n") as server:`; a server that sends its greeting, or the listing of
+    each folder, again and again, every `pause` seconds."""
+
+    def __init__(self, *, greeting: bytes = b"", listing: bytes = b"", pause: float = 0.0) -> None:
+        self._greeting, self._listing, self._pause = greeting, listing, pause
+        self._ending = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"ftp://127.0.0.1:{self._listener.getsockname()[1]}/"
+        self._begin(self._accept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(DEADLINE)
+        self._listener.close()
+
+    def _begin(self, target: Callable[..., None], *arguments: Any) -> None:
+        self._threads.append(threading.Thread(target=target, args=arguments))
+        self._threads[-1].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                self._begin(self._serve, self._listener.accept()[0])
+
+    def _send(self, sock: socket.socket, text: bytes) -> None:
+        block = text if self._pause else text * (1 + (1 << 16) // len(text))
+        while not self._ending.wait(self._pause):
+            sock.sendall(block)
+
+    def _serve(self, sock: socket.socket) -> None:
+        data = socket.create_server(("127.0.0.1", 0))
+        high, low = divmod(data.getsockname()[1], 256)
+        answers = {b"PASV": b"227 (127,0,0,1,%d,%d)" % (high, low), b"FEAT": b"211-\r\n MLST\r\n211 end"}
+        with sock, data, contextlib.suppress(OSError):
+            sock.settimeout(DEADLINE)
+            if self._greeting:
+                self._send(sock, self._greeting)
+            sock.sendall(b"220 hello\r\n")
+            for line in sock.makefile("rb"):
+                word = line.split()[0]
+                sock.sendall(answers.get(word, b"150 comes" if word == b"MLSD" else b"230 yes") + b"\r\n")
+                if word == b"MLSD":
+                    with data.accept()[0] as sink:
+                        self._send(sink, self._listing)
+
+
 class Vsftpd:
     """`with Vsftpd() as server:`; anonymous, over `server.folder`, a process of its own. Settings of
     vsftpd.conf may be added."""

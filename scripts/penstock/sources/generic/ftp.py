@@ -20,6 +20,7 @@ import codecs
 import ftplib
 import socket
 import ssl
+import time
 import weakref
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -35,6 +36,7 @@ from penstock.sources.generic.ftp_listing import (
     stated_cut,
     stated_entry,
 )
+from penstock.sources.http.stall_guard import PacedSocket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,6 +53,10 @@ _WIRE = "latin-1"
 """How ftplib is given names and gives them, so that every byte passes."""
 _PIECE = 1 << 18
 """Bytes that are received at once."""
+ANSWER_LIMIT = 1 << 16
+"""Bytes of an answer, a greeting for one, at most; it has to come within the timeout."""
+LISTING_LIMIT = 64 << 20
+"""Bytes of a folder's listing at most, some 650,000 names: as of a page over HTTP."""
 LIST_ALL = "LIST -a"
 """The form of LIST that shows names with a dot in front, on servers that understand it."""
 
@@ -187,6 +193,10 @@ class FtpConnection:
                 self.close()
             raise
 
+    def paced(self, data: socket.socket) -> PacedSocket:
+        """What raises TimeoutError for a transfer that brings next to nothing."""
+        return PacedSocket(data, self._timeout, kernel=False)
+
     def ended(self, data: socket.socket) -> str:
         """Ends a transfer whose bytes have all come; returns the server's answer. Raises ftplib.Error unless
         the server calls the transfer complete."""
@@ -222,7 +232,7 @@ class FtpConnection:
             tls = ssl.create_default_context()
             control: ftplib.FTP = _ProtectedFtp(context=tls, timeout=self._timeout, encoding=_WIRE)
         else:
-            control = ftplib.FTP(timeout=self._timeout, encoding=_WIRE)  # noqa: S321
+            control = _Control(timeout=self._timeout, encoding=_WIRE)
         try:
             control.connect(*self._address)
             if control.sock is not None:  # a long transfer leaves this connection without a byte
@@ -336,11 +346,15 @@ class FtpConnection:
         if self._control is None and not path:  # a new connection is in another folder
             raise EOFError("the connection was lost")
         data = self.transfer(command, path)
-        received = bytearray()
+        paced, block, received = self.paced(data), memoryview(bytearray(_PIECE)), bytearray()
         try:
-            while piece := data.recv(_PIECE):
-                received += piece
-        except OSError:
+            while count := paced.recv_into(block):
+                received += block[:count]
+                if len(received) > LISTING_LIMIT:
+                    data.close()
+                    self.close()
+                    return [f"it has more than {LISTING_LIMIT >> 20} MiB"]
+        except BaseException:
             data.close()
             self.close()
             raise
@@ -403,8 +417,51 @@ class FtpConnection:
         return raw.decode(_WIRE)
 
 
-class _ProtectedFtp(ftplib.FTP_TLS):
+class _Control(ftplib.FTP):
+    """A control connection whose answers end: each has ANSWER_LIMIT bytes at most, and comes within the
+    timeout. ftplib reads on for as long as a server sends lines, or bytes of one line."""
+
+    _until = 0.0
+    _ahead = b""
+    _room = 0
+
+    def getmultiline(self) -> str:
+        self._until = time.monotonic() + float(self.timeout or 0)
+        self._room = ANSWER_LIMIT
+        return super().getmultiline()
+
+    def getline(self) -> str:
+        sock = self.sock
+        assert sock is not None
+        while (end := self._ahead.find(b"\n")) < 0:
+            left = self._until - time.monotonic()
+            if left <= 0 or len(self._ahead) > self._room:
+                raise TimeoutError("the server's answer has no end")
+            sock.settimeout(left)
+            try:
+                piece = sock.recv(ANSWER_LIMIT)
+            except TimeoutError:
+                begun = self._ahead or self._room < ANSWER_LIMIT
+                why = "the server's answer has no end" if begun else "no byte came within the timeout"
+                raise TimeoutError(why) from None
+            sock.settimeout(self.timeout)
+            if not piece:
+                raise EOFError("the server closed the connection")
+            self._ahead += piece
+        line, self._ahead = self._ahead[:end], self._ahead[end + 1 :]
+        self._room -= end
+        if self._room < 0:
+            raise TimeoutError("the server's answer has no end")
+        return line.removesuffix(b"\r").decode(_WIRE)
+
+
+class _ProtectedFtp(_Control, ftplib.FTP_TLS):
     """Data connections continue the TLS session of the control connection: vsftpd and ProFTPD demand it."""
+
+    def auth(self) -> str:
+        answer = super().auth()
+        self._ahead = b""  # what came before TLS is nobody's answer
+        return answer
 
     def ntransfercmd(self, cmd: str, rest: int | str | None = None) -> tuple[socket.socket, int | None]:
         data, size = super(ftplib.FTP_TLS, self).ntransfercmd(cmd, rest)  # without TLS
@@ -424,6 +481,7 @@ class FtpFile:
         self._connection, self._path = connection, path
         self._offset = 0
         self._data: socket.socket | None = None
+        self._paced: PacedSocket | None = None
         self._ended = False
 
     def seek(self, offset: int) -> None:
@@ -436,10 +494,11 @@ class FtpFile:
         got = 0
         if not self._ended and self._data is None:
             self._data = self._connection.transfer("RETR", self._path, self._offset)
-        while self._data is not None and got < size:
+            self._paced = self._connection.paced(self._data)
+        while self._data is not None and self._paced is not None and got < size:
             try:
-                count = self._data.recv_into(memoryview(buffer)[got:], min(size - got, _PIECE))
-            except OSError:
+                count = self._paced.recv_into(memoryview(buffer)[got : got + _PIECE])
+            except BaseException:
                 self._connection.close()
                 raise
             if not count:

@@ -142,7 +142,7 @@ class FsspecSource:
             if "line" in info:
                 why = f"the server's listing of this folder has a line that cannot be read: {info['line']}"
                 if info["cut"]:
-                    why = f"the server lists {info['names']} names of this folder and not all: {info['cut']}"
+                    why = f"the server's listing is not whole ({info['names']} names came): {info['cut']}"
                 remedy = Remedy.CUT if info["cut"] else Remedy.CHANGE
                 offenders.add(f"{folder}/" if folder else "", printable(why), remedy)
                 continue

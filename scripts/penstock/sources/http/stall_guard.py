@@ -36,10 +36,18 @@ class PacedSocket:
     __slots__ = ("_clock", "_got", "_raw", "_slow", "_timeout", "_waited")
 
     def __init__(
-        self, raw: socket.socket, timeout: float, *, clock: Callable[[], float] = time.monotonic
+        self,
+        raw: socket.socket,
+        timeout: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        kernel: bool = True,
     ) -> None:
+        """`kernel=False`: the socket keeps its own timeout, as one of `ssl` must."""
         self._raw, self._timeout, self._clock = raw, timeout, clock
         self._got, self._waited, self._slow = 0, 0.0, float(SLOW)
+        if not kernel:
+            return
         whole = int(timeout)
         limit = struct.pack("ll", whole, int((timeout - whole) * 1e6))
         raw.settimeout(None)
