@@ -597,8 +597,10 @@ def test_f1_tls_proves_the_server_and_continues_its_session(
         tree(server.folder, {"x": data})
         with pytest.raises(PreflightError, match="must use encryption"):
             source(server.url).check()
-        with pytest.raises(PreflightError, match="certificate verify failed"):
+        with pytest.raises(PreflightError, match="certificate verify failed") as caught:
             source(server.url, tls=True).check()
+        assert "SSL" not in caught.value.why
+        assert "_ssl" not in caught.value.why
         monkeypatch.setenv("SSL_CERT_FILE", str(authority))
         files = source(server.url, tls=True)
         entry = entry_of(listing(files)["x"])

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 from tests.support.canned import GET, OK, RESET, TAKEN, Canned
+from tests.support.hostile import Hostile
+from tests.support.s3server import make_certificates
 
 from penstock.core.errors import ConfigError, FailedError, PreflightError, TransientError
 from penstock.sources.http import endpoint as http_endpoint
@@ -278,6 +280,52 @@ def test_what_no_proxy_names_is_reached_directly(demo_tls: S3Server, monkeypatch
 def test_an_unknown_authority_is_refused(demo_tls: S3Server) -> None:
     with pytest.raises(FailedError, match="certificate"):
         Connection(endpoint(demo_tls.endpoint, {}, timeout=20)).request(GET)
+
+
+@pytest.mark.parametrize(
+    ("days", "names", "host", "hint"),
+    [
+        (-1, "IP:127.0.0.1", "127.0.0.1", "have the server's certificate renewed"),
+        (2, "IP:127.0.0.2", "127.0.0.1", "write the server's address as the certificate has it"),
+        (2, "DNS:elsewhere.example", "localhost", "write the server's address as the certificate has it"),
+    ],
+)
+def test_a_certificate_that_does_not_hold_has_advice_of_its_own(
+    tmp_path: Path, days: int, names: str, host: str, hint: str
+) -> None:
+    certificate, key, authority = make_certificates(tmp_path, days=days, names=names)
+    with Hostile({}, certificate=(certificate, key)) as server:
+        place = endpoint(f"https://{host}:{server.port}", {"ca_bundle": str(authority)}, timeout=20)
+        with pytest.raises(FailedError, match="certificate is not trusted") as caught:
+            Connection(place).request(GET)
+        assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("answer", "scheme", "words"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "https", "does not speak TLS: write http://"),
+        (b"\x15\x03\x01\x00\x02\x02\x46", "http", "speaks TLS: write https://"),  # an alert
+    ],
+)
+def test_a_port_that_speaks_the_other_of_http_and_https_is_named(
+    answer: bytes, scheme: str, words: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answers() -> None:
+            with listener.accept()[0] as sock:
+                sock.recv(1 << 16)
+                sock.sendall(answer)
+
+        thread = threading.Thread(target=answers)
+        thread.start()
+        with pytest.raises(TransientError, match=words) as caught:
+            Connection(endpoint(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}", {}, timeout=20)).request(
+                GET
+            )
+        assert "_ssl" not in str(caught.value)
+        thread.join()
 
 
 @pytest.mark.parametrize(

@@ -114,20 +114,22 @@ class S3Server:
         self.stop()
 
 
-def make_certificates(folder: Path) -> tuple[Path, Path, Path]:
-    """(certificate, key, authority) for 127.0.0.1 and localhost, by the openssl program."""
+def make_certificates(
+    folder: Path, *, days: int = 2, names: str = "IP:127.0.0.1,DNS:localhost"
+) -> tuple[Path, Path, Path]:
+    """(certificate, key, authority) for these names, by the openssl program; `days`: from now on."""
     ca, ca_key = folder / "ca.pem", folder / "ca.key"
     key, request, certificate = folder / "tls.key", folder / "tls.csr", folder / "tls.pem"
     extensions = folder / "extensions"
     extensions.write_text(
-        "subjectAltName=IP:127.0.0.1,DNS:localhost\nbasicConstraints=CA:FALSE\n"
+        f"subjectAltName={names}\nbasicConstraints=CA:FALSE\n"
         "authorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash\n"
     )
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     usage = ["-addext", "keyUsage=critical,keyCertSign,cRLSign", "-subj", "/CN=Test CA"]
     _openssl("req", "-x509", *curve, "-keyout", ca_key, "-out", ca, "-days", "2", *usage)
     _openssl("req", *curve, "-keyout", key, "-out", request, "-subj", "/CN=127.0.0.1")
-    signing = ["-CA", str(ca), "-CAkey", str(ca_key), "-CAcreateserial", "-days", "2"]
+    signing = ["-CA", str(ca), "-CAkey", str(ca_key), "-CAcreateserial", "-days", str(days)]
     _openssl("x509", "-req", "-in", request, "-extfile", extensions, *signing, "-out", certificate)
     return certificate, key, ca
 

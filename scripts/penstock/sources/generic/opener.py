@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,7 @@ LOGS = (
     "fsspec", "paramiko", "s3fs", "aiobotocore", "botocore", "adlfs", "azure", "msal", "gcsfs", "google",
     "smbprotocol", "huggingface_hub",
 )  # fmt: skip
+_SSL = re.compile(r"\[(?:SSL|X509)(?:: \w+)?\] |\s*\(_ssl\.c:\d+\)")
 
 
 @dataclass(frozen=True)
@@ -174,10 +176,11 @@ class Opener:
         return raised
 
     def cleaned(self, text: str) -> str:
-        """`text` without any value of the credentials file, and without signatures of shared access."""
+        """`text` without any value of the credentials file, without signatures of shared access, and without
+        Python's names for faults of TLS."""
         for secret in self.secrets.options.values() if self.secrets else ():
             text = text.replace(secret, "...") if secret else text
-        return without_signatures(text)
+        return without_signatures(_SSL.sub("", text))
 
     def unreachable(self, error: BaseException) -> PreflightError:
         """What an error of the protocol means for the whole source, without secrets."""

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: |\r|$)")
 """The start of an answer: HTTP's minor version and the status."""
+_AUTHORITIES = "name your site's certificate authorities by `ca_bundle` in storage_options"
+_DATES = "compare this machine's clock (`date`); where it is right, have the server's certificate renewed"
+_NAMES = "write the server's address as the certificate has it"
+_REMEDIES = {9: _DATES, 10: _DATES, 62: _NAMES, 64: _NAMES}
+"""By OpenSSL's X509_V_ERR: not yet valid, expired, another host name, another IP address."""
+_NO_TLS = frozenset(
+    {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"}
+)
+"""OpenSSL's reasons where the other side answers without TLS."""
 PROXY_HEAD = 8192
 """Bytes of a proxy's answer to CONNECT, at most."""
 
@@ -45,7 +54,7 @@ def connect(endpoint: Endpoint, places: Addresses) -> PacedSocket | TlsSocket:
             "the server's certificate is not trusted",
             where=endpoint.url,
             why=error.verify_message,
-            hint="name your site's certificate authorities by `ca_bundle` in storage_options",
+            hint=_REMEDIES.get(error.verify_code, _AUTHORITIES),
         ) from None
     except OSError as error:
         opened.close()
@@ -79,8 +88,12 @@ def broken(endpoint: Endpoint, reason: str) -> TransientError:
 
 
 def why(error: OSError) -> str:
-    """A fault of a socket in words. The sentence of a connection that is too slow (`stall_guard`) stays."""
+    """A fault of a socket or of TLS in words; that of a connection that is too slow (`stall_guard`) stays."""
     if isinstance(error, (TimeoutError, BlockingIOError)):
         text = str(error)
         return text if text.startswith("only ") else "no byte came within the timeout"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        if error.reason in _NO_TLS:
+            return "what answers there does not speak TLS: write http://, or correct the port"
+        return f"TLS: {error.reason.replace('_', ' ').lower()}"
     return error.strerror or str(error) or type(error).__name__

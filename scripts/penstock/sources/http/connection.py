@@ -229,6 +229,8 @@ class Connection:
             self._grow()
         count = self._socket.recv_into(self._view[self._end :])
         if not count:
+            if self._buffer.startswith(b"\x15\x03", 0, self._end):  # an alert of TLS
+                raise OSError("what answers there speaks TLS: write https://, or correct the port")
             if self._end or begun:
                 raise OSError("the connection was closed within the answer's head")
             raise BrokenPipeError
