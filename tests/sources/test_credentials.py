@@ -308,6 +308,20 @@ def test_urls_that_are_refused(url: str) -> None:
     assert "hush" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "hint"),
+    [
+        ("s3://arn:aws:s3:eu-west-1:123456789012:accesspoint/x", "the access point's alias"),
+        ("s3://arn:aws:s3:eu-west-1:123456789012:accesspoint:x/a/", "the access point's alias"),
+        ("s3://arn:aws:s3:::bucket/a/b", "write s3://bucket/a/b"),
+    ],
+)
+def test_an_arn_in_a_url_is_named_as_what_it_is(url: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match="an ARN where a bucket's name belongs") as caught:
+        registry.open_source(SourceConfig(url, storage_options={"anon": True}), dataset(url))
+    assert hint in caught.value.hint
+
+
 def test_options_of_other_protocols_may_come_from_a_file(tmp_path: Path) -> None:
     path = secret_file(tmp_path / "sftp", f"username=a\npassword={SECRET}==\n")
     config = SourceConfig("sftp://c/p", storage_options={"credentials_file": path})

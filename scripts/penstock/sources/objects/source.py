@@ -52,6 +52,14 @@ def bucket_and_prefix(url: str) -> tuple[str, str]:
         raise ConfigError(
             "the URL names no bucket", where=f"{scheme}://...", hint=f"write {scheme}://bucket/prefix/"
         )
+    if bucket.startswith("arn:"):
+        hint = f"write {scheme}://{bucket.rpartition(':')[2]}/{prefix}"
+        if "accesspoint" in bucket:
+            hint = (
+                f"write the access point's alias in its place, {scheme}://NAME-s3alias/prefix/: "
+                "`aws s3control get-access-point` shows it"
+            )
+        raise ConfigError("the URL has an ARN where a bucket's name belongs", where=url, hint=hint)
     return bucket, f"{prefix.removesuffix('/')}/" if prefix else ""
 
 
