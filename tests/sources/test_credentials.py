@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.sources.conftest import dataset
+from tests.support.hostile import Hostile
+from tests.support.s3server import make_certificates
 
 from penstock.config.settings import SourceConfig
 from penstock.core.errors import ConfigError, PenstockError, PreflightError
@@ -117,6 +119,7 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ({}, "[default]\nregion = eu-7\nendpoint_url = http://file:1\n", True),
         ({"AWS_REGION": "ap-1"}, "[default]\nregion = eu-7\nendpoint_url = http://file:1\n", True),
         ({"AWS_REGION": "ap-1", "AWS_ENDPOINT_URL": "http://e:1"}, "[default]\nregion = eu-7\n", False),
+        ({"AWS_REGION": "ap-1", "AWS_ENDPOINT_URL": "https://e:1"}, "[default]\nca_bundle = /c\n", True),
         ({"AWS_PROFILE": "team"}, "[profile team]\nregion = eu-7\n", True),
         ({"AWS_CREDENTIAL_EXPIRATION": "2099-01-01T00:00:00Z"}, "", True),
     ],
@@ -160,6 +163,24 @@ def test_a_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert found.keys is not None
     assert (found.keys.access, found.region, found.endpoint) == ("A", "eu-9", "http://mine:4")
     assert resolve(s3(profile="plain")).endpoint == "http://plain:5"
+
+
+def test_a_profiles_certificate_authorities_are_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    certificate, key, authority = make_certificates(tmp_path)
+    config = tmp_path / "config"
+    config.write_text(
+        f"[profile team]\naws_access_key_id = A\naws_secret_access_key = {SECRET}\nca_bundle = {authority}\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    with Hostile({"x": b"x"}, certificate=(certificate, key)) as server:
+        named = s3(profile="team", endpoint_url=server.endpoint)
+        registry.open_source(named, dataset(named.url)).check()
+        assert server.asked
+        missing = s3(profile="team", endpoint_url=server.endpoint, ca_bundle=str(tmp_path / "none"))
+        with pytest.raises(PreflightError, match="certificate authorities is not there"):
+            registry.open_source(missing, dataset(missing.url)).check()
 
 
 def test_temporary_keys_tell_their_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

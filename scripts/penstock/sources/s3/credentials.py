@@ -53,6 +53,8 @@ class S3Credentials:
     """"": AWS's own endpoint of the region."""
     origin: str = ""
     """See `renewal.origin`."""
+    ca_bundle: str = ""
+    """The profile's; "" where it names none."""
 
     @property
     def expires(self) -> float | None:
@@ -68,14 +70,16 @@ def resolve(config: SourceConfig) -> S3Credentials:
     region = options.get("region") or e.get("AWS_REGION") or e.get("AWS_DEFAULT_REGION")
     endpoint = options.get("endpoint_url") or e.get("AWS_ENDPOINT_URL_S3") or e.get("AWS_ENDPOINT_URL")
     keys: Keys | None
-    origin = ""
+    origin = bundle = ""
     if options.get("anon"):
         keys = None
     elif options.get("credentials_file"):
         origin = os.path.expanduser(str(options["credentials_file"]))
         keys = read_file(origin, str(options.get("profile") or ""))
     else:
-        keys, origin = _of_environment(options, decided=bool(region and endpoint)), ENVIRONMENT
+        trusted = options.get("ca_bundle") or e.get("AWS_CA_BUNDLE") or str(endpoint).startswith("http:")
+        decided = bool(region and endpoint and trusted)
+        keys, origin = _of_environment(options, decided=decided), ENVIRONMENT
         if keys is None:
             resolved = session_keys.of_profile(
                 str(options.get("profile") or ""),
@@ -83,13 +87,15 @@ def resolve(config: SourceConfig) -> S3Credentials:
                 instance_metadata=bool(options.get("instance_metadata")),
             )
             keys, region, endpoint = resolved.keys, region or resolved.region, endpoint or resolved.endpoint
+            bundle = resolved.ca_bundle
             origin = ENVIRONMENT if resolved.environment else f"the profile {in_quotes(resolved.profile)}"
-    return S3Credentials(keys, str(region or "us-east-1"), str(endpoint or ""), origin)
+    return S3Credentials(keys, str(region or "us-east-1"), str(endpoint or ""), origin, bundle)
 
 
 def _of_environment(options: Any, *, decided: bool) -> Keys | None:
     """What botocore would find first, without loading it (0.2 s of CPU in each step that speaks to the
-    store). `decided`: the shared files have no say in region and endpoint.
+    store). `decided`: the shared files have no say in region, endpoint and
+    certificate authorities.
 
     | keys in the environment | a profile is named, or the keys end | decided, or no shared files | answer  |
     |-------------------------|-------------------------------------|-----------------------------|---------|

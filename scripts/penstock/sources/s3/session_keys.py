@@ -60,6 +60,8 @@ class ResolvedProfile(NamedTuple):
     profile: str
     environment: bool
     """Whether the keys are those of the environment."""
+    ca_bundle: str
+    """"" where neither the profile nor AWS_CA_BUNDLE names one."""
 
 
 def of_profile(profile: str, url: str, *, instance_metadata: bool) -> ResolvedProfile:
@@ -80,7 +82,9 @@ def of_profile(profile: str, url: str, *, instance_metadata: bool) -> ResolvedPr
         raise PreflightError(what, where=url, why=why, hint=answer.get("hint", HINT))
     keys = Keys(answer["access"], answer["secret"], answer["session"], answer["expires"])
     environment = answer["method"] == "env"
-    return ResolvedProfile(keys, answer["region"], answer["endpoint"], answer["profile"], environment)
+    return ResolvedProfile(
+        keys, answer["region"], answer["endpoint"], answer["profile"], environment, answer["ca_bundle"]
+    )
 
 
 def cleaned(text: str) -> str:
@@ -162,6 +166,7 @@ def _find(request: dict[str, Any], answer: dict[str, Any]) -> None:
     answer["by"] = _by(scoped)
     answer["region"] = session.get_config_variable("region") or ""
     answer["endpoint"] = _endpoint(session, scoped)
+    answer["ca_bundle"] = session.get_config_variable("ca_bundle") or ""
     resolver = session.get_component("credential_provider")
     for provider in resolver.providers:
         if hasattr(provider, "_popen"):  # of a credential_process

@@ -35,6 +35,8 @@ def bucket_of(config: SourceConfig, credentials: S3Credentials, timeout: float =
     # A bucket with a dot does not match the wildcard of AWS's certificates.
     path_style = style == "path" or (style != "virtual" and (not aws or "." in name))
     region, single = credentials.region, single_name(config)
+    if credentials.ca_bundle:
+        options = {"ca_bundle": credentials.ca_bundle, **options}
     return Bucket(name, prefix, credentials.endpoint, region, path_style, dict(options), timeout, single)
 
 
