@@ -303,7 +303,7 @@ def test_status_names_the_job_that_waits(place: Path, capsys: pytest.CaptureFixt
     capsys.readouterr()
     status = [*SLURM, "status"]
     assert main(status) == 0
-    told = "state         waiting: for SLURM: the submitted controller, job 77, has not begun (Priority)"
+    told = "state         waiting: for SLURM: the submitted controller, job 77 (Priority), has not begun"
     assert told in capsys.readouterr().out
     (place / "target/d").mkdir(parents=True)
     (place / "target/d/releases").touch()

@@ -23,11 +23,13 @@ from penstock.core import human
 from penstock.core.documents.marks import LastEnd
 from penstock.core.errors import CancelledError, FailedError, InterruptedRunError, LockedError, NoSpaceError
 from penstock.core.layout import DatasetLayout
-from penstock.dataset import holder, last_end, run_store
+from penstock.dataset import gate, holder, last_end, run_store, staging_notice
 from penstock.dataset.context import Stop
 from penstock.dataset.submission_log import ArrayBook
+from penstock.jobs import dataset_state
 from penstock.jobs.ownership.dataset_hold import holding
 from penstock.look import status_report
+from penstock.run import report_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +45,43 @@ if TYPE_CHECKING:
 def context(tmp_path: Path) -> Iterator[Context]:
     with staging(tmp_path, tree(tmp_path / "source", FILES)) as made:
         yield made
+
+
+@pytest.mark.parametrize(
+    ("judged", "work", "noticed", "state"),
+    [
+        ("held", "copying", "copying", "held"),
+        ("damaged", "failed", "", "damaged"),
+        ("published", "failed", "waiting", "failed"),
+        ("nothing published", "copying", "", "copying"),
+        ("published", "", "verifying", "verifying"),
+        ("nothing published", "unknown", "waiting", "waiting"),
+        ("published", "unknown", "", "unknown"),
+        ("published", "", "", "published"),
+        ("nothing published", "", "", "nothing published"),
+    ],
+)
+def test_the_state_of_a_dataset(judged: str, work: str, noticed: str, state: str) -> None:
+    """The first table of `jobs.dataset_state`, row by row."""
+    assert dataset_state.composed(judged, work, noticed) == state
+
+
+def test_a_submitted_controller_waits_until_a_command_ended_since(context: Context) -> None:
+    """By its notice, where SLURM is not asked; what SLURM says goes before it."""
+    go(context)
+    layout = context.layout("data")
+
+    def state(submitted: str | None = None) -> str:
+        judgement = gate.judged(layout, context.config.target.owners)
+        return dataset_state.read(context, judgement, submitted).state
+
+    ends(context, FailedError("it broke"), "list")
+    staging_notice.submitted(layout, "4711", "big")
+    os.utime(layout.ended, (1e9, 1e9))
+    assert (state(), state(""), state("4711")) == ("waiting", "failed", "waiting")
+    later = layout.under_way.stat().st_mtime + 1
+    os.utime(layout.ended, (later, later))
+    assert state() == "failed"
 
 
 def run_of(context: Context) -> Run:
@@ -126,6 +165,7 @@ def test_a_run_that_failed_says_why(context: Context, error: Exception, said: st
     assert told["state"] == "failed"
     assert line(context).endswith(said)
     assert told["to_do"].startswith(to_do)
+    assert report_step.gather(context, run_of(context))["why"] == told["why"]
     # The note stands until a further step begins, which says so itself when it is killed.
     with holding(context, "data", run_of(context).id, "copy"):
         assert last_end.find(context.layout("data")) is None

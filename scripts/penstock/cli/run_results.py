@@ -117,14 +117,14 @@ def note_ends(
     from penstock.core.documents.marks import LastEnd
     from penstock.dataset import last_end
     from penstock.dataset.context import layout_of
-    from penstock.jobs import run_state
+    from penstock.jobs import dataset_state
 
     said = {step.dataset for step in left}
     for name, result in results.items():
         layout, stopped = layout_of(config.target, name), result["status"] == "STOPPED"
         if (stopped or (result["status"] == "FAILED" and name not in said)) and last_end.find(layout) is None:
             why = session.stop.why if stopped else result["why"]
-            run_state.note(layout, LastEnd("", code or 1, why, stopped=stopped))
+            dataset_state.note(layout, LastEnd("", code or 1, why, stopped=stopped))
 
 
 def notify(results: dict[str, Result], config: Config, session: Session) -> None:

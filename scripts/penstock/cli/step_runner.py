@@ -91,7 +91,7 @@ def _noted(context: Context, dataset: str, step: str) -> Iterator[None]:
     note's file would wait for it."""
     from penstock.cli.error_report import explained
     from penstock.core.documents.marks import LastEnd
-    from penstock.jobs import run_state
+    from penstock.jobs import dataset_state
 
     try:
         yield
@@ -108,5 +108,5 @@ def _noted(context: Context, dataset: str, step: str) -> Iterator[None]:
         elif not isinstance(error, PenstockError):
             why = f"unexpected {type(error).__name__}: {why}"
         if step != "report" and not isinstance(error, (LockedError, TargetAwayError)):
-            run_state.note(context.layout(dataset), LastEnd(step, code, why, hint, stopped=stopped))
+            dataset_state.note(context.layout(dataset), LastEnd(step, code, why, hint, stopped=stopped))
         raise

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from penstock.dataset import cancel_mark, staging_notice
 from penstock.jobs.arrays.live_arrays import live_arrays, unanswered
+from penstock.jobs.dataset_state import held_by
 from penstock.jobs.ownership import promises
-from penstock.jobs.run_state import held_by
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from penstock.dataset import run_store, throttle_mark
 from penstock.dataset.submission_log import books
 from penstock.jobs.arrays.array_throttle import shares
 from penstock.jobs.arrays.live_arrays import live_arrays
-from penstock.jobs.run_state import held_by
+from penstock.jobs.dataset_state import held_by
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:

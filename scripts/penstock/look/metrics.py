@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
 
-from penstock.cluster.abilities import abilities_of
 from penstock.cluster.registry import open_cluster
 from penstock.config.settings import ClusterConfig, Config, TargetConfig
 from penstock.core.documents.history_line import Publication, Repair
@@ -25,13 +24,10 @@ from penstock.core.errors import PenstockError
 from penstock.core.layout import SEAL
 from penstock.core.text import printable
 from penstock.core.timestamps import SECOND, nanoseconds
-from penstock.dataset import gate, history, last_end, run_claims, staging_notice
+from penstock.dataset import gate, history, last_end
 from penstock.dataset.context import Context
-from penstock.dataset.run import load
-from penstock.dataset.submission_log import ArrayBook
 from penstock.fs import capabilities
-from penstock.host.heartbeat import PATIENCE
-from penstock.jobs import run_state
+from penstock.jobs import dataset_state
 from penstock.look.releases import current_judged
 from penstock.target import hold, pause
 
@@ -40,8 +36,6 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.gate import Judgement
-    from penstock.dataset.run import Run
-    from penstock.dataset.staging_notice import StagingNotice
 
 ROOT = {
     "root_free_bytes": "Bytes that this account may still fill.",
@@ -73,8 +67,6 @@ DATASET = {
     "repaired_files_total": "Files that repairs fetched anew.",
 }
 """The same, with the label `dataset`; STATE has `state` besides."""
-_WELL = (gate.PUBLISHED, gate.NOTHING)
-
 Values = dict[str, float | None]
 """By name, without the prefix; None: it is not known, and has no series."""
 
@@ -102,7 +94,7 @@ def text(target: TargetConfig, layouts: Sequence[DatasetLayout], owners: Sequenc
     add({"metrics_generated_timestamp_seconds": now})
     for layout in layouts:
         try:
-            state, values = _dataset(context, layout, owners, now)
+            state, values = _dataset(context, layout, owners)
         except Exception:  # one dataset's bug is not the end of all series
             logging.getLogger("penstock").exception("the series of %s", layout.dataset)
             state, values = gate.UNREADABLE, {"dataset_readable": 0}
@@ -111,25 +103,21 @@ def text(target: TargetConfig, layouts: Sequence[DatasetLayout], owners: Sequenc
     return generate_latest(registry)
 
 
-def _dataset(
-    context: Context, layout: DatasetLayout, owners: Sequence[str] | None, now: float
-) -> tuple[str, Values]:
+def _dataset(context: Context, layout: DatasetLayout, owners: Sequence[str] | None) -> tuple[str, Values]:
     """Its state, and its series."""
     judgement = current_judged(layout, owners)
-    state, waits = _noticed(staging_notice.find(layout), now)
-    values = _published(judgement) | {"dataset_readable": 0, "waiting_seconds": waits or None}
+    known = dataset_state.read(context, judgement)
+    values = _published(judgement) | {"dataset_readable": 0, "waiting_seconds": known.waits or None}
     # Of another account, or damaged: then what everybody may see is all that is known.
     with contextlib.suppress(OSError, PenstockError):
         if os.path.lexists(layout.state):
             os.listdir(layout.state)
-            values |= _history(layout) | {"dataset_readable": 1, "waiting_seconds": waits}
-        claim = run_claims.highest(layout)
-        folder = layout.run(claim.run) if claim is not None and claim.run else None
-        run = load(layout, folder) if folder is not None and folder.run_file.exists() else None
-        work, progress = _work(context, layout, run, now)
-        state = work if work not in ("", "unknown") else state or work
-        values |= progress | {"waiting_seconds": max(waits, progress.get("waiting_seconds") or 0)}
-    return (state or judgement.state) if judgement.state in _WELL else judgement.state, values
+            values |= _history(layout) | {"dataset_readable": 1, "waiting_seconds": known.waits}
+    if known.run is not None and "copy" in known.work:
+        copy, verify, plan = known.work["copy"], known.work["verify"], known.run.plan
+        values |= {"run_files": plan.files, "run_bytes": plan.bytes}
+        values |= {"run_copied_bytes": copy["bytes"], "run_verified_bytes": verify["bytes"]}
+    return known.state, values
 
 
 def _published(judgement: Judgement) -> Values:
@@ -146,15 +134,6 @@ def _published(judgement: Judgement) -> Values:
     if judgement.verdict is not None and judgement.verdict.last is not None:
         values["last_audit_timestamp_seconds"] = _seconds(judgement.verdict.last.ended)
     return values
-
-
-def _noticed(notice: StagingNotice | None, now: float) -> tuple[str, float]:
-    """What the owner's notice for everybody says: a state, "" for none, and how long a run waits."""
-    if notice is None or not notice.alive:
-        return "", 0
-    if notice.notice.step == staging_notice.SUBMITTED:
-        return "waiting", max(0.0, now - (_seconds(notice.notice.since) or now))
-    return run_state.DOING.get(notice.notice.step, ""), 0
 
 
 def _history(layout: DatasetLayout) -> Values:
@@ -175,33 +154,6 @@ def _history(layout: DatasetLayout) -> Values:
         "retries_total": sum(line.retries for line in published.values()),
         "repaired_files_total": repaired,
     }
-
-
-def _work(context: Context, layout: DatasetLayout, run: Run | None, now: float) -> tuple[str, Values]:
-    """The state of the run that the dataset is claimed for, if its state is there, and how far it is."""
-    work, values = run_state.of(context, layout, run), Values()
-    state = str(work.get("state", ""))
-    if run is not None and "copy" in work:
-        values |= {"run_files": run.plan.files, "run_bytes": run.plan.bytes}
-        values |= {"run_copied_bytes": work["copy"]["bytes"], "run_verified_bytes": work["verify"]["bytes"]}
-        values["waiting_seconds"] = _silence(run, work["step"], now)
-        if values["waiting_seconds"] and state in run_state.DOING.values():
-            state = "waiting"
-    return state, values
-
-
-def _silence(run: Run, step: str, now: float) -> float:
-    """Seconds since any element of the step's SLURM arrays that have not ended wrote its progress, or since
-    they were submitted; 0 where there is none, and for what a heartbeat may be late."""
-    signs = []
-    for array in ArrayBook(run.folder.arrays).open(step):
-        if array.array and not abilities_of(array.kind).elements_end_with_controller:
-            signs.append(array.at)
-            for index in array.indices:
-                with contextlib.suppress(OSError):
-                    signs.append(run.folder.progress(step, index).stat().st_mtime)
-    silent = now - max(signs, default=now)
-    return silent if silent > PATIENCE else 0
 
 
 def _seconds(moment: str) -> float | None:

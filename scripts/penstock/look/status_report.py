@@ -1,6 +1,6 @@
 """status: what is published, under way and left of a dataset, from its state on the target alone. Takes no
 lock and reads no source. What readers get is judged as `gate` judges it (`dataset.gate`); what the last run
-does is said to the dataset's owner (`jobs.run_state`)."""
+does is said to the dataset's owner; the state is that of `jobs.dataset_state`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from penstock.cluster.abilities import abilities_of
-from penstock.core.errors import FindingsError, PenstockError, PreflightError
+from penstock.core.errors import FindingsError, PenstockError
 from penstock.core.text import brief
-from penstock.dataset import gate, pins, run_store, staging_notice, verdicts
+from penstock.dataset import gate, pins, verdicts
 from penstock.dataset.submission_log import ArrayBook
-from penstock.jobs import run_state
+from penstock.jobs import dataset_state
 from penstock.jobs.ownership import abandoned_stagings, liveness, ops_share
 from penstock.target import accounts, dataset_folders, hold, pause
 
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
     from penstock.dataset.gate import Judgement
-    from penstock.dataset.run import Run
+    from penstock.jobs.dataset_state import DatasetState
 
 
-def run(context: Context, dataset: str) -> StatusResult:
-    """The dataset's row (`StatusResult`), whatever lies there; keys without a value are left out. `state` is
-    that of `gate`, unless nothing stands against what is published and a run is not at its end: then it is
-    the run's."""
+def run(context: Context, dataset: str, submitted: str | None = None) -> StatusResult:
+    """The dataset's row (`StatusResult`), whatever lies there; keys without a value are left out. `submitted`
+    as in `dataset_state.read`."""
     layout, target = context.layout(dataset), context.config.target
     judgement = gate.judged(layout, target.owners)
     answer: StatusResult = {"dataset": dataset, "state": judgement.state}
@@ -37,7 +36,7 @@ def run(context: Context, dataset: str) -> StatusResult:
     answer["pause"] = pause.words(layout.root)
     answer["hold"] = hold.warning(layout.root)
     answer["current"] = judgement.release or None
-    answer["lock"] = run_state.held_by(layout)
+    answer["lock"] = dataset_state.held_by(layout)
     if judgement.error is None:
         answer["path"] = str(judgement.data)
     if context.ops:
@@ -47,7 +46,7 @@ def run(context: Context, dataset: str) -> StatusResult:
         try:
             answer["releases"] = dataset_folders.releases(layout)
             answer["pins"] = _pins(context, layout)
-            answer |= _work(context, layout, judgement)
+            answer |= _work(dataset_state.read(context, judgement, submitted), judgement)
         except FindingsError as error:
             # Of the owner's own folders: readers get what they got.
             answer["work"] = {"state": gate.DAMAGED, "why": error.why, "to_do": error.hint}
@@ -75,21 +74,20 @@ def _pins(context: Context, layout: DatasetLayout) -> list[str]:
     return [*words[: pins.NAMED], *([counted] if more else [])]
 
 
-def _work(context: Context, layout: DatasetLayout, judgement: Judgement) -> StatusResult:
-    """What the dataset's owner sees of its last run."""
+def _work(known: DatasetState, judgement: Judgement) -> StatusResult:
+    """What the dataset's owner sees of its last run. Raises what kept that from being read."""
+    layout, last, work = judgement.layout, known.run, known.work
+    status: StatusResult = {}
+    advice = judgement.error.hint if judgement.state == gate.NOTHING and judgement.error else ""
     if os.path.lexists(layout.folder) and not dataset_folders.owns(layout):
         who = accounts.in_words([str(layout.folder.lstat().st_uid)])
-        visible: StatusResult = {
-            "seen": f"what is published alone: another account, {who}, stages this dataset"
-        }
-        if staging := staging_notice.find(layout):
-            visible["under_way"] = str(staging)
-        if judgement.state == gate.NOTHING and judgement.error is not None:
-            visible["to_do"] = judgement.error.hint
-        return visible
-    last = _last_run(layout)
-    work = run_state.of(context, layout, last)
-    status: StatusResult = {"work": work}
+        status["seen"] = f"what is published alone: another account, {who}, stages this dataset"
+        if known.staging:
+            status["under_way"] = str(known.staging)
+        return status | {"state": known.state, "to_do": advice} if advice else status | {"state": known.state}
+    if known.problem is not None:
+        raise known.problem
+    status["work"] = work
     if last is not None:
         status |= {"run": last.id, "release": last.release}
         status["arrays"] = [
@@ -100,18 +98,11 @@ def _work(context: Context, layout: DatasetLayout, judgement: Judgement) -> Stat
         status["abandoned"] = list(map(abandoned_stagings.sentence, abandoned_stagings.described(last)))
     if judgement.state not in (gate.PUBLISHED, gate.NOTHING):
         return status
+    status["state"] = known.state
     if work:
-        status |= {"state": work["state"], "why": work.get("why", ""), "to_do": work.get("to_do", "")}
+        status |= {"why": work.get("why", ""), "to_do": work.get("to_do", "")}
     elif last is not None and judgement.release and judgement.release != last.release:
         status["why"] = f"{last.release} is published, current is {judgement.release}"
-    elif judgement.state == gate.NOTHING:
-        status["to_do"] = judgement.error.hint if judgement.error else ""
+    elif advice:
+        status["to_do"] = advice
     return status
-
-
-def _last_run(layout: DatasetLayout) -> Run | None:
-    """The run that list made or met last; None where nothing was listed yet."""
-    try:
-        return run_store.open_run(layout)
-    except PreflightError:
-        return None

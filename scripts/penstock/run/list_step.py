@@ -30,7 +30,7 @@ from penstock.dataset import cancel_mark, current_pointer, documents, history, r
 from penstock.dataset.run import Run, read_run
 from penstock.fs import durable
 from penstock.fs.errno_map import storage_error
-from penstock.jobs import controller_memory, run_state
+from penstock.jobs import controller_memory, dataset_state
 from penstock.jobs.ownership import abandoned_stagings, published_state
 from penstock.jobs.ownership.dataset_hold import claim, holding
 from penstock.jobs.ownership.invalid_runs import drop_stale
@@ -142,7 +142,7 @@ def _list(
         # What publish was to remove and did not; a run that began since may be gone on with.
         abandoned_stagings.clean(context, run, before=history.claim_of(layout, info.run))
         published_state.prune(context, layout)
-        run_state.note_success(context, layout)
+        dataset_state.note_success(context, layout)
     if published and (kept := current_pointer.kept(run)):
         context.emit(events.Noted(info.dataset, STEP, text=kept))
     # A release that followed its source holds other files than its run listed.

@@ -41,7 +41,7 @@ from penstock.extras import release_description as description
 from penstock.fs import clock
 from penstock.fs.errno_map import storage_error
 from penstock.host.job_environment import host_name
-from penstock.jobs import run_state
+from penstock.jobs import dataset_state
 from penstock.jobs.ownership import abandoned_stagings, promises, published_state
 from penstock.jobs.ownership.dataset_hold import holding
 from penstock.keep.retention import interrupted_changes
@@ -149,7 +149,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     reserve.fill(layout)
     promises.withdraw(layout, lambda one: not one.repairs)
     receipt["published"] = True
-    run_state.note_success(context, layout)
+    dataset_state.note_success(context, layout)
     context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
 

@@ -19,7 +19,7 @@ from penstock.core.element_use import StepUse, Usage
 from penstock.core.errors import FindingsError
 from penstock.core.slow_objects import slowest
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
-from penstock.dataset import gate, outcomes, receipts, run_store, seals, verdicts
+from penstock.dataset import gate, last_end, outcomes, receipts, run_claims, run_store, seals, verdicts
 from penstock.fs import durable
 from penstock.fs.capabilities import facts
 from penstock.jobs import known_ceilings
@@ -105,7 +105,7 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
     result: Result = {
         "dataset": info.dataset,
         "status": "PASSED" if published else "FAILED",
-        "why": "" if published else _why(folder, plan, done),
+        "why": "" if published else _why(run, plan, done),
         "run": info.run,
         "release": info.release,
         "sources": list(info.sources),
@@ -389,11 +389,11 @@ def _failures(folder: RunLayout, plan: PlanInfo | None) -> tuple[list[Failed], i
     return shown, failed
 
 
-def _why(folder: RunLayout, plan: PlanInfo | None, done: Mapping[str, StepReceipt | None]) -> str:
-    if plan is None:
-        return "it was not planned yet"
+def _why(run: Run, plan: PlanInfo | None, done: Mapping[str, StepReceipt | None]) -> str:
+    """What an element said, else the note of the last end, as status has it."""
+    folder, layout = run.folder, run.layout
     for step in RUN_IN_ELEMENTS:
-        for shard in plan.shards:
+        for shard in plan.shards if plan else ():
             if receipts.element(folder, step, shard.index) is not None:
                 continue
             outcome = outcomes.find(folder, step, shard.index)
@@ -403,7 +403,11 @@ def _why(folder: RunLayout, plan: PlanInfo | None, done: Mapping[str, StepReceip
                 path, why = outcome.failures[0]
                 return f"{step}: {path}: {why}"
     missing = next((step for step in WITH_RECEIPT if not done.get(step)), "publish")
-    return f"{missing} has not ended"
+    known = f"{missing} has not ended" if plan else "it was not planned yet"
+    end, claim = last_end.find(layout), run_claims.highest(layout)
+    return (
+        last_end.described(layout, end).get("why", known) if end and claim and claim.run == run.id else known
+    )
 
 
 def _step(name: str, receipt: StepReceipt, moved: TimedAmount | None) -> StepResult:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.cli import flags, output
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cli.session import Session
-    from penstock.core.documents.step_results import RunState, StatusResult
+    from penstock.core.documents.step_results import StatusResult
     from penstock.dataset.context import Context
     from penstock.look.views.styled_lines import Line
 
@@ -36,8 +35,12 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     config = session.config()
     names = session.names(config, parsed.dataset)
     with session.context(config) as context:
-        results, code = session.apart(names, partial(step.run, context))
-        _submitted(context, session.file, results)
+        jobs = _submitted(context, session.file)
+
+        def state(name: str) -> StatusResult:
+            return step.run(context, name, None if jobs is None else jobs.get(name, ""))
+
+        results, code = session.apart(names, state)
     session.receipt(
         results[0] if len(results) == 1 else {"datasets": {one["dataset"]: one for one in results}}
     )
@@ -48,27 +51,22 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     return code or (PreflightError.exit_code if unseen else 0)
 
 
-def _submitted(context: Context, file: Path, results: Sequence[StatusResult]) -> None:
-    """What waits for a controller that was submitted, and that SLURM has not begun."""
+def _submitted(context: Context, file: Path) -> dict[str, str] | None:
+    """By dataset, the job of a submitted controller that SLURM has not begun, with its reason in brackets;
+    None: that is not known."""
     from penstock.core.errors import PenstockError
-    from penstock.dataset import gate
     from penstock.workflow import controller_job
 
     try:
-        jobs = controller_job.waiting(context.cluster, file)
+        waiting = controller_job.waiting(context.cluster, file)
     except PenstockError as error:
         output.say(f"whether a submitted controller waits is not known: {error}")
-        return
-    for job, (datasets, reason) in jobs.items():
-        for result in results:
-            if result["dataset"] in datasets and "lock" not in result:
-                why = f"for SLURM: the submitted controller, job {job}, has not begun"
-                why += f" ({reason})" if reason else ""
-                work: RunState = {"state": "waiting", "why": why}
-                own = result.get("work", {}).get("state", gate.PUBLISHED)
-                if result["state"] in (own, gate.PUBLISHED, gate.NOTHING):
-                    result |= {"state": "waiting", "why": why, "to_do": ""}
-                result["work"] = work
+        return None
+    return {
+        name: f"{job} ({reason})" if reason else job
+        for job, (names, reason) in waiting.items()
+        for name in names
+    }
 
 
 _SAID = ("dataset", "state", "why", "to_do", "work")

@@ -451,7 +451,7 @@ class StagingStatus(TypedDict, total=False):
 
 
 class RunState(TypedDict, total=False):
-    """What a dataset's last run does, or how it ended (`jobs.run_state`); {} where it came to its end."""
+    """What a dataset's last run does, or how it ended (`jobs.dataset_state`); {} where it came to its end."""
 
     state: str
     """`listing`, `planning`, `copying`, `setting permissions`, `verifying`, `publishing`, `starting`,

@@ -1,7 +1,19 @@
-"""What the last run of a dataset is doing, or how it ended, as its owner can see it on the target.
+"""The state of a dataset: one word, the cause and what helps, read from its small files once (`read`). status
+and metrics show it, and the commands that report a run's end note it.
 
-Status and the commands that report a run's end call it. It reads the lock, the run's files and the queue of
-the cluster; only `note` writes: how a run ended.
+It reads the lock, the run's files and the queue of the cluster; only `note` and `note_success` write: how a
+run ended. The state, of what the gate says, what the last run does where this account may look, and what the
+owner's notice for everybody says (`composed`):
+
+| the gate                 | the last run              | the notice | the state     |
+|--------------------------|---------------------------|------------|---------------|
+| held, damaged, ...       | any                       | any        | the gate's    |
+| published, nothing       | has a state but `unknown` | any        | the run's     |
+| published, nothing       | none, `unknown`           | lives      | the notice's  |
+| published, nothing       | `unknown`                 | none       | `unknown`     |
+| published, nothing       | none                      | none       | the gate's    |
+
+What the last run is doing, or how it ended (`of`):
 
 | who works for the run                 | the note (`last_end`) | `state`                                 |
 |---------------------------------------|-----------------------|-----------------------------------------|
@@ -12,6 +24,7 @@ the cluster; only `note` writes: how a run ended.
 | another command's                     |                       |                                         |
 | its controller lives, between steps   | any                   | `starting` the next step                |
 | its arrays alone                      | any                   | as the step: a run watches them again   |
+| a submitted controller, not begun     | any older one         | `waiting`                               |
 | nobody                                | of a signal, `cancel` | `stopped`                               |
 | nobody                                | of an error           | `failed`                                |
 | nobody                                | none                  | `stopped`, without a word: killed, or   |
@@ -23,31 +36,40 @@ A run that came to its end has no state, unless a later command left a note.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State
+from penstock.core import human
+from penstock.core.documents.step_results import RunState
 from penstock.core.errors import PenstockError
 from penstock.core.step_table import OF_RUN
-from penstock.dataset import gate, last_end, receipts, run_claims, run_store
+from penstock.core.timestamps import SECOND, nanoseconds
+from penstock.dataset import gate, last_end, receipts, run_claims, run_store, staging_notice
 from penstock.dataset import holder as holders
 from penstock.dataset.element_progress import Progress
+from penstock.dataset.run import load
+from penstock.dataset.staging_notice import SUBMITTED
 from penstock.dataset.submission_log import ArrayBook
 from penstock.fs import plain_files
 from penstock.host.heartbeat import PATIENCE
 from penstock.jobs.ownership import liveness
-from penstock.target import pause
+from penstock.target import dataset_folders, pause
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.core.documents.marks import LastEnd
-    from penstock.core.documents.step_results import Counts, RunState
+    from penstock.core.documents.step_results import Counts
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
+    from penstock.dataset.gate import Judgement
     from penstock.dataset.holder import Holder
     from penstock.dataset.run import Run
+    from penstock.dataset.staging_notice import StagingNotice
 
 DOING = {
     "list": "listing", "plan": "planning", "copy": "copying", "permissions": "setting permissions",
@@ -55,6 +77,84 @@ DOING = {
 }  # fmt: skip
 SILENT = PATIENCE
 """Seconds after which a heartbeat of another host counts as silent: the process may live or not."""
+
+
+UNKNOWN = "unknown"
+_WELL = (gate.PUBLISHED, gate.NOTHING)
+
+
+class DatasetState(NamedTuple):
+    """What is known of a dataset."""
+
+    state: str
+    work: RunState
+    """Of the last run; {} where that came to its end, and where this account may not look."""
+    run: Run | None = None
+    """That list made or met last, where this account may look and its files are there."""
+    staging: StagingNotice | None = None
+    waits: float = 0.0
+    """Seconds that the run has waited for SLURM, by the files on the target."""
+    problem: PenstockError | OSError | None = None
+    """Why the last run is not known."""
+
+
+def read(context: Context, judgement: Judgement, submitted: str | None = None) -> DatasetState:
+    """The state of the dataset that was judged. `submitted`: the job of a controller that waits in the queue,
+    with SLURM's reason in brackets; "" where there is none; None: nobody asked, and the notice counts. Raises
+    nothing for what lies there."""
+    layout = judgement.layout
+    staging, now = staging_notice.find(layout), time.time()
+    if os.path.lexists(layout.folder) and not dataset_folders.owns(layout):
+        submitted = None  # of this account's own controllers
+    waits, noticed = 0.0, DOING.get(staging.notice.step, "") if staging and staging.alive else ""
+    if submitted is None and staging and staging.notice.step == SUBMITTED and _newer(layout, staging):
+        submitted, noticed = staging.notice.job or "?", "waiting"
+        with contextlib.suppress(ValueError):
+            waits = max(0.0, now - nanoseconds(staging.notice.since) / SECOND)
+    run, problem, work = None, None, RunState()
+    try:
+        run = _last_run(layout)
+        work = of(context, layout, run)
+        if run is not None and "copy" in work:
+            waits = max(waits, _silence(run, work["step"], now))
+    except (PenstockError, OSError) as error:
+        problem = error
+    lock = locked(layout)
+    if lock and lock.lives is None:
+        noticed = ""  # its step may not live any more: the notice is touched by the same heartbeat
+    if submitted and (lock is None or lock.lives is False):
+        work = {
+            "state": "waiting",
+            "why": f"for SLURM: the submitted controller, job {submitted}, has not begun",
+        }
+    return DatasetState(
+        composed(judgement.state, work.get("state", ""), noticed), work, run, staging, waits, problem
+    )
+
+
+def composed(judged: str, work: str, noticed: str) -> str:
+    """By the first table above; "": none."""
+    if judged not in _WELL:
+        return judged
+    return work if work not in ("", UNKNOWN) else noticed or work or judged
+
+
+def _newer(layout: DatasetLayout, staging: StagingNotice) -> bool:
+    """Whether no command has ended since the notice was written."""
+    try:
+        return layout.ended.lstat().st_mtime <= staging.touched
+    except OSError:
+        return True
+
+
+def _last_run(layout: DatasetLayout) -> Run | None:
+    if not os.path.lexists(layout.folder):
+        return None
+    if dataset_folders.owns(layout):
+        dataset_folders.check_owner(layout)
+    claim = run_claims.highest(layout)
+    folder = layout.run(claim.run) if claim is not None and claim.run else None
+    return load(layout, folder) if folder is not None and folder.run_file.exists() else None
 
 
 class Locked(NamedTuple):
@@ -133,11 +233,11 @@ def _now(context: Context, layout: DatasetLayout, run: Run, step: str, lock: Loc
         return last_end.described(layout, end)
     if lock and lock.lives is None and lock.holder:
         why = f"no sign of life for {SILENT:.0f} s or more: {lock.holder.describe()}"
-        return {"state": "unknown", "why": why, "to_do": last_end.goes_on(layout)}
+        return {"state": UNKNOWN, "why": why, "to_do": last_end.goes_on(layout)}
     by = holders.from_json(claim.by) if claim else None
     if claim and by and claim.controller and not holders.is_here(by):
         why = f"no step is at work; its controller, on {by.host}, cannot be seen from here"
-        return {"state": "unknown", "why": why, "to_do": last_end.goes_on(layout)}
+        return {"state": UNKNOWN, "why": why, "to_do": last_end.goes_on(layout)}
     why = f"it ended without a word before {step} did: killed, or its machine went down"
     if claim and not claim.controller:
         why = f"no command is at work, and {step} has not ended"
@@ -165,7 +265,10 @@ def _queue(context: Context, run: Run, step: str) -> _Queue:
         if abilities_of(submission.kind).elements_end_with_controller or not submission.array:
             continue
         if submission.kind != context.cluster.kind:
-            return _Queue([submission.array])
+            silent = _silence(run, step, time.time())
+            return _Queue(
+                [submission.array], f"no sign of life for {human.duration(silent)}" if silent else ""
+            )
         try:
             context.cluster.recall(submission.array, submission.name, submission.spec_cores)
             statuses = context.cluster.states(submission.array, submission.numbers).values()
@@ -180,6 +283,20 @@ def _queue(context: Context, run: Run, step: str) -> _Queue:
         return _Queue(living)
     reason = max(set(reasons), key=reasons.count)
     return _Queue(living, f"array {', '.join(living)}, {reason or 'without a reason'}")
+
+
+def _silence(run: Run, step: str, now: float) -> float:
+    """Seconds since any element of the step's SLURM arrays that have not ended wrote its progress, or since
+    they were submitted; 0 where there is none, and for what a heartbeat may be late."""
+    signs = []
+    for array in ArrayBook(run.folder.arrays).open(step):
+        if array.array and not abilities_of(array.kind).elements_end_with_controller:
+            signs.append(array.at)
+            for index in array.indices:
+                with contextlib.suppress(OSError):
+                    signs.append(run.folder.progress(step, index).stat().st_mtime)
+    silent = now - max(signs, default=now)
+    return silent if silent > PATIENCE else 0.0
 
 
 def _reached(run: Run) -> RunState:
