@@ -197,7 +197,7 @@ def test_a_job_that_the_site_renames_is_the_answer(place: Path, capsys: pytest.C
     assert submitted(capsys) == ("77", False)
     assert submitted(capsys) == ("77", True)
     assert main([*SLURM, "status"]) == 0
-    assert "the submitted controller, job 77, has not begun" in capsys.readouterr().out
+    assert "the submitted controller, job 77 (" in capsys.readouterr().out
     squeue = place / "commands/squeue"
     squeue.write_text(squeue.read_text().replace("$job|0|", "$job|N/A|"))
     assert submitted(capsys) == ("78", False)
