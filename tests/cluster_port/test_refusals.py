@@ -143,6 +143,25 @@ def test_what_waits_for_a_person_is_held(word: str, reason: str, held: bool) -> 
     assert one.status.held is held
 
 
+@pytest.mark.parametrize(
+    ("word", "reason", "beyond"),
+    [
+        ("PENDING", "QOSMaxCpuPerJobLimit", True),
+        ("PENDING", "QOSMaxMemoryPerJob", True),
+        ("PENDING", "AssocMaxNodePerJobLimit", True),
+        ("PENDING", "QOSMaxJobsPerUserLimit", False),
+        ("PENDING", "QOSMaxCpuPerUserLimit", False),
+        ("PENDING", "QOSGrpCpuLimit", False),
+        ("RUNNING", "QOSMaxCpuPerJobLimit", False),
+    ],
+)
+def test_what_asks_for_more_than_a_single_job_may_have_never_starts(
+    word: str, reason: str, beyond: bool
+) -> None:
+    ((_, one),) = read_squeue(f"77|3|{word}|0:0|0|2|0|0||{reason}|")
+    assert one.status.beyond_limit is beyond
+
+
 def test_a_state_that_only_a_later_slurm_knows_is_no_end() -> None:
     """Else an element that lives would be submitted a second time."""
     ((_, one),) = read_squeue("77|3|EVICTED|0:0|0|2|0|0|n1|None|")

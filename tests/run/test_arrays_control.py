@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.scripted_cluster import DONE, FAILED, LOST, Stage, good
+from tests.support.scripted_cluster import DONE, FAILED, LOST, RUNNING, Stage, good
 from tests.support.staging_runs import events_of
 
 from penstock.cluster.port import State, Status
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.core.documents.array_line import ArrayLine
-from penstock.core.errors import FailedError, InterruptedRunError, QueueFullError
+from penstock.core.errors import FailedError, InterruptedRunError, PreflightError, QueueFullError
 from penstock.dataset import cancel_mark
 from penstock.dataset.submission_log import ArrayBook
 from penstock.jobs.arrays import array_watch
@@ -347,3 +347,16 @@ def test_a_full_queue_takes_less_later_while_what_lives_is_followed(tmp_path: Pa
     assert told.endswith("SLURM takes no more jobs of this account now [MaxSubmit of a]")
     assert "the queue takes elements again" in box[0].texts("note")
     assert ArrayBook(box[0].run.arrays).open() == []
+
+
+def test_elements_beyond_a_limit_of_each_job_end_the_step(tmp_path: Path) -> None:
+    """They waited without end. The others of the array are left to a further controller."""
+    stage = Stage(tmp_path, lambda *_: RUNNING)
+    beyond = Status(State.PENDING, "QOSMaxCpuPerJobLimit", beyond_limit=True)
+    ended: list[tuple[str, list[int]]] = []
+    stage.cluster.states = lambda _, indices: {i: beyond if i else Status(RUNNING) for i in indices}  # type: ignore[method-assign]
+    stage.cluster.cancel = lambda array, indices: ended.append((array, list(indices)))  # type: ignore[method-assign]
+    with pytest.raises(PreflightError) as raised:
+        stage.go([0, 1, 2])
+    assert raised.value.why == "QOSMaxCpuPerJobLimit; 2 elements of array 1 are cancelled"
+    assert ended == [("1", [1, 2])]

@@ -212,3 +212,28 @@ def test_the_tests_cluster_ends_only_what_it_started() -> None:
             one.kill()
             one.wait()
         machine.down()
+
+
+def test_elements_beyond_a_limit_of_each_job_are_refused(slurm_accounting: Machine) -> None:
+    """By the MaxTRESPerJob of a QOS that lets such jobs into the queue: they waited without end."""
+
+    def limit(cpus: int) -> None:
+        words = ("modify", "qos", "bulk", "set", f"MaxTRESPerJob=cpu={cpus}")
+        done = slurm_accounting.run("sacctmgr", "-i", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    limit(2)
+    try:
+        with Place(slurm_accounting) as place:
+            place.fill("a", 10)
+            place.configure(
+                ["a"], cluster={"qos": "bulk", "core_spec": "none", "cpus": 4, "memory": "256MiB"}
+            )
+            place.planned("a")
+            said = place.ends(place.penstock("step", "copy", "a"), 3)
+            assert "elements ask for more than a single job may have, and would never start" in said
+            assert "QOSMaxCpuPerJobLimit; 1 element of array" in said
+            limit(-1)
+            place.ends(place.penstock("step", "copy", "a"))
+    finally:
+        limit(-1)

@@ -82,6 +82,8 @@ class Status:
     """Its processes have ended, or are being ended, and the cluster still cleans up after it."""
     held: bool = False
     """A person or the site holds it: it waits until somebody releases it."""
+    beyond_limit: bool = False
+    """It waits, and asks for more than a single job may have: it never starts, whatever else ends."""
     expected: float = 0.0
     """When the cluster expects a pending element to start, in seconds since the epoch; 0 when it
     does not say."""

@@ -71,6 +71,9 @@ HELD = re.compile(
     re.IGNORECASE,
 )
 """Reasons of a job that waits until a person releases it."""
+PER_JOB = re.compile(r"^(?:QOS|Assoc)\w*PerJob", re.IGNORECASE)
+"""Reasons of a job that asks for more than its QOS or association allows a single one: `AssocMaxMemPerJob`,
+`QOSMaxCpuPerJobLimit`."""
 LAUNCH_FAILED = re.compile(r"launch.failed.requeued.held", re.IGNORECASE)
 
 
@@ -151,6 +154,7 @@ def _element(
         starting=word == "CONFIGURING",
         completing=word == "COMPLETING",
         held=held,
+        beyond_limit=state is State.PENDING and PER_JOB.search(reason) is not None,
         # For some seconds after a requeue SLURM still gives the last start here.
         expected=_time(began) if state is State.PENDING and not held else 0.0,
         exit_code=exit_code,

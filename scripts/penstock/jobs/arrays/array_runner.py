@@ -30,7 +30,7 @@ from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import ArraySpec, State, Status
 from penstock.core import events, human
 from penstock.core.documents.array_line import ArrayLine
-from penstock.core.errors import LockedError, QueueFullError, TransientError
+from penstock.core.errors import LockedError, PreflightError, QueueFullError, TransientError
 from penstock.core.step_table import BY_NAME
 from penstock.dataset import holder as holders
 from penstock.dataset.cancel_mark import cancelled
@@ -356,8 +356,27 @@ def _look(watch: Watch) -> None:
     if watch.asked_in_vain is None:
         unanswered_submissions.end_doubles(watch)
     tell(watch)
+    _refuse_beyond_limit(watch)
     element_ends.judge(watch)
     _close(watch)
+
+
+def _refuse_beyond_limit(watch: Watch) -> None:
+    """Raises PreflightError where elements ask for more than a single job may have. They are ended before, so
+    that a further run, with other limits, submits them anew."""
+    for live in watch.live:
+        beyond = {index: status for index, status in live.statuses.items() if status.beyond_limit}
+        if beyond:
+            with contextlib.suppress(TransientError):
+                watch.context.cluster.cancel(live.array, [index - live.submission.base for index in beyond])
+            raise PreflightError(
+                "elements ask for more than a single job may have, and would never start",
+                where=watch.dataset,
+                why=f"{next(iter(beyond.values())).reason}; {human.counted(len(beyond), 'element')} of array "
+                f"{live.array} {'is' if len(beyond) == 1 else 'are'} cancelled",
+                hint="`sacctmgr show qos` and `sacctmgr show assoc` list the limits: ask for less "
+                "(cluster.cpus, memory, time), or choose another cluster.qos or account",
+            )
 
 
 def _rest(watch: Watch, seconds: float) -> None:
