@@ -259,6 +259,17 @@ def test_a_query_that_fails_is_one_without_an_answer(
     assert program in str(raised.value)
 
 
+@pytest.mark.parametrize("body", ["kill -9 $$", "echo 'slurm error: Unspecified error' >&2; exit 1"])
+def test_a_query_that_fails_once_has_its_answer(commands: Commands, body: str) -> None:
+    """Preflight, `status` or `run --submit` ended by it."""
+    commands.answers("sinfo", "n1|idle\n")
+    path = commands.folder / "sinfo"
+    once = f"[ -e {commands.folder}/failed ] || {{ touch {commands.folder}/failed; {body}; }}\n"
+    path.write_text(path.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\n{once}"))
+    assert SlurmCommands().node_states(["n1"]) == {"n1": "idle"}
+    assert (commands.folder / "failed").exists()
+
+
 @pytest.mark.parametrize("text", ["18|0|RUNN\n", "18_3|", "77|\n", "garbage | no numbers\n18|x|y|z\n"])
 def test_an_answer_that_is_cut_off_is_none(commands: Commands, text: str) -> None:
     commands.answers("squeue", text)

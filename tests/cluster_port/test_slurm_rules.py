@@ -508,6 +508,25 @@ def test_the_answer_of_a_visit_is_handed_over_with_its_node(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("within", [60.0, 0.0])
+def test_a_query_that_fails_is_not_the_probes_end(within: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_job, "PROBE_WITHIN", within)
+    slurm = Visited(statuses=[0])
+    answers = iter([TransientError("squeue failed", why="it was killed by SIGKILL")])
+
+    def job(number: str) -> JobSeen:
+        for error in answers:
+            raise error
+        return JobSeen("COMPLETED", 0, "n07")
+
+    slurm.job = job  # type: ignore[method-assign]
+    told = probe_job.run(
+        slurm, probe_job.Probe(ClusterConfig(backend="slurm"), None, None), [(JobOptions(), [])]
+    )
+    late = "preflight's probe, job 101, was not followed to its end: squeue failed: it was killed by SIGKILL"
+    assert told == ([] if within else [late])
+
+
 @pytest.mark.parametrize("answer", ["the source folder cannot be read", ""])
 def test_what_a_visit_fails_at_stops_preflight(
     answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

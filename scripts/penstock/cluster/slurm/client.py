@@ -50,6 +50,8 @@ SLURM's "JSON Web Tokens (JWT) Authentication"). SBATCH_CLUSTERS is none: sbatch
 would look for the job elsewhere."""
 ANSWER_WITHIN = 120.0
 """Seconds for one command: above SLURM's own MessageTimeout and its repeats."""
+AFTER = 0.5
+"""Seconds until a query that was killed, or failed in unknown words, is made once more."""
 LOOK = 1.0
 """Seconds between two looks for a signal while a command is waited for."""
 SIGNALLED = range(129, 160)
@@ -211,14 +213,20 @@ def _answer(process: subprocess.Popen[str], program: str, stdin: str) -> tuple[s
 
 def ask(*command: str, extra: Mapping[str, str] | None = None, unless: str = "") -> str:
     """The standard output of a query, also of one that fails with the words `unless`. Every other failure is
-    a TransientError, whatever SLURM says of it: nothing was refused, and elements may live meanwhile."""
-    answer = call(*command, extra=extra)
-    if answer.code != 0 and not (unless and unless in answer.words):
+    a TransientError, whatever SLURM says of it: nothing was refused, and elements may live meanwhile. It is
+    raised when the query fails again after AFTER, unless SLURM names what may pass: its commands have
+    repeated that themselves."""
+    for last in (False, True):
+        answer = call(*command, extra=extra)
+        if answer.code == 0 or (unless and unless in answer.words):
+            return answer.out
         error = problem(command[0], answer)
-        if not isinstance(error, TransientError):
-            error = TransientError(error.what, why=error.why, hint=error.hint)
-        raise error
-    return answer.out
+        if last or (isinstance(error, TransientError) and not answer.wordless):
+            break
+        time.sleep(AFTER)
+    if not isinstance(error, TransientError):
+        error = TransientError(error.what, why=error.why, hint=error.hint)
+    raise error
 
 
 @contextlib.contextmanager

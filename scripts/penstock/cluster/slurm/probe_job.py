@@ -166,7 +166,11 @@ def _outcomes(
             say(f"preflight waits for its probe on nodes, up to {PROBE_WITHIN:.0f} s: job {numbers}")
         for job, options in list(waiting):
             over = time.monotonic() > deadlines[options]
-            outcome = _outcome(slurm, job, options, probe, over=over)
+            try:
+                outcome = _outcome(slurm, job, options, probe, over=over)
+            except TransientError as error:
+                text = f"preflight's probe, job {job}, was not followed to its end: {error.reason}"
+                outcome = ProbeOutcome([text], ran=False) if over else None
             if outcome is None:
                 continue
             waiting.remove((job, options))
