@@ -84,7 +84,7 @@ def test_each_end_is_announced_once(place: Place, mailbox: Mailbox) -> None:
         "format": 1,
         "dataset": "d",
         "root": str(place.target),
-        "go_on": "penstock run d",
+        "go_on": f"penstock --config {place.folder / 'config.yaml'} run d",
         "host": os.uname().nodename,
     }
     away.rename(place.source)

@@ -21,6 +21,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shlex
 import time
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
@@ -47,6 +49,10 @@ LATE = 7 * 86400.0
 """Seconds after which nobody waits for the news of a publication."""
 
 
+_COMMAND = re.compile(r"(?:^|(?<=`))penstock (?!--config )")
+"""A command that a person is advised to give."""
+
+
 class Notice(NamedTuple):
     """One event of a dataset. `id` is its own among those of its kind; "": it leaves no mark."""
 
@@ -54,7 +60,7 @@ class Notice(NamedTuple):
     id: str
     why: str = ""
     go_on: str = ""
-    """What a person can do."""
+    """What a person can do; its commands name the configuration, since who gets the notice is elsewhere."""
     release: str = ""
 
     @property
@@ -79,6 +85,8 @@ def send(config: Config, file: Path, failed: Mapping[str, str] | None = None) ->
             _forget(layout, {notice.mark for notice in owed})
             if failed and name in failed and last_end.find(layout) is None:
                 owed.append(Notice("failed", "", failed[name], f"penstock run {name}"))
+            program = f"penstock --config {shlex.quote(str(file.absolute()))} "
+            owed = [notice._replace(go_on=_COMMAND.sub(program, notice.go_on)) for notice in owed]
         except (PenstockError, OSError, ValueError) as error:
             lines.append(f"not all notices were sent: {error}".partition("\n")[0])
         for notice in owed:
