@@ -42,14 +42,17 @@ def run(context: Context, dataset: str, submitted: str | None = None) -> StatusR
     if context.ops:
         answer["ops"] = ops_share.holders_of(layout)
     answer |= _published(judgement)
+    known = dataset_state.read(context, judgement, submitted)
+    if submitted:
+        answer["work"] = known.work
     if judgement.shaped and judgement.state != gate.OLDER:
         try:
             answer["releases"] = dataset_folders.releases(layout)
             answer["pins"] = _pins(context, layout)
-            answer |= _work(dataset_state.read(context, judgement, submitted), judgement)
+            answer |= _work(known, judgement)
         except FindingsError as error:
             # Of the owner's own folders: readers get what they got.
-            answer["work"] = {"state": gate.DAMAGED, "why": error.why, "to_do": error.hint}
+            answer.setdefault("work", {"state": gate.DAMAGED, "why": error.why, "to_do": error.hint})
         except (PenstockError, OSError) as error:
             answer["problem"] = str(error)
     return cast("StatusResult", {key: value for key, value in answer.items() if value})
