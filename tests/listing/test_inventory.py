@@ -218,9 +218,18 @@ def test_a_key_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
     rows = [row("bucket", "p/", one) for one in numbered(3)]
     from penstock.core.errors import FailedError
 
-    manifest = write(tmp_path, made([*rows, rows[1]], "Parquet", bucket="bucket"))
-    with pytest.raises(FailedError, match="has a key twice"):
+    again = row("bucket", "p/", numbered(3)[1]._replace(size=99))
+    manifest = write(tmp_path, made([*rows, again], "Parquet", bucket="bucket"))
+    with pytest.raises(FailedError, match="has a key twice, and not alike"):
         listing(offline(tmp_path, manifest), tmp_path / "scratch")
+
+
+def test_a_key_that_is_listed_twice_and_alike_is_counted(tmp_path: Path) -> None:
+    rows = [row("bucket", "p/", one) for one in numbered(3)]
+    inventory = offline(tmp_path, write(tmp_path, made([*rows, rows[1]], "Parquet", bucket="bucket")))
+    objects, ignored = listing(inventory, tmp_path / "scratch")
+    assert len(objects) == 3
+    assert ignored == {"named twice": 1}
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"sourceBucket": "bucket"}', b'{"files": 3}'])

@@ -84,7 +84,7 @@ def test_the_listing_of_an_account_that_does_not_say_its_order_is_sorted_on_disk
     source = AzureSource(SourceConfig("az://some/x/", storage_options={"anon": True, "account_name": "a"}))
     source._pages = lambda: iter(batches)  # type: ignore[method-assign]
     assert [item for batch in source.list() for item in batch] == found
-    source._pages = lambda: iter([items[:1], items[:1]])  # type: ignore[method-assign]
+    source._pages = lambda: iter([items[:1], [items[0]._replace(size=2)]])  # type: ignore[method-assign]
     with pytest.raises(FailedError, match="twice"):
         list(source.list())
 

@@ -197,10 +197,17 @@ def test_listings_that_come_in_the_end(mode: str) -> None:
         assert {item.modified_ns for item in found.values()} == {1714979289_123000000}
 
 
-@pytest.mark.parametrize("mode", ["repeated", "duplicate", "outside", "unsorted", "html"])
+@pytest.mark.parametrize("mode", ["repeated", "outside", "unsorted", "html"])
 def test_listings_that_cannot_be_trusted(mode: str) -> None:
     with HostileGcs(KEYS, listing=mode, page=7) as server, pytest.raises(FailedError):
         listing(hostile(server, "p/"))
+
+
+def test_an_object_that_is_listed_twice_and_alike_is_one() -> None:
+    with HostileGcs(KEYS, listing="duplicate", page=7) as server:
+        source = hostile(server, "p/")
+        assert sum(len(batch) for batch in source.list()) == len(KEYS)
+        assert source.ignored == {"named twice": 1}
 
 
 @pytest.mark.parametrize("kind", ["", "storage#bucket", None])

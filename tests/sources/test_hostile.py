@@ -243,9 +243,27 @@ def test_listings_that_come_in_the_end(mode: str) -> None:
         assert {f"p/{key}": item.size for key, item in found.items()} == {k: len(v) for k, v in KEYS.items()}
 
 
-@pytest.mark.parametrize("mode", ["repeated", "tokenless", "duplicate", "outside", "unsorted", "html"])
+@pytest.mark.parametrize("mode", ["repeated", "tokenless", "unlike", "outside", "unsorted", "html"])
 def test_listings_that_cannot_be_trusted(mode: str) -> None:
     with Hostile(KEYS, listing=mode, page=7) as server, pytest.raises(FailedError):
+        listing(s3(server, "p/"))
+
+
+@pytest.mark.parametrize("page", [1, 7])
+def test_an_object_that_is_listed_twice_and_alike_is_one(page: int) -> None:
+    with Hostile(KEYS, listing="duplicate", page=page) as server:
+        source = s3(server, "p/")
+        keys = [item.key for batch in source.list() for item in batch]
+        assert keys == [key.removeprefix("p/") for key in KEYS]
+        assert source.ignored == {"named twice": 1}
+
+
+@pytest.mark.parametrize("page", [1, 7])
+def test_a_key_that_is_listed_twice_and_not_alike_is_refused_by_name(page: int) -> None:
+    with (
+        Hostile(KEYS, listing="unlike", page=page) as server,
+        pytest.raises(FailedError, match=r'a key twice, and not alike .*: "p/000"'),
+    ):
         listing(s3(server, "p/"))
 
 

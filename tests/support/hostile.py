@@ -40,7 +40,8 @@ is honest from then on; without `*n` a mode holds for ever. Objects live in `ser
 | truncated | XML that ends in the middle, with a Content-Length that agrees |
 | repeated | the same continuation token for ever |
 | tokenless | IsTruncated without a token |
-| duplicate | a key twice |
+| duplicate | a key twice, alike |
+| unlike | a key twice, of another size |
 | outside | a key outside the prefix |
 | unsorted | keys in descending order |
 | shuffled | keys in no order |
@@ -388,7 +389,7 @@ class Hostile:
             keys.sort(key=lambda key: hashlib.sha1(key.encode(), usedforsecurity=False).digest())
         if mode == "late":
             keys.append(keys.pop(0))
-        if mode == "duplicate":
+        if mode in ("duplicate", "unlike"):
             keys.insert(1, keys[0])
         token = query.get("continuation-token", "")
         begin = int(token or 0)
@@ -403,6 +404,8 @@ class Hostile:
         if mode == "endless":
             shown, following, more = [], begin + 1, True
         body = self.page_of(shown, sizes, str(following) if more and mode != "tokenless" else "", more, query)
+        if mode == "unlike" and not begin:
+            body = body.replace("<Size>", "<Size>9", 1)
         content = body.encode()
         if mode == "truncated":
             content = content[: len(content) * 2 // 3]

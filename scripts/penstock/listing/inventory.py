@@ -99,7 +99,11 @@ class Inventory:
         return f"listed by the inventory {where}, {age(manifest.begun_ms, time.time())}"
 
     def list(self) -> Iterator[Sequence[Listed]]:
-        return ascending(in_order(self._batches(), folder=self._scratch), self._source.url, _TWICE)
+        rows = in_order(self._batches(), folder=self._scratch)
+        return ascending(rows, self._source.url, _TWICE, self._count_twice)
+
+    def _count_twice(self, count: int) -> None:
+        self._ignored["named twice"] += count
 
     # ---- the manifest
 

@@ -42,10 +42,12 @@ class DisorderError(FailedError):
 
 def disorder(key: str, last: str, where: str, hint: str = STORE_AMISS) -> FailedError:
     """The error of a key that does not come behind the last one in the order of bytes: `DisorderError`, or a
-    plain FailedError where it is the same key again."""
-    kind = FailedError if key == last else DisorderError
+    plain FailedError where it is the same key again, with another size, version or time."""
+    if key == last:
+        what = "the listing has a key twice, and not alike"
+        return FailedError(what, where=where, why=in_quotes(key), hint=hint)
     why = f"{in_quotes(key)} after {in_quotes(last)}"
-    return kind("the listing is out of order or has a key twice", where=where, why=why, hint=hint)
+    return DisorderError("the listing is out of order", where=where, why=why, hint=hint)
 
 
 def order(item: Listed) -> bytes:

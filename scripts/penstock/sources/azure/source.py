@@ -77,7 +77,9 @@ class AzureSource(ObjectSource[AzureClient]):
         """See `port.Source.list`. The listing of a flat account is streamed; any other is sorted on disk as a
         whole."""
         pages = self._pages()
-        return self.either(ascending(pages if self._flat() else in_order(pages), self.url))
+        self._twice = 0
+        below = pages if self._flat() else in_order(pages)
+        return self.either(ascending(below, self.url, twice=self.count_twice))
 
     def _flat(self) -> bool:
         """Whether the account says that its namespace is flat."""

@@ -165,16 +165,26 @@ def between(
 
 
 def ascending(
-    batches: Iterator[Sequence[Listed]], where: str, hint: str = STORE_AMISS
+    batches: Iterator[Sequence[Listed]],
+    where: str,
+    hint: str = STORE_AMISS,
+    twice: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Sequence[Listed]]:
-    """The same batches, without empty ones. Raises FailedError for keys that are not in ascending order of
-    their bytes, or stand there twice."""
-    last = b""
+    """The same batches, without empty ones. An object that is listed again and alike in all comes once;
+    `twice` is called with how many there were. Raises FailedError for keys that are not in ascending order
+    of their bytes, or stand there twice and not alike."""
+    last, before = b"", None
     for batch in batches:
-        for item in batch:
+        doubled: set[int] = set()
+        for index, item in enumerate(batch):
             key = order(item)
             if key <= last:
-                raise disorder(item.key, last.decode("utf-8", "surrogateescape"), where, hint)
-            last = key
+                if item != before:
+                    raise disorder(item.key, last.decode("utf-8", "surrogateescape"), where, hint)
+                doubled.add(index)
+            last, before = key, item
+        if doubled:
+            twice(len(doubled))
+            batch = [item for index, item in enumerate(batch) if index not in doubled]
         if batch:
             yield batch

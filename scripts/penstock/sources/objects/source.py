@@ -113,7 +113,7 @@ class ObjectSource(Generic[C]):
         self.url, self._at, self._credentials, self.single = url, at, credentials, single
         self._by_metadata, self._untimed = times == "metadata", 0
         self._prefix_url = url
-        self._markers = self._beside = 0
+        self._markers = self._beside = self._twice = 0
 
     # ---- what a dialect says
 
@@ -141,14 +141,19 @@ class ObjectSource(Generic[C]):
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """Markers of folders that the last listing left out: see `port.Source`."""
-        markers = self._markers + self._beside
-        return {"markers": markers} if markers else {}
+        """Markers of folders that the last listing left out, and objects that it had once more, alike in all:
+        see `port.Source`."""
+        counts = {"markers": self._markers + self._beside, "named twice": self._twice}
+        return {what: count for what, count in counts.items() if count}
 
     @property
     def untimed(self) -> int:
         """Objects of the last listing whose metadata states no time (`times: metadata`)."""
         return self._untimed
+
+    def count_twice(self, count: int) -> None:
+        """So many objects were listed once more, alike in all."""
+        self._twice += count
 
     def credentials(self) -> object:
         """The present ones."""
@@ -187,11 +192,14 @@ class ObjectSource(Generic[C]):
     def list(self) -> Iterator[Sequence[Listed]]:
         """See `port.Source`. Raises FailedError for a prefix that cannot be listed (DisorderError where the
         keys come in no order), and PreflightError for a URL with two meanings."""
-        return self.either(ascending(self._pages(), self.url))
+        self._twice = 0
+        return self.either(ascending(self._pages(), self.url, twice=self.count_twice))
 
     def list_sorted(self, folder: Path) -> Iterator[Sequence[Listed]]:
         """See `port.Sortable`."""
-        return self.either(ascending(in_order(self._unsorted(), folder=folder), self.url))
+        self._twice = 0
+        below = in_order(self._unsorted(), folder=folder)
+        return self.either(ascending(below, self.url, twice=self.count_twice))
 
     def _unsorted(self) -> Iterator[Sequence[Listed]]:
         """All below the prefix, in the order in which the store lists it."""

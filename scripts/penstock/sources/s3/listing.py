@@ -1,7 +1,8 @@
 """A bucket's listing, streamed: further pages are fetched while one is parsed.
 
 Guarantees keys in ascending order of their bytes, no key twice, and none outside the prefix. A listing that
-breaks one of these rules raises FailedError, since a plan made of it would lack files or have them twice. For
+breaks one of these rules raises FailedError, since a plan made of it would lack files or have them twice; an
+object that is listed again and alike in all is counted and left out. For
 a caller that sorts (`listed` without `ordered`) the last of the three is checked alone.
 
 Sends requests to the bucket, `Pages` from threads of its own, and writes nothing. `s3.source` lists by it;
@@ -27,7 +28,7 @@ from penstock.sources.s3.listing_ranges import PAGE, Ranges
 from penstock.sources.s3.page import PageText, archived, encoded, key_of, objects, understand
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.core.errors import PenstockError
     from penstock.sources.objects.pages import Requests
@@ -127,19 +128,27 @@ def answer(client: S3Client, pairs: Sequence[tuple[str, str]]) -> str:
     return os.fsdecode(connection.read_all(PAGE_LIMIT))
 
 
-def listed(bucket: Bucket, pages: Iterator[PageText], *, ordered: bool = True) -> Iterator[Sequence[Listed]]:
+def listed(
+    bucket: Bucket,
+    pages: Iterator[PageText],
+    *,
+    ordered: bool = True,
+    twice: Callable[[int], None] = lambda _: None,
+) -> Iterator[Sequence[Listed]]:
     """The objects of the pages, keys relative to the prefix, one batch a page; no batch for a page without
     objects. The marker of the prefix itself is left out. Without `ordered` keys come as the store sends them,
-    in any order and perhaps twice. Raises FailedError for a malformed page, and as the module says."""
-    last = ""
+    in any order and perhaps twice. `twice`: see `pages.ascending`. Raises FailedError for a malformed page,
+    and as the module says."""
+    last, tail = "", None
     for page in pages:
         rows = list(objects(page.text, bucket.url))
         batch = None if page.until is not None else _plain_batch(bucket, rows, last, ordered=ordered)
         if batch is None:
-            batch, last = _batch(bucket, page, rows, last, ordered=ordered)
+            batch, last = _batch(bucket, page, rows, last, tail, twice, ordered=ordered)
         elif rows:
             last, *_ = rows[-1]
         if batch:
+            tail = batch[-1]
             yield mark_archived(bucket, page, batch)
 
 
@@ -180,16 +189,24 @@ def _plain_batch(
 
 
 def _batch(
-    bucket: Bucket, page: PageText, rows: Sequence[tuple[str, str, str, str]], last: str, *, ordered: bool
+    bucket: Bucket,
+    page: PageText,
+    rows: Sequence[tuple[str, str, str, str]],
+    last: str,
+    tail: Listed | None,
+    twice: Callable[[int], None],
+    *,
+    ordered: bool,
 ) -> tuple[list[Listed], str]:
-    """The objects of any page, key by key, and the last key. Raises FailedError for keys that are out of
-    order or outside the prefix."""
+    """The objects of any page, key by key, and the last key; `tail` is the object before them. Raises
+    FailedError for keys that are out of order or outside the prefix."""
     prefix, quoted, until = bucket.prefix, encoded(page), page.until
     batch: list[Listed] = []
     before = last
     for raw, modified, etag, size in rows:
         key = key_of(raw, quoted)
-        if ordered and before and not _bytes(before) < _bytes(key):
+        again = ordered and key == before
+        if ordered and before and not again and not _bytes(before) < _bytes(key):
             raise disorder(key, before, bucket.url)
         before = key
         if until is not None and _bytes(key) > until:
@@ -205,9 +222,14 @@ def _batch(
         if key == prefix:
             continue  # the marker of the prefix itself
         tag = plain(etag).strip('"')
-        batch.append(
-            Listed(key[len(prefix) :], int(size), tag, stated_time(plain(modified), bucket.url), "", "")
-        )
+        item = Listed(key[len(prefix) :], int(size), tag, stated_time(plain(modified), bucket.url), "", "")
+        if not again:
+            batch.append(item)
+        elif item != tail:
+            raise disorder(key, key, bucket.url)
+        else:
+            twice(1)
+        tail = item
     return batch, last
 
 

@@ -100,7 +100,10 @@ class S3Source(ObjectSource[S3Client]):
 
             pages = versions.pages(self.bucket, self.requests())
             return self.either(versions.listed(self.bucket, pages, self.versioned()))
-        return self.either(listed(self.bucket, iter(Pages(self.bucket, self.requests()))))
+        self._twice = 0
+        return self.either(
+            listed(self.bucket, iter(Pages(self.bucket, self.requests())), twice=self.count_twice)
+        )
 
     def _unsorted(self) -> Iterator[Sequence[Listed]]:
         if not self._versions:
@@ -121,7 +124,8 @@ class S3Source(ObjectSource[S3Client]):
             pages = versions.pages(self.bucket, requests, os.fsdecode(begin))
             below = versions.listed(self.bucket, pages, self.versioned())
         else:
-            below = listed(self.bucket, iter(Pages(self.bucket, requests, begin, end)))
+            pages_between = iter(Pages(self.bucket, requests, begin, end))
+            below = listed(self.bucket, pages_between, twice=self.count_twice)
         return between(self.either(below), after, upto)
 
     def version_id(self, headers: Mapping[bytes, bytes]) -> str:
