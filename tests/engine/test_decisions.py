@@ -29,7 +29,7 @@ from penstock.engine.workers.sizing import asked_ahead, cpus, free_memory, size
 from penstock.engine.workers.stream_tuning import Tuner
 from penstock.host import wire
 from penstock.host.job_environment import JobEnvironment
-from penstock.sources.backoff import asked_for, may_retry, pause
+from penstock.sources.backoff import asked_for, may_retry, pause, row_may_retry
 
 GIB = 1 << 30
 BOOT = 40_000.0
@@ -281,11 +281,13 @@ def test_pauses_grow_spread_and_honour_what_was_asked() -> None:
     assert pause(3, None, 0.0) < pause(3, None, 0.99)
     assert pause(60, None, 0.5) == 20.0
     assert pause(1, 7.0, 0.5) == 7.0
-    assert pause(1, 9000.0, 0.5) == 120.0
+    assert pause(1, 9000.0, 0.5) == 600.0
 
 
 def test_what_is_tried_again() -> None:
     assert may_retry(TransientError("x"), 4)
+    assert not may_retry(TransientError("x", after=601.0), 1)
+    assert row_may_retry(TransientError("x", after=601.0), 1)
     assert may_retry(IntegrityError("x"), 1)
     assert not may_retry(IntegrityError("x"), 2)
     assert not may_retry(ObjectError("x"), 1)

@@ -20,7 +20,7 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.core.model import Entry, Listed
-from penstock.sources.backoff import retrying
+from penstock.sources.backoff import retrying, row_may_retry
 from penstock.sources.http.endpoint import Endpoint
 from penstock.sources.http.response_template import HeaderNames, learn
 from penstock.sources.objects.client import ObjectClient, Request
@@ -100,7 +100,7 @@ def test_answers_to_head_are_judged(
         (503, "Own", {}, FailedError, None),
         (429, "", {}, OverloadedError, None),
         (503, "", {b"retry-after": b"7"}, OverloadedError, 7.0),
-        (503, "", {b"retry-after": b"3600"}, OverloadedError, 120.0),
+        (503, "", {b"retry-after": b"3600"}, OverloadedError, 3600.0),
         (500, "", {}, TransientError, None),
         (500, "SlowDown", {}, OverloadedError, None),
         (400, "Waits", {}, TransientError, None),
@@ -161,10 +161,20 @@ def test_what_does_not_pass_is_raised_at_once(error: PenstockError) -> None:
     assert retrying(script, 5, script.wait, may=lambda *_: True) == "done"
 
 
-def test_a_wish_to_wait_is_honoured_up_to_two_minutes() -> None:
-    script = Script(TransientError("busy", after=5.0), TransientError("busy", after=3600.0))
+def test_a_wish_to_wait_is_honoured_up_to_ten_minutes() -> None:
+    script = Script(TransientError("busy", after=5.0), TransientError("busy", after=600.0))
     assert retrying(script, 3, script.wait) == "done"
-    assert script.pauses == [5.0, 120.0]
+    assert script.pauses == [5.0, 600.0]
+
+
+def test_a_server_that_asks_for_more_is_waited_for_by_rows_alone() -> None:
+    script = Script(TransientError("busy", after=3600.0))
+    assert retrying(script, 2, script.wait, may=row_may_retry) == "done"
+    assert script.pauses == [600.0]
+    script = Script(TransientError("busy", after=3600.0))
+    with pytest.raises(TransientError):
+        retrying(script, 2, script.wait)
+    assert script.pauses == []
 
 
 def test_whoever_stops_makes_no_further_try() -> None:

@@ -368,7 +368,7 @@ def reading(
         "status", "releases", "releases --root link/sets", "show", "gate", "gate --root link/sets", "path",
         "history", "metrics", "metrics --root link/sets", "du", "diff data", "gc --dry-run", "rollback",
         "plan", "audit", "repair", "cancel data", "run --dry-run", "preflight", "selftest link/sets",
-        "limit data",
+        "limit data --nodes 2",
     ],
 )  # fmt: skip
 def test_each_command_names_the_server_that_is_away_and_makes_no_call_there(

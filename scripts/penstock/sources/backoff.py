@@ -127,6 +127,7 @@ class Pauses:
 pauses = Pauses()
 
 
+@waits.interruptible()
 def retrying(
     ask: Callable[[], T],
     attempts: int,
@@ -146,19 +147,6 @@ def retrying(
     whether a further one makes sense. `first` is the error of a first try that the caller made himself: rows
     that are copied at the first try, by the hundred thousand, then never come here. Raises the last error.
     """
-    with waits.interruptible():
-        return _retried(ask, attempts, wait, renew, failed, may, first)
-
-
-def _retried(
-    ask: Callable[[], T],
-    attempts: int,
-    wait: Callable[[float], object],
-    renew: Callable[[ExpiredCredentialsError, bool], None] | None,
-    failed: Callable[[PenstockError], None] | None,
-    may: Callable[[PenstockError, int], bool],
-    first: PenstockError | None,
-) -> T:
     tried, renewed = 0, False
     while True:
         tried += 1
