@@ -24,6 +24,7 @@ from penstock.dataset.dataset_lock import DatasetLock
 from penstock.engine import audit_shard, resumable_reading
 from penstock.engine.audit_shard import AuditTask
 from penstock.fs import durable
+from penstock.host import waits
 from penstock.tables.shards import EXPECTED, ShardWriter
 
 if TYPE_CHECKING:
@@ -68,9 +69,7 @@ def test_a_late_error_leaves_no_name_and_the_file_is_written_anew() -> None:
 # Links that become symbolic ones ----------------------------------------------------------------
 
 
-def lock(
-    path: Path, pause: Callable[[float], None] = dataset_lock._pause, *, heartbeat: float = 0.1
-) -> DatasetLock:
+def lock(path: Path, pause: Callable[[float], None] = waits.pause, *, heartbeat: float = 0.1) -> DatasetLock:
     return DatasetLock(
         path, "data", run="r", command="run", holder_ended=lambda *_: None, patience=0.6, heartbeat=heartbeat,
         pause=pause,
@@ -139,7 +138,7 @@ def over_an_outage(bed: Bed, begins: threading.Event) -> Iterator[Callable[[floa
             timer.start()
         elif away:
             bed.order("back", nodes=[away.pop()])
-        dataset_lock._pause(seconds)
+        waits.pause(seconds)
 
     try:
         yield pause

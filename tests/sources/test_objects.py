@@ -224,7 +224,7 @@ def test_a_listing_in_a_circle_is_refused() -> None:
         list(one_by_one(pages.__getitem__, "s3://b/", lambda: None))
 
 
-@pytest.mark.parametrize("keys", [("a", "a"), ("b", "a"), ("a.b", "a-b")])
+@pytest.mark.parametrize("keys", [("b", "a"), ("a.b", "a-b")])
 def test_keys_out_of_order_are_refused(keys: tuple[str, ...]) -> None:
     with pytest.raises(FailedError, match="do this"):
         list(ascending(iter([objects(*keys).rows]), "s3://b/", "do this"))

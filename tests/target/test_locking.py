@@ -13,10 +13,9 @@ from tests.support.forked import killed_at_line, lines_after_changes
 
 from penstock.cluster.slurm import environment
 from penstock.core.errors import FailedError, LockedError
-from penstock.dataset import dataset_lock
 from penstock.dataset import holder as holders
 from penstock.dataset.dataset_lock import DatasetLock
-from penstock.host import job_environment
+from penstock.host import job_environment, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,7 +144,7 @@ def waiting(seconds: list[float]) -> Callable[[float], None]:
 
     def pause(some: float) -> None:
         seconds.append(some)
-        dataset_lock._pause(some)
+        waits.pause(some)
 
     return pause
 
@@ -157,7 +156,7 @@ def test_what_killed_takers_left_is_removed_when_it_is_old(layout: DatasetLayout
         assert not clean_but_for_the_lock(layout)
     left = {name: os.stat(layout.state / name).st_ctime for name in os.listdir(layout.state)}
     while not all(os.stat(layout.state).st_ctime - at > 0.4 for at in left.values()):
-        dataset_lock._pause(0.05)
+        waits.pause(0.05)
         os.utime(layout.state)
     with lock(layout):
         assert clean_but_for_the_lock(layout)
@@ -190,7 +189,7 @@ def test_the_heart_beats(layout: DatasetLayout) -> None:
         for _ in range(6000):
             if layout.lock.stat().st_mtime_ns != 1:
                 break
-            dataset_lock._pause(0.01)
+            waits.pause(0.01)
         assert layout.lock.stat().st_mtime_ns != 1
 
 

@@ -42,7 +42,7 @@ class Holder:
     boot: str
     namespace: str
     """Of the process numbers: containers of one host can hide processes from each other."""
-    pid: Annotated[int, typed_json.between(1, 1 << 22 | 1)]
+    pid: Annotated[int, typed_json.between(1, 1 << 31)]
     start: str
     """The process's start time in the kernel's own ticks: a number used again has another."""
     job: str
