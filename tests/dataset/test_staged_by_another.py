@@ -131,7 +131,8 @@ def test_status_says_it_of_a_new_release_beside_a_published_one(place: Path) -> 
     owner_does(place, lists)
     code, text = reader_gets(place, "status", NAME)
     assert code == 0
-    assert "state published" in text
+    assert "state listing" in text
+    assert "current" in text
     assert "SLURM job 4711" in text
     assert reader_gets(place, "gate", NAME)[0] == 0
 

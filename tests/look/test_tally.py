@@ -3,8 +3,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core.documents.element_receipt import ElementReceipt
+from penstock.core.documents.element_usage import EarlierUsage, ElementUsage
 from penstock.core.events import Ended, Progressed, Started
 from penstock.dataset import receipts
+from penstock.dataset.receipts import DoneBefore
 from penstock.look.views import html_report, plots, summary
 from penstock.look.views.event_totals import Tally
 from penstock.look.views.line_view import finished
@@ -42,12 +44,16 @@ def test_what_an_earlier_command_moved_is_no_speed_of_this_one() -> None:
 
 def test_what_killed_attempts_of_this_command_moved_counts() -> None:
     """42 KiB/s of a copy at 134: of a shard of which 100 bytes were done before, the last attempt did 200."""
-    killed = ElementReceipt(index=1, bytes=500, done_bytes=200, started=980.0, ended=990.0)
+    third = ElementUsage(earlier=EarlierUsage(attempts=2))
+    killed = ElementReceipt(index=1, bytes=500, done_bytes=200, started=980.0, ended=990.0, usage=third)
     whole = ElementReceipt(index=2, bytes=300, done_bytes=300, started=955.0, ended=990.0)
     assert receipts.moved([killed, whole], 950.0) == 200 + 300
-    assert receipts.moved([killed, whole], 950.0, {1: 100, 2: 0}) == 400 + 300
+    before = {1: DoneBefore(100, attempts=1), 2: DoneBefore(0, attempts=0)}
+    assert receipts.moved([killed, whole], 950.0, before) == 400 + 300
     # A shard that is copied again after it was done: what its attempt did.
-    assert receipts.moved([killed], 950.0, {1: 500}) == 200
+    assert receipts.moved([killed], 950.0, {1: DoneBefore(500, attempts=1)}) == 200
+    # One attempt since: what it found done is exact, and the progress file of a killed one is behind it.
+    assert receipts.moved([killed], 950.0, {1: DoneBefore(100, attempts=2)}) == 200
 
 
 def test_a_rate_is_of_what_this_command_moved_in_its_time() -> None:

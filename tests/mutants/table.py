@@ -294,10 +294,10 @@ MUTANTS = (
         "tests/sources/test_objects.py::test_answers_are_judged",
     ),
     Mutant(
-        "a key that a store lists twice passes",
-        "if ordered and before and not _bytes(before) < _bytes(key):",
-        "if ordered and before and _bytes(before) > _bytes(key):",
-        "tests/sources/test_listing.py::test_pages_that_are_wrong",
+        "a key that a store lists twice, and not alike, passes",
+        "                if item != before:",
+        "                if key < last:",
+        "tests/sources/test_hostile.py::test_a_key_that_is_listed_twice_and_not_alike_is_refused_by_name",
     ),
     Mutant(
         "a listing that is cut off passes",

@@ -3,6 +3,7 @@ and fetches nothing again. Keys that are renewed in time need nobody."""
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections import Counter
@@ -276,7 +277,8 @@ def test_files_and_helpers_are_asked_for_a_minute(tmp_path: Path, monkeypatch: p
 
 def test_checksum_files_are_read_with_keys_that_a_file_has_anew(tmp_path: Path, sessions: Sessions) -> None:
     server, keys = sessions.server, tmp_path / "keys"
-    server.objects["sums.sha256"] = b""
+    name = min(SMALL)
+    server.objects["sums.sha256"] = f"{hashlib.sha256(SMALL[name]).hexdigest()}  {name}\n".encode()
 
     def write() -> None:
         keys.write_text(f"aws_access_key_id=A\naws_secret_access_key=S\naws_session_token={sessions.new()}\n")

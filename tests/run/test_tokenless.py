@@ -27,7 +27,7 @@ class Tokenless(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path.endswith("/"):
-            page = b'<html><a href="giant">giant</a></html>'
+            page = b'<html><title>Index of /</title><h1>Index of /</h1><a href="giant">giant</a></html>'
             self._head(200, len(page))
             self.wfile.write(page)
             return

@@ -70,7 +70,7 @@ def test_it_is_written_and_read_back() -> None:
 
 
 def test_counts_of_an_audit_are_written_as_they_are() -> None:
-    last = LastAudit(audit="a", began="b", counts=Counter({"changed": 3}))
+    last = LastAudit(audit="a", began="2026-01-31T12:00:00Z", counts=Counter({"changed": 3}))
     written = document.VERDICT.to_json(verdicts.audited(Verdict(), last, AuditSelection(), compared=True))
     found = read(written)
     assert found.last is not None

@@ -180,7 +180,7 @@ def test_findings_are_announced_once_until_they_are_repaired(place: Place, mailb
         assert mailbox.send() == []
     notice = next(notice for notice in mailbox.got if notice["event"] == "findings")
     assert notice["why"].startswith("findings stand against the release: ")
-    assert "penstock repair d" in notice["go_on"]
+    assert f"penstock --config {place.folder / 'config.yaml'} repair d" in notice["go_on"]
 
 
 def test_a_dataset_without_a_run_is_stale(place: Place, mailbox: Mailbox) -> None:

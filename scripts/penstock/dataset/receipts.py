@@ -20,19 +20,20 @@ import hashlib
 import os
 import time
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from penstock.core.documents.element_receipt import ELEMENT_RECEIPT, ElementReceipt
 from penstock.core.documents.step_results import RECEIPTS
 from penstock.core.errors import LOOK_AT_FILE, FailedError
 from penstock.dataset import documents
-from penstock.dataset.element_progress import Progress
+from penstock.dataset.element_progress import Progress, usage_of
 from penstock.fs import durable, plain_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+    from penstock.core.documents.element_usage import ElementUsage
     from penstock.core.documents.seal import SealedManifest
     from penstock.core.documents.step_results import StepReceipt
     from penstock.core.layout import RunLayout
@@ -170,16 +171,33 @@ def head(run: Run, name: str, started: float) -> StepReceipt:
     }
 
 
-def bytes_before(run: Run, step: str) -> Mapping[int, int]:
-    """Bytes of each shard that earlier commands did, for `moved`. Shards with rows that are linked, taken
-    over or carried over are left out: an attempt that is killed does not say how many bytes those had."""
+class DoneBefore(NamedTuple):
+    """What earlier commands did of a shard."""
+
+    bytes: int  # at least: by the progress file, which is some seconds behind where an attempt was killed
+    attempts: int
+
+
+def bytes_before(run: Run, step: str) -> Mapping[int, DoneBefore]:
+    """What earlier commands did of each shard, for `moved`. Shards with rows that are linked, taken over or
+    carried over are left out: an attempt that is killed does not say how many bytes those had."""
     progress = Progress()
     progress.total(run.folder, step, run.indices)
-    return {index: progress.bytes_of(index) for index in run.indices if not run.shards[index].reused}
+    return {
+        index: DoneBefore(progress.bytes_of(index), _attempts(usage_of(run.folder.progress(step, index))))
+        for index in run.indices
+        if not run.shards[index].reused
+    }
+
+
+def _attempts(usage: ElementUsage | None) -> int:
+    return usage.earlier.attempts + 1 if usage is not None else 0
 
 
 def moved(
-    elements: Iterable[ElementReceipt], since: float = 0.0, before: Mapping[int, int] = MappingProxyType({})
+    elements: Iterable[ElementReceipt],
+    since: float = 0.0,
+    before: Mapping[int, DoneBefore] = MappingProxyType({}),
 ) -> int:
     """Bytes that elements copied or read themselves after `since` (seconds since the epoch): all attempts, of
     shards in `before`; of others the attempt that finished each element, without what it found done, linked
@@ -187,18 +205,22 @@ def moved(
     return sum(one.bytes - _before(one, since, before) for one in elements if one.ended > since)
 
 
-def _before(receipt: ElementReceipt, since: float, before: Mapping[int, int]) -> int:
-    """An element that outlives its controller had moved some when the next one came."""
+def _before(receipt: ElementReceipt, since: float, before: Mapping[int, DoneBefore]) -> int:
+    """An element that outlives its controller had moved some when the next one came. Where one attempt did
+    all that this command moved, its own count is exact."""
     at_first = receipt.bytes - receipt.done_bytes + receipt.linked_bytes
     late = max([at_first, *(size for after, _, size in receipt.samples if receipt.started + after <= since)])
-    return min(late, before.get(receipt.index, late))
+    done = before.get(receipt.index)
+    if done is None or _attempts(receipt.usage) <= done.attempts + 1:
+        return late
+    return min(late, done.bytes)
 
 
 def keep(
     run: Run,
     receipt: StepReceipt,
     elements: Iterable[ElementReceipt] = (),
-    done: Mapping[int, int] = MappingProxyType({}),
+    done: Mapping[int, DoneBefore] = MappingProxyType({}),
 ) -> None:
     """Write a step's receipt, durable on return, and complete `receipt` in place: `started` and `seconds`
     then count earlier calls of the step, too; `moved_bytes` and `moved_seconds` are what `elements` moved in

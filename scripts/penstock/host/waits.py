@@ -18,6 +18,7 @@ import contextlib
 import os
 import select
 import threading
+import time
 import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -50,7 +51,8 @@ class Stop:
 
     def __post_init__(self) -> None:
         self._stirred = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        weakref.finalize(self, os.close, self._stirred)
+        # Not at the end of the process, which may have closed all its descriptors by then.
+        weakref.finalize(self, os.close, self._stirred).atexit = False
 
     def set(self, signal_number: int) -> None:
         """Stop everything that checks or waits. From a signal handler or any thread."""
@@ -86,8 +88,8 @@ class Stop:
         self.signalled()
 
 
-_stop = Stop()
-"""Of the command that this process runs."""
+_stop: Stop | None = None
+"""Of the command that this process runs; None: of another program that uses this package."""
 _depth = 0
 """How many blocks of `interruptible` the main thread is in."""
 _tidies = False
@@ -106,13 +108,13 @@ def obeying(stop: Stop) -> Iterator[None]:
 
 def signalled() -> None:
     """Raises InterruptedRunError once a signal has come to the command, in any thread; not in `tidying`."""
-    if not _tidies:
+    if _stop is not None and not _tidies:
         _stop.signalled()
 
 
 def interrupt() -> None:
     """For a signal's handler, after `Stop.set`: raises InterruptedRunError where the main thread waits."""
-    if _depth > 0:
+    if _stop is not None and _depth > 0:
         _stop.signalled()
 
 
@@ -122,8 +124,8 @@ def interruptible() -> Iterator[None]:
     in; also on entering, once a signal has come. For blocks that may be left anywhere. In another thread it
     has no effect."""
     with _counted(1):
-        if threading.current_thread() is threading.main_thread() and not _tidies:
-            _stop.signalled()
+        if threading.current_thread() is threading.main_thread():
+            signalled()
         yield
 
 
@@ -141,7 +143,7 @@ def tidying() -> Iterator[None]:
 
 def within(seconds: float) -> float:
     """The same; after a signal, in `tidying`, TIDY at most."""
-    return min(seconds, TIDY) if _tidies and _stop.event.is_set() else seconds
+    return min(seconds, TIDY) if _tidies and _stop is not None and _stop.event.is_set() else seconds
 
 
 def whole() -> contextlib.AbstractContextManager[None]:
@@ -162,8 +164,11 @@ def _counted(by: int) -> Iterator[None]:
 
 def pause(seconds: float) -> None:
     """Wait that long. Raises InterruptedRunError as soon as a signal comes, in any thread."""
-    _stop.event.wait(seconds)
-    signalled()
+    if _stop is None:
+        time.sleep(seconds)
+    else:
+        _stop.event.wait(seconds)
+        signalled()
 
 
 def aside(work: Callable[[], T]) -> T:
