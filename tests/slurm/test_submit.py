@@ -141,5 +141,9 @@ def test_a_source_that_changes_meanwhile_loses_no_job_that_waits(place: Place) -
     assert "a: the source changed while it was copied; it is listed anew in 15 s (time 1 of 5)" in said, said
     release = place.published("a").parent.name
     assert told_after.read_text().strip() == f"releases/{release}"
-    states = place.machine.run("squeue", "-h", "--states=all", "-j", f"{job},{after}", "-o", "%T").stdout
-    assert set(states.split()) == {"COMPLETED"}
+
+    def states() -> set[str]:
+        words = ("squeue", "-h", "--states=all", "-j", f"{job},{after}", "-o", "%T")
+        return set(place.machine.run(*words).stdout.split())
+
+    wait_for(lambda: states() == {"COMPLETED"}, "the end of both jobs")

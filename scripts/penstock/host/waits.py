@@ -18,7 +18,6 @@ import contextlib
 import os
 import select
 import threading
-import time
 import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -164,11 +163,9 @@ def _counted(by: int) -> Iterator[None]:
 
 def pause(seconds: float) -> None:
     """Wait that long. Raises InterruptedRunError as soon as a signal comes, in any thread."""
-    if _stop is None:
-        time.sleep(seconds)
-    else:
-        _stop.event.wait(seconds)
-        signalled()
+    stopping = threading.Event() if _stop is None else _stop.event
+    stopping.wait(seconds)
+    signalled()
 
 
 def aside(work: Callable[[], T]) -> T:

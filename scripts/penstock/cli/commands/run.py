@@ -126,6 +126,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     with _ended(session):
         run_results.note_ends(results, config, code, left, session)
         run_results.notify(results, config, session)
+    if session.stop.event.is_set():
+        code = 128 + session.stop.signal_number
     if len(names) > 1 and not session.as_json:
         run_results.show_table(results, [rows[name] for name in names if name in rows], code, session)
     else:

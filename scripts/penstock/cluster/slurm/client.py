@@ -223,7 +223,7 @@ def ask(*command: str, extra: Mapping[str, str] | None = None, unless: str = "")
         error = problem(command[0], answer)
         if last or (isinstance(error, TransientError) and not answer.wordless):
             break
-        time.sleep(AFTER)
+        waits.pause(AFTER)
     if not isinstance(error, TransientError):
         error = TransientError(error.what, why=error.why, hint=error.hint)
     raise error
