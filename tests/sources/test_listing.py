@@ -132,7 +132,7 @@ def test_a_page_that_is_cut_off_may_be_asked_for_again() -> None:
     [
         usual("k", 1).replace("<Size>1</Size>", ""),
         usual("k", 1).replace("<Size>1</Size>", "<Size>-1</Size>"),
-        usual("k", 1) + usual("k", 1),
+        usual("k", 1) + usual("k", 2),
         usual("k", 1) + usual("j", 1),
         usual("other/k", 1),
     ],
