@@ -33,6 +33,8 @@ AGAIN = 60.0
 LONGEST = 4096
 """Bytes of a path."""
 _TASKS = "/proc/self/task"
+_OF_FUSE = "user_id="
+"""What the kernel states of each FUSE mount, and of no other."""
 _FEW = 1 << 20
 """Arguments below are descriptors, those above addresses."""
 _HERE = 0xFFFFFF9C
@@ -105,4 +107,4 @@ def _text(address: int) -> str:
 
 
 def _waits(state: str, path: str) -> bool:
-    return state == "D" or (state == "S" and holding(path, mounts()).type.startswith("fuse"))
+    return state == "D" or (state == "S" and _OF_FUSE in holding(path, mounts()).options)
