@@ -110,7 +110,9 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     wanted, changes, submitted = names, 0, controller_job.SUBMITTED in os.environ
     while True:
         invocation = f"{time.time_ns():020d}"
-        marks = [CancelMark.of(layout_of(config.target, name), "run") for name in wanted]
+        # Read from the target, so not before preflight has asked its servers, unless they are needed.
+        again = wanted if submitted else ()
+        marks = [CancelMark.of(layout_of(config.target, name), "run") for name in again]
         try:
             controller.refuse_second(STATE)
             code, left = _staged(parsed, config, wanted, invocation, session, results, rows)
