@@ -197,7 +197,7 @@ def publish(root: Path) -> None:
     constant = {
         "source_grade": "full", "source_proof": "", "storage_grade": "cold", "method": "direct",
         "written_host": "n1", "verified_host": "n1", "attempt": "a", "mtime_ns": 1, "ctime_ns": 1,
-        "parts": b"", "digests": "", "inode": 1, "read_at": 1, "carried": 0,
+        "parts": b"", "digests": "", "inode": 1, "read_at": 1, "carried": 0, "shared": 0,
     }  # fmt: skip
     count = 0
     with ManifestWriter(folder / MANIFEST) as writer:

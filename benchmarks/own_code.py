@@ -1,14 +1,15 @@
 """What own code saves against the library in its place: the figures of docs/decisions.
 
-`python benchmarks/own_code.py [signature http listing pages walk start digest]`: each way is run several
-times, in alternation, and its median is printed. CPU is that of this process and of those that it started
-and that ended. `walk` on a file system that waits:
+`python benchmarks/own_code.py [signature http objects listing pages walk start digest]`: each way is run
+several times, in alternation, and its median is printed. CPU is that of this process and of those that it
+started and that ended. `walk` on a file system that waits:
 `gcc -O2 -shared -fPIC -o slow.so benchmarks/slow.c -ldl`, then
 `SLOW_BELOW=/tmp SLOW_MICROSECONDS=500 LD_PRELOAD=./slow.so python benchmarks/own_code.py walk`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import statistics
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,8 @@ sys.path.insert(0, str(HERE.parent))
 
 from tests.support.s3server import S3Server  # noqa: E402
 
-from penstock.config.settings import DatasetConfig, SourceConfig  # noqa: E402
+from penstock.config.settings import DatasetConfig, Reach, SourceConfig  # noqa: E402
+from penstock.core.model import Entry  # noqa: E402
 from penstock.fs import path_walk, tree  # noqa: E402
 from penstock.sources.http.connection import Connection  # noqa: E402
 from penstock.sources.http.endpoint import endpoint  # noqa: E402
@@ -44,12 +47,17 @@ def compare(title: str, unit: float, each: str, ways: Mapping[str, Callable[[], 
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for _ in range(ROUNDS):
         for name, way in ways.items():
-            wall, cpu = time.perf_counter(), sum(os.times()[:4])
+            wall, cpu = time.perf_counter(), _cpu()
             way()
-            seen[name].append((time.perf_counter() - wall, sum(os.times()[:4]) - cpu))
+            seen[name].append((time.perf_counter() - wall, _cpu() - cpu))
     for name, times in seen.items():
         wall, cpu = (statistics.median(column) / unit * 1e6 for column in zip(*times, strict=True))
         print(f"{title:10} {name:34} {wall:12,.1f} us wall {cpu:12,.1f} us CPU  {each}", flush=True)
+
+
+def _cpu() -> float:
+    """Seconds of this process, exact, and of children that ended."""
+    return time.process_time() + sum(os.times()[2:4])
 
 
 def signature() -> None:
@@ -83,7 +91,7 @@ def http() -> None:
         with S3Server(Path(folder)) as server:
             head = f"GET /bucket/o HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode()
             count = 500
-            connection = Connection(endpoint(server.endpoint, {}, timeout=20))
+            connection = Connection(endpoint(server.endpoint, Reach()))
             room = memoryview(bytearray(1 << 16))
 
             def ours() -> None:
@@ -121,6 +129,95 @@ def http() -> None:
 
             compare("http", count, "an object of 4 KiB", {"penstock": ours, "urllib3": urllib3s, "h11": h11s})
             connection.close()
+
+
+def objects() -> None:
+    """Objects of S3 read by one thread: small ones, each whole, and large ones by pieces of 1 MiB, by every
+    client that is installed."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        (Path(folder) / "small").write_bytes(os.urandom(4096))
+        (Path(folder) / "large").write_bytes(os.urandom(64 << 20))
+        with S3Server(Path(folder)) as server:
+            for name, size, count in (("small", 4096, 2000), ("large", 64 << 20, 8)):
+                ways = {}
+                for maker in (_ours, _urllib3, _httpx, _obstore, _s3fs):
+                    with contextlib.suppress(ImportError):
+                        ways[maker.__name__.strip("_")] = partial(
+                            _many, maker(server, name, size), size, count
+                        )
+                unit, each = (count, "an object of 4 KiB") if name == "small" else (count * 64, "a MiB of 64")
+                compare("objects", unit, each, ways)
+
+
+def _many(read: Callable[[], int], size: int, count: int) -> None:
+    for _ in range(count):
+        assert read() == size
+
+
+def _ours(server: S3Server, name: str, size: int) -> Callable[[], int]:
+    config = SourceConfig("s3://bucket/", storage_options={"endpoint_url": server.endpoint, "anon": True})
+    source: Any = open_source(config, DatasetConfig("d", (config,)))
+    (listed,) = [one for batch in source.list() for one in batch if one.key == name]
+    entry = Entry(name, name, size, listed.token, 0, length=size)
+    reader, room = source.reader(), memoryview(bytearray(1 << 20))
+
+    def read() -> int:
+        if size < len(room):
+            return len(reader.whole(entry, room)[0])
+        body, got = reader.open(entry, 0, size), 0
+        while more := body.readinto(room):
+            got += more
+        body.close()
+        return got
+
+    return read
+
+
+def _urllib3(server: S3Server, name: str, size: int) -> Callable[[], int]:
+    import urllib3
+
+    pool = urllib3.HTTPConnectionPool("127.0.0.1", server.port)
+
+    def read() -> int:
+        answer = pool.request("GET", f"/bucket/{name}", preload_content=size < 1 << 20)
+        return len(answer.data) if size < 1 << 20 else sum(map(len, answer.stream(1 << 20)))
+
+    return read
+
+
+def _httpx(server: S3Server, name: str, size: int) -> Callable[[], int]:
+    import httpx  # type: ignore[import-not-found,unused-ignore]
+
+    client = httpx.Client()
+
+    def read() -> int:
+        with client.stream("GET", f"{server.endpoint}/bucket/{name}") as answer:
+            return sum(map(len, answer.iter_raw(min(size, 1 << 20))))
+
+    return read
+
+
+def _obstore(server: S3Server, name: str, size: int) -> Callable[[], int]:  # noqa: ARG001 (it is as the others)
+    from obstore.store import S3Store  # type: ignore[import-not-found,unused-ignore]
+
+    store = S3Store(
+        "bucket", endpoint=server.endpoint, client_options={"allow_http": True}, skip_signature=True
+    )
+    return lambda: sum(map(len, store.get(name).stream(1 << 20)))
+
+
+def _s3fs(server: S3Server, name: str, size: int) -> Callable[[], int]:
+    import s3fs
+
+    system: Any = s3fs.S3FileSystem(anon=True, endpoint_url=server.endpoint, skip_instance_cache=True)
+
+    def read() -> int:
+        if size < 1 << 20:
+            return len(system.cat_file(f"bucket/{name}"))
+        with system.open(f"bucket/{name}", "rb", block_size=8 << 20, cache_type="readahead") as file:
+            return sum(map(len, iter(lambda: file.read(1 << 20), b"")))
+
+    return read
 
 
 def listing() -> None:
@@ -241,6 +338,6 @@ def digest() -> None:
 
 
 if __name__ == "__main__":
-    known = {one.__name__: one for one in (signature, http, listing, pages, walk, start, digest)}
+    known = {one.__name__: one for one in (signature, http, objects, listing, pages, walk, start, digest)}
     for chosen in sys.argv[1:] or known:
         known[chosen]()

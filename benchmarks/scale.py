@@ -29,14 +29,13 @@ PARTS = ("preflight, list, plan", "copy", "permissions", "verify", "publish, rep
 
 
 class Element(NamedTuple):
-    """Of a real run; times in seconds since the epoch."""
+    """What did one shard of a real run; times in seconds since the epoch."""
 
     node: str
     submitted: float
     started: float
     ended: float
     work: Work
-    attempts: int
     streams: int
 
 
@@ -60,7 +59,7 @@ class Forecast:
     why: str
     arrays: int
     queries: int
-    """Of slurmctld, in both steps."""
+    """Of slurmctld."""
     again: float
     """Files that were copied once more, since their node was lost; and those that the next attempt kept."""
     kept: float
@@ -71,14 +70,16 @@ def measured(receipt: Path) -> Run:
     `elements.parquet` that it names, cannot be read."""
     document = json.loads(receipt.read_text())
     (result,) = document["datasets"].values()
-    exact = {(one["step"], one["index"]): one for one in result["elements"]}
-    elements: dict[str, list[Element]] = {"copy": [], "verify": []}
+    submitted: dict[tuple[str, str], float] = {}
     for row in pq.read_table(result["usage"]["file"]).to_pylist():
-        one = exact[row["step"], row["element"]]
-        elements[row["step"]].append(
+        place, moment = (row["step"], row["node"]), row["submitted"].timestamp()
+        submitted[place] = min(moment, submitted.get(place, moment))
+    elements: dict[str, list[Element]] = {"copy": [], "verify": []}
+    for one in result["elements"]:
+        elements[one["step"]].append(
             Element(
-                row["node"], row["submitted"].timestamp(), one["started"], one["ended"],
-                Work(row["files"], row["bytes"]), row["attempts"], one["streams"],
+                one["node"], submitted[one["step"], one["node"]], one["started"], one["ended"],
+                Work(one["files"], one["bytes"]), one["streams"],
             )
         )  # fmt: skip
     moments = [int(document["invocation"].partition("-")[0]) / 1e9]
@@ -144,22 +145,16 @@ def least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> l
 def predict(shape: Shape, known: Calibration) -> Forecast:
     """The whole way, from the command to its end."""
     decision, works = cut(shape)
-    copy = Step(shape, known, known.copy, works, shape.lost)
-    copied = copy.run()
-    gone = sum(back is None or when + back > copied for when, back in shape.lost)
-    # Verify reads the target, and changes nothing there.
-    left = replace(shape, nodes=shape.nodes - gone)
-    verify = Step(left, replace(known, link=None, metadata=None), known.verify, works)
-    verified = verify.run()
+    step = Step(shape, known, known.copy, works, shape.lost, known.verify)
+    ended = step.run()
     parts = (
         known.before + known.rows_of(shape.files, "list", "plan"),
-        copied,
-        known.between + known.rows_of(shape.files, "permissions") + copy.notice(),
-        verified,
-        known.after + known.rows_of(shape.files, "publish") + verify.notice(),
+        step.copied,
+        known.between + known.rows_of(shape.files, "permissions") + step.notice(),
+        ended - step.copied,
+        known.after + known.rows_of(shape.files, "publish"),
     )
-    arrays, queries = copy.arrays + verify.arrays, copy.queries + verify.queries
-    return Forecast(parts, len(works), decision.why, arrays, queries, copy.again, copy.kept)
+    return Forecast(parts, len(works), decision.why, step.arrays, step.queries, step.again, step.kept)
 
 
 def loaded(path: Path) -> Calibration:

@@ -1,8 +1,9 @@
 """1,000 nodes, 20 PB and 10^9 objects, predicted: `python -m benchmarks.scale_large`, some seconds.
 
 What steps take beside their elements is as `scale_runs.py` measured it (`scale.json`), what they take for
-each object as `scale_rows.py` did (`scale_rows.json`). What an element does is assumed, as penstock assumes
-it of a target that was never measured. SLURM's timeouts are its defaults. Prints the table of docs/scale.md.
+each object as `scale_rows.py` did (`scale_rows.json`). What a worker copies and reads back is assumed, as
+penstock assumes it of a target that was never measured. SLURM's timeouts are its defaults. Prints the table
+of docs/scale.md.
 """
 
 from __future__ import annotations
@@ -41,10 +42,12 @@ def cases(known: Calibration) -> dict[str, tuple[Shape, Calibration]]:
     verify = replace(known.verify, a_byte=1 / ASSUMED_BYTES, a_file=1 / ASSUMED_FILES)
     site = replace(known, copy=copy, verify=verify, noticed=NOTICED, starts=STARTS, metadata=None)
     site = replace(site, rows=json.loads((HERE / "scale_rows.json").read_text())["seconds"])
+    half = replace(copy, a_byte=2 * copy.a_byte, a_file=2 * copy.a_file)
     lost = [(3600.0, None)] * 10
     return {
         "nothing binds but the nodes": (WHOLE, site),
         "half of the nodes": (replace(WHOLE, nodes=500, slots=500), site),
+        "a node gives copying and reading back half of its speed each": (WHOLE, replace(site, copy=half)),
         "10 nodes lost after an hour": (replace(WHOLE, lost=lost), site),
         "a link of 1 Tbit/s": (WHOLE, replace(site, link=1e12 / 8)),
         "a link of 70 Gbit/s": (WHOLE, replace(site, link=70e9 / 8)),

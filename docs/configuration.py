@@ -17,7 +17,6 @@ import yaml
 from penstock.config import quantities, settings
 from penstock.config.annotations import Choice, Items, Number, Switch, Unit, either
 from penstock.config.keys import keys_of
-from penstock.config.option_keys import OF_KIND
 from penstock.config.source_kinds import KINDS
 from penstock.sources.generic.opener import PACKAGES
 
@@ -182,11 +181,11 @@ def _entry(dotted: str, key: Key, beside: Mapping[str, Key]) -> str:
 
 def _storage_options() -> Iterator[str]:
     yield OPTIONS
-    for kind, settings_class in OF_KIND.items():
-        urls = ", ".join(
-            f"`{scheme}://`" if scheme else "a path" for scheme, of in KINDS.items() if of == kind
-        )
-        yield f"\n### {kind}: {urls}\n\n{settings_class.__doc__}\n"
+    for kind in KINDS:
+        if (settings_class := kind.options) is None:
+            continue
+        urls = ", ".join(f"`{scheme}://`" if scheme else "a path" for scheme in kind.schemes)
+        yield f"\n### {kind.name}: {urls}\n\n{settings_class.__doc__}\n"
         if keys := keys_of(settings_class):
             yield "\n| option | values | default | meaning | secret |\n|---|---|---|---|---|\n"
             yield from (_option(name, key) for name, key in keys.items())

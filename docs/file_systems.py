@@ -164,13 +164,10 @@ SHOWN = (
         "a budget of metadata operations for all engines, and for repairs",
         "engine/test_ops_budget.py",
     ),
-    Shown("S17", "two runs onto a file system that takes one", "run/test_promises.py"),
-    Shown(
-        "S17",
-        "a repair counts other runs, and plans count a repair, until it is killed",
-        "run/test_promises.py",
-    ),
-    Shown("S17", "other runs' promises on BeeGFS' targets and quotas", "vendors/test_space.py"),
+    Shown("S17", "two runs onto a file system that takes one", "run/test_room_beside_others.py"),
+    Shown("S17", "a repair counts other runs, and plans count a repair", "run/test_room_beside_others.py"),
+    Shown("S17", "workers end before `target.keep_free` is reached", "target/test_room_watch.py"),
+    Shown("S17", "what other runs will write, on BeeGFS' targets and quotas", "vendors/test_space.py"),
     Shown("L8", "WEKA: 30 streams and more, writes of 1 MiB", "fs/test_weka_client.py"),
     Shown("O3", "writes of 1 MiB and more; fsync is in the reported seconds", "engine/test_write_size.py"),
     Shown("A4", "no page in memory when a cold read begins; tmpfs", "audit/test_caches.py"),
@@ -344,7 +341,7 @@ QUOTAS = (
     "limit whose grace is over, stops preflight with 3; one that this plan would pass stops it with 6; a "
     "soft limit is a warning, with what is left of its grace. Which quotas an account may see is the "
     "kernel's rule: its own and those of its groups, a project's as root alone. What is in force and may not "
-    "be seen is a note. Of id 0 nothing is asked. What other runs have promised counts as used.\n\n"
+    "be seen is a note. Of id 0 nothing is asked. What other runs will still write counts as used.\n\n"
     "Where group quotas are in force, no group is configured and the target's root hands none on, preflight "
     "stops; where the root hands its group on and none is configured, it warns. The quotas that vendors' "
     "commands show count as well.\n\n"
@@ -355,32 +352,30 @@ QUOTAS = (
 )
 
 
-PROMISES = (
+BESIDE = (
     "\n## Runs beside each other\n\n"
-    "Plan posts what its run will write in `<root>/.promises/`, then counts what is free: of the file "
-    "system, of the vendor's targets and of quotas, less what the other living runs below this root "
-    "have promised. Where both do not fit it ends with exit status 6 and names the other runs, their "
-    "accounts and bytes. A run lowers its promise once a minute while it copies; publish and `penstock "
-    "cancel` withdraw it. A repair does the same for the files that it will fetch, which need their "
-    "space once more until they are replaced: it counts before it fetches, leaves `target.keep_free` as "
-    "plan does, and withdraws its promise at its end; what an earlier attempt of it fetched is not "
-    "counted again. A promise says how many chunk files its files will be, which quotas of BeeGFS count. "
-    "Of plans at the same moment the oldest is counted first: younger ones are refused where both do not "
-    "fit.\n\n"
-    "A promise lives as its dataset's lock does: it is void at once where the process is seen to be "
-    "dead, and elsewhere when it was touched for 2 minutes by nobody, which a plan waits for only where "
-    "that decides. Between two steps it holds while the workflow lives, or for an hour after a step "
-    "that a person called. The next plan removes what is void; and, an hour later by the file system's "
-    "clock, what its own account left there of a change during which a process was killed. What another "
-    "account promises is counted where the file is its own and the file system could hold that much; "
-    "else it is named in a warning.\n\n"
-    "The folder has the mode of the root, and the sticky bit where several accounts may write in it. "
-    "Where they may not write in the root itself, an administrator makes it: `mkdir -m 1777 "
-    "<root>/.promises`. It belongs to whoever posts first, whose mode can keep others out, unless an "
-    "administrator has made it before. A promise that cannot be written is a warning that names who can open "
-    "the folder; the run goes on. Runs below another root of the same file system are not seen; "
-    "where folders are listed with a delay (NFS), two plans within it "
-    "may both pass.\n"
+    "Each run states in `<dataset>/under-way.json` what it will still write ([formats.md](formats.md)): "
+    "plan states it, then counts what is free: of the file system, of the vendor's targets and of quotas, "
+    "less what the other living runs below this root state. Where both do not fit it ends with exit "
+    "status 6 and names the others, their accounts and bytes. Copy lowers the figures once a minute; "
+    "publish, a step that fails and `penstock cancel` remove them. A repair does the same for the files "
+    "that it will fetch, which need their space once more until they are replaced, and a rehearsal for "
+    "each of its slices. Of two plans at the same moment, one at least is refused, and perhaps both; "
+    "nothing was copied then, and the same command tries again.\n\n"
+    "A run counts while its file was touched within five minutes, by the file system's clock: by the "
+    "process that holds the dataset's lock and by the elements, every 10 s. So one that was killed counts "
+    "for five minutes more, unless `penstock cancel` ends it. Runs of this account and of those that "
+    "`target.owners` names are counted; what any other account states is said, and refuses nothing.\n\n"
+    "Plans do not see everything: runs below another root, what other programs write, and, where folders "
+    "are listed late (NFS), a run that was planned within that minute. So each element that copies looks "
+    "at the free space and at the quotas that the kernel counts, once a minute, and the more often the "
+    "sooner `target.keep_free` can be reached. It ends with 6 before that, and what it staged is kept: "
+    "the same command goes on once there is room. Quotas that only a vendor's commands know are met as "
+    "EDQUOT, which ends with 6 as well. On ext4 and XFS the blocks of a file are reserved when it is "
+    "begun: there free space can fall below `target.keep_free` by the files that are begun between two "
+    "looks.\n\n"
+    "While a run of a version before 1.0 lives, which posted in `<root>/.promises`, nothing is planned "
+    "beside it; `penstock gc` removes what dead ones left.\n"
 )
 
 ACLS = (
@@ -389,10 +384,10 @@ ACLS = (
     "\n"
     "`permissions.acl` gives named users and groups their rights on every file and folder, as POSIX ACL; "
     "folders get the same entries as default ACL. The staging's `data` gets the default ACL before its "
-    "first file, so files and folders inherit theirs when they are made: the permissions step then reads "
-    "each, and changes those alone that came out otherwise. A default ACL gives what is made in a folder "
-    "at most what its own mode says, so an inherited entry may read `r-x` under the mask `r--`; lists are"
-    " compared by what they allow.\n"
+    "first file, so files and folders inherit theirs when they are made: the worker reads that of the first "
+    "file of each folder, and sets those of its files where it came out otherwise. Publish reads them all. "
+    "A default ACL gives what is made in a folder at most what its own mode says, so an inherited entry may "
+    "read `r-x` under the mask `r--`; lists are compared by what they allow.\n"
     "\n"
     "| what | where it is looked at | what happens |\n"
     "|---|---|---|\n"
@@ -407,8 +402,8 @@ ACLS = (
     "| a folder's two ACLs are larger than what an inode's xattrs may hold (WEKA: 1,024 bytes in all) | "
     "plan's probe | stops, 3, with the bytes |\n"
     "| a default ACL is not inherited | plan's probe | warns: each file costs a call of its own |\n"
-    "| what was set reads back as something else (masks of a mount) | the permissions step | ends with 1,"
-    " and names the file |\n"
+    "| what was set reads back as something else (masks of a mount) | permissions, of folders and giants; "
+    "publish, of all files, by permissions | ends with 1, and names the file |\n"
     "| the mount maps numbers of users and groups | audit, repair | ACLs are not compared; a repair ends "
     "with 1 before it changes anything |\n"
     "\n"
@@ -429,17 +424,18 @@ OPS = (
     "repairs: their elements as those of a copy, and the process that puts files in their places (four "
     "operations a file, two for each folder that it opens). Writes, fsyncs, reads, verify and audit are not "
     "counted.\n\n"
-    "Each run's promise says how many of its elements may be at work at once; a repair posts one, too. "
-    "An element takes the budget divided by the elements of all living runs, and reads the promises "
-    "again every 5 s: a listing of the folder, and an open for each run. The smallest budget that any of "
-    "the runs has counts. The part of a run whose process dies on the same machine is free within 5 s, of "
-    "one elsewhere about 2 minutes later. Elements that wait in a queue have their part too, which nobody "
-    "uses. So a step that posts its part waits for 6 s before its first operation, where other runs are at "
-    "work, and the sum stays within the budget from the beginning; but for what plan removes before it has "
-    "posted its promise.\n\n"
+    "The budget is divided as the cap of a link is ([bandwidth.md](bandwidth.md#how-it-is-kept)), by "
+    "files in `<root>/.operations/`: evenly among the runs, repairs, rehearsals, `du` and removals that "
+    "live, the part of a run evenly among its elements at work. Of an account 8 count, "
+    "whatever it claims. A run that begins beside others makes its first operation after 32 s on local "
+    "file systems and Lustre, 34 s on BeeGFS and WEKA and 95 s elsewhere, so that the sum stays within "
+    "the budget; alone at once, after 2 s and after 63 s. The part of one that died is free after 60 s "
+    "(121 s). A run that lists, verifies or waits claims a thousandth beside others; elements that wait "
+    "in a queue have their part, which nobody uses. A process that cannot write in the folder, as on a "
+    "full file system, takes a tenth of the budget, and nobody counts it.\n\n"
     "In a test, four engines on one machine with 600 operations a second together make that many over 5 "
     "s, give or take 10 %, and so do the other three after one was killed. A repair beside a copy has "
-    "half of it; and a copy that begins beside another has the sum beyond the budget in no second. The "
+    "half of it. The "
     "budget was not tried against the metadata servers of a BeeGFS or Lustre.\n"
 )
 
@@ -458,7 +454,7 @@ def page() -> str:
         + _tools(rows)
         + RUN
         + QUOTAS
-        + PROMISES
+        + BESIDE
         + OPS
         + ACLS
         + STATES.replace("{hints}", ", ".join(row.name for row in rows if row.stubs))

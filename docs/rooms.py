@@ -1,7 +1,7 @@
 """The rooms of the package beside their budget: `python docs/rooms.py` (`make lint`).
 
 The budget stands in pyproject.toml, `[tool.penstock.rooms]`: for each room the modules and the lines that it
-may have, a tenth above what it had when the rooms were drawn. Where a room grows beyond it, either something
+may have: what stood in it when the budget was written. Where a room grows beyond it, either something
 can go, or the line there is raised by a commit that says why.
 Exit status 1 where a room is over its budget, or stands in one of the two places alone.
 """

@@ -21,7 +21,7 @@ from penstock.config.settings import PermissionsConfig, VerifyConfig
 from penstock.core.errors import FailedError, FindingsError, PreflightError
 from penstock.core.layout import ADOPTED, RunLayout
 from penstock.core.model import LATEST
-from penstock.dataset import adopted_trees, run_store
+from penstock.dataset import adopted_trees, run_store, seals
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
 from penstock.run import (
@@ -100,6 +100,7 @@ def test_a_right_tree_becomes_a_release_without_a_copy(place: Place) -> None:
     assert {one.storage_grade for one in found.values()} == {"cold"}
     assert {one.source_grade for path, one in found.items() if path != "big/giant"} == {"full"}
     assert all(one.source_proof.startswith("xxh3_128:full:") for path, one in found.items() if path[0] == "d")
+    assert seals.load(place.context.layout("data"), result["release"]).seal.evidence.read_after is None
     assert stat.S_IMODE((Path(result["path"]) / "d0/f00").stat().st_mode) == 0o440
 
 
@@ -417,6 +418,8 @@ def test_what_verify_records_of_adopted_files_is_what_the_comparison_saw(place: 
     published = publish_step.run(context, "data")
     found = records({"path": published["path"]})  # type: ignore[typeddict-item]
     assert {path for path, one in found.items() if one.method != "dropped"} == {"d2/f02"}
+    # Of the others nobody knows when they were written: none of them counts as read back soon.
+    assert {path for path, one in found.items() if not one.shared} == {"d2/f02"}
     assert found["d0/f00"].verified_host == "there"
     assert found["d2/f02"].verified_host != "there"
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from hashlib import blake2b
 from typing import Any
 
 import pytest
 
-from penstock.core.audit_selection import AuditSelection, parse_fraction, parse_turns
+from penstock.core.audit_selection import AuditSelection, SoonFirst, parse_fraction, parse_turns
+from penstock.core.grades import is_soon
 from penstock.core.model import Record
 from penstock.jobs.sample_draw import takes
 from penstock.keep.audit.audit_plan import rows
 from penstock.tables.files import Files
 
-EMPTY: dict[str, Any] = dict.fromkeys(Record._fields, "") | dict.fromkeys(
-    ("size", "modified_ns", "source", "mtime_ns", "ctime_ns", "inode", "read_at", "carried"), 0
+EMPTY: dict[str, Any] = (
+    dict.fromkeys(Record._fields, "")
+    | dict.fromkeys(("size", "modified_ns", "source", "mtime_ns", "inode", "read_at", "carried", "shared"), 0)
+    | {"ctime_ns": 4900 * 10**9}
 )
 PATHS = [f"folder{i % 17}/file{i:05d}" for i in range(2000)]
 
@@ -50,6 +54,43 @@ def test_a_rotation_takes_everything_exactly_once(turns: int) -> None:
         assert sum(takes(choice, path, 3) for choice in slices) == 1
 
 
+@pytest.mark.parametrize(("every", "turns"), [(100, 7), (10, 7), (3, 7), (2, 30), (3, 1)])
+@pytest.mark.parametrize("start", [0.0, 0.37, 0.999])
+def test_what_was_read_back_soon_comes_first_and_slices_keep_their_size(
+    every: int, turns: int, start: float
+) -> None:
+    soon = {path: number % every == 0 for number, path in enumerate(PATHS)}
+    share = sum(soon.values()) / len(PATHS)
+    cut = SoonFirst(share, start)
+    slices = [
+        [(path, part) for path in PATHS for part in (-1, 3) if takes(choice, path, part, soon=soon[path])]
+        for choice in (
+            AuditSelection("slice", turn=turn, turns=turns, soon_first=cut) for turn in range(turns)
+        )
+    ]
+    read = [unit for of in slices for unit in of]
+    assert len(read) == len(set(read)) == 2 * len(PATHS)
+    most = 2 * len(PATHS) / turns
+    assert all(abs(len(of) - most) <= 5 * most**0.5 for of in slices)
+    # The last soon one is read by the slice in which the first `share` of all ends.
+    assert not any(soon[path] for of in slices[int(share * turns) + 1 :] for path, _ in of)
+    assert all(soon[path] for of in slices[: int(share * turns)] for path, _ in of)
+
+
+def test_the_other_files_go_on_where_the_last_slice_ended() -> None:
+    """Of releases that follow one another, each with other files that were read back soon."""
+    end, read = 0.0, []
+    for share in (0.05, 0.02, 0.08, 0.0625):
+        choice = AuditSelection("slice", turn=0, turns=4, soon_first=SoonFirst(share, end % 1))
+        read.append({path for path in PATHS if takes(choice, path)})
+        end = choice.end
+    assert not any(one & other for one, other in itertools.combinations(read, 2))
+    assert 0.75 < end < 0.85
+    assert abs(sum(map(len, read)) / len(PATHS) - end) < 0.05
+    assert AuditSelection("slice", turn=2, turns=4).end == 0.75
+    assert AuditSelection("slice", turn=0, turns=4, soon_first=SoonFirst(0.9, 0.3)).end == 0.3
+
+
 def test_slices_are_cut_as_they_ever_were() -> None:
     """A rotation that another version began still reads everything."""
     for path in PATHS[:50]:
@@ -75,6 +116,8 @@ def test_what_is_promised() -> None:
     assert "95%" in AuditSelection("sample", 0.01).promise()
     assert "299 or more" in AuditSelection("sample", 0.01).promise()
     assert "slice 3 of 30" in AuditSelection("slice", turn=2, turns=30).promise()
+    first = AuditSelection("slice", turns=30, soon_first=SoonFirst(0.5)).promise()
+    assert first.startswith("slice 1 of 30, first what was read back soon after its writing: all slices")
     assert takes(AuditSelection("sample", 1.0), "anything")
 
 
@@ -98,6 +141,8 @@ def test_shares_and_turns_are_parsed_strictly() -> None:
         AuditSelection("sample", 1.0, "c"),
         AuditSelection("slice", turn=2, turns=30),
         AuditSelection("slice", turn=0, turns=2),
+        AuditSelection("slice", turn=0, turns=7, soon_first=SoonFirst(0.2, 0.5)),
+        AuditSelection("slice", turn=1, turns=7, soon_first=SoonFirst(0.2, 0.5)),
     ],
 )
 def test_rows_of_columns_are_those_of_each_record(choice: AuditSelection) -> None:
@@ -110,12 +155,13 @@ def test_rows_of_columns_are_those_of_each_record(choice: AuditSelection) -> Non
         digest = f"xxh3_128/{part}:{number:032x}" if giant else f"xxh3_128:{number:032x}"
         told: dict[str, Any] = {"path": f"d/{number:05d}-\udcff", "size": size, "digest": digest}
         told["parts"] = bytes(range(64)) if giant else b""
+        told["read_at"] = 5000 if number % 5 == 2 else 0
         records.append(Record(*(told.get(name, EMPTY[name]) for name in Record._fields)))
     wanted = [
         (one.path, number, one.size)
         for one in records
         for number in (range(4) if one.parts else (-1,))
-        if takes(choice, one.path, number)
+        if takes(choice, one.path, number, soon=is_soon(one.size, one.ctime_ns, one.read_at, one.shared))
     ]
     found = [(row.path, row.part, row.size) for of in rows(choice, Files.of(records)) for row in of]
     assert found == wanted

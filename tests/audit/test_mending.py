@@ -278,7 +278,7 @@ def test_a_twentieth_of_the_files_and_three_sampled_bytes(tmp_path: Path) -> Non
     with published(tmp_path, source) as context:
         data = data_of(context)
         choice = AuditSelection("sample", min(1.0, 1000 / COUNT), "seed")
-        sampled = [names[i] for i in drawn(choice, [os.fsencode(name) for name in names])]
+        sampled = [names[i] for i in drawn(choice, list(map(os.fsencode, names)), [])]
         dice = random.Random(5)
         flipped = dice.sample(sampled, 3)
         lost = dice.sample(sorted(set(names) - set(flipped)), COUNT // 20)

@@ -62,14 +62,18 @@ class Mended:
 
     def beside(self) -> set[str]:
         """The names of all that is not data; without what a killed attempt at a lock left, which a holder
-        of a minute later removes, a document that was killed before it had its name, and promises, which
-        are void without their lock."""
+        of a minute later removes, a document that was killed before it had its name, and notices, which
+        are void once nobody touches them."""
         found = set()
         for above, folders, files in os.walk(self.root):
-            if above in {str(self.data), str(self.root / ".promises")}:
+            if above == str(self.data):
                 folders.clear()
                 continue
-            names = (name for name in (*folders, *files) if not REMAINS.search(name))
+            names = (
+                name
+                for name in (*folders, *files)
+                if not REMAINS.search(name) and not name.startswith("under-way.")
+            )
             found |= {os.path.relpath(os.path.join(above, name), self.root) for name in names}
         return found
 

@@ -16,7 +16,7 @@ import pytest
 from tests.support.commands import started, until
 from tests.support.published import content, damage, data_of, flip, published
 from tests.support.s3server import S3Server
-from tests.support.scripted_cluster import DONE, FAILED, ScriptedCluster
+from tests.support.scripted_cluster import FAILED, ScriptedCluster, Worker
 from tests.support.staging_runs import tree
 
 from penstock.cli.commands.repair import render
@@ -31,10 +31,10 @@ from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.cluster.port import State
+    from penstock.cluster.port import Status
     from penstock.dataset.context import Context
 
 MIB = 1 << 20
@@ -50,21 +50,33 @@ def left_behind(context: Context) -> list[str]:
     return found
 
 
-def elements(context: Context, *, run: bool, ends: str = "") -> ScriptedCluster:
-    """A cluster of nodes, of which each element is the command that SLURM would get; or none works. `ends`:
-    where the nodes' mounts say that an fsync ends."""
+class Commands(ScriptedCluster):
+    """A cluster of nodes, of which each worker is the command that SLURM would get."""
 
-    def how(index: int, _: int) -> State:
-        spec = next(one for one in reversed(cluster.arrays.values()) if index in one.indices)
-        if not run:
-            return FAILED
-        done = subprocess.run([*spec.command, str(index)], check=False, capture_output=True, text=True)
+    ends = ""
+    """Where the nodes' mounts say that an fsync ends."""
+    state: Path
+    then: Callable[[int], object] = staticmethod(lambda _: None)
+    """Called with the number of a worker that ended."""
+
+    def work(self, array: str, number: int, worker: Worker) -> Status | None:
+        spec = self.arrays[array]
+        if self.asked[array] < (self.lasts(number, 1) if self.lasts else self.queries_until_end):
+            return None
+        words = [*spec.command, str(number + spec.base)]
+        done = subprocess.run(words, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-        for path in context.layout("data").state.glob("repairs/*/receipts/repair/*.json") if ends else ():
-            path.write_text(json.dumps(json.loads(path.read_bytes()) | {"fsync_ends": ends}))
-        return DONE
+        for path in self.state.glob("repairs/*/receipts/repair/*.json") if self.ends else ():
+            path.write_text(json.dumps(json.loads(path.read_bytes()) | {"fsync_ends": self.ends}))
+        self.then(number)
+        return self.over(worker, f"n{number}")
 
-    cluster = ScriptedCluster(how)
+
+def elements(context: Context, *, run: bool, ends: str = "") -> ScriptedCluster:
+    """`Commands`, or a cluster on which none works."""
+    cluster = Commands(lambda *_: FAILED) if run else ScriptedCluster(lambda *_: FAILED)
+    if isinstance(cluster, Commands):
+        cluster.ends, cluster.state = ends, context.layout("data").state
     context.cluster = cluster
     return cluster
 
@@ -91,7 +103,7 @@ def test_on_a_cluster_the_nodes_fetch_and_the_command_requests_nothing(
     try:
         idle = elements(context, run=False)
         context.config = replace(context.config, cluster=replace(context.config.cluster, retries=0))
-        with pytest.raises(FailedError, match="repair: 2 elements did not finish"):
+        with pytest.raises(FailedError, match="repair: 2 shards did not finish"):
             repair_step.run(context, "data")
         assert [(spec.step, list(spec.indices)) for spec in idle.arrays.values()] == [("repair", [0, 1])]
         assert server.requests()[before:] == []
@@ -153,20 +165,13 @@ def test_a_repair_that_was_killed_while_it_replaced_files_is_continued(
     release = os.readlink(layout.current).rpartition("/")[2]
     folder, staging = layout.repair(release).folder, layout.repair_staging(release)
     cluster = elements(context, run=True)
-    works = cluster.script
-
-    def how(index: int, tries: int) -> State:
-        state = works(index, tries)
-        if index == 1:
-            shutil.copytree(folder, tmp_path / "kept")
-        return state
-
-    cluster.script = how
+    assert isinstance(cluster, Commands)
+    cluster.then = lambda number: number == 1 and shutil.copytree(folder, tmp_path / "kept")
     try:
         assert repair_step.run(context, "data")["status"] == "REPAIRED"
     finally:
         context.cluster = local
-    # As a kill leaves it: both elements have ended, and every file has gone from staging.
+    # As a kill leaves it: both workers have ended, and every file has gone from staging.
     (tmp_path / "kept" / "arrays.jsonl").unlink()
     shutil.copytree(tmp_path / "kept", folder)
     (staging / "data").mkdir(parents=True)

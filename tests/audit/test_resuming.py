@@ -14,8 +14,9 @@ import pytest
 from tests.support.published import content, data_of, flip, published
 from tests.support.staging_runs import events_of, tree
 
-from penstock.core.audit_selection import AuditSelection
+from penstock.core.audit_selection import AuditSelection, SoonFirst
 from penstock.core.errors import ConfigError, LockedError
+from penstock.fs import durable
 from penstock.jobs import array_job, audit_store
 from penstock.keep.audit import audit_plan, audit_step
 
@@ -164,12 +165,54 @@ def test_a_rotation_reads_everything_in_its_turns(staged: Context, files: dict[s
         found += result["findings"]
     assert bytes_read == sum(map(len, files.values()))
     assert [f.path for f in found] == ["d0/f00"]
-    assert audit_store.next_turn(staged.layout("data"), 3) == 0
+    assert audit_store.next_slice(staged.layout("data"), "", "", 3, 0.0).turn == 0
     # What ended keeps what it found, and no more.
     layout = staged.layout("data")
     for audit, _ in audit_store.audits(layout):
         names = set(os.listdir(audit.layout(layout).folder))
         assert names == {"audit.json", "findings.jsonl", "result.json"}
+
+
+@pytest.mark.parametrize(
+    ("finished", "soon", "following"),
+    [
+        ([], 0.0, AuditSelection("slice", turn=0, turns=4)),
+        ([], 1.0, AuditSelection("slice", turn=0, turns=4)),
+        ([], 0.5, AuditSelection("slice", turn=0, turns=4, soon_first=SoonFirst(0.5, 0.0))),
+        ([("r0", 2, SoonFirst())], 0.0, AuditSelection("slice", turn=3, turns=4)),
+        ([("r0", 3, SoonFirst())], 0.0, AuditSelection("slice", turn=0, turns=4)),
+        ([("r0", 2, SoonFirst())], 0.5, AuditSelection("slice", turns=4, soon_first=SoonFirst(0.5, 0.75))),
+        ([("r1", 2, SoonFirst())], 0.5, AuditSelection("slice", turn=3, turns=4)),
+        ([("r1", 2, SoonFirst()), ("r0", 3, SoonFirst())], 0.5, AuditSelection("slice", turn=0, turns=4)),
+        (
+            [("r1", 2, SoonFirst(0.5, 0.1)), ("r0", 0, SoonFirst())],
+            0.9,
+            AuditSelection("slice", turn=3, turns=4, soon_first=SoonFirst(0.5, 0.1)),
+        ),
+        ([("r0", 2, SoonFirst(0.5, 0.25))], 0.0, AuditSelection("slice", turn=3, turns=4)),
+        (
+            [("r0", 2, SoonFirst(0.5, 0.75))],
+            0.2,
+            AuditSelection("slice", turns=4, soon_first=SoonFirst(0.2, 0.25)),
+        ),
+    ],
+)
+def test_the_slice_that_follows(
+    staged: Context,
+    finished: list[tuple[str, int, SoonFirst]],
+    soon: float,
+    following: AuditSelection,
+) -> None:
+    """Of release r1; another rotation's, and what was stopped, does not count."""
+    layout = staged.layout("data")
+    for release, turn, soon_first in finished:
+        choice = AuditSelection("slice", turn=turn, turns=4, soon_first=soon_first)
+        audit = audit_store.begin(layout, release, "sha256:aa", choice, None)
+        durable.write_json(audit.layout(layout).result, {})
+    audit_store.begin(layout, "r1", "sha256:aa", AuditSelection("slice", turn=1, turns=4), None)
+    other = audit_store.begin(layout, "r1", "sha256:aa", AuditSelection("slice", turn=1, turns=5), None)
+    durable.write_json(other.layout(layout).result, {})
+    assert audit_store.next_slice(layout, "r1", "sha256:aa", 4, soon) == following
 
 
 def test_two_audits_at_once_are_refused(staged: Context) -> None:

@@ -14,9 +14,17 @@ from tests.support.accounts import give
 from tests.support.published import data_of, flip, writable
 from tests.target.conftest import need_root
 
-from penstock.core.audit_selection import AuditSelection
+from penstock.core.audit_selection import NONE_FIRST, AuditSelection, SoonFirst
+from penstock.core.documents import verdict as document
 from penstock.core.documents.findings import Finding
-from penstock.core.documents.verdict import LastAudit, LastRepair, Overruling, StandingFindings, Verdict
+from penstock.core.documents.verdict import (
+    LastAudit,
+    LastRepair,
+    Overruling,
+    ReadBack,
+    StandingFindings,
+    Verdict,
+)
 from penstock.core.errors import FindingsError
 from penstock.dataset import gate, history, run_store, seals, verdicts
 from penstock.fs import durable
@@ -234,6 +242,21 @@ def test_when_everything_was_last_read(staged: Context) -> None:
         gate.passed(layout, within=1e-6)
     audit_step.run(staged, "data")
     assert gate.passed(layout, within=30 * 86400.0).release == release.name
+
+
+def test_slices_of_another_cut_do_not_join() -> None:
+    cut, verdict = SoonFirst(0.5, 0.25), Verdict()
+    for turn, soon_first in [(0, NONE_FIRST), (1, NONE_FIRST), (2, cut), (0, cut), (1, NONE_FIRST)]:
+        choice = AuditSelection("slice", turn=turn, turns=3, soon_first=soon_first)
+        verdict = verdicts.audited(verdict, LastAudit(began=f"t{turn}"), choice, compared=True)
+        if (turn, soon_first) == (0, cut):
+            assert verdict.read.slices == {3: {2: "t2", 0: "t0"}}
+            assert verdict.read.soon_first == {3: cut}
+    assert verdict.read.slices == {3: {1: "t1"}}
+    assert not verdict.read.soon_first
+    kept = verdict._replace(read=ReadBack(slices={3: {0: ""}}, soon_first={3: cut}))
+    written = json.dumps(document.VERDICT.to_json(kept)).encode()
+    assert document.VERDICT.from_json(written, "").read == kept.read
 
 
 def test_a_release_that_was_read_back_when_it_was_published_counts_from_then(staged: Context) -> None:

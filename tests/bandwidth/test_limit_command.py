@@ -20,8 +20,9 @@ from penstock.doctor.preflight.bandwidth import judged
 from penstock.jobs.arrays.array_runner import element_command
 from penstock.jobs.bandwidth import cap_file
 from penstock.jobs.bandwidth.cap_file import Cap, render
-from penstock.jobs.bandwidth.overview import HolderShare, Overview, overview, set_cap
-from penstock.jobs.bandwidth.share import Share
+from penstock.jobs.bandwidth.folder import Overview, overview, set_cap
+from penstock.jobs.bandwidth.share import reading
+from penstock.jobs.shares.share import HolderShare
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,32 +39,37 @@ def configured(folder: Path, bandwidth: str) -> Path:
     return path
 
 
+def capped(link: Path, rate: str, requests: int) -> None:
+    """A cap file that bounds requests, too, as an administrator writes it by hand."""
+    set_cap(link, rate)
+    cap_file.write(link, render(rate, requests))
+
+
 def test_z1_the_administrator_sets_the_cap_and_all_see_who_has_which_part(tmp_path: Path) -> None:
     config = configured(tmp_path, f"{{folder: {tmp_path}/link, link: 100Gbit/s, reserve: 20Gbit/s}}")
-    said = penstock("--config", str(config), "limit", "40Gbit/s", "--requests", "2000")
+    capped(tmp_path / "link", "1GB/s", 2000)
+    said = penstock("--config", str(config), "limit", "40Gbit/s")
     assert said.returncode == 0, said.stderr
     assert said.stdout == (
         "bytes     4.66 GiB/s (40 Gbit/s)\n"
         "            by the cap file: 4.66 GiB/s (40 Gbit/s); by the configuration: 9.31 GiB/s (80 Gbit/s)\n"
         "requests  2,000 a second\n"
-        "no element has a part of it\n"
+        "no run has a part of it\n"
     )
     receipt = tmp_path / "receipt.json"
-    with Share(tmp_path / "link", Cap(80 * GBIT), None, "copy data, shard 3", "r1", print) as share:
-        share.first(time.sleep)
+    link = BandwidthConfig(tmp_path / "link", 80 * GBIT)
+    with reading(link, "", "copy data, an element", "r1", print, time.sleep):
         said = penstock("--config", str(config), "--receipt", str(receipt), "limit")
-    assert "60 of 60, 4.66 GiB/s: " in said.stdout
+    assert "100.0%, 4.66 GiB/s: " in said.stdout
     assert (
-        f"runs `penstock step copy data, shard 3` on {os.uname().nodename}, process {os.getpid()}"
+        f"runs `penstock step copy data, an element` on {os.uname().nodename}, process {os.getpid()}"
         in said.stdout
     )
     found = json.loads(receipt.read_text())
     assert (found["rate"], found["requests"], len(found["held"])) == (40 * GBIT, 2000, 1)
     for words, cap, line in (
-        (("--requests", "0"), Cap(40 * GBIT), "40Gbit/s"),
-        (("none",), Cap(), "none"),
-        (("1GB/s",), Cap(10**9), "1GB/s"),
-        (("--requests", "7"), Cap(10**9, 7), "8Gbit/s"),
+        (("none",), Cap(None, 2000), "none"),
+        (("1GB/s",), Cap(10**9, 2000), "1GB/s"),
     ):
         assert penstock("--config", str(config), "limit", *words).returncode == 0
         assert overview(tmp_path / "link").said == cap
@@ -87,7 +93,7 @@ def test_s25_the_command_that_preflight_names_mends_a_cap_file_that_is_not_belie
     tmp_path: Path, wrong: str
 ) -> None:
     config, link = configured(tmp_path, f"{{folder: {tmp_path}/link}}"), tmp_path / "link"
-    set_cap(link, "1GB/s", 7)
+    capped(link, "1GB/s", 7)
     if wrong == "content":
         (link / "cap").write_text("limit: 40Gbps\n")
     elif wrong == "mode":
@@ -96,43 +102,37 @@ def test_s25_the_command_that_preflight_names_mends_a_cap_file_that_is_not_belie
         (link / "cap").rename(link / "other")
         getattr(link / "cap", "hardlink_to" if wrong == "names" else "symlink_to")(link / "other")
     assert penstock("--config", str(config), "limit").returncode == 3
-    said = penstock("--config", str(config), "limit", "--requests", "100")
-    assert said.returncode == 3
-    assert "the cap file does not count" in said.stderr
     if wrong != "link":
         assert overview(link).said == Cap()
-    said = penstock("--config", str(config), "limit", "2GB/s", "--requests", "100")
+    said = penstock("--config", str(config), "limit", "2GB/s")
     assert said.returncode == 0, said.stderr
-    assert overview(link)[:2] == (Cap(2 * 10**9, 100), "")
+    assert overview(link)[:2] == (Cap(2 * 10**9), "")
 
 
 def test_the_command_makes_the_folder_and_nothing_above_it(tmp_path: Path) -> None:
     """A file system that is not mounted: its folder would be made on this machine's own disk."""
     with pytest.raises(PreflightError, match="No such file or directory"):
-        set_cap(tmp_path / "beegfs" / "link", "1GB/s", None)
+        set_cap(tmp_path / "beegfs" / "link", "1GB/s")
     assert os.listdir(tmp_path) == []
 
 
 def test_s25_only_the_folders_owner_sets_the_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_cap(tmp_path / "link", "1GB/s", None)
+    set_cap(tmp_path / "link", "1GB/s")
     own = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: own + 4711)
     with pytest.raises(PreflightError, match=f"it is uid {own + 4711}, and the folder belongs to uid {own}"):
-        set_cap(tmp_path / "link", "2GB/s", None)
+        set_cap(tmp_path / "link", "2GB/s")
 
 
 def test_s25_a_cap_file_that_others_may_write_is_said_and_closed_to_them(tmp_path: Path) -> None:
     config = configured(tmp_path, f"{{folder: {tmp_path}/link}}")
-    set_cap(tmp_path / "link", "40Gbit/s", 9)
+    capped(tmp_path / "link", "40Gbit/s", 9)
     cap = tmp_path / "link" / "cap"
     cap.chmod(0o664)
     said = penstock("--config", str(config), "limit").stdout
     assert (
         f"does not count: {cap} has mode 0664: others than its owner may write it\n  chmod 644 {cap}" in said
     )
-    told = penstock("--config", str(config), "limit", "--requests", "5")
-    assert told.returncode == 3, "a limit that nobody believes is not taken over"
-    assert f"chmod 644 {cap}, as its owner" in told.stderr
     assert penstock("--config", str(config), "limit", "20Gbit/s").returncode == 0
     assert cap.stat().st_mode & 0o777 == 0o644
     assert overview(tmp_path / "link").said == Cap(20 * GBIT)
@@ -172,6 +172,9 @@ def test_elements_that_fetch_are_given_the_link(tmp_path: Path) -> None:
     given = ["--bandwidth-folder", str(tmp_path / "link"), "--bandwidth", "80", "--requests", "7"]
     for step in ("copy", "repair"):
         assert element_command(context, run, step)[-6:] == given
+    assert element_command(context, run, "copy", "0123456789abcdef")[-6:-4] == [
+        "--link-holder", "0123456789abcdef",
+    ]  # fmt: skip
     for step in ("verify", "audit"):
         assert "--bandwidth-folder" not in element_command(context, run, step)
 
@@ -182,28 +185,28 @@ def test_s25_preflight_stops_where_the_folder_or_the_cap_is_not_in_order(tmp_pat
     context.config = replace(context.config, bandwidth=BandwidthConfig(link, 80 * GBIT))
     with pytest.raises(PreflightError, match="the bandwidth folder"):
         preflight_step.run(context, "data")
-    set_cap(link, "40Gbit/s", None)
+    set_cap(link, "40Gbit/s")
     (row,) = [one for one in preflight_step.run(context, "data")["results"] if one.about == "bandwidth cap"]
-    assert row.found == "4.66 GiB/s, 0 elements with a part of it now"
+    assert row.found == "4.66 GiB/s, 0 runs with a part of it now"
     (link / "cap").chmod(0o666)
     with pytest.raises(PreflightError, match=f"{link}/cap has mode 0666: others than its owner may write it"):
         preflight_step.run(context, "data")
 
 
 def test_the_table_of_preflights_verdicts() -> None:
-    wrong = judged(BandwidthConfig(), Overview(Cap(), "/link/cap has mode 0666", [], "chmod it"))
+    wrong = judged(BandwidthConfig(), Overview(Cap(), "/link/cap has mode 0666", "chmod it", []))
     assert [(one.verdict, one.found, one.mend) for one in wrong] == [
         ("stop", "/link/cap has mode 0666", "chmod it")
     ]
-    held = [HolderShare(30, "one", ended=False), HolderShare(30, "other", ended=True)]
-    (both,) = judged(BandwidthConfig(link=10**9), Overview(Cap(5 * 10**8, 7), "", held))
+    held = [HolderShare(0.5, "one"), HolderShare(0.5, "other")]
+    (both,) = judged(BandwidthConfig(link=10**9), Overview(Cap(5 * 10**8, 7), "", "", held))
     assert (both.verdict, both.found) == (
         "ok",
-        "477 MiB/s, 7 requests a second, 1 element with a part of it now",
+        "477 MiB/s, 7 requests a second, 2 runs with a part of it now",
     )
-    (file,) = judged(BandwidthConfig(), Overview(Cap(10**9), "", []))
+    (file,) = judged(BandwidthConfig(), Overview(Cap(10**9), "", "", []))
     assert file.verdict == "ok"
-    (none,) = judged(BandwidthConfig(), Overview(Cap(), "", []))
+    (none,) = judged(BandwidthConfig(), Overview(Cap(), "", "", []))
     assert (none.verdict, none.mend) == ("warning", "penstock limit RATE, or `bandwidth.link`")
 
 
@@ -222,7 +225,6 @@ def test_a_longer_cap_file_of_an_administrator_is_replaced_in_place(tmp_path: Pa
         (("data",), "`penstock limit data --nodes N`"),
         (("40Gbit/s", "--nodes", "2"), "40Gbit/s is a cap of the link, and --nodes is of a dataset"),
         (("dta", "--nodes", "2"), 'no dataset is named "dta"'),
-        (("data", "--nodes", "2", "--requests", "9"), "--requests is of the link, and --nodes of a dataset"),
         (("data", "2"), "unrecognized arguments: 2"),
     ],
 )

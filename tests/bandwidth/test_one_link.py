@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,9 +28,12 @@ from tests.support.whole_way import go
 from penstock.config.settings import BandwidthConfig, EngineConfig, PlanConfig, SourceConfig
 from penstock.dataset import run_store
 from penstock.jobs.arrays.array_runner import element_command
+from penstock.jobs.bandwidth.share import link_hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from penstock.jobs.shares.share import Hold
 
 
 @pytest.fixture
@@ -60,10 +64,14 @@ def test_z1_four_engines_keep_one_cap_on_a_link(memory: Path, late: int) -> None
             f"bandwidth: {{folder: {link}}}\n"
         )
         limit(memory, "4MB/s")
-        elements = []
+        elements, controllers = [], []
         for name in ("one", "other"):
             (memory / name / "target").mkdir(parents=True)
-            for index, command in enumerate(_planned(memory / name, server, link)):
+            hold, commands = _planned(memory / name, server, link)
+            controllers.append(stack.enter_context(hold))
+            hold.begin(2, time.sleep)
+            for index, base in enumerate(commands):
+                command = [*base[:-1], "--link-holder", hold.holder, base[-1]]
                 node = len(elements)
                 log = stack.enter_context((memory / f"{name}{index}.log").open("wb"))
                 started = subprocess.Popen(
@@ -71,18 +79,21 @@ def test_z1_four_engines_keep_one_cap_on_a_link(memory: Path, late: int) -> None
                 )
                 stack.callback(_end, started)
                 elements.append(started)
-        slots = link / "slots"
-        until(lambda: held(slots) == [15] * 4, "four equal shares")
+        holders = link / "holders"
+        until(lambda: held(holders) == [0.5, 0.5], "two equal shares")
         meter = stack.enter_context(Meter(server.pid, [one.pid for one in elements]))
         until(meter.all_move, "bytes of each engine")
-        wrong = shown(
-            meter, slots, lambda rate: limit(memory, rate), lambda: elements[0].send_signal(signal.SIGKILL)
-        )
-        assert not wrong
+
+        def kill() -> None:
+            controllers[0]._stop.set()  # as if it was killed: its files stay
+            for element in elements[:2]:
+                element.send_signal(signal.SIGKILL)
+
+        assert not shown(meter, holders, lambda rate: limit(memory, rate), kill)
 
 
-def _planned(folder: Path, server: S3Server, link: Path) -> list[list[str]]:
-    """The commands of a dataset's two elements."""
+def _planned(folder: Path, server: S3Server, link: Path) -> tuple[Hold, list[list[str]]]:
+    """A dataset's holder of the link, and the commands of its two elements."""
     context = context_for(folder, "s3://bucket/", plan=PlanConfig(**LIMITS["plan"]))
     options = {"endpoint_url": server.endpoint, "anon": True}
     dataset = replace(context.config.datasets["data"], sources=(SourceConfig("s3://bucket/", "", options),))
@@ -96,7 +107,9 @@ def _planned(folder: Path, server: S3Server, link: Path) -> list[list[str]]:
     run = run_store.open_run(context.layout("data"))
     assert len(run.indices) == 2
     command = element_command(context, run.folder, "copy")
-    return [[*command, str(index)] for index in run.indices]
+    hold = link_hold(context, run.layout, "copy", run.id)
+    assert hold is not None
+    return hold, [[*command, str(index)] for index in run.indices]
 
 
 def limit(folder: Path, *words: str) -> str:

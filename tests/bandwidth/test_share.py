@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import subprocess
@@ -12,33 +11,35 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.commands import until
 
+from penstock.config.settings import BandwidthConfig
 from penstock.core.errors import FailedError, PreflightError
+from penstock.dataset.holder import this_process
 from penstock.host.shared_memory import SharedMemory
-from penstock.jobs.bandwidth import cap_file, holder, share
-from penstock.jobs.bandwidth.cap_file import Cap, render
-from penstock.jobs.bandwidth.share import Share
-from penstock.jobs.bandwidth.slots import SLOTS, parse
+from penstock.jobs.bandwidth import cap_file, share
+from penstock.jobs.bandwidth.cap_file import render
+from penstock.jobs.bandwidth.folder import prepared
+from penstock.jobs.bandwidth.share import LinkShare, reading
+from penstock.jobs.shares import rule
+from penstock.jobs.shares import share as shares_share
+from penstock.jobs.shares.share import Hold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 
-CAP = Cap(6000)
-
-
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PAUSE", "QUICK", "SETTLE"):
-        monkeypatch.setattr(holder, name, 0.02)
-    monkeypatch.setattr(holder, "BEAT", 0.2)
-    monkeypatch.setattr(share, "READ", 0.02)
+    for name, seconds in (("PAUSE", 0.02), ("QUICK", 0.02), ("BEAT", 0.2), ("VALID", 0.5), ("LIVES", 0.7)):
+        monkeypatch.setattr(rule, name, seconds)
+    monkeypatch.setattr(shares_share, "READ", 0.02)
 
 
 @contextlib.contextmanager
-def held(folder: Path, cap: Cap = CAP, limit: int | None = None) -> Iterator[Share]:
-    with Share(folder, cap, limit, "copy data, shard 3", "r1", lambda _: None) as one:
-        one.first(time.sleep)
+def held(folder: Path, rate: int | None = 6000) -> Iterator[LinkShare]:
+    link = BandwidthConfig(folder, rate)
+    with reading(link, "", "copy data, an element", "r1", lambda _: None, time.sleep) as one:
+        assert one is not None
         yield one
 
 
@@ -48,9 +49,7 @@ def test_z1_elements_share_the_cap_and_give_it_back(tmp_path: Path) -> None:
         with held(tmp_path) as other:
             until(lambda: one().rate == other().rate == 3000, "two halves")
         until(lambda: one().rate == 6000, "the whole cap again")
-    names = os.listdir(tmp_path / "slots")
-    assert len(parse(names).free) == SLOTS
-    assert not parse(names).beats
+    assert os.listdir(tmp_path / "holders") == []
 
 
 def test_z1_workers_follow_while_the_engine_stands_in_a_call(tmp_path: Path) -> None:
@@ -74,7 +73,7 @@ def test_z1_workers_follow_while_the_engine_stands_in_a_call(tmp_path: Path) -> 
 
 def test_z1_the_cap_file_is_followed_and_the_lower_one_holds(tmp_path: Path) -> None:
     cap_file.write(tmp_path, render("600B/s", 120))
-    with held(tmp_path, Cap(6000)) as one:
+    with held(tmp_path, 6000) as one:
         until(lambda: one().rate == 600, "the cap file's")
         assert one().requests == 120
         assert one().most == 600
@@ -85,40 +84,40 @@ def test_z1_the_cap_file_is_followed_and_the_lower_one_holds(tmp_path: Path) -> 
 
 
 def test_without_any_cap_nothing_bounds_the_bytes(tmp_path: Path) -> None:
-    with held(tmp_path, Cap()) as one:
+    with held(tmp_path, None) as one:
         assert math.isinf(one().rate)
 
 
-def test_z1_what_an_element_cannot_use_by_its_own_limit_others_have(tmp_path: Path) -> None:
-    with held(tmp_path, limit=1000) as one, held(tmp_path) as other:
-        until(lambda: (one().rate, other().rate) == (1000, 5000), "what each can use")
+def test_z1_what_a_run_cannot_use_by_its_elements_limit_others_have(tmp_path: Path) -> None:
+    who = this_process("r1", "copy data")
+    with Hold(
+        prepared(tmp_path), "01234567", who, rate=lambda: 10_000.0, per_process=1000, ends=True
+    ) as hold:
+        hold.begin(1, time.sleep)
+        with held(tmp_path, 10_000) as other:
+            until(lambda: other().rate == 8990, "what the run cannot use")
 
 
 def test_s25_who_holds_a_share_is_said_in_its_file(tmp_path: Path) -> None:
     with held(tmp_path):
-        beat = next(iter(parse(os.listdir(tmp_path / "slots")).beats.values()))
-        for _ in range(100):
-            with contextlib.suppress(FileNotFoundError):
-                beat = next(iter(parse(os.listdir(tmp_path / "slots")).beats.values()))
-                who = json.loads((tmp_path / "slots" / beat.name).read_bytes())
-                break
-    assert who["command"] == "copy data, shard 3"
-    assert who["pid"] == os.getpid()
+        (shown,) = shares_share.look(tmp_path / "holders")
+    assert shown.part == 1
+    assert "copy data, an element" in shown.who
+    assert f"process {os.getpid()}" in shown.who
 
 
 _CHILD = """
 import sys, time
 from pathlib import Path
-from penstock.jobs.bandwidth.cap_file import Cap
-from penstock.jobs.bandwidth.share import Share
-with Share(Path(sys.argv[1]), Cap(6000), None, "copy", "r", print) as one:
-    one.first(time.sleep)
+from penstock.config.settings import BandwidthConfig
+from penstock.jobs.bandwidth.share import reading
+with reading(BandwidthConfig(Path(sys.argv[1]), 6000), "", "copy", "r", print, time.sleep):
     print("held", flush=True)
     time.sleep(600)
 """
 
 
-def test_z1_the_share_of_a_process_that_was_killed_here_is_taken_over(tmp_path: Path) -> None:
+def test_z1_the_share_of_a_process_that_was_killed_is_taken_over(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", _CHILD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout is not None
@@ -141,10 +140,8 @@ def test_s25_nothing_is_read_before_the_cap_is_known(tmp_path: Path) -> None:
     cap_file.write(tmp_path, render("600B/s", None))
     (tmp_path / "cap").chmod(0o666)
     said: list[str] = []
-    with Share(tmp_path, CAP, None, "copy data, shard 3", "r1", said.append) as one:
-        until(
-            lambda: any(beat.slots for beat in parse(os.listdir(tmp_path / "slots")).beats.values()), "slots"
-        )
+    with LinkShare(BandwidthConfig(tmp_path, 6000), "", "copy data, an element", "r1", said.append) as one:
+        until(lambda: one.now() == 1, "a share")
         assert one().rate == one().requests == 0
         wrong = f"{tmp_path}/cap has mode 0666: others than its owner may write it"
         assert said == [f"warning: nothing is read before the bandwidth cap is known: {wrong}"]
@@ -155,9 +152,9 @@ def test_s25_nothing_is_read_before_the_cap_is_known(tmp_path: Path) -> None:
 
 def test_a_folder_that_vanishes_stops_the_reading_and_it_goes_on_when_it_is_back(tmp_path: Path) -> None:
     with held(tmp_path) as one:
-        (tmp_path / "slots").rename(tmp_path / "away")
+        (tmp_path / "holders").rename(tmp_path / "away")
         until(lambda: one().rate == 0, "the end of the share")
-        (tmp_path / "away").rename(tmp_path / "slots")
+        (tmp_path / "away").rename(tmp_path / "holders")
         until(lambda: one().rate > 0, "a new share")
 
 
@@ -166,34 +163,45 @@ def test_s25_an_element_without_a_share_says_why_and_when_it_has_one_again(
 ) -> None:
     monkeypatch.setattr(share, "TOLD", 0.1)
     said: list[str] = []
-    with Share(tmp_path, CAP, None, "copy data, shard 3", "r1", said.append) as one:
-        one.first(time.sleep)
+    with LinkShare(BandwidthConfig(tmp_path, 6000), "", "copy data, an element", "r1", said.append) as one:
+        until(lambda: one().rate > 0, "a share")
         said.clear()
-        (tmp_path / "slots").rename(tmp_path / "away")
+        (tmp_path / "holders").rename(tmp_path / "away")
         until(lambda: one() and said, "what the log says")
         assert len(said) == 1
-        assert said[0].startswith(f"waits for a share of the bandwidth below {tmp_path}: {tmp_path}/slots")
-        assert said[0].endswith("No such file or directory")
-        (tmp_path / "away").rename(tmp_path / "slots")
+        assert said[0].startswith(f"waits for a share of the bandwidth below {tmp_path}: ")
+        assert f"No such file or directory: '{tmp_path}/holders" in said[0]
+        (tmp_path / "away").rename(tmp_path / "holders")
         until(lambda: one().rate > 0 and len(said) > 1, "a new share")
         assert said[1:] == [f"has a share of the bandwidth below {tmp_path} now"]
 
 
-def test_z1_a_share_whose_thread_fails_is_given_back_and_the_element_hears_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_z1_an_element_whose_thread_fails_hears_why_and_others_have_its_share(tmp_path: Path) -> None:
     with held(tmp_path) as one:
         until(lambda: one().rate == 6000, "the whole cap")
-        monkeypatch.setattr(one._file, "read", lambda: 1 / 0)
-        until(lambda: one._failed, "the end of the thread")
+        one._file.look = lambda: 1 / 0  # type: ignore[assignment,method-assign,return-value]
+        until(lambda: one.failed, "the end of the thread")
         with pytest.raises(FailedError, match="ZeroDivisionError: division by zero"):
             one()
-        until(lambda: not parse(os.listdir(tmp_path / "slots")).beats, "no beat")
-        assert len(parse(os.listdir(tmp_path / "slots")).free) == SLOTS
+    assert os.listdir(tmp_path / "holders") == []
 
 
-def test_a_thread_that_ends_is_no_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with held(tmp_path) as one:
-        monkeypatch.setattr(one, "_failed", "Permission denied")
-        with pytest.raises(FailedError, match="Permission denied"):
-            one()
+def test_z1_a_runs_elements_divide_its_share(tmp_path: Path) -> None:
+    """Also those that come late; and they keep it when the controller was killed."""
+    digits = "01234567"
+    hold = Hold(prepared(tmp_path), digits, this_process("r1", "copy data"), rate=lambda: 6000.0)
+    with hold:
+        hold.begin(2, time.sleep)
+        with contextlib.ExitStack() as stack:
+            shares = [
+                stack.enter_context(
+                    LinkShare(BandwidthConfig(tmp_path, 6000), hold.holder, "copy", "r1", print)
+                )
+                for _ in range(2)
+            ]
+            until(lambda: [share().rate for share in shares] == [3000, 3000], "a half each")
+            hold.__exit__()
+            until(lambda: any(n.endswith(".9") for n in os.listdir(tmp_path / "holders")), "nine beats")
+            assert [share().rate for share in shares] == [3000, 3000]
+    hold.member.end()
+    assert os.listdir(tmp_path / "holders") == []

@@ -266,7 +266,7 @@ def test_after_a_signal_the_status_is_the_signals(capsys: pytest.CaptureFixture[
     [
         (["--version"], {"yaml", "pyarrow", "fsspec", "rich", "jsonschema", "penstock.config.loader"}),
         (
-            ["element", "--run", "/nonexistent", "--step", "copy", "0"],
+            ["element", "--run", "/nonexistent", "--step", "copy", "--array", "a", "0"],
             {"yaml", "fsspec", "rich", "jsonschema"},
         ),
     ],

@@ -72,8 +72,8 @@ def test_a_line_feed_in_a_key_does_not_cut_its_message() -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
 def test_an_element_says_a_name_that_its_locale_cannot(encoding: str) -> None:
     """R22: a name that is not UTF-8 ended the element with "a bug in penstock"."""
-    say = r"_say(os.fsdecode(b'\xff\xe9') + '\u263a')"
-    code = f"import os; from penstock.jobs.elements.element import _say; {say}"
+    say = r"say(os.fsdecode(b'\xff\xe9') + '\u263a')"
+    code = f"import os; from penstock.jobs.elements.element import say; {say}"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONIOENCODING": f"{encoding}:strict"},

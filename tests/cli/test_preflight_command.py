@@ -45,7 +45,7 @@ def test_what_stops_is_in_the_table_and_on_standard_error(config: Path, tmp_path
     assert done.returncode == 3
     assert "bad: the source folder cannot be read" in done.stderr
     assert "  stop     source" in done.stdout
-    assert "to do: check the path" in done.stdout
+    assert "to do: correct the path" in done.stdout
     assert "  note     target" in done.stdout
 
 

@@ -49,6 +49,18 @@ socket.getaddrinfo = getaddrinfo
 """A call of the C library that no signal ends."""
 
 
+class Store:
+    """A bucket of one object, which it sends until it is silent. It answers listings always."""
+
+    def __init__(self) -> None:
+        self.silent = False
+
+    def __call__(self, head: bytes) -> bytes:
+        if b"list-type" in head:
+            return page(LISTING, b"application/xml")
+        return b"" if self.silent else page(b"\0" * 9, b'binary/octet-stream\r\nETag: "e"')
+
+
 class Wait(NamedTuple):
     """What waits, and for what."""
 
@@ -66,11 +78,43 @@ class Wait(NamedTuple):
     """What its interpreter runs first."""
     waits: str = "server"
     """What shows that it waits: the server, the program that hangs, or this text in its output."""
+    before: Callable[[Path, Wait], None] = lambda folder, wait: None
+    """Makes what the command finds."""
 
 
 def _after(*answers: bytes, then: bytes = b"") -> Callable[[bytes], bytes]:
     left = [*answers]
     return lambda _: left.pop(0) if left else then
+
+
+def published(folder: Path, wait: Wait) -> None:
+    """A release of the store, which is silent from then on."""
+    ended = penstock("run", "data", cwd=folder)
+    assert ended.returncode == 0, ended.stderr
+    assert isinstance(wait.answer, Store)
+    wait.answer.silent = True
+
+
+def damaged(folder: Path, wait: Wait) -> None:
+    """The same, with a file that an audit found damaged."""
+    published(folder, wait)
+    (file,) = folder.glob("target/data/releases/*/data/a")
+    file.chmod(0o644)
+    file.write_bytes(b"damaged..")
+    assert penstock("audit", "data", cwd=folder).returncode == 4
+
+
+def paused(folder: Path, wait: Wait) -> None:
+    published(folder, wait)
+    (folder / "target/PAUSE").write_text("maintenance\n")
+
+
+def locked(folder: Path, wait: Wait) -> None:
+    """The dataset, listed before, by a process of another machine."""
+    assert penstock(*LIST, cwd=folder).returncode == 0
+    me = holders.this_process("0123456789abcdef", "copy")
+    holder = dataclasses.replace(me, host="elsewhere", boot="b", job="")
+    (folder / "target/data/.penstock/lock").write_bytes(holder.to_json())
 
 
 WAITS = {
@@ -102,7 +146,10 @@ WAITS = {
     "SLURM in preflight": Wait(("--backend", "slurm", "preflight"), stub="scontrol", waits="stub"),
     "a FIFO that nobody empties": Wait(("metrics", "--out", "{folder}/fifo"), waits="fifo"),
     "a PAUSE": Wait(LIST, waits="PAUSE"),
-    "a dataset's lock": Wait(LIST, waits="the lock is taken over when"),
+    "a dataset's lock": Wait(LIST, waits="the lock is taken over when", before=locked),
+    "a repaired object": Wait(("repair", "data"), S3, Store(), before=damaged),
+    "a PAUSE before an audit": Wait(("audit", "data"), S3, Store(), waits="PAUSE stands", before=paused),
+    "a rehearsed object": Wait(("rehearse", "data"), S3, _after(page(LISTING, b"application/xml"))),
     "a notice": Wait(
         ("run", "data"),
         more="notify: {{command: ['{stub}'], events: [published]}}\n",
@@ -140,21 +187,12 @@ def _has_open(pid: int, path: Path) -> bool:
     return False
 
 
-def locked(folder: Path) -> None:
-    """The dataset, listed before, by a process of another machine."""
-    assert penstock(*LIST, cwd=folder).returncode == 0
-    me = holders.this_process("0123456789abcdef", "copy")
-    holder = dataclasses.replace(me, host="elsewhere", boot="b", job="")
-    (folder / "target/data/.penstock/lock").write_bytes(holder.to_json())
-
-
 @pytest.mark.parametrize("name", WAITS)
 def test_a_signal_ends_each_wait(tmp_path: Path, name: str) -> None:
     wait = WAITS[name]
     with Server(wait.answer, wait.drip) as server:
         configured(tmp_path, wait, server.port)
-        if "lock" in name:
-            locked(tmp_path)
+        wait.before(tmp_path, wait)
         shown = tmp_path / "shown"
         fifo = tmp_path / "fifo"
         if wait.waits == "fifo":
@@ -238,9 +276,10 @@ WAITING = {
     "engine/workers/pool.py": "for a worker that has to end, or was killed",
     "fs/readahead.py": "for a helper whose socket is closed",
     "fs/watched_facts.py": "half a second for a process that was killed",
+    "host/heartbeat.py": "a thread that shows that its process lives",
     "host/kernel_waits.py": "a thread that looks at calls in the kernel",
     "host/waits.py": "the one place",
-    "jobs/bandwidth/share.py": "a thread of the element",
+    "jobs/shares/share.py": "a thread that holds a share",
     "keep/audit/audit_step.py": "for a thread that looks at the stop flag",
     "look/views/live_view.py": "a thread that draws",
     "run/adoption/adopted_tree.py": "for what was written to become durable",

@@ -254,16 +254,40 @@ class Place:
         return [(job, name) for job, name in map(str.split, lines)]
 
     def submissions(self, dataset: str, step: str) -> list[tuple[str, list[int]]]:
-        """(array id, indices) of every array that was submitted for this step."""
+        """(array id, open shards) of every array that was submitted for this step."""
+        return [(array, line["indices"]) for array, line in self._booked(dataset, step)]
+
+    def workers(self, dataset: str, step: str) -> list[tuple[str, int]]:
+        """(array id, number of workers) of every array that was submitted for this step."""
+        return [(array, line["workers"]) for array, line in self._booked(dataset, step)]
+
+    def _booked(self, dataset: str, step: str) -> list[tuple[str, dict[str, Any]]]:
         ids: dict[str, str] = {}
-        intents: list[tuple[str, list[int]]] = []
+        intents: list[dict[str, Any]] = []
         for book in sorted((self.target / dataset / ".penstock" / "runs").glob("*/arrays.jsonl")):
             for line in map(json.loads, book.read_text().splitlines()):
                 if "intent" in line and line["step"] == step:
-                    intents.append((line["intent"], line["indices"]))
+                    intents.append(line)
                 elif "submitted" in line:
                     ids[line["submitted"]] = line["array"]
-        return [(ids.get(name, ""), indices) for name, indices in intents]
+        return [(ids.get(line["intent"], ""), line) for line in intents]
+
+    def claims(self, dataset: str, step: str) -> list[tuple[int, int, dict[str, Any]]]:
+        """(shard, generation, content) of every claim of this step that is written, in order."""
+        claims = []
+        for path in (self.target / dataset / ".penstock" / "runs").glob(f"*/claims/{step}/*.json"):
+            with suppress(ValueError):  # it is being written
+                index, generation, _ = path.name.split(".")
+                claims.append((int(index), int(generation), json.loads(path.read_text())))
+        return sorted(claims, key=lambda claim: claim[:2])
+
+    def held(self, dataset: str, step: str) -> dict[int, str]:
+        """Shards that workers hold that run now, and the nodes of these."""
+        runs = self.target / dataset / ".penstock" / "runs"
+        proven = {int(path.stem) for path in runs.glob(f"*/receipts/{step}/*.json")}
+        nodes = set(self.running(step).values())
+        holders = {index: claim["host"] for index, _, claim in self.claims(dataset, step)}
+        return {index: node for index, node in holders.items() if index not in proven and node in nodes}
 
     def published(self, dataset: str) -> Path:
         """The data folder of the current release. Its tree equals the source, byte for byte."""

@@ -13,10 +13,11 @@ from jsonschema import Draft202012Validator
 from docs import configuration, schema
 from penstock.config import validation
 from penstock.config.keys import keys_of
-from penstock.config.option_keys import OF_KIND
 from penstock.config.settings import Config
+from penstock.config.source_kinds import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
+OF_KIND = {kind.name: kind.options for kind in KINDS if kind.options}
 OPTIONS = [(kind, name, key) for kind, part in OF_KIND.items() for name, key in keys_of(part).items()]
 TAIL = "_[A-Z0-9_]+"
 VARIABLE = re.compile(

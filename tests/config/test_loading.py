@@ -557,3 +557,19 @@ def test_frozen_settings_of_other_versions_are_read() -> None:
 def test_s18_what_is_left_free(write: Any, given: str | None, total: int, kept: int) -> None:
     """S18: the rows of `TargetConfig.kept`; what is given holds as it stands."""
     assert load(write(changed("target.keep_free", given))).target.kept(total) == kept
+
+
+def test_each_source_reaches_its_servers_as_the_settings_say(write: Any) -> None:
+    dataset = {
+        "sources": [
+            {"url": "s3://b/x/", "into": "a", "storage_options": {"proxy": "http://p:3128"}},
+            {"url": "ftp://h/x/", "into": "b", "storage_options": {"ca_bundle": "/ca.pem"}},
+        ]
+    }
+    config = load(write({**GOOD, "datasets": {"d": dataset}, "engine": {"timeout": "90s"}}))
+    reach = [source.reach for source in config.datasets["d"].sources]
+    assert reach == [(90.0, "", "http://p:3128"), (90.0, "/ca.pem", "")]
+    frozen = run_config.RunConfig(
+        json.loads(json.dumps(run_config.freeze(config, config.datasets["d"]))), "run.json"
+    )
+    assert [source.reach for source in frozen.dataset.sources] == reach

@@ -304,7 +304,7 @@ def test_a_fifo_is_no_file_of_a_site_and_nobody_waits_for_it(place: Path) -> Non
         ("target: {root: /a}\n", "target.root (line 1): unknown key; did you mean `roots`?"),
         ("target:\n  ops: many\n", 'target.ops (line 2): "many" is text; give operations a second'),
         ("target: [no]\n", "line 1"),
-        ("gc: {ops: 5}\n", "gc.ops (line 1): is no longer a key: the site sets `target.ops`"),
+        ("gc: {ops: 5}\n", "gc.ops (line 1): unknown key; there are: grace"),
         ("a: *b\n", "line 1: aliases are not allowed"),
         ("bandwidth:\n  link: 5\n", "bandwidth.link"),
         ("bandwidth:\n  link: 5GB/s\n", "bandwidth"),

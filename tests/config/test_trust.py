@@ -14,8 +14,8 @@ from penstock.cli import flags, parser
 from penstock.config import loader, trust
 from penstock.config.annotations import RUNS, WRITES
 from penstock.config.keys import Key, keys_of
-from penstock.config.option_keys import OF_KIND
 from penstock.config.settings import Config
+from penstock.config.source_kinds import KINDS
 from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_each_key_that_names_a_file_or_a_program_is_marked_or_read() -> None:
     assert all(key.touches == RUNS for name, key in keys(Config) if name in marked - {"metrics"})
     named = {name for name, key in keys(Config) if NAMES_A_FILE.search(key.expect)} - marked
     assert named - READ - {name for name in named if "storage_options" in name} == NO_FILES
-    for kind in OF_KIND.values():
+    for kind in filter(None, (row.options for row in KINDS)):
         files = {name for name, key in keys_of(kind).items() if NAMES_A_FILE.search(key.expect)}
         assert files - {"addressing_style"} <= {"ca_bundle", "credentials_file"}
 

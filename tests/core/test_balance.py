@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.balance import ELEMENT_COST, FILE_COST, GIB, Cut, Decision, Load, costs, decide, parts
+from penstock.core.balance import FILE_COST, GIB, LEAST, Cut, Decision, Load, costs, decide, parts
 from penstock.core.model import Entry, Reuse
 
 TIB = 1 << 40
@@ -16,8 +16,8 @@ def entry(size: int, reuse: Reuse | None = None) -> Entry:
     return Entry("p", "p", size, "t", 1, length=size, reuse=reuse)
 
 
-def decided(load: Load, slots: int = 4, max_array: int = 1000, files: int = 500_000) -> Decision:
-    return decide(load, shard_bytes=TIB, shard_files=files, slots=slots, max_array=max_array)
+def decided(load: Load, slots: int = 4, rate: float | None = None) -> Decision:
+    return decide(load, shard_bytes=TIB, shard_files=500_000, slots=slots, rate=rate)
 
 
 def load(size: int, rows: int) -> Load:
@@ -25,30 +25,49 @@ def load(size: int, rows: int) -> Load:
 
 
 @pytest.mark.parametrize(
-    ("given_load", "slots", "max_array", "shards", "why"),
+    ("given_load", "slots", "shards", "why"),
     [
-        (load(0, 1), 4, 1000, 1, "less work"),
-        (load(2 * GIB, 20_000), 4, 1000, 1, "less work"),
-        (load(70 * GIB, 100), 4, 1000, 2, "one for each 32 GiB"),
-        (load(170 * GIB, 100), 4, 1000, 8, "full rounds of 4"),
-        (load(TIB, 100_000), 4, 1000, 16, "4 for each that can run at once (4)"),
-        (load(100 * TIB, 100_000), 4, 1000, 100, "at most 1024 GiB"),
-        (load(100 * TIB, 100_000), 64, 1000, 256, "at once (64)"),
-        (load(0, 20_000_000), 4, 1000, 40, "at most 500,000 files"),
-        (load(100 * TIB, 100_000), 4, 10, 100, "in 10 submissions, since an array of the cluster holds no"),
-        (load(0, 20_000 * 500_000 + 1), 4, 1001, 20_000, "no plan has more than 20000; in 20 submissions"),
-        (load(100 * TIB, 7), 4, 1000, 7, "one for each row"),
-        (load(0, 400_000), 4, 1000, 3, "one for each 32 GiB"),
-        (load(TIB, 100_000), 1, 1000, 1, "one element runs at a time"),
-        (load(5 * TIB, 100_000), 1, 1000, 5, "at most 1024 GiB"),
-        (load(TIB, 1_000_001), 1, 1000, 3, "at most 500,000 files"),
-        (Load(0, 0, 0), 0, 0, 1, "one element"),
+        (load(0, 1), 4, 1, "none smaller than 1.00 GiB"),
+        (load(2 * GIB, 8_000), 4, 3, "none smaller than 1.00 GiB"),
+        (load(28 * GIB, 100), 4, 28, "none smaller than 1.00 GiB"),
+        (load(32 * GIB, 100), 4, 32, "a slow node takes fewer"),
+        (load(TIB, 100_000), 4, 32, "than others (4 can run at once)"),
+        (load(100 * TIB, 100_000), 4, 342, "none larger than 300 GiB"),
+        (load(100 * TIB, 100_000), 128, 512, "(128 can run at once)"),
+        (load(0, 20_000_000), 4, 40, "at most 500,000 files"),
+        (load(0, 20_000 * 500_000 + 1), 4, 20_000, "no plan has more than 20000"),
+        (load(100 * TIB, 7), 4, 7, "one for each row"),
+        (load(TIB, 100_000), 1, 32, "reading back need not wait for all"),
+        (load(2 * GIB, 8_000), 1, 3, "none smaller than 1.00 GiB"),
+        (load(100 * TIB, 100_000), 1, 342, "none larger than 300 GiB"),
+        (load(0, 20_000_000), 1, 40, "at most 500,000 files"),
+        (Load(0, 0, 0), 0, 1, "none smaller"),
     ],
 )
-def test_the_number_of_shards(given_load: Load, slots: int, max_array: int, shards: int, why: str) -> None:
-    decision = decided(given_load, slots, max_array)
+def test_the_number_of_shards(given_load: Load, slots: int, shards: int, why: str) -> None:
+    decision = decided(given_load, slots)
     assert decision.shards == shards
     assert why in decision.why
+
+
+@pytest.mark.parametrize(
+    ("given_load", "slots", "rate", "shards", "why"),
+    [
+        (load(28 * GIB, 100), 4, 0.2 * GIB, 28, "none smaller than 1.00 GiB of bytes and file costs, by 205"),
+        (load(28 * GIB, 100), 4, 2.0 * GIB, 2, "none smaller than 10.0 GiB"),
+        (load(28 * GIB, 100), 4, 0.1 * GIB, 32, "than others (4 can run at once)"),
+        (load(4 * GIB, 100), 1, 0.01 * GIB, 16, "none smaller than 256 MiB"),
+        (load(TIB, 200), 4, GIB / 30, 103, "none larger than 10.0 GiB"),
+        (load(28 * GIB, 200), 4, 1.0, 113, "none larger than 256 MiB"),
+        (load(700 * TIB, 1000), 64, 3.0 * GIB, 797, "none larger than 900 GiB"),
+        (load(100 * TIB, 500), 4, 40.0 * GIB, 100, "a shard has at most 1.00 TiB"),
+    ],
+)
+def test_shards_of_a_known_rate_last_from_five_seconds_to_five_minutes(
+    given_load: Load, slots: int, rate: float, shards: int, why: str
+) -> None:
+    decision = decided(given_load, slots, rate)
+    assert (decision.shards, why in decision.why) == (shards, True), decision
 
 
 @settings(deadline=None, max_examples=200)
@@ -101,4 +120,4 @@ def test_a_linked_file_is_never_split() -> None:
     linked = entry(10 * GIB, reuse=Reuse("xxh3_128:00"))
     assert costs([10 * GIB, 0]) == [10 * GIB + FILE_COST, FILE_COST]
     assert list(parts(linked, GIB, GIB)) == [linked]
-    assert ELEMENT_COST > FILE_COST
+    assert LEAST > FILE_COST

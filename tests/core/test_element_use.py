@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_type_hints
 
 import pytest
 
-from penstock.core.element_columns import COLUMNS, REAL, TEXT, TIME, WHOLE, YES_NO, ElementRow
-from penstock.core.element_use import Wait, by_step, queue_wait, whole_node, worst
+from penstock.core.element_columns import ElementRow
+from penstock.core.element_use import Wait, by_step, queue_wait, spans, whole_node, worst
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def test_whole_nodes(nodes: bool, asked: bool | None, cpus: int, has: int, whole
 
 
 def row(step: str, element: int, **more: object) -> ElementRow:
-    return ElementRow(step, element, True)._replace(**more)
+    return ElementRow(step, element)._replace(**more)
 
 
 def test_totals_are_by_step_and_of_all() -> None:
@@ -95,6 +94,16 @@ def test_an_element_that_only_waited_for_its_share_lowers_the_efficiency_of_its_
     assert by_step(rows)[0].cpu_efficiency == pytest.approx((1800 * 64 + 40) / (5 * 3600 * 64))
 
 
+def test_spans_are_of_elements_whose_wait_is_known() -> None:
+    rows = [
+        row("copy", 0, queue_wait=5.0, started=20.0, ended=30.0),
+        row("copy", 1, queue_wait=2.0, started=10.0, ended=30.0),
+        row("copy", 2, started=10.0, ended=30.0),
+        row("copy", 3, queue_wait=2.0, started=10.0),
+    ]
+    assert spans(rows) == [(8.0, 10.0, 30.0), (15.0, 20.0, 30.0)]
+
+
 def test_the_worst_elements_are_named() -> None:
     rows = [
         row("copy", 0, node="n1", queue_wait=1.0, seconds=50.0, memory_peak=5, cpu_efficiency=0.9),
@@ -109,13 +118,3 @@ def test_the_worst_elements_are_named() -> None:
     ]
     assert worst(rows[:1]) == []
     assert worst([row("copy", 0), row("copy", 1)]) == []
-
-
-def test_a_row_has_the_columns_of_the_table_in_their_order() -> None:
-    assert ElementRow._fields == tuple(column.name for column in COLUMNS)
-    types = {TEXT: str, WHOLE: int, REAL: float, TIME: float, YES_NO: bool}
-    told = get_type_hints(ElementRow)
-    for column in COLUMNS:
-        kind = types[column.kind]
-        assert told[column.name] in (kind, kind | None), column.name
-        assert column.means

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.commands import penstock, started, until
+from tests.support.one_shard import do_shard
 from tests.support.published import data_of, flip, published
 from tests.support.scripted_cluster import DONE, FAILED, Stage
 from tests.support.staging_runs import events_of, tree
@@ -23,7 +24,6 @@ from penstock.dataset import run_store
 from penstock.dataset.context import Stop
 from penstock.fs import durable
 from penstock.fs.owners import account
-from penstock.jobs.elements.element import run_element
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
 from penstock.run import publish_step
@@ -111,7 +111,7 @@ def test_a_watch_looks_now_and_then_and_says_what_changed(tmp_path: Path) -> Non
     assert watch() is not None
     clock.now = 10.0
     assert watch() is None
-    assert watch.stood
+    assert watch.stood_at >= 0
     assert [line.partition(" ")[2].partition(",")[0] for line in told] == [
         "stands",
         "is gone: the work goes on",
@@ -216,11 +216,11 @@ def test_an_element_whose_time_ends_while_it_rests_says_so(tmp_path: Path, sourc
         stop = Stop()
         ends = threading.Timer(0.5, lambda: (setattr(stop, "out_of_time", True), stop.set(signal.SIGTERM)))
         ends.start()
-        assert run_element(folder.folder, "copy", 0, "auto", stop) == 143
-        told = durable.read_json(folder.outcome("copy", 0))
+        assert do_shard(folder, "copy", 0, stop) == 143
+        told = durable.read_json(folder.outcome("copy", 0, 1))
         assert (told["stopped"], told["paused"]) == ("time", True)
         path.unlink()
-        assert run_element(folder.folder, "copy", 0, "auto", Stop()) == 0
+        assert do_shard(folder, "copy", 0) == 0
 
 
 def test_an_element_that_rested_until_its_time_ended_uses_no_retry(tmp_path: Path) -> None:

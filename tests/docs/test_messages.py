@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from penstock.cli.command_table import COMMANDS, GROUPS, HIDDEN, STEP
-from penstock.cli.old_words import INSTEAD, SYNONYMS
 from penstock.config.annotations import Named
 from penstock.config.keys import keys_of
-from penstock.config.option_keys import OF_KIND
 from penstock.config.settings import Config, DescribeConfig
 from penstock.config.site_bounds import Bounds
+from penstock.config.source_kinds import KINDS as SOURCE_KINDS
 from penstock.core import errors
 
 if TYPE_CHECKING:
@@ -201,19 +200,9 @@ def test_each_command_that_is_named_is_one() -> None:
             word, after = match[1], match[2]
             if word == STEP and (after is None or after in steps):
                 continue
-            if word not in people and not place.startswith("cli/old_words"):
+            if word not in people:
                 wrong.append(f"{place}: {match[0]}`: there is none")
     assert not wrong, told("name a command that there is not", wrong)
-
-
-def test_no_old_word_is_named() -> None:
-    old = [word for word in (*INSTEAD, *SYNONYMS) if " " not in word]
-    wrong = [
-        f"{place}: {text}"
-        for place, text in texts_of_the_package()
-        if re.search(rf"`penstock ({'|'.join(old)})\b", text) and not place.startswith("cli/old_words")
-    ]
-    assert not wrong, told("name a command by its old word", wrong)
 
 
 @cache
@@ -230,7 +219,7 @@ def keys() -> frozenset[str]:
                 if below:
                     gather(below)
 
-    for part in (Config, Bounds, DescribeConfig, *OF_KIND.values()):
+    for part in (Config, Bounds, DescribeConfig, *(kind.options for kind in SOURCE_KINDS if kind.options)):
         gather(part)
     return frozenset(names)
 

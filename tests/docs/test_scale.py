@@ -26,7 +26,7 @@ def copied(shape: Shape, known: Calibration = PLAIN) -> tuple[float, float]:
 def test_shards_are_those_of_a_plan_and_hold_all_rows() -> None:
     shape = Shape([(1003, 10_000), (77, 5_000_000)], nodes=4, slots=4, shard_files=100)
     decision, shards = cut(shape)
-    assert (decision.shards, len(shards)) == (12, 12)
+    assert (decision.shards, len(shards)) == (11, 11)
     assert sum(shard.files for shard in shards) == shape.files
     assert sum(shard.size for shard in shards) == shape.bytes
 
@@ -68,13 +68,33 @@ def test_what_a_lost_node_did_not_finish_is_done_once_more_and_nothing_else() ->
         copied(replace(shape, lost=[(10.0, None)] * 4))
 
 
-def test_what_one_array_does_not_hold_follows_in_others_with_a_look_between() -> None:
-    one, several = SHAPE, replace(SHAPE, max_array=20, poll=1.0)
+def test_arrays_hold_the_workers_and_follow_where_the_time_of_a_job_ends() -> None:
+    shape, works = replace(SHAPE, max_array=3), [Work(1, 1_000_000)] * 80
+    brief, long = Step(shape, PLAIN, BOUND, works), Step(shape, PLAIN, replace(BOUND, fixed=1000.0), works)
+    assert brief.run() < long.run()
+    assert (brief.arrays, long.arrays) == (3, 3)
+    longer = Step(shape, PLAIN, replace(BOUND, fixed=2000.0), works)
+    assert 4 * 3600 < longer.run() < 8 * 3600
+    assert longer.arrays == 6
+
+
+def test_workers_read_back_beside_the_copy_and_all_read_what_is_left() -> None:
+    pace = Pace(first=0.0, turn=0.0, fixed=0.0, a_byte=1e-6, a_file=0.0)
     works = [Work(1, 1_000_000)] * 80
-    first, second = Step(one, PLAIN, BOUND, works), Step(several, PLAIN, BOUND, works)
-    took = [first.run(), second.run()]
-    assert (first.arrays, second.arrays) == (1, 4)
-    assert took[0] < took[1] < took[0] + 3 * 2
+
+    def copied_and_read(
+        beside: Pace, lost: list[tuple[float, float | None]] | None = None
+    ) -> tuple[float, float]:
+        step = Step(SHAPE, PLAIN, pace, works, lost or [], beside)
+        ended = step.run()
+        return step.copied, ended
+
+    assert copied_and_read(pace) == pytest.approx((10.0, 11.0))
+    # Reading is no faster than copying, and where it is slower, all workers read at the end.
+    assert copied_and_read(replace(pace, a_byte=1e-7)) == pytest.approx((10.0, 11.0))
+    assert copied_and_read(replace(pace, a_byte=2e-6)) == pytest.approx((10.0, 21.0))
+    # A lost node's reading begins anew, once that is noticed.
+    assert copied_and_read(pace, [(4.5, None)]) == pytest.approx((25.5, 26.5))
 
 
 def test_elements_that_nothing_binds_take_what_each_takes() -> None:
@@ -86,7 +106,7 @@ def test_a_pace_is_fitted_to_elements_of_which_some_are_bound_by_files() -> None
     def element(number: int, files: int, size: int) -> scale.Element:
         took = 2.0 + max(files * 0.1, size * 1e-6)
         begun = 100.0 * number
-        return scale.Element("n1", -1.0, begun, begun + took, Work(files, size), 1, 8)
+        return scale.Element("n1", -1.0, begun, begun + took, Work(files, size), 8)
 
     elements = [
         element(number, files, size)

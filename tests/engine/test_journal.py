@@ -328,7 +328,7 @@ def test_who_wrote_a_file_is_known_only_where_one_host_wrote_all_its_parts(
 ) -> None:
     """Else the node that wrote most of it, and reads it back, would count as another one."""
     book = opened(tmp_path, names[0], host="h1")
-    book.append((part(1, -1) + part(1, 0) + part(2, 0) + part(3, -1)).encode())
+    book.append((part(1, -1) + part(1, 0) + part(2, 0) + part(3, -1) + part(5, 0)).encode())
     book.close()
     book = opened(tmp_path, names[1], host="h2")
     whole = IN_PARTS + "1048576:" + "e" * 32
@@ -337,15 +337,17 @@ def test_who_wrote_a_file_is_known_only_where_one_host_wrote_all_its_parts(
         *(line([row, whole, "size", ""]) for row in (1, 2, 3)),
         part(4, 0),
         line([4, whole, "size", ""]),
-        # What one stream has copied whole is its own, whoever began with parts.
+        # A file copied in order has a digest over all its bytes, whoever wrote the first of them.
         part(5, 0),
         row_line(5, "f" * 32, "size", ""),
+        part(6, 0),
+        row_line(6, "f" * 32, "size", ""),
     ]
     lines[3:3] = [part(3, 0)]
     book.append("".join(lines).encode())
     book.close()
     hosts = {row: one.written_host for row, one in journal.replay(tmp_path, SHARD).items()}
-    assert hosts == {1: "", 2: "", 3: "h2", 4: "h2", 5: "h2"}
+    assert hosts == {1: "", 2: "", 3: "h2", 4: "h2", 5: "", 6: "h2"}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.support.large import COUNT, DATA, HEX, OTHER, PART, SMALLER, ranges, 
 from penstock.config.settings import VerifyConfig
 from penstock.core.digests import IN_PARTS
 from penstock.core.model import Reuse
-from penstock.engine.part import LEAST, part_bytes
+from penstock.engine.part import LEAST, LOST, part_bytes
 from penstock.engine.records import journal
 from penstock.engine.tasks import BatchAnswer, FailedRow, Failure, Outcome
 from penstock.engine.transfer.multipart import Multipart
@@ -289,7 +289,7 @@ def test_how_large_parts_are() -> None:
     mib = 1 << 20
     assert part_bytes(LEAST) == part_bytes(4096 * mib) == 16 * mib
     assert part_bytes(4096 * mib + 1) == 32 * mib
-    assert part_bytes(64 << 30) == 64 * mib
+    assert part_bytes(64 << 30) == 32 * mib
 
 
 def test_how_many_streams_parts_can_use(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_how_many_streams_parts_can_use(tmp_path: Path) -> None:
     gib = 1 << 30
     assert multipart.units(1, 2 * gib) == multipart.units(1, 3 * gib) == 24
     assert multipart.units(8, 4 * gib) == 32
-    assert multipart.units(1, 64 * gib) == 128
+    assert multipart.units(1, 64 * gib) == 256
     assert multipart.units(9, 9 << 20) == 9
 
 
@@ -312,7 +312,7 @@ def test_no_more_is_begun_than_may_be_lost(tmp_path: Path) -> None:
     begin = multipart.open(0, run.entries[0])
     assert multipart.take(begin, BatchAnswer(begin.number, 1, b"a line", [], 0, 0, 0, 0)) == ()
     unrecorded = 500 << 20
-    multipart.waiting = lambda: unrecorded
+    multipart.waiting, multipart.streams = (lambda: unrecorded), (lambda: 2)
     # Whatever waits, something is on its way.
     assert not multipart.full
     assert multipart.next() is not None
@@ -322,4 +322,4 @@ def test_no_more_is_begun_than_may_be_lost(tmp_path: Path) -> None:
     while not multipart.full:
         assert multipart.next() is not None
         given += 1
-    assert given * (16 << 20) == 528 << 20
+    assert given * (16 << 20) == 8 * LOST

@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import signal
 import threading
 import time
 import traceback
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.accounts import give
 from tests.support.commands import until
 from tests.support.engine_runs import make_tree, shard_run
 from tests.support.published import damage, data_of, flip, published, writable
 from tests.support.staging_runs import context_for, tree
 from tests.support.whole_way import go
+from tests.target.conftest import need_root
 
 from penstock.cluster.local import LocalCluster
-from penstock.core.documents import promise as documents
-from penstock.core.documents.promise import Promise, of_repair
+from penstock.core.errors import InterruptedRunError
 from penstock.core.layout import DatasetLayout
-from penstock.dataset import holder as holders
 from penstock.dataset import run_store
 from penstock.engine.copy_shard import copy_shard
+from penstock.fs import clock
 from penstock.jobs.arrays.array_runner import element_command
-from penstock.jobs.ownership import ops_share, promises
-from penstock.jobs.ownership.ops_share import EVERY, SEEN, OpsShare, holders_of
+from penstock.jobs.ownership.ops_share import held, holders_of
+from penstock.jobs.shares import rule
+from penstock.jobs.shares.rule import parse
+from penstock.jobs.shares.share import look
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
-from penstock.target import cross_account_files, modes, tree_removal
+from penstock.target import modes, tree_removal
 from penstock.target.file_replacement import Mender
 from penstock.target.links import Abandoned
 from penstock.target.staging_writer import StagingWriter
@@ -51,15 +51,16 @@ OF_A_FILE = 3
 SECONDS = 5.0
 
 
-def promised(root: Path, name: str, **changes: object) -> DatasetLayout:
-    """A run of this process, with one element at work."""
-    layout = DatasetLayout(root, name)
-    one = Promise(name, name, os.geteuid(), os.getegid(), 0, 0, str(layout.lock), at_once=1, ops=OPS)
-    one = one._replace(by=asdict(holders.this_process(name, "copy")))
-    cross_account_files.make_folder_as_above(layout.promises)
-    value = documents.PROMISE.to_json(one._replace(**changes))  # type: ignore[arg-type]
-    assert cross_account_files.post(layout.promises, f"1.{name}", value)
-    return layout
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("PAUSE", 0.2), ("QUICK", 0.1), ("BEAT", 1.0), ("VALID", 2.0), ("LIVES", 3.0)):
+        monkeypatch.setattr(rule, name, seconds)
+
+
+def died(layout: DatasetLayout) -> None:
+    """The run gives no sign of life any more."""
+    past = layout.under_way.stat().st_mtime - clock.BOUND - 10
+    os.utime(layout.under_way, (past, past))
 
 
 class Engines:
@@ -83,12 +84,12 @@ class Engines:
             return pid
         try:
             os.setsid()
-            layout = promised(self.root, f"run{number}", ops=self.ops)
-            os.write(ready, b"1")
-            os.read(self._go[0], 1)
-            share = OpsShare(layout, f"run{number}", self.ops, 1)
-            task = self.shards[number].task(engine={"workers": 1, "streams": 4})
-            copy_shard(task, lambda *_: None, lambda: None, share)
+            layout = DatasetLayout(self.root, f"run{number}")
+            with held(layout, self.ops, "copy") as share:
+                os.write(ready, b"1")
+                os.read(self._go[0], 1)
+                task = self.shards[number].task(engine={"workers": 1, "streams": 4})
+                copy_shard(task, lambda *_: None, lambda: None, share)
         except BaseException:
             traceback.print_exc()
             raise
@@ -123,86 +124,44 @@ def engines(tmp_path: Path) -> Iterator[Engines]:
 
 
 def test_s11_four_engines_share_the_budget_and_three_take_over_a_dead_ones_part(engines: Engines) -> None:
-    until = time.monotonic() + 60
-    while min(engines.done()) < 20:
-        assert time.monotonic() < until
-        threading.Event().wait(0.05)
+    until(lambda: min(engines.done()) >= 20, "the first files of each")
+    until(lambda: [share.part for share in look(engines.root / ".operations")] == [0.25] * 4, "quarters")
+    threading.Event().wait(3 * rule.PAUSE)
     rates = engines.rates()
     assert sum(rates) == pytest.approx(OPS, rel=0.1)
     assert rates == pytest.approx([OPS / 4] * 4, rel=0.2)
     engines.kill(engines.pids.pop())
-    threading.Event().wait(EVERY + 0.5)
+    until(lambda: len(look(engines.root / ".operations")) == 3, "the end of the dead one")
+    threading.Event().wait(rule.LIVES)
     rates = engines.rates()
     assert rates[3] == 0
     assert sum(rates) == pytest.approx(OPS, rel=0.1)
     assert rates[:3] == pytest.approx([OPS / 3] * 3, rel=0.2)
 
 
-def test_s11_a_run_that_begins_beside_another_never_passes_the_budget(tmp_path: Path) -> None:
-    """In no second from its first operation on: it begins when the other has read its part."""
-    ops, root = 300, tmp_path / "root"
-    root.mkdir()
-    engines = Engines(tmp_path, root, 1, ops)
-    context = context_for(tmp_path / "late", tmp_path / "source")
-    context.ops = ops
-    shard = shard_run(tmp_path / "late", tmp_path / "source")
-
-    def late() -> None:
-        layout = promised(root, "late", ops=ops, at_once=0)
-        began = time.monotonic()
-        ops_share.begin(context, layout, "late", 1)
-        assert SEEN <= time.monotonic() - began < SEEN + 2
-        share = OpsShare(layout, "late", ops, 1)
-        task = shard.task(engine={"workers": 1, "streams": 4})
-        copy_shard(task, lambda *_: None, lambda: None, share)
-
-    until(lambda: engines.done()[0] > 20, "the first copy's files")
-    engines.shards.append(shard)
-    pid = os.fork()
-    if not pid:
-        try:
-            os.setsid()
-            late()
-        finally:
-            os._exit(1)
-    try:
-        samples = [(time.monotonic(), engines.done())]
-        while samples[-1][0] - samples[0][0] < SEEN + 7:
-            threading.Event().wait(1.0)
-            samples.append((time.monotonic(), engines.done()))
-        rates = [
-            OF_A_FILE * (sum(new) - sum(old)) / (ended - began)
-            for (began, old), (ended, new) in itertools.pairwise(samples)
-        ]
-        assert max(rates) <= 1.1 * ops, rates
-        (began, old), (ended, new) = samples[-4], samples[-1]
-        each = [OF_A_FILE * (b - a) / (ended - began) for a, b in zip(old, new, strict=True)]
-        assert each == pytest.approx([ops / 2] * 2, rel=0.2)
-    finally:
-        for one in (pid, *engines.pids):
-            engines.kill(one)
-
-
-def test_s11_a_step_waits_where_its_part_is_new_to_others(tmp_path: Path) -> None:
-    """Once, and only beside runs that have parts."""
-    waited: list[float] = []
-    alone = promised(tmp_path, "own")
-    share = OpsShare(alone, "own", OPS, 1, wait=waited.append)
-    assert (share(), waited) == (OPS, [])
-    now = 0.0
-    promised(tmp_path, "other", at_once=2)
-    share = OpsShare(alone, "own", OPS, 1, wait=waited.append, clock=lambda: now)
-    assert (share(), waited) == (OPS / 3, [SEEN])
-    now += EVERY
-    assert (share(), waited) == (OPS / 3, [SEEN])
-    context = context_for(tmp_path, tmp_path)
+def test_s11_the_steps_of_a_run_and_their_elements_have_one_share(tmp_path: Path) -> None:
+    """By the files of its holder while it stages, of which nothing stays."""
+    seen: set[tuple[str, int]] = set()
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1", "b": b"2"}))
     context.ops = OPS
-    context.stop.wait = waited.append  # type: ignore[method-assign]
-    ops_share.begin(context, alone, "own", 1)
-    assert waited == [SEEN]
-    ops_share.begin(context, alone, "own", 2)
-    assert waited == [SEEN, SEEN]
-    assert promises.own_of(promises.read_all(alone), alone, "own").promise.at_once == 2  # type: ignore[union-attr]
+    folder = context.layout("data").operations
+
+    def look_at(_: object) -> None:
+        names = os.listdir(folder) if folder.is_dir() else []
+        seen.update((holder, post.processes) for holder, post in parse(names).holders.values())
+
+    context.sink = look_at
+    go(context)
+    assert len({name for name, _ in seen}) == 1
+    assert {processes for _, processes in seen} == {1}, "one element at a time, and its controller rests"
+    assert os.listdir(folder) == []
+
+
+def test_s11_what_cannot_hold_a_share_takes_a_tenth(tmp_path: Path) -> None:
+    (tmp_path / ".operations").write_text("no folder")
+    with held(DatasetLayout(tmp_path, "data"), OPS, "du") as share:
+        assert share() == OPS / 10
+    assert holders_of(DatasetLayout(tmp_path, "data")) == []
 
 
 @contextlib.contextmanager
@@ -229,7 +188,7 @@ def repairing(context: Context) -> Iterator[None]:
 
 @pytest.mark.thorough
 def test_s11_a_repair_has_a_part_beside_a_copy(tmp_path: Path) -> None:
-    """Of elements that fetch, by what the promises say; the copy takes all again when the repair is dead."""
+    """Of elements that fetch, by files of the shares; the copy takes all again when the repair is dead."""
     ops = 180
     source = tree(tmp_path / "repaired", {f"{n:04d}": b"%d" % n for n in range(REPAIRED)})
     with published(tmp_path, source) as context:
@@ -242,9 +201,16 @@ def test_s11_a_repair_has_a_part_beside_a_copy(tmp_path: Path) -> None:
             engines = Engines(tmp_path, root, 1, ops)
             try:
                 until(lambda: engines.done()[0] > 20, "the copy's first files")
-                threading.Event().wait(EVERY)
-                parts = {one.promise.run: one.promise.at_once for one in promises.read_all(layout)}
-                assert parts == {"run0": 1, of_repair(release): 1}
+                folder = root / ".operations"
+                until(lambda: [x.part for x in look(folder)] == [0.5, 0.5], "two halves")
+
+                def in_a_second() -> int:
+                    before = len(os.listdir(fetched))
+                    threading.Event().wait(1.0)
+                    return len(os.listdir(fetched)) - before
+
+                # Its element is a process of its own, which looks each 5 s: this one's times are shorter.
+                until(lambda: OF_A_FILE * in_a_second() < 0.6 * ops, "the element sees the copy")
                 before, began = len(os.listdir(fetched)), time.monotonic()
                 (copy,) = engines.rates()
                 after, ended = len(os.listdir(fetched)), time.monotonic()
@@ -256,7 +222,8 @@ def test_s11_a_repair_has_a_part_beside_a_copy(tmp_path: Path) -> None:
                 engines.kill(engines.pids[0])
                 raise
         try:
-            threading.Event().wait(EVERY + 0.5)
+            until(lambda: len(look(root / ".operations")) == 1, "the end of the dead one")
+            threading.Event().wait(3 * rule.PAUSE)
             assert engines.rates() == pytest.approx([ops], rel=0.15)
         finally:
             engines.kill(engines.pids[0])
@@ -273,16 +240,15 @@ def test_s11_a_repairs_last_steps_are_within_the_budget(tmp_path: Path) -> None:
         flip(data / "a/one")
         damage(data / "a/two", os.unlink)
         assert audit_step.run(context, "data")["counts"] == {"changed": 1, "missing": 1}
-        parts = set()
+        holders: set[str] = set()
 
-        def look(_: object) -> None:
-            for one in promises.read_all(layout):
-                parts.add((one.promise.repairs, one.promise.at_once, one.promise.ops))
+        def look_at(_: object) -> None:
+            holders.update(holders_of(layout))
 
-        context.sink = look
+        context.sink = look_at
         assert repair_step.run(context, "data")["status"] == "REPAIRED"
-        assert parts == {(os.readlink(layout.current).rpartition("/")[2], 1, OPS)}
-        assert promises.read_all(layout) == []
+        assert any("100.0%: " in words and "repair data" in words for words in holders)
+        assert os.listdir(layout.operations) == []
         assert (data / "a/one").read_bytes() == b"1"
         with Mender(data, file_mode=0o440, dir_mode=0o550, gid=None, spend=spent.append) as mender:
             mender.check("a/one")
@@ -291,38 +257,6 @@ def test_s11_a_repairs_last_steps_are_within_the_budget(tmp_path: Path) -> None:
             mender.set_mode("a/two")
             assert mender.make("b")
         assert spent == [2, 4, 1, 3]
-
-
-def test_s11_the_share_by_what_the_promises_say(tmp_path: Path) -> None:
-    """Read again after five seconds: of living runs alone, and by the account's smallest budget."""
-    now = 0.0
-    layout = promised(tmp_path, "own", at_once=2)
-    share = OpsShare(layout, "own", OPS, 7, clock=lambda: now)
-    assert share() == OPS / 2
-    promised(tmp_path, "other", at_once=4)
-    assert share() == OPS / 2
-    now += EVERY
-    assert share() == OPS / 6
-    dead = asdict(replace(holders.this_process("", ""), pid=2**22 - 1, start="1"))
-    promised(tmp_path, "dead", at_once=90, by=dead)
-    promised(tmp_path, "between-steps", at_once=0, ops=1)
-    promised(tmp_path, "without", at_once=2, ops=0)
-    promised(tmp_path, "smaller", at_once=2, ops=100)
-    now += EVERY
-    assert share() == 100 / 10
-    strangers = ((4242, {"at_once": 1000}), (4243, {"ops": 1}))
-    for number, (uid, what) in enumerate(strangers):
-        # One promise of another account took all but a thousandth, or all but one operation (K9).
-        promised(tmp_path, f"stranger-{number}", uid=uid, **what)
-        give(layout.promises / f"1.stranger-{number}", uid, uid)
-        promised(tmp_path, f"again-{number}", uid=uid, at_once=500)
-        give(layout.promises / f"1.again-{number}", uid, uid)
-        now += EVERY
-        assert share() == 100 / (2 + number) / 10
-    told = holders_of(layout)
-    assert any(one.startswith("uid 4242: 1,000 elements at once, dataset stranger-0 on ") for one in told)
-    assert all(" since " in one for one in told)
-    assert OpsShare(DatasetLayout(tmp_path / "else", "x"), "x", OPS, 3)() == OPS / 3
 
 
 def test_s11_what_counts_as_an_operation(tmp_path: Path) -> None:
@@ -382,21 +316,12 @@ def test_s11_a_dataset_is_staged_within_its_budget(tmp_path: Path) -> None:
     words = element_command(context, run.folder, "copy")
     assert words[words.index("--ops") + 1] == "150"
     assert "--ops" not in element_command(context, run.folder, "verify")
-    parts: dict[str, set[int]] = {}
-
-    def look(event: Any) -> None:
-        for one in promises.read_all(context.layout("data")):
-            parts.setdefault(event.step, set()).add(one.promise.at_once)
-
-    context.sink = look
     began = time.monotonic()
     with contextlib.closing(context.cluster):
         go(context)
     assert time.monotonic() - began >= 2.9
     assert len(os.listdir(context.layout("data").current / "data")) == 150
-    assert parts["copy"] == {0, 1}
-    assert parts["permissions"] == {1}
-    assert parts["verify"] == {0}
+    assert os.listdir(context.layout("data").operations) == []
 
 
 def test_s11_only_beegfs_and_lustre_have_a_budget_unasked(tmp_path: Path) -> None:
@@ -406,3 +331,27 @@ def test_s11_only_beegfs_and_lustre_have_a_budget_unasked(tmp_path: Path) -> Non
         named = context_for(tmp_path, tmp_path / "source")
         named.config = replace(named.config, target=replace(named.config.target, filesystem=kind))
         assert named.ops == ops
+
+
+def test_s11_the_folder_that_root_makes_is_the_owners(tmp_path: Path) -> None:
+    """`du` of an administrator may be the first command below a root."""
+    need_root()
+    layout = DatasetLayout(tmp_path, "data")
+    os.chown(tmp_path, 1234, 1235)
+    with held(layout, OPS, "du") as share:
+        until(lambda: share() == OPS, "the share of all")
+    made = layout.operations.stat()
+    assert (made.st_uid, made.st_gid, os.listdir(layout.operations)) == (1234, 1235, [])
+
+
+def test_s11_what_is_interrupted_leaves_no_holder(tmp_path: Path) -> None:
+    layout = DatasetLayout(tmp_path, "data")
+
+    def stopped() -> None:
+        with held(layout, OPS, "du") as share:
+            until(lambda: share() > 0, "a share")
+            raise InterruptedRunError(15)
+
+    with pytest.raises(InterruptedRunError):
+        stopped()
+    assert os.listdir(layout.operations) == []

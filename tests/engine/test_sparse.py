@@ -25,9 +25,8 @@ from penstock.engine.open_sources import Sources
 from penstock.engine.records import journal
 from penstock.engine.transfer.copier import Copier
 from penstock.engine.transfer.pump import PIECE, Pump
-from penstock.sources.posix.file_range import PosixBody
+from penstock.sources.posix.reader import PosixBody, SparseBody
 from penstock.sources.posix.source import PosixSource
-from penstock.sources.posix.sparse import SparseBody
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +63,7 @@ def room(path: Path) -> int:
 def copier(source: Path, data: Path) -> Copier:
     dataset = DatasetConfig("set", (SourceConfig(str(source)),))
     return Copier(
-        sources=Sources(dataset, [None], 60.0),
+        sources=Sources(dataset, [None]),
         writer=make_writer(data),
         base=None,
         slot=0,

@@ -23,7 +23,7 @@ from penstock.dataset import dataset_lock, holder
 from penstock.dataset.dataset_lock import DatasetLock
 from penstock.engine import audit_shard, resumable_reading
 from penstock.engine.audit_shard import AuditTask
-from penstock.fs import durable
+from penstock.fs import durable, plain_files
 from penstock.host import waits
 from penstock.tables.shards import EXPECTED, ShardWriter
 
@@ -207,13 +207,13 @@ def test_a_lock_that_is_replaced_while_it_is_read_is_read_anew(monkeypatch: pyte
 def test_read_once_it_would_be_a_failure_of_the_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
     with Bed(named="nfs3", nodes=2) as bed, lock(bed.nodes[0] / "lock") as held:
         replaced_between_open_and_read(bed, monkeypatch)
-        looks = dataset_lock.STALE_LOOKS
-        dataset_lock.STALE_LOOKS = 1
+        looks = plain_files.STALE_LOOKS
+        plain_files.STALE_LOOKS = 1
         try:
             with pytest.raises(TransientError, match="Stale file handle"):
                 held.assert_held()
         finally:
-            dataset_lock.STALE_LOOKS = looks
+            plain_files.STALE_LOOKS = looks
 
 
 # A stub that restores itself when it is opened ---------------------------------------------------

@@ -16,7 +16,7 @@ from tests.support import uml
 from tests.support.staging_runs import context_for, tree
 
 from penstock.core.checks import gravest
-from penstock.core.documents.promise import Promise
+from penstock.core.documents.under_way import StillToWrite
 from penstock.doctor import preflight_step
 from penstock.fs import kernel_quotas, libc
 from penstock.fs.kernel_quotas import KernelQuotas
@@ -317,9 +317,9 @@ def test_s18_preflight_warns_of_a_root_that_hands_its_group_on(tmp_path: Path) -
         ("project", 5, "stop"),
     ],
 )
-def test_s17_what_other_runs_promised_counts(scope: Scope, number: int, verdict: str) -> None:
+def test_s17_what_other_runs_will_write_counts(scope: Scope, number: int, verdict: str) -> None:
     """S17: those of the same user or group, and of all below the root for a project."""
-    other = Promise("r", "data", uid=7, gid=9, bytes=4, files=1, lock="")
+    other = StillToWrite(4, 1, uid=7, gid=9)
     seen = KernelQuotas(quotas=(Quota(scope, number, used=5, limit=10, used_files=0),))
     assert gravest(kernel_quotas.check(seen, 3, 1, [other])) == verdict
     assert gravest(kernel_quotas.check(seen, 3, 1)) == "ok"

@@ -104,7 +104,7 @@ class Bucket:
 
     def listed(self) -> list[Listed]:
         """What the bucket itself lists."""
-        (source,) = open_sources(self.context().dataset("data"), 30)
+        (source,) = open_sources(self.context().dataset("data"))
         return [one for batch in source.list() for one in batch]
 
     def rows(self) -> list[Row]:

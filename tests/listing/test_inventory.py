@@ -60,7 +60,7 @@ def offline(tmp_path: Path, inventory: Path | str, bucket: str = "bucket", prefi
 def listing(context: Context, scratch: Path) -> tuple[list[Listed], dict[str, int]]:
     """What the inventory of the context's one source lists, and what it leaves out."""
     dataset = context.dataset("data")
-    (source,) = open_sources(dataset, 30)
+    (source,) = open_sources(dataset)
     scratch.mkdir(exist_ok=True)
     lister = stated(context, dataset, dataset.sources[0], source, scratch)
     assert lister is not None
@@ -132,7 +132,7 @@ def test_with_pinned_versions_the_inventory_states_them(tmp_path: Path) -> None:
     manifest = write(tmp_path, made(rows, "ORC", bucket="bucket", columns=VERSIONS))
     context = offline(tmp_path, manifest)
     dataset = replace(context.dataset("data"), changed="pinned")
-    (source,) = open_sources(dataset, 30)
+    (source,) = open_sources(dataset)
     source.versioned = lambda: True  # type: ignore[attr-defined]
     lister = stated(context, dataset, dataset.sources[0], source, tmp_path)
     assert lister is not None

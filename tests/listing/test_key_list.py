@@ -62,7 +62,7 @@ def folder_context(tmp_path: Path, listed: Path, **changes: Any) -> Context:
 def rows(context: Context) -> list[Listed]:
     """What the context's one source lists."""
     dataset = context.dataset("data")
-    (source,) = open_sources(dataset, 30)
+    (source,) = open_sources(dataset)
     scratch = context.layout("data").root / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     lister = stated(context, dataset, dataset.sources[0], source, scratch)
@@ -106,7 +106,7 @@ def test_what_a_list_names_is_listed_as_the_folder_itself_lists_it(tmp_path: Pat
     layout = context.layout("data")
     found = [one for batch in read_listing(layout.run(receipt["run"]).listing) for one in batch]
     by_itself = context_for(tmp_path / "other", tmp_path / "source", exclude=("unlisted",))
-    (source,) = open_sources(by_itself.dataset("data"), 30)
+    (source,) = open_sources(by_itself.dataset("data"))
     listed = {one.key: one for batch in source.list() for one in batch if one.key in keys}
     assert [(one.key, one.size, one.token) for one in found] == [
         (key, listed[key].size, listed[key].token) for key in sorted(keys, key=os.fsencode)

@@ -48,7 +48,7 @@ from penstock.listing.listers import stated
 scratch = Path(sys.argv[1])
 context = offline(scratch, sys.argv[2], "bucket", "")
 dataset = context.dataset("data")
-(source,) = open_sources(dataset, 30)
+(source,) = open_sources(dataset)
 print(sum(map(len, stated(context, dataset, dataset.sources[0], source, scratch).list())))
 """
 

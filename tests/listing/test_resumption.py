@@ -27,11 +27,9 @@ from penstock.listing import resumption
 from penstock.listing.collection import gather, open_sources, ordered
 from penstock.listing.resumption import Resumption
 from penstock.run import list_step
-from penstock.sources.external_sort import order
-from penstock.sources.objects.pages import between
-from penstock.sources.origin import origin
+from penstock.sources.listing_order import between, order
 from penstock.sources.s3.source import S3Source
-from penstock.tables.listing_file import ListingWriter
+from penstock.tables.listing_file import ListingWriter, read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -134,6 +132,21 @@ def test_a_listing_that_is_killed_goes_on_and_lists_nothing_twice(
     assert not (tmp_path / "target/data/.penstock/listing").exists()
 
 
+def test_what_is_archived_is_kept_where_the_listing_goes_on(
+    tmp_path: Path, server: S3Server, plain: Mapping[str, Any], segments: list[Path]
+) -> None:
+    table = segments[0].with_suffix(".parquet")
+    rows = [entry.listed() for batch in read_listing(table) for entry in batch]
+    with ListingWriter(table) as writer:
+        writer.add([row._replace(archived="GLACIER") for row in rows])
+        writer.close()
+    context = context_of(tmp_path, server.url(), server.endpoint)
+    receipt = list_step.run(context, "data")
+    assert receipt["run"] == plain["run"]
+    listing = context.layout("data").run(receipt["run"]).listing
+    assert sum(entry.archived == "GLACIER" for batch in read_listing(listing) for entry in batch) == len(rows)
+
+
 def test_what_is_older_than_the_limit_is_listed_anew(
     tmp_path: Path, server: S3Server, segments: list[Path]
 ) -> None:
@@ -222,7 +235,7 @@ def test_a_comparison_with_the_source_keeps_nothing_with_the_datasets_state(
 ) -> None:
     context = context_of(tmp_path, server.url(), server.endpoint)
     dataset = context.dataset("data")
-    (source,) = sources = open_sources(dataset, 30)
+    (source,) = sources = open_sources(dataset)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resumption, "ROWS", 2000)
         patch.setattr(resumption, "WORTH", 500)
@@ -357,10 +370,9 @@ def test_s3_a_store_whose_disorder_shows_late_leaves_no_segment_that_is_wrong(
         context = context_of(tmp_path, "s3://bucket/p/", server.endpoint)
         segments = context.layout("data").unfinished_listing
         if killed:
-            source = open_sources(context.dataset("data"), 30)[0]
+            source = open_sources(context.dataset("data"))[0]
             assert isinstance(source, S3Source)
-            config = context.dataset("data").sources[0]
-            folder = resumption.place(segments, source.url, origin(config, source), "refuse", "")
+            folder = resumption.place(segments, source.url, source.origin, "refuse", "")
             going = Resumption(context, "data", folder, source).batches()
             for _ in range(8):
                 next(going)

@@ -61,8 +61,12 @@ STATUS: list[Any] = [
         "ops": ["ann on n1 since noon"],
         "work": {
             "state": "copying", "step": "copy", "percent": 42.1,
-            "copy": {"elements": 12, "done": 3, "files": 1200, "bytes": GIB, "failed": 1},
-            "verify": {"elements": 1, "done": 0, "files": 1, "bytes": 1, "failed": 0},
+            "copy": {
+                "elements": 12, "done": 3, "files": 1200, "bytes": GIB, "of_bytes": 3 * GIB, "failed": 1
+            },
+            "verify": {
+                "elements": 12, "done": 1, "files": 400, "bytes": GIB // 3, "of_bytes": 3 * GIB, "failed": 0
+            },
         },
     },
     {
@@ -151,6 +155,7 @@ SHOWN: Any = {
         },
         "evidence": {
             "required_source": "size", "required_storage": "", "fsync_ends": "in the client's cache",
+            "read_after": {"least": 190, "median": 2500, "soon": 7},
         },
         "carried": {"files": 989010, "bytes": 1, "oldest_read": "2026-11-02T03:04:05Z"},
     },
@@ -402,6 +407,7 @@ RESULT: Any = {
     "bytes_in": GIB, "bytes_out": 3 * GIB,
     "ceiling": Reached("network link", 0.962, 2.5e9, "bytes"), "pib_miles_an_hour": 147.0588,
     "usage": USAGE, "carried": "carried 989,010 files, the oldest reading of 2026-11-02",
+    "read_after": "read back 3 min after writing at least, 41 min in the median",
     "evidence": {
         "source": {"size": {"files": 2}, "full": {"files": 20000}}, "storage": {"cold": {"files": 20002}},
         "methods": {"direct": {"files": 20002}},

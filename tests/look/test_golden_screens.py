@@ -26,14 +26,15 @@ from penstock.cli.session import Session
 from penstock.core.documents import findings
 from penstock.core.events import Ended
 from penstock.jobs.bandwidth.cap_file import Cap
-from penstock.jobs.bandwidth.overview import HolderShare, Overview
+from penstock.jobs.bandwidth.folder import Overview
+from penstock.jobs.shares.share import HolderShare
 from penstock.look.views import (
-    carried_text,
     check_table,
     findings_text,
     gc_text,
     html_report,
     plan_text,
+    reading_text,
     result_texts,
     run_table,
     summary,
@@ -123,8 +124,8 @@ def screens() -> Mapping[str, Callable[[], str]]:
     held = Overview(
         cap,
         "it is torn",
-        [HolderShare(3, "ann on n1", ended=True), HolderShare(1, "ben", ended=False)],
         "write it anew",
+        [HolderShare(0.75, "ann on n1"), HolderShare(0.25, "ben")],
     )
     texts: dict[str, Callable[[], str]] = {
         f"plan, {name}": partial(styled, plan_text.render, value)
@@ -172,9 +173,9 @@ def screens() -> Mapping[str, Callable[[], str]]:
         ),
         "run table, poor": lambda: shown(run_table.ending(RUN_ROWS[:1], 0, again="", report="")),
         "limit, rich": lambda: limit.rendered(held, Cap(None, 7), Cap(125_000_000, 7)) + "\n",
-        "limit, poor": lambda: limit.rendered(Overview(Cap(), "", []), Cap(), Cap()) + "\n",
-        "carried, rich": lambda: carried_text.words(values.SHOWN["seal"]["carried"]) + "\n",
-        "carried, poor": lambda: carried_text.words({}) + "\n",
+        "limit, poor": lambda: limit.rendered(Overview(Cap(), "", "", []), Cap(), Cap()) + "\n",
+        "carried, rich": lambda: reading_text.carried(values.SHOWN["seal"]["carried"]) + "\n",
+        "carried, poor": lambda: reading_text.carried({}) + "\n",
         "repair of others": lambda: "".join(
             f"{words('r2', count)}\n"
             for words in (findings.also_repaired, findings.also_in)

@@ -135,7 +135,8 @@ def documents(top: Path) -> Iterator[str]:
             if "/data/" not in path.removeprefix("data") and sort not in met:
                 met.add(sort)
                 yield path
-    yield from (".promises/x", "data/pins/x", f"data/{current}/release.json.sig")
+    yield from (".promises/x", "data/under-way.json", "data/under-way.repair.json", "data/pins/x")
+    yield f"data/{current}/release.json.sig"
     for name in ("rollback.json", "cancelled.json", "root.json"):
         yield f"data/.penstock/{name}"
 

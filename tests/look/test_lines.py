@@ -12,7 +12,7 @@ import pytest
 
 from penstock.core import events
 from penstock.look.views.event_totals import STALE_SECONDS, Tally
-from penstock.look.views.line_view import INTERVAL, WARNINGS, JsonLines, Lines, moving
+from penstock.look.views.line_view import INTERVAL, WARNINGS, JsonLines, Lines, moving, started
 from penstock.look.views.view_choice import KINDS, open_view
 
 
@@ -49,7 +49,7 @@ def texts(stream: io.StringIO) -> list[str]:
 def test_one_line_at_the_start_few_between_one_at_the_end() -> None:
     stream, clock = io.StringIO(), Clock()
     view = Lines(stream, clock)
-    view(event("start", files=1000, bytes=1000 << 20, elements=2))
+    view(event("start", files=1000, bytes=1000 << 20, shards=31, elements=2))
     for second in range(1, 26):
         clock.now += 1
         states = {"running": 1, "done": 1}
@@ -57,7 +57,7 @@ def test_one_line_at_the_start_few_between_one_at_the_end() -> None:
     clock.now += 5
     view(event("end", files=1000, bytes=1000 << 20, seconds=50.0))
     assert texts(stream) == [
-        "imagenet copy: started: 1,000 files, 1000 MiB, 2 elements",
+        "imagenet copy: started: 1,000 files, 1000 MiB, 31 shards, up to 2 elements",
         (
             "imagenet copy: 10%, 100 of 1,000 files, 100 of 1000 MiB, 10.0 MiB/s, 1 min 30 s left; "
             "2 elements: 1 running, 1 done"
@@ -73,13 +73,36 @@ def test_one_line_at_the_start_few_between_one_at_the_end() -> None:
 def test_what_was_carried_over_is_not_said_to_be_read() -> None:
     stream = io.StringIO()
     view = Lines(stream, Clock())
-    view(event("start", "verify", files=3000, bytes=3000 << 20, elements=1))
+    view(event("start", "verify", files=3000, bytes=3000 << 20))
     carried = {"carried_files": 2971, "carried_bytes": 2971 << 20}
     view(event("end", "verify", files=3000, bytes=3000 << 20, seconds=2.0, **carried))
     assert texts(stream)[-1] == (
         "imagenet verify: done: 29 files, 29.0 MiB in 2.0 s (14.5 MiB/s); "
         "2,971 linked files carried over unread"
     )
+
+
+def test_what_is_copied_and_what_is_read_back_have_one_remaining_time() -> None:
+    stream, clock = io.StringIO(), Clock()
+    view = Lines(stream, clock)
+    view(event("start", files=1000, bytes=1000 << 20, shards=31, elements=4))
+    for second in range(1, 22):
+        clock.now += 1
+        back = max(0, second - 12) * (5 << 20)
+        moved = {"files": 10 * second, "bytes": 10 * second << 20, "read_back_bytes": back}
+        view(event("progress", states={"running": 4}, **moved))
+    view.close()
+    assert texts(stream)[1:] == [
+        (
+            "imagenet copy: 10%, 100 of 1,000 files, 100 of 1000 MiB, 10.0 MiB/s, 3 min 10 s left; "
+            "4 elements: 4 running"
+        ),
+        (
+            "imagenet copy: 20%, 200 of 1,000 files, copied 200 of 1000 MiB, 10.0 MiB/s, read back 40.0 MiB, "
+            "3 min 12 s left; 4 elements: 4 running"
+        ),
+        "imagenet copy: left off at 210 of 1,000 files, copied 210 of 1000 MiB, read back 45.0 MiB",
+    ]
 
 
 def test_how_far_a_step_came_that_did_not_end_stays() -> None:
@@ -209,3 +232,21 @@ def test_no_estimate_is_left_when_nothing_runs_or_moves() -> None:
     assert task.seconds_left(11.0) is None
     assert moving(task, 11.0).endswith("; 1 element: 1 pending")
     assert "left" not in moving(task, 11.0)
+
+
+@pytest.mark.parametrize(
+    ("shards", "elements", "words"),
+    [
+        (31, 4, "31 shards, up to 4 elements"),
+        (3, 4, "3 shards, up to 3 elements"),
+        (31, 1, "31 shards, 1 element"),
+        (1, 4, "1 shard, 1 element"),
+        (31, None, "31 shards"),
+        (None, None, ""),
+    ],
+)
+def test_a_shard_is_a_part_and_an_element_a_process(
+    shards: int | None, elements: int | None, words: str
+) -> None:
+    task = Tally().take(events.Started("d", "copy", 9, None, shards, elements), 0.0)
+    assert started(task) == ", ".join(filter(None, ["started: 9 files", words]))

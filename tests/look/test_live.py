@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 from tests.support import terminal
+
+from penstock.core import events
+from penstock.look.views.event_totals import Tally
+from penstock.look.views.live_view import LiveView
+
+GIB = 1 << 30
 
 SCRIPT = r"""
 import sys, time
@@ -17,7 +25,7 @@ from penstock.look.views.view_choice import open_view
 view = open_view("auto", sys.stdout)
 print(type(view).__name__)
 say = lambda kind, **data: view(kind("imagenet", "copy", **data))
-say(events.Started, files=20002, bytes=3 << 30, elements=4)
+say(events.Started, files=20002, bytes=3 << 30, shards=31, elements=4)
 for index in range(4):
     say(events.Progressed, files=1000 * index, bytes=150 * index << 20, states={"running": 3, "pending": 1})
     time.sleep(0.3)
@@ -84,3 +92,29 @@ def test_a_pipe_gets_lines_without_colours() -> None:
     assert ended.stdout.startswith("Lines\n")
     assert "\x1b" not in ended.stdout
     assert ended.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("columns", "below"),
+    [
+        (
+            80,
+            [
+                "  9,000 of 20,002 files, copied 1.50 of 3.42 GiB, read back 1.10 GiB; 3 running,",
+                "  1 pending",
+            ],
+        ),
+        (140, ["  9,000 of 20,002 files, copied 1.50 of 3.42 GiB, read back 1.10 GiB; 3 running, 1 pending"]),
+    ],
+)
+def test_what_is_copied_and_what_is_read_back_stand_below_the_bar(columns: int, below: list[str]) -> None:
+    view = LiveView(io.StringIO())
+    task = Tally().take(events.Started("imagenet", "copy", 20002, int(3.42 * GIB)), 0.0)
+    states = {"running": 3, "pending": 1}
+    task.take(events.Progressed("imagenet", "copy", 9000, 3 * GIB // 2, None, states, int(1.1 * GIB)), 1.0)
+    console = Console(file=io.StringIO(), width=columns)
+    console.print(view._task(task, 1.0))
+    bar, *rest = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert re.search(r"^imagenet copy .* 44% +1.0 s$", bar)
+    assert [line.rstrip() for line in rest] == below
+    assert len(bar) <= columns

@@ -6,6 +6,7 @@ import io
 import os
 import re
 import sys
+import time
 
 import pytest
 from rich.console import Console
@@ -101,4 +102,24 @@ def test_what_was_stopped_or_cancelled_is_not_called_failed(how: str, mark: str)
     console = Console(file=io.StringIO(), width=80)
     console.print(table._render())
     assert console.file.getvalue().split() == [*mark.split(), "c", how]  # type: ignore[attr-defined]
+    table.close()
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_the_share_that_is_read_back_stands_beside_the_step(columns: int) -> None:
+    table = LiveTable(io.StringIO(), ["imagenet", "a-dataset-of-21-chars"])
+    now = time.monotonic()
+    for name, more in (("imagenet", {}), ("a-dataset-of-21-chars", {"failed": 2})):
+        table._latest[name] = table._tally.take(events.Started(name, "copy", 100, 100 << 20), now - 20)
+        for n in range(2):
+            size = (42 + 20 * n) << 20
+            table._tally.take(
+                events.Progressed(name, "copy", 62, size, read_back_bytes=40 << 20, **more), now - 10 + 10 * n
+            )
+    console = Console(file=io.StringIO(), width=columns)
+    console.print(table._render())
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert re.search(r"^  imagenet +copy, verify 40% .* 62% +2.00 MiB/s +49 s left$", lines[0].rstrip())
+    assert " copy, verify 40%, 2 FAILED " in lines[1]
+    assert all(len(line) <= columns for line in lines)
     table.close()

@@ -22,7 +22,7 @@ from penstock.cli.commands.metrics import at_end_of_run
 from penstock.config.settings import PermissionsConfig, TargetConfig
 from penstock.core.errors import PreflightError
 from penstock.core.layout import DatasetLayout
-from penstock.dataset import staging_notice
+from penstock.dataset import run_store, staging_notice
 from penstock.dataset.submission_log import ArrayBook
 from penstock.host import job_environment
 from penstock.host.job_environment import JobEnvironment
@@ -72,6 +72,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     for step in STEPS[:3]:
         step(context, "data")
     told["copied"] = text_of(context)
+    reading = run_store.open_run(context.layout("data")).folder.progress("verify", 0)
+    reading.parent.mkdir(parents=True)
+    reading.write_text(json.dumps({"files": 10, "bytes": 40_000}))
+    told["read back"] = text_of(context)
     for step in STEPS[3:]:
         step(context, "data")
     told["published"] = text_of(context)
@@ -123,6 +127,7 @@ def test_z6_a_run_under_way_shows_how_far_it_is_and_a_published_one_does_not(sto
     assert under_way["state"] == "stopped"
     assert (under_way["run_bytes"], under_way["run_copied_bytes"]) == (160_000, 160_000)
     assert under_way["run_verified_bytes"] == 0
+    assert values(story["read back"])["run_verified_bytes"] == 40_000
     assert "current_bytes" not in under_way
     assert "last_success_timestamp_seconds" not in under_way
     assert over["state"] == "published"
@@ -227,7 +232,7 @@ def test_z6_elements_that_show_no_sign_of_life_wait(tmp_path: Path) -> None:
         step(context, "data")
     (run,) = context.layout("data").runs.iterdir()
     book = ArrayBook(run / "arrays.jsonl")
-    book.intend("data-copy-1", "copy", "slurm", [0])
+    book.intend("data-copy-1", "copy", "slurm", [0], workers=1, call="c")
     book.submitted("data-copy-1", "4711")
     assert values(text_of(context))["waiting_seconds"] == 0
     lines = [json.loads(line) for line in book._path.read_text().splitlines()]

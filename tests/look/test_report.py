@@ -40,7 +40,7 @@ def result(name: str = "imagenet") -> dict[str, Any]:
         "evidence": {"source": {name: {"files": 3, "bytes": 5}}, "storage": {"cold": {"files": 10}}},
         "steps": [{"step": name, "status": name, "seconds": 3.0, "why": name, "files": 4}],
         "elements": [
-            {"step": name, "index": name, "node": name, "started": 100.0, "ended": 160.0, "state": name},
+            {"step": name, "index": name, "node": name, "started": 100.0, "ended": 160.0},
             {"step": "copy", "index": 1, "node": "n1", "started": 100.0, "ended": 130.0, "bytes": 7},
         ],
         "failures": [{"path": name, "why": name}],
@@ -181,16 +181,12 @@ def test_a_planted_link_is_neither_followed_nor_replaced(tmp_path: Path) -> None
     assert page.stat().st_mode & 0o777 == 0o644
 
 
-def used_elements(waits: list[float]) -> list[dict[str, Any]]:
-    return [
-        {"step": "copy", "index": i, "node": "n1", "begun": 100.0 + wait, "ended": 200.0 + wait,
-         "queue_wait": wait}
-        for i, wait in enumerate(waits)
-    ]  # fmt: skip
+def spans(waits: list[float]) -> list[tuple[float, float, float]]:
+    return [(100.0, 100.0 + wait, 200.0 + wait) for wait in waits]
 
 
 def test_the_queue_is_drawn_where_an_element_waited() -> None:
-    plot = plots.queue(used_elements([0.0, 100.0]))  # type: ignore[arg-type]
+    plot = plots.queue(spans([0.0, 100.0]))
     assert plot is not None
     ends = [mark.text for mark in plot.marks if isinstance(mark, plots.Label)]
     assert ends == ["2", "0", "0", "3 min 20 s"]
@@ -204,9 +200,8 @@ def test_the_queue_is_drawn_where_an_element_waited() -> None:
 
 
 def test_a_queue_in_which_nobody_waited_is_not_drawn() -> None:
-    assert plots.queue(used_elements([0.0, 0.5])) is None  # type: ignore[arg-type]
-    assert plots.queue(used_elements([50.0])) is None  # type: ignore[arg-type]
-    assert plots.queue([{"step": "copy", "started": 1.0, "ended": 2.0}]) is None
+    assert plots.queue(spans([0.0, 0.5])) is None
+    assert plots.queue(spans([50.0])) is None
     assert plots.queue([]) is None
 
 
@@ -273,23 +268,3 @@ def test_hours_are_short() -> None:
     assert shown == [
         "", "0.004", "0.52", "99.90", "1,234",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("granted", "job", "text"),
-    [
-        ({"cores": "0-3,8", "memory": 100 << 20}, "7_1",
-         "n1: cores 0-3,8, 100 MiB of memory"),
-        ({"cores": "0", "memory": None}, "7_1", "n1: core 0, no limit of memory"),
-        ({"cores": "0-3", "memory": None}, "", None),
-        ({"cores": "", "memory": None}, "7_1", None),
-    ],
-)  # fmt: skip
-def test_what_a_node_granted_stands_in_the_details_once(
-    granted: dict[str, Any], job: str, text: str | None
-) -> None:
-    """Of elements of jobs: what this machine's own processes may use is no news."""
-    elements = [{"step": "copy", "node": "n1", "started": 1.0, "ended": 2.0, "job": job, "granted": granted}]
-    page = html_report.render({**result(), "elements": elements * 2})
-    assert page.count(">Granted<") == (text is not None)
-    assert text is None or text in page

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from penstock.core.documents.element_receipt import ElementReceipt
-from penstock.core.documents.element_usage import EarlierUsage, ElementUsage
 from penstock.core.events import Ended, Progressed, Started
 from penstock.dataset import receipts
 from penstock.dataset.receipts import DoneBefore
@@ -12,6 +13,8 @@ from penstock.look.views.event_totals import Tally
 from penstock.look.views.line_view import finished
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.look.views.keys import TimedAmount
 
 
@@ -44,16 +47,15 @@ def test_what_an_earlier_command_moved_is_no_speed_of_this_one() -> None:
 
 def test_what_killed_attempts_of_this_command_moved_counts() -> None:
     """42 KiB/s of a copy at 134: of a shard of which 100 bytes were done before, the last attempt did 200."""
-    third = ElementUsage(earlier=EarlierUsage(attempts=2))
-    killed = ElementReceipt(index=1, bytes=500, done_bytes=200, started=980.0, ended=990.0, usage=third)
+    killed = ElementReceipt(index=1, bytes=500, done_bytes=200, started=980.0, ended=990.0)
     whole = ElementReceipt(index=2, bytes=300, done_bytes=300, started=955.0, ended=990.0)
     assert receipts.moved([killed, whole], 950.0) == 200 + 300
-    before = {1: DoneBefore(100, attempts=1), 2: DoneBefore(0, attempts=0)}
-    assert receipts.moved([killed, whole], 950.0, before) == 400 + 300
+    before, claims = {1: DoneBefore(100, claims=1), 2: DoneBefore(0, claims=0)}, {1: 3, 2: 1}
+    assert receipts.moved([killed, whole], 950.0, before, claims) == 400 + 300
     # A shard that is copied again after it was done: what its attempt did.
-    assert receipts.moved([killed], 950.0, {1: DoneBefore(500, attempts=1)}) == 200
+    assert receipts.moved([killed], 950.0, {1: DoneBefore(500, claims=1)}, claims) == 200
     # One attempt since: what it found done is exact, and the progress file of a killed one is behind it.
-    assert receipts.moved([killed], 950.0, {1: DoneBefore(100, attempts=2)}) == 200
+    assert receipts.moved([killed], 950.0, {1: DoneBefore(100, claims=2)}, claims) == 200
 
 
 def test_a_rate_is_of_what_this_command_moved_in_its_time() -> None:
@@ -84,3 +86,37 @@ def test_the_time_of_a_resumed_run_says_so() -> None:
     told = summary.render({"dataset": "d", "status": "PASSED", "seconds": 53.0, "resumed": {"files": 2}})
     assert "Steps took    53 s since the run was resumed\n" in told
     assert "Steps took    53 s\n" in summary.render({"dataset": "d", "status": "PASSED", "seconds": 53.0})
+
+
+@pytest.mark.parametrize(
+    ("copied", "read", "left"),
+    [
+        (400, [None] * 41, 60),  # another step, or one of an older version
+        (400, [0] * 41, 60 + 100),  # the first byte is still to come: all at the copy's rate
+        (400, [600] * 41, 60 + 40),  # what an earlier command read is no rate
+        (400, range(0, 205, 5), 160),  # 800 bytes at 5 a second outlast the copy
+        (400, range(0, 410, 10), 60),
+        (400, [0] * 20 + [*range(0, 210, 10)], 80),  # the mean since the first byte
+        (1000, range(0, 410, 10), 60),  # only reading is left
+        (1000, [1000] * 41, None),
+    ],
+)
+def test_one_remaining_time_is_of_what_is_copied_and_what_is_read_back(
+    copied: int, read: Sequence[int | None], left: float | None
+) -> None:
+    """1000 bytes in 100 files, 400 of them copied in 40 s."""
+    tally = Tally()
+    tally.take(Started("d", "copy", 100, 1000), 0.0)
+    for at, size in enumerate(read):
+        task = tally.take(Progressed("d", "copy", at, 10 * at, read_back_bytes=size), float(at))
+    task = tally.take(Progressed("d", "copy", copied // 10, copied, read_back_bytes=read[-1]), 40.0)
+    assert task.seconds_left(40.0) == left
+
+
+def test_the_time_left_stays_while_all_elements_read_back() -> None:
+    tally = Tally()
+    tally.take(Started("d", "copy", 100, 1000), 0.0)
+    for at in range(201):
+        copied, read = min(at, 100), max(0, at - 100)
+        task = tally.take(Progressed("d", "copy", copied // 10, copied, read_back_bytes=read), float(at))
+    assert task.seconds_left(200.0) == 900, "nothing was copied for longer than a rate is of"

@@ -31,8 +31,8 @@ MUTANTS = (
     ),
     Mutant(
         "a name that is swept may come back after a power cut",
-        "                os.fsync(level.fd)\n",
-        "                pass\n",
+        "        os.fsync(folder)\n    finally:\n        os.fchmod(folder, mode)\n",
+        "    finally:\n        os.fchmod(folder, mode)\n",
         "tests/target/test_durable.py::test_names_that_are_swept_stay_away_after_a_power_cut",
     ),
     Mutant(
@@ -126,9 +126,21 @@ MUTANTS = (
     ),
     Mutant(
         "the mode of a file of another release is changed",
-        '    if walked.kind == "file" and walked.links != 1:\n        raise _linked_elsewhere(',
-        "    if False:\n        raise _linked_elsewhere(",
+        "            if actual.kind == stat.S_IFREG and actual.links != 1:\n",
+        "            if False:\n",
         "tests/target/test_permissions.py::test_what_another_release_shares_is_never_changed",
+    ),
+    Mutant(
+        "a file with another mode is published",
+        "            self._final is None or self._final.held(paths, looked.mode, looked.gid)\n",
+        "            True\n",
+        "tests/run/test_file_permissions.py::test_a_file_with_another_mode_is_set_and_its_shard_verified_again",
+    ),
+    Mutant(
+        "a file in parts keeps its owner's write bit",
+        "            if self._staging.put_right(fd, path) and self._staging.fsync:\n",
+        "            if self._staging.fsync:\n",
+        "tests/target/test_staging.py::test_a_file_in_parts_gets_its_mode_right_after_its_name",
     ),
     Mutant(
         "the configured group is not given",
@@ -180,9 +192,9 @@ MUTANTS = (
         "tests/core/test_balance.py::test_no_row_is_lost_and_the_dearest_shard_is_within_one_row_of_the_mean",
     ),
     Mutant(
-        "the last round of elements is not full",
-        "wanted += slots - wanted % slots",
-        "wanted += 0",
+        "a shard is smaller than is worth it",
+        "if (worth := max(1, int(load.cost / least))) < wanted:",
+        "if (worth := max(1, int(load.cost / least))) < 0:",
         "tests/core/test_balance.py::test_the_number_of_shards",
     ),
     Mutant(
@@ -330,16 +342,28 @@ MUTANTS = (
         "tests/planning/test_unchanged_rows.py::test_any_difference_means_copying",
     ),
     Mutant(
-        "the promise of a dead run holds",
-        "    if process is False and not stays:\n        return VOID\n",
-        "",
-        "tests/run/test_promises.py::test_what_a_promise_is_worth",
+        "what a dead run would write is counted",
+        "abs(now - status.st_mtime) <= clock.BOUND",
+        "True",
+        "tests/run/test_room_beside_others.py::test_s17_a_run_that_was_killed_is_counted_until_it_gave_no_sign_of_life",
     ),
     Mutant(
-        "a promise speaks for another account",
-        "        if promise.uid != posting.uid:",
-        "        if False:",
-        "tests/run/test_promises.py::test_s17_promises_of_other_accounts_are_counted_where_they_can_be_true",
+        "a notice speaks for another account",
+        "notice = notice._replace(writes=notice.writes._replace(uid=status.st_uid))",
+        "pass",
+        "tests/run/test_room_beside_others.py::test_s17_what_accounts_outside_target_owners_state_is_said_and_refuses_nothing",
+    ),
+    Mutant(
+        "what any account states refuses a plan",
+        "and trusted(notice.uid)",
+        "",
+        "tests/run/test_room_beside_others.py::test_s17_what_accounts_outside_target_owners_state_is_said_and_refuses_nothing",
+    ),
+    Mutant(
+        "a copy goes on below keep_free",
+        "if spare < min(1 + own * ends, left) + others * ends:",
+        "if False:",
+        "tests/target/test_room_watch.py::test_s17_what_does_not_fit_ends_before_the_rest_is_taken",
     ),
     Mutant(
         "records that verify did not write are sealed",
@@ -461,15 +485,60 @@ MUTANTS = (
     ),
     Mutant(
         "an element goes again onto a full target",
-        "return self.exit_status(index) != NoSpaceError.exit_code and tries <= self.cluster.retries",
-        "return tries <= self.cluster.retries",
-        "tests/run/test_arrays.py::test_a_target_too_full_for_an_outcome_is_told_by_the_exit_status",
+        "fate.claim.call == watch.call and exit_status(fate) == NoSpaceError.exit_code",
+        "False",
+        "tests/run/test_arrays.py::test_on_a_full_target_no_further_array_is_submitted",
     ),
     Mutant(
-        "what a person cancelled is submitted again",
-        "        if self._cancelled(index) and (tries or index in self.met):\n            return False\n",
-        "",
-        "tests/run/test_arrays_control.py::TestCancel::test_what_a_person_cancelled_is_not_submitted_again",
+        "workers that take no shard are submitted for ever",
+        "or watch.fruitless >= max(UNPROVEN, slots) * (retries + 1)\n",
+        "\n",
+        "tests/run/test_worker_ends.py::TestWorkersThatTakeNothing"
+        "::test_workers_that_end_before_they_took_a_shard_are_bounded_and_named",
+    ),
+    Mutant(
+        "another worker takes the place of one that a person cancelled",
+        "watch.ended_by_person += number not in watch.dismissed",
+        "watch.ended_by_person += 0",
+        "tests/run/test_arrays_control.py::TestCancel"
+        "::test_no_other_takes_the_place_of_a_worker_that_a_person_cancelled",
+    ),
+    Mutant(
+        "damage that was named before is copied again",
+        "if outcome.failures and outcome.generation > named.get(index, 0) and not ok(index)",
+        "if outcome.failures and not ok(index)",
+        "tests/run/test_read_back_again.py"
+        "::test_damage_that_was_named_before_is_not_taken_for_the_cause_of_an_error",
+    ),
+    Mutant(
+        "what an earlier claim of a shard came to counts on",
+        "if (outcome := outcomes.find(run, step, index, generation)) is not None:\n            yield",
+        "if (outcome := outcomes.find(run, step, index, 1)) is not None:\n            yield",
+        "tests/run/test_last_ends.py::test_an_outcome_counts_while_its_claim_is_the_highest",
+    ),
+    Mutant(
+        "a worker takes the shard of another one at once",
+        "return (last.array, last.number) == (own.array, own.number) and last.restarts < own.restarts",
+        "return last.restarts < own.restarts",
+        "tests/run/test_started_again.py::test_no_other_process_does[1-1-array]",
+    ),
+    Mutant(
+        "a worker's shard is taken while its process is at work",
+        "(last.array, last.number) == (own.array, own.number) and last.restarts < own.restarts",
+        "(last.array, last.number) == (own.array, own.number)",
+        "tests/run/test_started_again.py::test_no_other_process_does[0-0-array]",
+    ),
+    Mutant(
+        "an array of an older version is watched as if its elements knew claims",
+        "    if not live.submission.workers:\n        raise LockedError(",
+        "    if False:\n        raise LockedError(",
+        "tests/run/test_arrays.py::test_an_array_of_an_earlier_version_is_refused_by_name_until_it_has_ended",
+    ),
+    Mutant(
+        "what accounting says of a worker counts its earlier starts twice",
+        "account.seconds - before if account",
+        "account.seconds if account",
+        "tests/run/test_element_accounts.py::test_what_slurmdbd_says_goes_beside_it_and_counts_once",
     ),
     Mutant(
         "more elements run than a person said",
@@ -481,7 +550,7 @@ MUTANTS = (
         "a node that failed twice is given more",
         'MOST = 2\n"""Ends of elements',
         'MOST = 3\n"""Ends of elements',
-        "tests/run/test_element_ends.py::TestNodes::test_a_node_that_fails_twice_is_left_out_of_what_follows",
+        "tests/run/test_worker_ends.py::TestNodes::test_a_node_that_fails_twice_is_left_out_of_what_follows",
     ),
     Mutant(
         "an element whose processes may be there has ended",
@@ -509,8 +578,8 @@ MUTANTS = (
     ),
     Mutant(
         "an end that was seen is forgotten",
-        "statuses[index] = over.get(index) or Status(State.LOST",
-        "statuses[index] = Status(State.LOST",
+        "statuses[index] = over.get(index) or gone",
+        "statuses[index] = gone",
         "tests/cluster_port/test_slurm_rules.py::test_what_was_seen_to_end_is_not_looked_up_again_when_the_controller_forgets_it",
     ),
     Mutant(
@@ -532,10 +601,10 @@ MUTANTS = (
         "tests/cli/test_main.py::test_after_a_signal_the_status_is_the_signals",
     ),
     Mutant(
-        "an old word ends with 1",
-        "        output.say(told)\n        return 2",
-        "        output.say(told)\n        return 1",
-        "tests/cli/test_old_words.py::test_an_old_word_is_refused_with_the_new_one",
+        "a word that is no command ends with 1",
+        "        output.say(refusal)\n        return 2",
+        "        output.say(refusal)\n        return 1",
+        "tests/cli/test_did_you_mean.py::test_a_word_that_is_no_command_does_nothing",
     ),
     Mutant(
         "a key of the configuration may be given twice",
@@ -557,7 +626,7 @@ MUTANTS = (
     ),
     Mutant(
         "a password in a URL is taken",
-        'if found and (":" in user or components.scheme not in (*AZURE, *NAMED_USERS)):',
+        'if found and (":" in user or not of_url(url).user):',
         "if False:",
         "tests/config/test_loading.py::test_secrets_are_refused_and_never_shown",
     ),
@@ -600,10 +669,10 @@ MUTANTS = (
         "tests/look/test_difference.py::test_how_a_path_compares_with_its_source",
     ),
     Mutant(
-        "a slot is taken while its holder lives",
-        "now - self._generations[slot][1] >= ABANDONED",
-        "True",
-        "tests/bandwidth/test_slots.py::test_s25_the_table_of_slots_that_may_be_taken",
+        "a living holder is left out of the shares",
+        "return silent < (abandoned(self._late) if listing.beats.get(holder.name) else GONE)",
+        "return False",
+        "tests/shares/test_rule.py::test_z1_a_run_whose_controller_died_keeps_its_part_while_its_processes_beat",
     ),
     Mutant(
         "bytes are read before the cap is known",
@@ -645,7 +714,7 @@ MUTANTS = (
         "the limit of a cgroup above is passed over",
         "for depth in range(len(names), -1, -1)]",
         "for depth in [len(names)]]",
-        "tests/target/test_granted.py::test_the_least_limit_on_the_path_holds",
+        "tests/target/test_cgroups.py::test_the_least_limit_on_the_path_holds",
     ),
     Mutant(
         "a size without blocks goes before the vendor's word",

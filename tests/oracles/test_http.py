@@ -24,6 +24,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from penstock.config.settings import Reach
 from penstock.core.errors import TransientError
 from penstock.sources.http.connection import Connection
 from penstock.sources.http.endpoint import Endpoint
@@ -73,7 +74,7 @@ class Pieces:
 
 def ours(pieces: Sequence[bytes], *, head: bool) -> Answer | str:
     """The answer, or why it was refused."""
-    connection = Connection(Endpoint("127.0.0.1", 1, tls=False, timeout=1))
+    connection = Connection(Endpoint("127.0.0.1", 1, tls=False, reach=Reach(1)))
     connection._socket = Pieces(pieces)  # type: ignore[assignment]
     connection._keep = True
     connection._sent = True  # a fresh connection is not made anew

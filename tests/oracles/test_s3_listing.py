@@ -65,7 +65,7 @@ class Bucket:
             f"s3://{self.name}/{prefix}", storage_options={"endpoint_url": self.server.endpoint}
         )
         credentials = S3Credentials(Keys(ACCESS, SECRET), "us-east-1", self.server.endpoint)
-        source = open_source(config, DatasetConfig("d", (config,)), credentials=credentials, timeout=30)
+        source = open_source(config, DatasetConfig("d", (config,)), credentials=credentials)
         listed = [one for batch in source.list() for one in batch]
         return [(one.key, one.size, one.token, one.modified_ns) for one in listed]
 

@@ -12,13 +12,26 @@ from botocore.credentials import Credentials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.sources.http.quoting import query_string, quoted
+from penstock.sources.http.values import query_string, quoted
 from penstock.sources.s3.sigv4 import EMPTY_SHA256, Keys, Signer
 
 SUITE = Keys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 SUITE_TIME = calendar.timegm((2015, 8, 30, 12, 36, 0))
 S3_KEYS = Keys("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
 S3_TIME = calendar.timegm((2013, 5, 24, 0, 0, 0))
+
+
+def authorization(
+    signer: Signer,
+    method: str,
+    path: str,
+    query: str,
+    headers: list[tuple[str, str]],
+    payload: str = EMPTY_SHA256,
+) -> str:
+    """The Authorization header, as a client of a bucket makes it of what `prepare` and `sign` give."""
+    rest, start = signer.prepare(headers, payload)
+    return start + signer.sign(f"{method}\n{path}\n{query}\n{rest}")
 
 
 # AWS Signature Version 4 test suite (aws-sig-v4-test-suite).
@@ -43,7 +56,7 @@ S3_TIME = calendar.timegm((2013, 5, 24, 0, 0, 0))
 def test_the_suites_vectors(path: str, query: list[tuple[str, str]], signature: str) -> None:
     signer = Signer(SUITE, "us-east-1", "service")
     headers = [("host", "example.amazonaws.com"), ("x-amz-date", signer.stamp(SUITE_TIME))]
-    found = signer.authorization("GET", quoted(path), query_string(query), headers)
+    found = authorization(signer, "GET", quoted(path), query_string(query), headers)
     assert found == (
         "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request, "
         f"SignedHeaders=host;x-amz-date, Signature={signature}"
@@ -79,7 +92,7 @@ def test_s3s_vectors(
         ("x-amz-content-sha256", EMPTY_SHA256),
         ("x-amz-date", signer.stamp(S3_TIME)),
     ]
-    found = signer.authorization("GET", path, query_string(query), headers)
+    found = authorization(signer, "GET", path, query_string(query), headers)
     assert found.endswith(f"Signature={signature}")
 
 
@@ -125,17 +138,17 @@ def test_agrees_with_botocore(
     sent["x-amz-date"] = signer.stamp(now)
     if session:
         sent["x-amz-security-token"] = session
-    found = signer.authorization(method, path, pairs, sorted(sent.items()), payload)
+    found = authorization(signer, method, path, pairs, sorted(sent.items()), payload)
     assert found == request.headers["Authorization"]
 
 
 def test_the_days_key_changes_with_the_day() -> None:
     signer = Signer(S3_KEYS, "us-east-1")
     first = signer.stamp(S3_TIME)
-    one = signer.authorization("GET", "/", "", [("host", "h"), ("x-amz-date", first)])
+    one = authorization(signer, "GET", "/", "", [("host", "h"), ("x-amz-date", first)])
     signer.stamp(S3_TIME + 86400)
     signer.stamp(S3_TIME)
-    assert signer.authorization("GET", "/", "", [("host", "h"), ("x-amz-date", first)]) == one
+    assert authorization(signer, "GET", "/", "", [("host", "h"), ("x-amz-date", first)]) == one
 
 
 def test_keys_show_nothing() -> None:

@@ -49,20 +49,22 @@ def pins(releases: Releases) -> None:
     plant(releases.layout.pins / FORGED, {**said, "format": 1})
 
 
-def promises(releases: Releases) -> None:
-    """One for each field."""
+def notices(releases: Releases) -> None:
+    """Of other datasets, one for each field; of an older version, too."""
+    said: dict[str, Any] = {
+        "format": 1, "step": "copy", "since": "2026-01-01T00:00:00Z", "host": "h", "uid": NOBODY,
+        "gid": NOBODY, "bytes": 1 << 20, "files": 1, "at_once": 2, "ops": 10, "pool": "p", "job": "1",
+        "cluster": "c",
+    }  # fmt: skip
+    for field in said:
+        folder_of_other = releases.layout.root / f"other-{field}"
+        folder_of_other.mkdir()
+        give(folder_of_other, NOBODY, NOBODY)
+        plant(folder_of_other / "under-way.json", said | {field: TEXT[:2000]})
     releases.layout.promises.mkdir(mode=0o1777, exist_ok=True)
-    by: dict[str, Any] = {**dict.fromkeys(HOLDER, "x"), "pid": 1}
-    for field in (
-        "run", "dataset", "lock", "pool", "cluster", "controller", "state", "bytes", "format", *HOLDER, "pid",
-    ):  # fmt: skip
-        said: dict[str, Any] = {
-            "format": 1, "run": "0" * 16, "dataset": "other", "uid": NOBODY, "gid": NOBODY, "bytes": 1 << 20,
-            "files": 1, "lock": "/none", "at_once": 2, "ops": 10, "by": by,
-        }  # fmt: skip
-        more = {"by": {**by, field: TEXT}} if field in by and field != "run" else {field: TEXT}
-        plant(releases.layout.promises / f"{NOBODY}-{field}", said | more)
-    plant(releases.layout.promises / FORGED, said)
+    for field in ("run", "dataset"):
+        plant(releases.layout.promises / f"{NOBODY}-{field}", {"run": "r", "dataset": "other", field: TEXT})
+    plant(releases.layout.promises / FORGED, {"run": "r"})
 
 
 def lock(releases: Releases) -> None:
@@ -122,7 +124,7 @@ def file(releases: Releases) -> None:
 
 PLANTS: dict[str, tuple[Plant, Sequence[str]]] = {
     "pins": (pins, ("status", "releases", "show", "gc")),
-    "promises": (promises, ("status", "step plan", "gc")),
+    "notices": (notices, ("status", "step plan", "gc")),
     "lock": (lock, ("status",)),
     "HOLD's reason": (root_file("HOLD", "data {}\n"), STATE),
     "HOLD's names": (root_file("HOLD", "{}\n"), STATE),

@@ -25,18 +25,19 @@ from penstock.config.settings import GcConfig, RetentionConfig
 from penstock.core import events
 from penstock.core.documents import marks
 from penstock.core.errors import ConfigError, FailedError, FindingsError, LockedError, PreflightError
-from penstock.core.layout import SEAL
+from penstock.core.layout import SEAL, DatasetLayout
 from penstock.dataset import gate, pins
 from penstock.dataset import holder as holders
 from penstock.dataset.dataset_lock import DatasetLock
 from penstock.host import job_environment
 from penstock.host.job_environment import JobEnvironment
 from penstock.jobs import audit_store
-from penstock.jobs.ownership.ops_share import SEEN
+from penstock.jobs.ownership.ops_share import holders_of, removing
+from penstock.jobs.shares import rule
+from penstock.jobs.shares.share import look
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
 from penstock.keep.retention import freed_space, gc_step, release_snapshot, removals, rollback_step
-from penstock.keep.retention.removal_share import PACE, _Share, paced
 from penstock.run import list_step, plan_step
 from penstock.target import dataset_folders, pause, tree_removal
 
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from tests.retention.conftest import Releases
 
     from penstock.core.events import Event
-    from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
 
 SOON = GcConfig(grace=0.000001)
@@ -558,9 +558,9 @@ def test_the_rotation_of_audits_goes_on_after_its_release_was_removed(releases: 
     for _ in range(2):
         done = releases.command("audit", "data", "--release", first, "--fraction", "1/3")
         assert done.returncode == 0, done.stderr
-    assert audit_store.next_turn(releases.layout, 3) == 2
+    assert audit_store.next_slice(releases.layout, "", "", 3, 0.0).turn == 2
     assert releases.command("remove", "data", first, "--now").returncode == 0
-    assert audit_store.next_turn(releases.layout, 3) == 2
+    assert audit_store.next_slice(releases.layout, "", "", 3, 0.0).turn == 2
     assert len(os.listdir(releases.layout.audits)) == 1
 
 
@@ -729,11 +729,12 @@ def test_a_stranger_is_refused(releases: Releases) -> None:
 
 def test_a_publish_leaves_the_part_of_a_removal_that_is_at_work(releases: Releases) -> None:
     releases.begin_with("A")
-    with paced(releases.context, releases.layout):
-        (promise,) = releases.layout.promises.iterdir()
+    with removing(releases.context, releases.layout):
+        until(lambda: holders_of(releases.layout), "the removal's holder")
         releases.stage("B")
-        assert promise.exists()
-    assert not promise.exists()
+        (words,) = holders_of(releases.layout)
+        assert words.startswith("100.0%: ")
+    assert holders_of(releases.layout) == []
 
 
 def test_what_another_removal_has_taken_away_frees_nothing(tmp_path: Path) -> None:
@@ -754,35 +755,40 @@ def test_removals_keep_to_the_budget_together(releases: Releases) -> None:
     gc_step.gc(releases.context, "data", dry_run=False)
     assert time.monotonic() - began > 1.8
     assert releases.there() == "B"
-    assert list(releases.layout.promises.iterdir()) == []
+    assert list(releases.layout.operations.iterdir()) == []
 
 
-def test_a_removal_that_begins_beside_another_waits_until_that_one_has_read_it(releases: Releases) -> None:
+def test_a_removal_that_begins_beside_another_waits_until_that_one_counts_it(
+    releases: Releases, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else both together would remove more than the budget until then."""
+    monkeypatch.setattr(rule, "VALID", 2.0)
     releases.begin_with("A")
     ruled(releases)
     context, layout = releases.context, releases.layout
     first, second = (tree(releases.folder / name, {"f": b"x"}) for name in ("first", "second"))
-    with paced(context, layout):
+    other = DatasetLayout(layout.root, "other")
+    other.folder.mkdir()
+    with removing(context, layout):
         began = time.monotonic()
         tree_removal.remove_tree(first, context.spend)
-        assert time.monotonic() - began < SEEN
-        with paced(context, layout):
+        assert time.monotonic() - began < 2.0
+        with removing(context, layout):
             began = time.monotonic()
             tree_removal.remove_tree(second, context.spend)
-            assert time.monotonic() - began >= SEEN
+            assert time.monotonic() - began >= 2.0
+            assert [share.part for share in look(layout.operations)] == [0.5, 0.5]
 
 
-def test_removals_of_another_account_take_its_share_and_no_more(releases: Releases) -> None:
+def test_k9_removals_of_another_account_take_its_share_and_no_more(releases: Releases) -> None:
     """Fifty promises of a stranger took all but a fiftieth."""
     releases.begin_with("A")
-    context, layout = releases.context, releases.layout
-    with paced(context, layout):
-        (own,) = layout.promises.iterdir()
-        value = json.loads(own.read_bytes())
+    with removing(releases.context, releases.layout):
+        until(lambda: holders_of(releases.layout), "the removal's holder")
+        folder = releases.layout.operations
         for number in range(50):
-            other = layout.promises / f"{number}.removal.x"
-            other.write_text(json.dumps({**value, "uid": 4242}))
-            give(other, 4242, 4242)
-        share = _Share(layout, own.name, 0, lambda _: None)
-        assert share() == PACE / 2
+            for name in (f"holder.{number:016x}.00000000.1000.1", f"beat.{number:016x}.00000000.1"):
+                (folder / name).write_text("x")
+                give(folder / name, 4242, 4242)
+        held = [share.part for share in look(folder)]
+        assert max(held) == pytest.approx(1 / 9)

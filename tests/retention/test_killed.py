@@ -28,8 +28,8 @@ MOMENTS = [*range(1, 18), *range(18, 200, 3)]
 PARTS = 5
 STEPS = (7, 10, 11, 12, 13, 18, 21, 42, 50, 55, 59, 65, 70)
 """A change of each step: the mark, the release that loses its name, its run, the line of the history, the
-mark that goes, the promise, the run's files and folder, the seal, the data, the release's folder, and the end
-of the promise."""
+mark that goes, the notice, the run's files and folder, the seal, the data, the release's folder, and the end
+of the notice."""
 MORE = "gc: {grace: 1ms}\n"
 FILES = {"letter", "same"}
 

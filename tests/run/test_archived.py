@@ -165,7 +165,7 @@ def test_s2_what_a_head_says_of_an_archive(
     dataset = source(server)["sources"][0]
     opened = S3Source(dataset)
     client = opened.client()
-    assert client.archived(headers) == archived
+    assert client.described(headers).archived == archived
     client.close()
 
 

@@ -1,4 +1,4 @@
-"""What a step does while its arrays live: elements that go again, cancels, slots, what it says."""
+"""What a step does while its arrays live: shards that go again, cancels, slots, what it says."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from tests.support.staging_runs import events_of
 
 from penstock.cluster.port import State, Status
 from penstock.config.settings import ClusterConfig, JobOptions
-from penstock.core.documents.array_line import ArrayLine
 from penstock.core.errors import FailedError, InterruptedRunError, PreflightError, QueueFullError
 from penstock.dataset import cancel_mark
 from penstock.dataset.submission_log import ArrayBook
-from penstock.jobs.arrays import array_watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,10 +32,6 @@ def stage(tmp_path: Path, how: Callable[[Stage, int, int], State], **cluster: ob
     return box[0]
 
 
-def arrays(one: Stage) -> list[list[int]]:
-    return [list(spec.indices) for spec in one.cluster.arrays.values()]
-
-
 def first_fails(one: Stage, index: int, tries: int) -> State:
     if index == 0 and tries == 1:
         return FAILED
@@ -46,61 +40,41 @@ def first_fails(one: Stage, index: int, tries: int) -> State:
 
 
 class TestGoingAgain:
-    def test_a_failed_element_goes_again_while_others_of_its_array_run(self, tmp_path: Path) -> None:
+    def test_what_a_worker_left_goes_again_while_others_run(self, tmp_path: Path) -> None:
         lasts = lambda index, tries: 2 if index == 0 and tries == 1 else 6 + 4 * index  # noqa: E731
         one = stage(tmp_path, first_fails, lasts=lasts, slot_count=4)
         alive: list[int] = []
         submit = one.cluster.submit
 
         def submitting(spec: object) -> str:
-            ended = one.cluster.ended.get("1", {})
-            alive.append(8 - len(ended))
+            alive.append(one.cluster.running())
             return submit(spec)  # type: ignore[arg-type]
 
         one.cluster.submit = submitting  # type: ignore[method-assign, assignment]
         one.go(range(8))
-        assert arrays(one) == [list(range(8)), [0]]
-        assert alive == [8, 6], "the second array went as soon as a slot was free"
-        said = [
-            e.data["state"] for e in events_of(one.context) if e.kind == "element" and e.data["index"] == 0
-        ]
-        assert said == ["running", "failed", "running", "done"], "what the first array says of it is over"
+        assert one.arrays() == [4, 1]
+        assert alive == [0, 3], "the second array went while the others of the first one ran"
+        said = [(e.data["index"], e.data["state"]) for e in events_of(one.context) if e.kind == "element"]
+        assert [state for number, state in said if number == 0] == ["running", "failed"]
+        assert [state for number, state in said if number == 4] == ["running", "done"]
         assert ArrayBook(one.run.arrays).open() == []
 
     def test_all_arrays_of_a_step_keep_within_the_slots(self, tmp_path: Path) -> None:
         lasts = lambda index, tries: 2 if index == 0 and tries == 1 else 3 + 3 * index  # noqa: E731
         one = stage(tmp_path, first_fails, lasts=lasts, slot_count=2)
-        most = 0
-
-        def look() -> None:
-            nonlocal most
-            cluster = one.cluster
-            running = sum(
-                cluster.waits(array, index).state is State.RUNNING
-                for array, spec in cluster.arrays.items()
-                for index in spec.indices
-                if array in cluster.ended and index not in cluster.ended[array]
-            )
-            most = max(most, running)
-
-        one.cluster.on_query = look
+        running: list[int] = []
+        one.cluster.on_query = lambda: running.append(one.cluster.running())
         one.go(range(6))
-        assert most == 2
-        assert arrays(one) == [list(range(6)), [0]]
-        assert one.cluster.throttles == [("1", 1), ("1", 2)], "a slot kept free for it, and given back"
-
-    def test_with_one_slot_it_goes_when_its_array_has_no_more_to_start(self, tmp_path: Path) -> None:
-        one = stage(tmp_path, first_fails, lasts=lambda index, _: 2 + 2 * index, slot_count=1)
-        one.go(range(3))
-        assert arrays(one) == [[0, 1, 2], [0]]
-        assert one.cluster.throttles == []
+        assert max(running) == 2
+        assert one.arrays() == [2, 1]
+        assert one.cluster.tries == {0: 2, **dict.fromkeys(range(1, 6), 1)}
 
     @pytest.mark.parametrize(
         ("kinds", "text"),
         [
-            ([FAILED], "1 failed element is submitted again"),
-            ([LOST, LOST], "2 lost elements are submitted again"),
-            ([FAILED, LOST], "2 elements (1 failed, 1 lost) are submitted again"),
+            ([FAILED], "1 element for 1 shard to be tried again"),
+            ([LOST, LOST], "2 elements for 2 shards to be tried again"),
+            ([FAILED, LOST], "2 elements for 2 shards to be tried again"),
         ],
     )
     def test_the_words(self, tmp_path: Path, kinds: list[State], text: str) -> None:
@@ -116,7 +90,7 @@ class TestGoingAgain:
 
 
 class TestMemory:
-    """What is said of an element that ran out of memory: how much it had, and which key to raise."""
+    """What is said of a worker that ran out of memory: how much it had, and which key to raise."""
 
     @pytest.mark.parametrize(
         ("asked", "of_copy", "told"),
@@ -133,8 +107,8 @@ class TestMemory:
         one.context.config = replace(one.context.config, cluster=cluster)
         with pytest.raises(FailedError) as failed:
             one.go([3])
-        line = f"element 3 on n3: OUT_OF_MEMORY: {told}"
-        assert f"1 failed element is submitted again: {line}" in one.texts("note")
+        # Of the last try: its worker was the second one.
+        line = f"shard 3 on n1: OUT_OF_MEMORY: {told}"
         assert str(failed.value).count("OUT_OF_MEMORY") == 1
         assert line in [text.strip() for text in str(failed.value).splitlines()]
         assert "its log" not in str(failed.value), "the line says all"
@@ -142,7 +116,7 @@ class TestMemory:
 
     def test_one_that_had_enough_the_second_time_is_done(self, tmp_path: Path) -> None:
         one = stage(tmp_path, first_fails, reason="OUT_OF_MEMORY", out_of_memory=True)
-        assert one.go([0])[0].state is DONE
+        assert [status.state for status in one.go([0]).values()] == [FAILED, DONE]
 
 
 class TestTimeSlots:
@@ -154,25 +128,22 @@ class TestTimeSlots:
             one.receipt(index)
             return DONE
 
-        one = stage(tmp_path, how, reason="exit 143")
+        one = stage(tmp_path, how, reason="exit 143", exit_code=143)
         one.retries(0)
         one.go([0])
-        assert len(arrays(one)) == 6
-        assert "1 stopped element is submitted again" in one.texts("note")
-        shown = [dict(e.data) for e in events_of(one.context) if e.kind == "element"]
-        assert not any("143" in str(data["reason"]) for data in shown if data["state"] == "stopped")
-        assert {data["state"] for data in shown} == {"running", "stopped", "done"}
+        assert one.arrays() == [1] * 6
+        assert one.claim(0).charged == 0
 
     def test_without_progress_it_is_a_failure_that_says_what_to_change(self, tmp_path: Path) -> None:
         def how(one: Stage, index: int, _: int) -> State:
             one.outcome(index, exit_code=143, stopped="time", progress=False, retry=True)
             return FAILED
 
-        one = stage(tmp_path, how, reason="exit 143")
+        one = stage(tmp_path, how, reason="exit 143", exit_code=143)
         one.retries(1, time=None)
         with pytest.raises(FailedError) as failed:
             one.go([0])
-        assert len(arrays(one)) == 2
+        assert one.cluster.tries == {0: 2}
         assert "its time ended before it had finished anything" in str(failed.value)
         assert "cluster.time" in str(failed.value)
 
@@ -195,7 +166,7 @@ class TestCancel:
         assert str(failed.value).startswith("copy was cancelled [data]: by ")
         assert "the same command goes on" in str(failed.value)
         assert one.cluster.cancelled == ["1"]
-        assert arrays(one) == [[0, 1]], "nothing is submitted again"
+        assert one.arrays() == [2], "nothing is submitted again"
         assert ArrayBook(one.run.arrays).open() == []
         assert not one.texts("warning"), "nothing runs on"
 
@@ -227,27 +198,46 @@ class TestCancel:
         with pytest.raises(FailedError, match="publish was cancelled"):
             cancel_mark.refuse(layout, "publish")
 
-    def test_what_a_person_cancelled_is_not_submitted_again(self, tmp_path: Path) -> None:
-        def how(one: Stage, index: int, _: int) -> State:
-            if index == 1:
+    def test_no_other_takes_the_place_of_a_worker_that_a_person_cancelled(self, tmp_path: Path) -> None:
+        """Its shard goes to those that are left."""
+
+        def how(one: Stage, index: int, tries: int) -> State:
+            if index == 1 and tries == 1:
                 return State.CANCELLED
             one.receipt(index)
             return DONE
 
-        one = stage(tmp_path, how, reason="CANCELLED")
+        one = stage(tmp_path, how, reason="CANCELLED", slot_count=2)
+        one.retries(0)
+        one.go(range(6))
+        assert one.arrays() == [2]
+        assert one.cluster.tries == {0: 1, 1: 2, 2: 1, 3: 1, 4: 1, 5: 1}
+        assert one.claim(1).charged == 0
+
+    def test_where_a_person_cancelled_all_workers_none_is_submitted(self, tmp_path: Path) -> None:
+        def how(one: Stage, index: int, _: int) -> State:
+            if index in (0, 3):
+                return State.CANCELLED
+            one.receipt(index)
+            return DONE
+
+        one = stage(tmp_path, how, reason="CANCELLED", slot_count=2)
         with pytest.raises(FailedError) as failed:
-            one.go([0, 1])
-        assert arrays(one) == [[0, 1]]
+            one.go(range(6))
+        assert one.arrays() == [2]
         text = str(failed.value)
-        assert text.startswith("copy: 1 element was cancelled [data]\n")
+        assert text.startswith("copy: 2 elements were cancelled [data]\n")
         assert "scancel" in text
         assert "fail" not in text
+        one.cluster.script = lambda index, _: one.receipt(index) or DONE
+        one.go(range(6))
+        assert one.arrays() == [2, 2], "a new command goes on"
 
-    def test_nor_is_what_a_person_cancels_while_a_later_controller_watches(self, tmp_path: Path) -> None:
-        """Element 0 was cancelled before that controller began, element 1 while it watches."""
+    def test_nor_for_what_a_person_cancels_while_a_later_controller_watches(self, tmp_path: Path) -> None:
+        """Worker 0 was cancelled before that controller began, worker 1 while it watches."""
 
         def how(one: Stage, index: int, tries: int) -> State:
-            if index < 2 and tries == 1:
+            if tries == 1:
                 return State.CANCELLED
             one.receipt(index)
             return DONE
@@ -255,12 +245,12 @@ class TestCancel:
         one = stage(tmp_path, how, reason="CANCELLED", lasts=lambda index, _: 1 if index == 0 else 4)
         one.cluster.on_query = lambda: one.context.stop.set(2)
         with pytest.raises(InterruptedRunError):
-            one.go([0, 1, 2])
+            one.go([0, 1])
         one.cluster.on_query = lambda: None
         one.context.stop.event.clear()
-        with pytest.raises(FailedError, match="1 element was cancelled"):
-            one.go([0, 1, 2])
-        assert arrays(one) == [[0, 1, 2], [0]]
+        with pytest.raises(FailedError, match="2 elements were cancelled"):
+            one.go([0, 1])
+        assert one.arrays() == [2]
 
     def test_met_again_and_left_are_said_with_the_command_as_it_was_called(self, tmp_path: Path) -> None:
         one = stage(tmp_path, first_fails, lasts=lambda _i, _t: 4)
@@ -278,31 +268,15 @@ class TestCancel:
         )
 
 
-class TestVerify:
-    def test_a_shard_that_an_element_may_yet_take_is_not_submitted_again(self, tmp_path: Path) -> None:
-        """Elements of verify share the shards out: element 0 took shard 2, and failed."""
-        one = stage(tmp_path, first_fails, queries_until_end=3)
-        submission = ArrayLine("x", step="verify", kind="slurm", indices=(0, 1, 2), array="1")
-        statuses = {0: Status(FAILED), 1: Status(State.RUNNING), 2: Status(State.PENDING)}
-        live = array_watch.WatchedArray(submission, "1", 2, statuses, taken={2: 0, 0: 1})
-        watch = array_watch.watch_of(one.context, "data", one.run, "verify", lambda _: False, (0, 1, 2))
-        watch.live.append(live)
-        assert watch.missing() == [2]
-        live.statuses = dict.fromkeys((0, 1, 2), Status(FAILED, "exit 1"))
-        assert watch.missing() == [0, 1, 2]
-
-
 def test_an_array_has_no_more_elements_than_the_cluster_takes_in_one(tmp_path: Path) -> None:
     """max_array_tasks: fewer than MaxArraySize has numbers."""
     box: list[Stage] = []
-    box.append(Stage(tmp_path, good(box), slot_count=20, tasks=5))
+    box.append(Stage(tmp_path, good(box), slot_count=12, tasks=5, queries_until_end=8))
     box[0].go(range(12))
-    assert [list(s.indices) for s in box[0].cluster.arrays.values()] == [
-        [0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11],
-    ]  # fmt: skip
+    assert box[0].arrays() == [5, 5, 2]
 
 
-def test_a_stopped_element_uses_no_retry_after_a_full_queue_either(tmp_path: Path) -> None:
+def test_a_stopped_worker_uses_no_retry_after_a_full_queue_either(tmp_path: Path) -> None:
     def how(one: Stage, index: int, tries: int) -> State:
         if tries < 3:
             one.outcome(index, exit_code=143, stopped="time", progress=True, retry=True)
@@ -321,14 +295,14 @@ def test_a_stopped_element_uses_no_retry_after_a_full_queue_either(tmp_path: Pat
     one.cluster.submit = submit  # type: ignore[method-assign]
     one.retries(0)
     one.go([0])
-    assert len(arrays(one)) == 3
-    assert one.texts("note").count("1 stopped element is submitted again") == 1
+    assert one.arrays() == [1, 1, 1]
+    assert one.claim(0).charged == 0
 
 
 def test_a_full_queue_takes_less_later_while_what_lives_is_followed(tmp_path: Path) -> None:
     """Jobs of other runs wait in the queue, too, where this account may have so many in all."""
     box: list[Stage] = []
-    box.append(Stage(tmp_path, good(box), slot_count=20))
+    box.append(Stage(tmp_path, good(box), slot_count=20, queries_until_end=8))
     cluster = box[0].cluster
     takes, others, sizes = cluster.submit, [5], list[int]()
 
@@ -342,7 +316,7 @@ def test_a_full_queue_takes_less_later_while_what_lives_is_followed(tmp_path: Pa
     cluster.submit = submit  # type: ignore[method-assign]
     box[0].go(range(12))
     assert sizes[:3] == [12, 6, 3]
-    assert sorted(i for s in cluster.arrays.values() for i in s.indices) == list(range(12))
+    assert cluster.tries == dict.fromkeys(range(12), 1)
     (told,) = {text for text in box[0].texts("warning") if "the queue is full, asking on" in text}
     assert told.endswith("SLURM takes no more jobs of this account now [MaxSubmit of a]")
     assert "the queue takes elements again" in box[0].texts("note")
@@ -351,7 +325,7 @@ def test_a_full_queue_takes_less_later_while_what_lives_is_followed(tmp_path: Pa
 
 def test_elements_beyond_a_limit_of_each_job_end_the_step(tmp_path: Path) -> None:
     """They waited without end. The others of the array are left to a further controller."""
-    stage = Stage(tmp_path, lambda *_: RUNNING)
+    stage = Stage(tmp_path, lambda *_: RUNNING, slot_count=3)
     beyond = Status(State.PENDING, "QOSMaxCpuPerJobLimit", beyond_limit=True)
     ended: list[tuple[str, list[int]]] = []
     stage.cluster.states = lambda _, indices: {i: beyond if i else Status(RUNNING) for i in indices}  # type: ignore[method-assign]

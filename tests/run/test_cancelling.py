@@ -51,7 +51,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DatasetLayout:
     layout.state_marker.write_text('{"format": 1, "penstock": "1.0.0"}')
     book = ArrayBook(folder / "arrays.jsonl")
     for array in ("7", "8"):
-        book.intend(f"name-{array}", "copy", "slurm", [0])
+        book.intend(f"name-{array}", "copy", "slurm", [0], workers=1, call="before")
         book.submitted(f"name-{array}", array)
     return layout
 

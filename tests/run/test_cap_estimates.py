@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.staging_runs import context_for, tree
 
-from penstock.config.settings import BandwidthConfig
+from penstock.config.settings import BandwidthConfig, PlanConfig
+from penstock.core.balance import FILE_COST, Load
+from penstock.jobs import known_ceilings
 from penstock.jobs.bandwidth import cap_file
 from penstock.jobs.bandwidth.cap_file import Cap, render
-from penstock.jobs.bandwidth.overview import cap_now
-from penstock.jobs.forecast import Totals, element_rate
+from penstock.jobs.bandwidth.folder import cap_now
+from penstock.jobs.forecast import Totals, cost_rate, element_rate
 from penstock.jobs.known_ceilings import copy_time
 from penstock.run import list_step, plan_step
 
@@ -80,6 +82,37 @@ def test_a_plan_counts_the_limit_of_each_element_and_links(tmp_path: Path) -> No
     assert copy_time(config, layout, totals, 1, tried).endswith(
         "10 s to 11 s with 1 element, bound by elements (files): 9,000 files/s (the target just now)"
     )
+
+
+@pytest.mark.parametrize(
+    ("files", "size", "limit", "rate"),
+    [
+        (0, 0, 5.0, None),
+        (1000, 100 * GB, None, None),
+        (1000, 100 * GB, 2.0 * GB, None),  # above what is assumed: nobody knows whether it is reached
+        (1000, 100 * GB, GB / 2, GB / 2 * (1 + FILE_COST / (100 * 10**6))),
+        (100_000, GB, 5.0 * 10**6, 5 * 10**6 * (1 + FILE_COST / 10**4)),
+        (100_000, GB, 100.0 * 10**6, None),
+    ],
+)
+def test_the_rate_by_which_shards_are_cut_before_a_release(
+    tmp_path: Path, files: int, size: int, limit: float | None, rate: float | None
+) -> None:
+    layout, load = context_for(tmp_path, tmp_path).layout("data"), Load(files * FILE_COST + size, size, files)
+    assert cost_rate(layout, load, limit) == pytest.approx(rate)
+
+
+def test_shards_are_cut_by_limit_and_cap_and_for_what_copies_alone(tmp_path: Path) -> None:
+    context = context_for(tmp_path, tmp_path, plan=PlanConfig(shard_files=10**6))
+    layout, load = context.layout("data"), Load(10 << 30, 10 << 30, 10**5)
+
+    def shards(*steps: str, limit: int | None = None, cap: int | None = None) -> int:
+        config = replace(context.config, engine=replace(context.config.engine, limit=limit))
+        context.config = replace(config, bandwidth=BandwidthConfig(None, cap))
+        return known_ceilings.shards(context, layout, context.config, load, *steps).shards
+
+    assert shards("copy", "verify") == shards("audit", limit=10**7) == 10
+    assert shards("copy", "verify", limit=10**7) == shards("repair", cap=10**7) == 32
 
 
 def test_the_plan_goes_by_the_cap_file(tmp_path: Path) -> None:

@@ -15,10 +15,13 @@ from tests.support.published import flip, writable
 from tests.support.staging_runs import tree
 from tests.support.whole_way import SMALL, content, go, records, texts
 
-from penstock.core.audit_selection import AuditSelection
+from penstock.core.audit_selection import AuditSelection, SoonFirst
+from penstock.core.documents.seal import SealedReadDelay
 from penstock.core.errors import FindingsError
 from penstock.dataset import gate, history, seals, verdicts
 from penstock.fs import clock, durable
+from penstock.jobs import audit_store
+from penstock.jobs.sample_draw import takes
 from penstock.keep.audit import audit_step
 from penstock.keep.audit.audit_step import AuditRequest
 from penstock.keep.retention import removals
@@ -122,7 +125,12 @@ def test_all_reads_each_file_and_the_seal_says_nothing_of_carried_ones(
     in_three_shards(context)
     asked(context, linked=None)
     go(context)
-    assert following(context, source, 1).carried is None
+    seal = following(context, source, 1)
+    assert seal.carried is None
+    # Linked files were written for the release before.
+    assert seal.evidence.read_after is not None
+    assert seal.evidence.read_after.soon == 1
+    assert sum(record.shared for record in records(context).values()) == 100
     assert durable.read_json(context.layout("data").current / "release.json").get("carried") is None
     assert not carried(context)
 
@@ -426,6 +434,31 @@ def test_what_an_audit_read_needs_not_be_read_again(
     assert 40 < len(known) < 80
     assert all(time.time() - record.read_at < DAY for record in known.values())
     assert current(context).base == first
+
+
+def test_what_was_read_back_soon_is_audited_first_and_that_counts_as_a_reading(
+    context: Context, source: Path, days: Callable[[float], None]
+) -> None:
+    days(-40)
+    asked(context, linked=100 * DAY)
+    go(context)
+    seal = following(context, source, 1)
+    days(0)
+    asked(context, linked=30 * DAY)
+    assert seal.evidence.read_after == SealedReadDelay(0, 0, 1)
+    files = [audit_step.run(context, "data", AuditRequest(rotate=2))["files"]]
+    layout = context.layout("data")
+    ((audit, _),) = audit_store.audits(layout, seal.release)
+    assert audit.choice.soon_first == SoonFirst(1 / 101)
+    read = {path for path in records(context) if takes(audit.choice, path, soon=path == "new/1")}
+    assert "new/1" in read
+    assert files == [len(read)]
+    following(context, source, 2)
+    assert carried(context).keys() == read
+    request = AuditRequest(seal.release, rotate=2)
+    files.append(audit_step.run(context, "data", request)["files"])
+    assert sum(files) == 101
+    assert gate.judged(layout, None, release=seal.release).error is None
 
 
 def test_an_audit_with_findings_counts_as_no_reading(

@@ -226,7 +226,7 @@ def test_nothing_of_another_run_is_taken_while_its_array_may_live(
     go(context, upto="plan")
     folder = run_store.open_run(layout).folder
     book = ArrayBook(folder.arrays)
-    book.intend("penstock-data-x-copy-1", "copy", "slurm", [0, 1], "alpha")
+    book.intend("penstock-data-x-copy-1", "copy", "slurm", [0, 1], "alpha", workers=2, call="before")
     book.submitted("penstock-data-x-copy-1", "555")
     before = content(folder.folder)
     tree(source, {"new": b"file"})
@@ -354,7 +354,7 @@ def test_what_slurm_cannot_have_forgotten_yet_is_not_lost(tmp_path: Path) -> Non
     """Within MinJobAge of its submission an array that nobody knows is another controller's (R10)."""
     stage = staged(tmp_path)
     book = ArrayBook(stage.run.arrays)
-    book.intend("penstock-data-r-copy-1", "copy", "slurm", [0], "alpha")
+    book.intend("penstock-data-r-copy-1", "copy", "slurm", [0], "alpha", workers=1, call="before")
     book.submitted("penstock-data-r-copy-1", "777")
     stage.cluster.forgets = 300.0
     assert still_alive(stage.context, "data", stage.run, "copy") == ["777"]
@@ -368,7 +368,7 @@ def test_cancel_ends_nothing_on_another_cluster(context: Context) -> None:
     go(context, upto="plan")
     folder = run_store.open_run(context.layout("data")).folder
     book = ArrayBook(folder.arrays)
-    book.intend("penstock-data-x-copy-1", "copy", "slurm", [0], "alpha")
+    book.intend("penstock-data-x-copy-1", "copy", "slurm", [0], "alpha", workers=1, call="before")
     book.submitted("penstock-data-x-copy-1", "777")
     context.cluster = cluster = Slurm(State.RUNNING, "beta")
     told = cancellation.run(context, "data")
@@ -399,6 +399,7 @@ def test_local_elements_of_a_controller_that_may_be_frozen(
         "step": "copy",
         "kind": "local",
         "indices": [0],
+        "workers": 1,
         "by": dataclasses.asdict(by),
     }
     folder.arrays.write_text(json.dumps(line) + "\n")

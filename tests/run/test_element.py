@@ -9,11 +9,13 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.one_shard import do_shard, write_receipt
 from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES, go, staging
 
 from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.core.errors import FailedError, LockedError
+from penstock.core.layout import RunLayout
 from penstock.dataset import receipts, run_store
 from penstock.dataset.context import Stop
 from penstock.dataset.element_progress import Progress, Reporter
@@ -23,14 +25,13 @@ from penstock.fs import durable
 from penstock.host import job_environment
 from penstock.host.heartbeat import HEARTBEAT
 from penstock.host.job_environment import JobEnvironment
-from penstock.jobs.elements.element import attempt_name, host_name, run_element
+from penstock.jobs.elements.element import Element, attempt_name, host_name
 from penstock.jobs.ownership.dataset_hold import holding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
 
 
@@ -45,31 +46,27 @@ def planned(context: Context) -> RunLayout:
     return run_store.open_run(context.layout("data")).folder
 
 
-def element(folder: RunLayout, step: str, index: int, stop: Stop | None = None) -> int:
-    return run_element(folder.folder, step, index, "auto", stop or Stop())
-
-
 def outcome(folder: RunLayout, step: str, index: int) -> dict[str, Any]:
-    found: dict[str, Any] = durable.read_json(folder.outcome(step, index))
+    found: dict[str, Any] = durable.read_json(folder.outcome(step, index, 1))
     return found
 
 
 def test_a_whole_shard_leaves_a_receipt(context: Context) -> None:
     folder = planned(context)
     shard = read_plan(folder).shards[0]
-    assert element(folder, "copy", 0) == 0
+    assert do_shard(folder, "copy", 0) == 0
     receipt = receipts.element(folder, "copy", 0)
     assert receipt is not None
     assert (receipt.shard, receipt.rows, receipt.bytes) == (shard.digest, shard.rows, shard.bytes)
     assert receipt.host == host_name()
     assert receipt.started <= receipt.ended
     assert receipt.samples[-1][1:] == (shard.rows, shard.bytes)
-    assert not folder.outcome("copy", 0).exists()
+    assert not folder.outcome("copy", 0, 1).exists()
 
 
 def test_a_receipt_of_another_run_plan_or_copy_does_not_hold(context: Context) -> None:
     folder = planned(context)
-    assert [element(folder, step, 0) for step in ("copy", "verify")] == [0, 0]
+    assert [do_shard(folder, step, 0) for step in ("copy", "verify")] == [0, 0]
     run = run_store.open_run(context.layout("data"))
     checks = {step: receipts.held(run, step) for step in ("copy", "verify")}
     for step, holds in checks.items():
@@ -77,15 +74,15 @@ def test_a_receipt_of_another_run_plan_or_copy_does_not_hold(context: Context) -
         assert made is not None
         assert holds(0)
         for changes in ({"run": "another"}, {"shard": "another"}, {"copied_by": "another"}):
-            receipts.write_element(folder, dataclasses.replace(made, **changes))
+            write_receipt(folder, dataclasses.replace(made, **changes))
             assert holds(0) is (step == "copy" and "copied_by" in changes)
-        receipts.write_element(folder, made)
+        write_receipt(folder, made)
 
 
 def test_rows_that_fail_leave_an_outcome_and_the_others_are_done(context: Context, tmp_path: Path) -> None:
     folder = planned(context)
     (tmp_path / "source" / "a" / "one").write_bytes(b"changed since")
-    assert element(folder, "copy", 0) == 5
+    assert do_shard(folder, "copy", 0) == 5
     assert receipts.element(folder, "copy", 0) is None
     told = outcome(folder, "copy", 0)
     assert told["exit_code"] == 5
@@ -97,7 +94,7 @@ def test_rows_that_fail_leave_an_outcome_and_the_others_are_done(context: Contex
 
 def test_verify_before_copy_fails_without_records(context: Context) -> None:
     folder = planned(context)
-    assert element(folder, "verify", 0) == 1
+    assert do_shard(folder, "verify", 0) == 1
     assert not folder.records(0).exists()
     assert receipts.element(folder, "verify", 0) is None
 
@@ -105,9 +102,9 @@ def test_verify_before_copy_fails_without_records(context: Context) -> None:
 def test_a_stop_is_told_as_one_and_may_be_tried_again(context: Context) -> None:
     folder, stop = planned(context), Stop()
     stop.set(15)
-    assert element(folder, "copy", 0, stop) == 143
+    assert do_shard(folder, "copy", 0, stop) == 143
     assert outcome(folder, "copy", 0)["retry"] is True
-    assert element(folder, "copy", 0) == 0
+    assert do_shard(folder, "copy", 0) == 0
 
 
 @pytest.mark.parametrize("out_of_time", [True, False])
@@ -117,7 +114,7 @@ def test_a_stop_says_whether_its_time_ended_and_whether_it_had_finished_anything
     folder, stop = planned(context), Stop()
     stop.set(15)
     stop.out_of_time = out_of_time
-    assert element(folder, "copy", 0, stop) == 143
+    assert do_shard(folder, "copy", 0, stop) == 143
     told = outcome(folder, "copy", 0)
     assert told["stopped"] == ("time" if out_of_time else "signal")
     # A row may be done before the stop is seen; a journal that was only begun is no progress.
@@ -129,7 +126,7 @@ def test_what_a_journal_records_is_progress(context: Context) -> None:
     folder = planned(context)
     before = journal.names(folder.journals(0))
     assert not journal.records_more(folder.journals(0), before)
-    assert element(folder, "copy", 0) == 0
+    assert do_shard(folder, "copy", 0) == 0
     assert journal.records_more(folder.journals(0), before)
     assert not journal.records_more(folder.journals(0), journal.names(folder.journals(0)))
 
@@ -144,23 +141,23 @@ def test_a_full_target_is_the_exit_status_also_without_room_for_an_outcome(
 
     monkeypatch.setattr(durable, "write_file", full)
     monkeypatch.setattr(journal.Journal, "append", full)
-    assert element(folder, "copy", 0) == 6
-    assert not folder.outcome("copy", 0).exists()
+    assert do_shard(folder, "copy", 0) == 6
+    assert not folder.outcome("copy", 0, 1).exists()
 
 
 def test_a_shard_that_is_not_the_planned_one_is_refused(context: Context) -> None:
     folder = planned(context)
     folder.shard(0).write_bytes(folder.shard(1).read_bytes())
-    assert element(folder, "copy", 0) == 1
+    assert do_shard(folder, "copy", 0) == 1
     assert "not the one that was planned" in outcome(folder, "copy", 0)["error"]
-    assert element(folder, "copy", 99) == 1
+    assert do_shard(folder, "copy", 99) == 1
 
 
 def test_a_folder_that_is_no_runs_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(FailedError, match="cannot be read"):
-        run_element(tmp_path / "nowhere", "copy", 0, "auto", Stop())
+        Element(RunLayout(tmp_path / "nowhere"), "copy", Stop())
     with pytest.raises(FailedError, match='no elements of "paint"'):
-        run_element(tmp_path / "nowhere", "paint", 0, "auto", Stop())
+        Element(RunLayout(tmp_path / "nowhere"), "paint", Stop())
     assert os.listdir(tmp_path) == []
 
 
@@ -226,7 +223,7 @@ def test_progress_never_goes_back_and_counts_failures_of_live_elements(context: 
     assert progress.total(folder, "copy", [0, 1]) == (3, 30, 2)
     reporter(1, 10, 0)
     assert progress.total(folder, "copy", [0, 1]) == (3, 30, 0)
-    receipts.write_element(folder, ElementReceipt("copy", 0, files=7, bytes=70))
+    write_receipt(folder, ElementReceipt("copy", 0, files=7, bytes=70))
     assert progress.total(folder, "copy", [0, 1]) == (7, 70, 0)
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.in_process import InProcess
+from tests.support.one_shard import do_shard
 from tests.support.staging_runs import events_of, tree
 from tests.support.whole_way import FILES, content, go, staging, texts
 
 from penstock.config.settings import FollowLimit
 from penstock.core.errors import PenstockError, SourceChangedError
+from penstock.core.layout import RunLayout
 from penstock.dataset import run_store
 from penstock.dataset.run import read_plan
 from penstock.keep.audit import audit_step
@@ -22,7 +24,6 @@ from penstock.tables.manifest import read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from penstock.cluster.port import ArraySpec
     from penstock.dataset.context import Context
@@ -191,19 +192,17 @@ def test_beyond_the_limit_the_same_command_lists_anew_and_keeps_what_it_has(
 
 
 class Halved(InProcess):
-    """Its last element ends before `between`, the others begin after."""
+    """Its worker does the second shard before `between`, and the first one after it."""
 
     def __init__(self, between: Callable[[], None]) -> None:
         super().__init__()
         self._between = between
 
     def submit(self, spec: ArraySpec) -> str:
-        *first, last = spec.indices
-        array = super().submit(replace(spec, indices=(last,)))
+        words = list(spec.command)
+        assert do_shard(RunLayout(Path(words[words.index("--run") + 1])), spec.step, 1) == 0
         self._between()
-        rest = super().submit(replace(spec, indices=tuple(first)))
-        self._ended[array] |= self._ended.pop(rest)
-        return array
+        return super().submit(spec)
 
 
 @pytest.mark.parametrize("receipt", [True, False])

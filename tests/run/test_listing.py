@@ -304,7 +304,7 @@ def test_offenders_of_all_sources_and_of_their_policies_are_named_together(tmp_p
 
 def test_folder_markers_are_ignored_and_counted(tmp_path: Path) -> None:
     keys = [Listed(key, size, "", 0) for key, size in (("", 0), ("a/", 0), ("a/b", 1), ("c/", 0))]
-    found = gathered(tmp_path, ScriptedSource(keys, ignored={"links": 2, "filtered": 0}))
+    found = gathered(tmp_path, ScriptedSource(keys, left_out={"links": 2, "filtered": 0}))
     assert (found.files, found.scanned) == (1, 4)
     assert found.ignored == {"markers": 3, "links": 2}
 

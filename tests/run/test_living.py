@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def submitted(stage: Stage, ago: float) -> ArrayBook:
     """An array that this cluster does not know, noted as submitted so many seconds ago."""
     book = ArrayBook(stage.run.arrays)
-    book.intend("penstock-data-r-copy-1", "copy", "slurm", [0], "alpha")
+    book.intend("penstock-data-r-copy-1", "copy", "slurm", [0], "alpha", workers=1, call="before")
     book.submitted("penstock-data-r-copy-1", "777")
     lines = [json.loads(line) for line in stage.run.arrays.read_text().splitlines()]
     stage.run.arrays.write_text("".join(json.dumps(x | {"at": x["at"] - ago}) + "\n" for x in lines))
@@ -65,7 +65,7 @@ def test_what_was_not_known_for_as_long_as_a_cluster_remembers_goes_again(tmp_pa
     stage.cluster.forgets = 0.3
     book = submitted(stage, -3600)
     begun = time.monotonic()
-    assert stage.go([0])[0].state is DONE
+    assert stage.go([0])[1].state is DONE
     assert time.monotonic() - begun >= 0.3
     assert book.open() == []
     assert LOST not in {status.state for status in stage.go([0]).values()}
@@ -80,7 +80,7 @@ def test_a_cluster_that_never_forgets_may_lose_its_state(
     submitted(stage, 86400.0)
     assert still_alive(stage.context, "data", stage.run, "copy") == ["777"]
     monkeypatch.setattr(array_watch, "DOUBT", 0.1)
-    assert stage.go([0])[0].state is DONE
+    assert stage.go([0])[1].state is DONE
 
 
 def test_local_elements_of_a_node_whose_clock_is_behind_are_watched(
@@ -92,8 +92,8 @@ def test_local_elements_of_a_node_whose_clock_is_behind_are_watched(
     go(context, upto="plan")
     folder = run_store.open_run(context.layout("data")).folder
     by = replace(holders.this_process("", "copy"), host="node17", boot="another")
-    line = {"format": 1, "intent": "n", "step": "copy", "kind": "local", "indices": [0], "by": asdict(by)}
-    folder.arrays.write_text(json.dumps(line) + "\n")
+    line = {"format": 1, "intent": "n", "step": "copy", "kind": "local", "indices": [0], "workers": 1}
+    folder.arrays.write_text(json.dumps(line | {"by": asdict(by)}) + "\n")
     progress = folder.progress("copy", 0)
     progress.parent.mkdir(parents=True)
     progress.write_text("{}")

@@ -13,7 +13,7 @@ from tests.support.hostile import Hostile
 from tests.support.whole_way import go, staging, texts
 
 from penstock.config.settings import SourceConfig
-from penstock.sources.http.dates import stated_in_metadata
+from penstock.sources.http.values import stated_in_metadata
 from penstock.sources.s3.source import S3Source
 
 if TYPE_CHECKING:

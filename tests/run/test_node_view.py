@@ -49,7 +49,7 @@ from penstock.doctor.preflight import acl, bandwidth, node_view
 from penstock.doctor.preflight.results import Looks
 from penstock.fs.owners import owner
 from penstock.host import topology
-from penstock.jobs.bandwidth.overview import set_cap
+from penstock.jobs.bandwidth.folder import set_cap
 
 if TYPE_CHECKING:
     from penstock.dataset.context import Context
@@ -166,7 +166,7 @@ class Carried(Scripted):
         if self.without and away:
             self.without.rename(away)
             if self.another:
-                shutil.copytree(away, self.without, ignore=shutil.ignore_patterns("mark.*"))
+                shutil.copytree(away, self.without, ignore=shutil.ignore_patterns("begin.*"))
         words = ["/bin/sh"]
         done = subprocess.run(words, input=script, text=True, env=env, cwd="/", check=False)
         if self.without and away:
@@ -406,17 +406,17 @@ def test_s25_what_a_node_says_of_the_folder_of_the_link(
 
 def test_s25_a_node_that_does_not_have_the_folder_of_the_link_stops(tmp_path: Path) -> None:
     """S25: by the script that the job runs. What another folder at that path is, the node finds by a name
-    that this machine makes in `slots` meanwhile."""
+    that this machine makes in `holders` meanwhile."""
     slurm = Carried(root=tmp_path / "target")
     context, link = context_on(tmp_path, slurm), tmp_path / "link"
-    set_cap(link, "40Gbit/s", None)
+    set_cap(link, "40Gbit/s")
     context.config = replace(context.config, bandwidth=BandwidthConfig(link))
     result, error = preflight_step.look(context, "data")
     assert error is None
     (node,) = result["nodes"]
     assert node["link"] == {"path": str(link), "error": "", "wrong": "", "same": True}
     assert f"bandwidth folder on n1: {link}, the folder that is here" in result["checked"]
-    assert os.listdir(link / "slots") == []
+    assert os.listdir(link / "holders") == []
 
     slurm.without = link
     result, error = preflight_step.look(context, "data")
@@ -424,12 +424,12 @@ def test_s25_a_node_that_does_not_have_the_folder_of_the_link_stops(tmp_path: Pa
     assert error.exit_code == 3
     assert str(error).startswith(
         f"on the node n1, the bandwidth cap would not hold [bandwidth.folder]: bandwidth folder: elements "
-        f"cannot use {link} there: there is no such folder"
+        f"cannot use {link} there: No such file or directory"
     )
     slurm.another = True
     result, error = preflight_step.look(context, "data")
     assert f"{link} is another folder there: its elements would keep a cap of their own" in str(error)
-    assert os.listdir(link / "slots") == []
+    assert os.listdir(link / "holders") == []
 
 
 def test_a_node_with_another_version_under_the_same_path_stops(tmp_path: Path) -> None:

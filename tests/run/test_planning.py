@@ -13,11 +13,12 @@ from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import PlanConfig, VerifyConfig
 from penstock.core import human
-from penstock.core.balance import FILE_COST, REUSED_DIVISOR, Cut, Load, decide, parts
+from penstock.core.balance import FILE_COST, REUSED_DIVISOR, Cut, Load, parts
 from penstock.core.errors import NoSpaceError, PreflightError
 from penstock.core.model import Entry, Listed, Record, Reuse
 from penstock.dataset import run_store
 from penstock.dataset.run import read_plan
+from penstock.jobs import known_ceilings
 from penstock.run import list_step, plan_step
 from penstock.tables.files import Files
 from penstock.tables.listing_file import ListingWriter, read_listing
@@ -271,12 +272,13 @@ def row_by_row(context: Context, entries: list[Entry]) -> list[list[Entry]]:
     ]
     prices = [FILE_COST + row.length // (REUSED_DIVISOR if row.reuse else 1) for row in rows]
     to_copy = sum(entry.size for entry in entries if not entry.reuse)
-    wanted = decide(
+    wanted = known_ceilings.shards(
+        context,
+        context.layout("data"),
+        context.config,
         Load(sum(prices), to_copy, len(rows)),
-        shard_bytes=plan.shard_bytes,
-        shard_files=plan.shard_files,
-        slots=context.cluster.slots("copy"),
-        max_array=context.cluster.max_array(),
+        "copy",
+        "verify",
     ).shards
     cut = Cut(sum(prices), wanted)
     shards: list[list[Entry]] = [[] for _ in range(wanted)]
@@ -349,8 +351,8 @@ def two_releases(
     entries = listed(context, before)
     compared(context, entries)
 
-    first = list_step.run(context, "data")
-    publish(context, first["release"], first["run"])
+    first = run_store.open_run(context.layout("data"))
+    publish(context, first.release, first.id)
     tree(folder / "source", {"x": b"22"})
     held = {
         entry._replace(length=0): Reuse(f"xxh3_128:{n:032x}", "size", "", 1, "h")

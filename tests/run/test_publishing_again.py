@@ -215,7 +215,7 @@ def test_a_damaged_plan_stays_while_elements_may_write_by_it(context: Context) -
     go(context, upto="plan")
     folder = run_store.open_run(context.layout("data")).folder
     book = ArrayBook(folder.arrays)
-    book.intend("name", "copy", "slurm", [0])
+    book.intend("name", "copy", "slurm", [0], workers=1, call="c")
     book.submitted("name", "7")
     damaged(folder, "short plan")
     with pytest.raises(LockedError, match="may still run on slurm"):
@@ -223,7 +223,7 @@ def test_a_damaged_plan_stays_while_elements_may_write_by_it(context: Context) -
     assert folder.plan.exists()
     book.ended("name")
     context.cluster, before = Running(), context.cluster
-    book.intend("other", "copy", "local", [0])
+    book.intend("other", "copy", "local", [0], workers=1, call="c")
     book.submitted("other", "8")
     with pytest.raises(FailedError, match="array 8 of copy has not ended"):
         go(context, upto="list")

@@ -13,6 +13,7 @@ import pytest
 from tests.support.scripted_cluster import DONE, LOST, RUNNING, Stage, good
 
 from penstock.cluster.port import State, Status
+from penstock.core.documents.shard_claim import SHARD_CLAIM, ShardClaim
 from penstock.core.errors import FailedError, InterruptedRunError, TransientError
 from penstock.dataset.context import Stop
 from penstock.dataset.submission_log import ArrayBook
@@ -23,8 +24,6 @@ from penstock.jobs.arrays.array_runner import still_alive
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
-
-    from penstock.cluster.port import ArraySpec
 
 
 def how_of(status: Status) -> Callable[[int, int], Status]:
@@ -82,11 +81,15 @@ def test_an_array_that_the_cluster_forgot_ends_with_its_receipts(stage: Stage) -
 
 @pytest.mark.parametrize("status", [Status(RUNNING), Status(State.PENDING, "BeginTime")])
 def test_what_the_cluster_would_do_once_more_is_cancelled(stage: Stage, status: Status) -> None:
-    """A requeue after the receipt: the step waited until the element had run again."""
+    """A requeue after the receipt: the step waited until the element had run again. What waits is cancelled
+    at once, what runs once it had time to end."""
     says(stage, status)
+    begun = time.monotonic()
     stage.go([0, 1])
     assert stage.cluster.cancelled == ["1"]
-    assert any("2 elements of array 1 did not end: cancelled" in text for text in stage.texts("note"))
+    if status.state is RUNNING:
+        assert time.monotonic() - begun >= 0.2
+        assert any("2 elements of array 1 did not end: cancelled" in text for text in stage.texts("note"))
 
 
 def test_receipts_are_read_while_the_next_query_is_waited_for(
@@ -121,39 +124,64 @@ def test_a_slow_answer_and_none_are_said(tmp_path: Path, monkeypatch: pytest.Mon
     assert any(text.startswith("the cluster answers slowly: the last query took ") for text in noted)
 
 
-def test_an_element_that_is_at_work_is_not_submitted_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An array that was renamed, or lost by slurmctld: an element of it that moves its progress file is at
-    work, however long the cluster does not know it."""
+class Forgotten:
+    """A cluster that lost an array while its workers work on: worker 0 moves the progress of shard 0, and is
+    done with it at the 40th look."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        box: list[Stage] = []
+        box.append(stage := Stage(tmp_path, good(box), slot_count=1))
+        self.stage, self.looks, self.dies = stage, 0, False
+        stage.cluster.states = self.states  # type: ignore[method-assign]
+
+    def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
+        stage = self.stage
+        stage.cluster.on_query()
+        if array != "1":
+            return type(stage.cluster).states(stage.cluster, array, indices)
+        self.looks += 1
+        if self.looks == 1:
+            claim = ShardClaim("1_0_0-a", stage.cluster.arrays["1"].name, 0, "before", "n0")
+            path = stage.run.claim("copy", 0, 1)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(SHARD_CLAIM.to_json(claim)))
+        if self.looks < 40:
+            progress = stage.run.progress("copy", 0)
+            progress.parent.mkdir(parents=True, exist_ok=True)
+            progress.write_text(f'{{"files": {self.looks}}}')
+            os.utime(progress, (self.looks, time.time() + self.looks / 10))
+        elif not self.dies:
+            stage.receipt(0)
+        return dict.fromkeys(indices, Status(LOST))
+
+
+def test_a_shard_whose_worker_is_at_work_goes_to_no_other(tmp_path: Path) -> None:
+    """An array that was renamed, or lost by slurmctld: a worker that moves its progress file is at work,
+    however long the cluster does not know it."""
+    lost = Forgotten(tmp_path)
+    lost.stage.go([0])
+    assert lost.looks >= 40
+    assert lost.stage.arrays() == [1]
+    assert lost.stage.claim(0).worker == "1_0_0-a"
+
+
+def test_a_later_controller_waits_for_it_too(tmp_path: Path) -> None:
+    lost = Forgotten(tmp_path)
+    lost.stage.submitted([0], 1)
+    assert still_alive(lost.stage.context, "data", lost.stage.run, "copy") == ["1"]
+    lost.stage.go([0])
+    assert lost.looks >= 40
+    assert lost.stage.arrays() == [1]
+    assert lost.stage.claim(0).worker == "1_0_0-a"
+
+
+def test_once_it_stands_still_another_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "PATIENCE", 0.5)
-    box: list[Stage] = []
-    box.append(stage := Stage(tmp_path, good(box)))
-    progress = stage.run.progress("copy", 0)
-    progress.parent.mkdir(parents=True)
-    looks = 0
-
-    def states(array: str, indices: Sequence[int]) -> Mapping[int, Status]:
-        nonlocal looks
-        looks += 1
-        if array == "1":
-            if looks < 50:
-                progress.write_text(f'{{"files": {looks}}}')
-                os.utime(progress, (looks, time.time() + looks / 10))
-            return dict.fromkeys(indices, Status(LOST))
-        return type(stage.cluster).states(stage.cluster, array, indices)
-
-    submit = stage.cluster.submit
-
-    def submitted(spec: ArraySpec) -> str:
-        assert looks == 0 or looks > 50, "submitted again while it moved"
-        stage.cluster.ended = {"1": {0: Status(LOST)}}
-        return submit(spec)
-
-    stage.cluster.states = states  # type: ignore[method-assign]
-    stage.cluster.submit = submitted  # type: ignore[method-assign]
-    assert stage.go([0])[0].state is DONE
-    assert list(stage.cluster.arrays) == ["1", "2"]
+    lost = Forgotten(tmp_path)
+    lost.dies = True
+    lost.stage.go([0])
+    assert lost.stage.arrays() == [1, 1]
+    assert lost.stage.claim(0).number == 1
 
 
 def test_after_six_hours_without_an_answer_a_step_ends_by_name(

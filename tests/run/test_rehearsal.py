@@ -33,6 +33,7 @@ from penstock.config.settings import (
     VerifyConfig,
 )
 from penstock.core import ceilings
+from penstock.core.balance import FILE_COST, Load
 from penstock.core.documents.rehearsal import REHEARSAL, Leg, Rehearsal, knee
 from penstock.core.errors import (
     FailedError,
@@ -45,13 +46,14 @@ from penstock.core.events import Warned
 from penstock.core.layout import DATA
 from penstock.core.size_sample import distance
 from penstock.dataset import documents
-from penstock.jobs.forecast import element_rates
+from penstock.jobs.forecast import cost_rate, element_rates
 from penstock.jobs.known_ceilings import known
 from penstock.jobs.ownership.dataset_hold import holding
 from penstock.look import release_comparison
 from penstock.look.views import rehearsal_text
 from penstock.run import rehearsal
 from penstock.target import pause
+from penstock.target.room_watch import RoomWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,8 +77,8 @@ MORE = (SECOND - rehearsal.FIRST, SECOND)
 
 def left(layout: DatasetLayout) -> list[str]:
     """What lies on the target beside the state's folder."""
-    promised = os.listdir(layout.promises) if layout.promises.exists() else []
-    return sorted([*(os.listdir(layout.releases) if layout.releases.exists() else []), *promised])
+    notice = [layout.repair_under_way.name] if layout.repair_under_way.exists() else []
+    return sorted([*(os.listdir(layout.releases) if layout.releases.exists() else []), *notice])
 
 
 def kept(layout: DatasetLayout) -> Rehearsal:
@@ -117,8 +119,11 @@ def test_a_release_that_is_measured_later_takes_its_place(context: Context) -> N
     documents.write(REHEARSAL, layout.rehearsal_result, past)
     # Slow enough for its copy to count.
     context.config = replace(context.config, engine=EngineConfig(workers=1, limit=1_000_000))
+    load = Load(FILE_COST, 0, 1)
+    assert cost_rate(layout, load) is None  # shards are not cut by a rehearsal
     release = go(context)["release"]
     assert element_rates(layout).origin == f"release {release}"
+    assert cost_rate(layout, load) == pytest.approx(FILE_COST * element_rates(layout).files_per_second)
     newer = made._replace(at="2101-01-01T00:00:00Z")
     documents.write(REHEARSAL, layout.rehearsal_result, newer)
     assert element_rates(layout).origin == f"rehearsed {newer.day}"
@@ -336,6 +341,24 @@ def test_a_target_that_becomes_full_is_left_as_it_was(tmp_path: Path) -> None:
         assert isinstance(ended[0], NoSpaceError), ended
         assert left(layout) == []
         assert not layout.rehearsal_result.exists()
+
+
+def test_s17_the_room_is_watched_for_what_a_slice_has_left(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[int, int]] = []
+
+    class Recorded(RoomWatch):
+        def __call__(self, moved: int = 0, left: int = 0) -> None:
+            calls.append((moved, left))
+            super().__call__(moved, left)
+
+    monkeypatch.setattr(rehearsal, "RoomWatch", Recorded)
+    rehearsal.run(context, "data", LONG)
+    first, *_, last = calls
+    assert first[1] > 0
+    assert [moved for moved, _ in calls] == sorted(moved for moved, _ in calls)
+    assert sum(last) == sum(len(data) for path, data in FILES.items() if path != "giant")
 
 
 def test_an_object_that_cannot_be_read_is_named(tmp_path: Path) -> None:

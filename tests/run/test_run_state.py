@@ -27,6 +27,7 @@ from penstock.dataset import gate, holder, last_end, run_store, staging_notice
 from penstock.dataset.context import Stop
 from penstock.dataset.submission_log import ArrayBook
 from penstock.jobs import dataset_state
+from penstock.jobs.arrays.array_runner import element_command
 from penstock.jobs.ownership.dataset_hold import holding
 from penstock.look import status_report
 from penstock.run import report_step
@@ -135,6 +136,11 @@ def test_a_step_at_work_says_how_much_is_done(context: Context) -> None:
         made = f"  release       {run.release}, being made"
         assert made in [one.text for one in render([status(context)])]
         assert status(context)["work"]["percent"] == 50.0
+        run.folder.progress("verify", 0).parent.mkdir(parents=True, exist_ok=True)
+        run.folder.progress("verify", 0).write_text(json.dumps({"files": 1, "bytes": 20_000}))
+        assert line(context) == "state         copying 50.0 %, 19.5 KiB read back"
+        shown = [one.text for one in render([status(context)])]
+        assert "  verify        0 of 2 shards done, 1 file, 19.5 of 213 KiB" in shown
         (context.config.target.root / "PAUSE").write_text("until 18:00")
         assert line(context).startswith("state         waiting: PAUSE stands at ")
         assert "until 18:00" in line(context)
@@ -152,8 +158,8 @@ def test_a_step_at_work_says_how_much_is_done(context: Context) -> None:
         ),
         (ValueError("odd"), "copy: unexpected ValueError: odd (exit 1)", "`penstock run data` goes on"),
         (
-            FailedError("1 element did not finish", hint='element 0 on n: exit 1\n    "b": denied\n  mend b'),
-            'copy: 1 element did not finish; element 0 on n: exit 1; "b": denied (exit 1)',
+            FailedError("1 shard did not finish", hint='shard 0 on n: exit 1\n    "b": denied\n  mend b'),
+            'copy: 1 shard did not finish; shard 0 on n: exit 1; "b": denied (exit 1)',
             "mend b; then `penstock run data` goes on",
         ),
     ],
@@ -362,9 +368,10 @@ def test_elements_that_wait_for_slurm_give_its_reason(context: Context) -> None:
     run = run_of(context)
     cluster = ScriptedCluster(lambda *_: State.DONE, queries_until_end=99, slot_count=0)
     context.cluster = cluster
-    array = cluster.submit(ArraySpec("a-name", "copy", run.indices, ["x"], run.folder.logs))
+    command = [*element_command(context, run.folder, "copy"), "--array", "a-name"]
+    array = cluster.submit(ArraySpec("a-name", "copy", run.indices, command, run.folder.logs))
     book = ArrayBook(run.folder.arrays)
-    book.intend("a-name", "copy", "slurm", run.indices)
+    book.intend("a-name", "copy", "slurm", run.indices, workers=len(run.indices), call="c")
     book.submitted("a-name", array)
     said = "state         waiting: for SLURM: array 1, JobArrayTaskLimit"
     assert line(context) == f"{said}; its controller has ended"

@@ -164,6 +164,7 @@ def test_nothing_is_moved_out_of_a_staging_that_was_renamed_meanwhile(tmp_path: 
     with late_writer(mine) as writer:
         planned = Abandoned(theirs, theirs.stat().st_ino)
         assert writer.move(planned, "a", 1, None)
+        assert (mine / "a").stat().st_mode & 0o7777 == 0o440
         theirs.rename(tmp_path / "release")
         assert not writer.move(planned, "b", 1, None)
         tree(theirs, {"b": b"c"})

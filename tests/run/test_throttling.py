@@ -1,16 +1,15 @@
-"""How many elements run at once, where a person changes it while they run: `limit DATASET --nodes N`."""
+"""How many workers run at once, where a person changes it while they run: `limit DATASET --nodes N`."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from tests.support.scripted_cluster import DONE, FAILED, Stage
 from tests.support.staging_runs import tree
 
 from penstock.cli.main import main
-from penstock.cluster.port import ArraySpec
 from penstock.core.layout import DatasetLayout, RunLayout
 from penstock.dataset import throttle_mark
 from penstock.dataset.submission_log import ArrayBook
@@ -76,95 +75,120 @@ def after(one: Stage, queries: int, at_once: int) -> None:
     one.cluster.on_query = look
 
 
-@pytest.mark.parametrize(("said", "widened"), [(1, []), (4, [4])])
-def test_a_living_array_gets_what_a_person_said(tmp_path: Path, said: int, widened: list[int]) -> None:
+class OpsHold:
+    """Keeps for how many processes a share of target.ops is asked for."""
+
+    holder = "0123456789abcdef"
+
+    def __init__(self) -> None:
+        self.processes: list[int] = []
+
+    def begin(self, processes: int, *_: object, **__: object) -> None:
+        self.processes.append(processes)
+
+
+@pytest.mark.parametrize(("said", "shared"), [(1, [2, 1]), (4, [2, 4, 1])])
+def test_a_living_array_gets_what_a_person_said(tmp_path: Path, said: int, shared: list[int]) -> None:
     one = stage(tmp_path, done, lasts=lambda index, _: 4 + 2 * index, slot_count=2)
     after(one, 2, said)
-    asked_for: list[int] = []
-    one.widen = asked_for.append
+    one.context.ops_hold = hold = cast("Any", OpsHold())
     one.go(range(6))
-    assert one.cluster.throttles == [("1", said)]
-    assert asked_for == widened, "shares of target.ops are told to others before more elements run"
+    assert hold.processes == shared, "the share grows before more workers run"
     assert any(f"at most {said} element" in text for text in one.texts("note"))
 
 
 def watched(one: Stage) -> list[int]:
-    """How many elements run at each query from now on; what was to be done at a query is done first."""
-    found: list[int] = []
+    """How many workers run at each query from now on; what was to be done at a query is done first."""
+    running: list[int] = []
     before = one.cluster.on_query
 
     def look() -> None:
         before()
-        runs = one.cluster.started.items()
-        found.append(sum(len(started - one.cluster.ended.get(array, {}).keys()) for array, started in runs))
+        running.append(one.cluster.running())
 
     one.cluster.on_query = look
-    return found
+    return running
 
 
-def test_one_element_that_runs_again_takes_one_slot(tmp_path: Path) -> None:
-    """The others' array is lowered once, however long the freed slot takes to come."""
-    one = stage(
-        tmp_path, first_fails, lasts=lambda index, _: 30 * (1 + index // 4) if index else 2, slot_count=4
-    )
-    one.go(range(13))
-    assert one.cluster.throttles == [("1", 3), ("1", 4)]
+def test_a_higher_number_is_a_further_array(tmp_path: Path) -> None:
+    one = stage(tmp_path, done, queries_until_end=4, slot_count=2)
+    after(one, 3, 5)
+    running = watched(one)
+    one.go(range(30))
+    assert one.arrays() == [2, 3]
+    assert max(running) == 5
+    assert one.cluster.tries == dict.fromkeys(range(30), 1)
 
 
-def test_the_last_arrays_of_many_fill_all_slots(tmp_path: Path) -> None:
-    one = stage(
-        tmp_path, done, most=10, slot_count=8, lasts=lambda i, _: 3 + i % 7 if i < 10 else 5 * (1 + i % 10)
-    )
+def test_of_a_lower_number_the_highest_end_between_two_shards(tmp_path: Path) -> None:
+    one = stage(tmp_path, done, queries_until_end=4, slot_count=5)
+    after(one, 6, 2)
+    running = watched(one)
+    statuses = one.go(range(30))
+    assert one.arrays() == [5]
+    assert set(running[12:-2]) == {2}, running
+    assert {status.state for status in statuses.values()} == {DONE}, "none is cancelled"
+    assert not one.cluster.cancelled
+    assert {one.claim(index).number for index in range(30) if index not in range(12)} >= {0, 1}
+    assert one.cluster.tries == dict.fromkeys(range(30), 1), "no shard is given up for it"
+
+
+def test_down_and_up_again(tmp_path: Path) -> None:
+    """The numbers of workers that were let go are not used again."""
+    one = stage(tmp_path, done, queries_until_end=4, slot_count=4)
+    asked = 0
+
+    def look() -> None:
+        nonlocal asked
+        asked += 1
+        if asked in (4, 30):
+            throttle_mark.make(one.run, 1 if asked == 4 else 3)
+
+    one.cluster.on_query = look
     running = watched(one)
     one.go(range(40))
-    assert max(running) <= 8
-    until = max(place for place, number in enumerate(running) if number == 8)
-    assert running[40:until].count(8) > 0.8 * (until - 40), running
+    assert running[20] == 1
+    assert max(running[32:]) == 3
+    assert one.arrays() == [4, 2]
+    assert one.cluster.arrays["2"].base == 4
 
 
-def test_an_array_of_an_earlier_controller_gets_all_slots(tmp_path: Path) -> None:
-    """Also one that took what another array left, as its book says."""
-    one = stage(tmp_path, done, lasts=lambda index, _: 3 + index, slot_count=4)
-    array = one.cluster.submit(ArraySpec("a-name", "copy", range(6), ["x"], one.run.logs, at_once=1))
-    book = ArrayBook(one.run.arrays)
-    book.intend("a-name", "copy", "slurm", range(6), "alpha", at_once=1)
-    book.submitted("a-name", array)
-    assert book.open("copy")[0].at_once == 1
+def test_with_a_lower_number_not_all_that_end_are_replaced(tmp_path: Path) -> None:
+    one = stage(tmp_path, first_fails, lasts=lambda index, _: 4 if index == 0 else 8, slot_count=5)
+    after(one, 2, 2)
     running = watched(one)
-    one.go(range(6))
-    assert one.cluster.throttles[0] == ("1", 4)
+    one.go(range(20))
+    assert max(running[12:]) == 2, running
+    assert len(one.arrays()) <= 2
+
+
+def test_workers_that_wait_start_where_others_end(tmp_path: Path) -> None:
+    """A cluster that starts an array's elements one by one."""
+    one = stage(tmp_path, done, slot_count=4, lasts=lambda index, _: 3 + index % 7)
+    array = one.submitted(range(40), 4, at_once=1)
+    running = watched(one)
+    one.go(range(40))
+    assert array.at_once == 1
+    assert one.cluster.throttles[0] == ("1", 4), "an array of an earlier controller gets all slots"
     assert max(running) == 4
 
 
-def test_what_runs_elsewhere_counts_when_a_person_lowers_it(tmp_path: Path) -> None:
-    """SLURM cannot lower an array of which no element waits, so the other arrays have the rest alone."""
-    one = stage(tmp_path, done, slot_count=6, most=6, lasts=lambda i, _: 60 if i in (3, 4, 5) else 6)
-    after(one, 14, 3)
-    running = watched(one)
-    one.go(range(30))
-    assert max(running) == 6
-    assert max(running[60:]) <= 4, "three that cannot be stopped, and one: no array can be told none"
-
-
-def test_it_holds_in_further_arrays_and_is_not_given_back(tmp_path: Path) -> None:
+def test_it_holds_in_further_arrays(tmp_path: Path) -> None:
     one = stage(tmp_path, first_fails, lasts=lambda index, _: 3 + 3 * index, slot_count=4)
     throttle_mark.make(one.run, 2)
     one.go(range(6))
     assert [spec.at_once for spec in one.cluster.arrays.values()] == [2, 1]
-    assert one.cluster.throttles == [("1", 1), ("1", 2)], (
-        "the slot of the one that went again came back: 2, not 4"
-    )
 
 
 def test_a_later_controller_keeps_to_it(tmp_path: Path) -> None:
-    one = stage(tmp_path, done, lasts=lambda index, _: 3 + index, slot_count=4)
-    array = one.cluster.submit(ArraySpec("a-name", "copy", range(6), ["x"], one.run.logs, at_once=4))
-    book = ArrayBook(one.run.arrays)
-    book.intend("a-name", "copy", "slurm", range(6), "alpha")
-    book.submitted("a-name", array)
+    """It was said while no controller was at work: more run than may."""
+    one = stage(tmp_path, done, queries_until_end=4, slot_count=4)
+    one.submitted(range(20), 4)
     throttle_mark.make(one.run, 3)
-    one.go(range(6))
-    assert one.cluster.throttles == [("1", 3)]
+    running = watched(one)
+    one.go(range(20))
+    assert max(running[12:]) == 3, running
+    assert one.arrays() == [4]
 
 
 def test_back_to_what_the_configuration_says(tmp_path: Path) -> None:
@@ -172,8 +196,7 @@ def test_back_to_what_the_configuration_says(tmp_path: Path) -> None:
     throttle_mark.make(one.run, 1)
     after(one, 3, 0)
     one.go(range(6))
-    assert [spec.at_once for spec in one.cluster.arrays.values()] == [1]
-    assert one.cluster.throttles == [("1", 3)]
+    assert one.arrays() == [1, 2]
 
 
 def test_an_audit_is_never_raised_above_the_configuration(tmp_path: Path) -> None:
@@ -230,7 +253,7 @@ def running(layout: DatasetLayout, step: str = "copy") -> RunLayout:
     run.folder.mkdir(parents=True)
     layout.state_marker.write_text('{"format": 1, "penstock": "1.0.0"}')
     book = ArrayBook(run.arrays)
-    book.intend("name-8", step, "slurm", [0, 1])
+    book.intend("name-8", step, "slurm", [0, 1], workers=2, call="before")
     book.submitted("name-8", "8")
     return run
 

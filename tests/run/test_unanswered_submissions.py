@@ -1,4 +1,4 @@
-"""Submissions whose outcome nobody knows: no element goes to two arrays, and none is left to itself."""
+"""Submissions whose outcome nobody knows: no worker is in two arrays, and none is left to itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.scripted_cluster import ScriptedCluster, Stage, good
 
-from penstock.cluster.port import ArraySpec
 from penstock.core.errors import FailedError, TransientError
 from penstock.dataset.submission_log import ArrayBook
 from penstock.jobs import cancellation
@@ -18,6 +17,8 @@ from penstock.jobs.arrays.array_runner import still_alive
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from penstock.cluster.port import ArraySpec
 
 
 @dataclass
@@ -56,13 +57,12 @@ def stage(tmp_path: Path, **cluster: Any) -> tuple[Stage, Late]:
 
 def killed(one: Stage, late: Late, ago: float = 0.0) -> str:
     """A controller was killed while it submitted an array."""
-    name = "penstock-data-r-copy-1"
-    ArrayBook(one.run.arrays).intend(name, "copy", "slurm", [0, 1], "alpha")
+    spec = one.submitted([0, 1], 2, noted=False)
     if ago:
         line = json.loads(one.run.arrays.read_text())
         one.run.arrays.write_text(json.dumps(line | {"at": line["at"] - ago}) + "\n")
-    late.queued_spec.append(ArraySpec(name, "copy", (0, 1), ("/x",), one.run.logs))
-    return name
+    late.queued_spec.append(spec)
+    return spec.name
 
 
 def test_what_a_killed_controller_submitted_is_waited_for(tmp_path: Path) -> None:
@@ -152,7 +152,9 @@ def test_cancel_says_what_the_cluster_may_yet_take(tmp_path: Path) -> None:
     folder = layout.run("0123456789abcdef").folder
     folder.mkdir(parents=True)
     layout.state_marker.write_text('{"format": 1, "penstock": "1.0.0"}')
-    ArrayBook(folder / "arrays.jsonl").intend("a-name", "copy", "slurm", [0], "alpha")
+    ArrayBook(folder / "arrays.jsonl").intend(
+        "a-name", "copy", "slurm", [0], "alpha", workers=1, call="before"
+    )
     (told,) = cancellation.run(one.context, "data")
     assert told.startswith("NOT an array of copy that the cluster may yet take")
     assert "give the same command again in" in told

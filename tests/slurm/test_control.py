@@ -65,7 +65,7 @@ def test_throttle_changes_how_many_elements_run_at_once(place: Place) -> None:
     place.fill("a", 200)
     place.configure(
         ["a"], cluster={"core_spec": "none", "memory": None, "max_elements": 1},
-        plan={"shard_files": 50}, engine={"limit": "40KiB/s"},
+        plan={"shard_files": 5}, engine={"limit": "40KiB/s"},
     )  # fmt: skip
     place.planned("a")
 
@@ -73,25 +73,22 @@ def test_throttle_changes_how_many_elements_run_at_once(place: Place) -> None:
         words = ("-m", "penstock", "--config", "my.yaml", "limit", "a", "--nodes", number)
         return place.ends(place.start(sys.executable, *words))
 
-    def most(array: str) -> str:
-        shown = place.machine.run("scontrol", "show", "job", array).stdout
-        return next(word for word in shown.split() if word.startswith("ArrayTaskThrottle="))
-
     copying = place.penstock("step", "copy", "a")
     place.until(lambda: len(place.running()) == 1, "the first element", copying)
-    ((array, _),) = place.submissions("a", "copy")
     assert "its controller does the rest" in throttle("3")
     place.until(lambda: len(place.running()) == 3, "three elements", copying)
     assert "at most 3 elements at once from now on, by " in place.output(copying)
-    assert most(array) == "ArrayTaskThrottle=3"
+    assert [workers for _, workers in place.workers("a", "copy")] == [1, 2]
+    throttle("2")
+    place.until(lambda: len(place.running()) == 2, "one to end between two shards", copying)
 
     place.kill(copying)
-    assert f"array {array} of copy: no more than 2 at once" in throttle("2")
-    assert most(array) == "ArrayTaskThrottle=2"
+    assert "no controller is at work" in throttle("1")
     again = place.penstock("step", "copy", "a")
     place.until(lambda: "lives and is watched" in place.output(again), "the next controller", again)
-    assert place.submissions("a", "copy") == [(array, [0, 1, 2, 3])]
-    assert most(array) == "ArrayTaskThrottle=2", "it holds for the next controller"
+    place.until(lambda: len(place.running()) == 1, "another one to end, for the next controller", again)
+    assert len(place.workers("a", "copy")) == 2
+    assert {generation for _, generation, _ in place.claims("a", "copy")} == {1}, "none ended amid a shard"
     place.ends(place.start(sys.executable, "-m", "penstock", "--config", "my.yaml", "cancel", "a"))
     place.ends(again, 1)
 
@@ -108,24 +105,24 @@ def test_no_more_elements_wait_than_the_account_may_have(slurm_accounting: Machi
         with Place(slurm_accounting) as place:
             place.fill("a", 50)
             place.configure(
-                ["a"], cluster={"core_spec": "none", "cpus": 1, "memory": "256MiB", "max_elements": 2},
-                plan={"shard_files": 10},
+                ["a"], cluster={"core_spec": "none", "cpus": 1, "memory": "256MiB", "max_elements": 8},
+                plan={"shard_files": 4},
             )  # fmt: skip
             place.planned("a")
             place.ends(place.penstock("step", "copy", "a"))
             # What SLURM refuses has no array: the half of it is submitted next.
-            sent = [indices for array, indices in place.submissions("a", "copy") if array]
-            assert max(map(len, sent)) <= 4
-            assert sorted(index for indices in sent for index in indices) == list(range(6))
+            sent = [workers for array, workers in place.workers("a", "copy") if array]
+            assert max(sent) == 4
+            assert len(place.receipts("a", "copy")) > 8
     finally:
         allowed(-1)
 
 
 @pytest.mark.later_release
 def test_what_somebody_holds_is_said_and_goes_on_when_it_is_released(place: Place) -> None:
-    place.fill("a", 60)
+    place.fill("a", 180)
     place.configure(
-        ["a"], cluster={"core_spec": "none", "memory": None}, plan={"shard_files": 30}, engine=SLOW
+        ["a"], cluster={"core_spec": "none", "memory": None}, plan={"shard_files": 15}, engine=SLOW
     )
     place.planned("a")
     copying = place.penstock("step", "copy", "a")
@@ -139,7 +136,8 @@ def test_what_somebody_holds_is_said_and_goes_on_when_it_is_released(place: Plac
     assert f"`scontrol release {array}_0` lets it go on" in place.output(copying)
     place.machine.run("scontrol", "release", f"{array}_0")
     place.ends(copying)
-    assert place.submissions("a", "copy") == [(array, [0, 1])]
+    assert place.workers("a", "copy") == [(array, 2)]
+    assert {claim["charged"] for _, _, claim in place.claims("a", "copy")} == {0}, "that uses up no retry"
 
 
 @pytest.fixture

@@ -34,7 +34,8 @@ def step_receipt(place: Place, step: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_staging_whose_controller_is_killed_and_an_element_cancelled(kind: str, place: Place) -> None:
-    """S26: the receipts name the way. Nothing is submitted twice, and what a person cancelled not at all."""
+    """S26: the receipts name the way. Nothing is submitted twice, and no worker in place of one that a person
+    cancelled: the other one does its shard."""
     place.fill("a", 240)
     python = of_kind(kind, place.folder)
     configure(place, python, slow=True)
@@ -48,11 +49,9 @@ def test_a_staging_whose_controller_is_killed_and_an_element_cancelled(kind: str
     place.until(lambda: f"array {array} of an" in place.output(second), "the array is met", second)
     place.until(place.running, "an element that runs", second)
     place.machine.run("scancel", min(place.running()))
-    said = place.ends(second, 1)
-    assert "1 element was cancelled" in said
+    said = place.ends(second)
+    assert "cancelled on n" in said
     assert place.submissions("a", "copy") == [(array, indices)], said
-    configure(place, python)
-    place.ends(place.staging("a"))
     place.published("a")
     for step in ("copy", "verify"):
         way = step_receipt(place, step)["slurm_api"]

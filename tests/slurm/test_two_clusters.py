@@ -46,7 +46,9 @@ def test_s27_an_array_of_one_cluster_is_neither_doubled_nor_cancelled_from_the_o
     place: Place, other: Machine
 ) -> None:
     place.fill("a", 160)
-    place.configure(["a"], plan={"shard_files": 40}, engine=SLOW)
+    # verify gets an array of its own.
+    cluster = {"steps": {"verify": {"time": "37min"}}}
+    place.configure(["a"], cluster=cluster, plan={"shard_files": 40}, engine=SLOW)
     place.planned("a")
     first = place.penstock("step", "copy", "a")
     place.until(lambda: place.fetched("a"), "bytes on their way", first)

@@ -98,7 +98,7 @@ class DemoStore(FolderStore):
         config = SourceConfig(self._server.url(key), storage_options=options)
         keys = Keys("AKIDEMO", "demo-secret-demo")
         credentials = S3Credentials(keys, "us-east-1", self._server.endpoint)
-        return open_source(config, dataset(config.url), credentials=credentials, timeout=30)
+        return open_source(config, dataset(config.url), credentials=credentials)
 
 
 class WebStore(FolderStore):
@@ -112,7 +112,7 @@ class WebStore(FolderStore):
 
     def source(self, key: str = "") -> Source:
         url = self._url + quote(key)
-        return open_source(SourceConfig(url), dataset(url), timeout=30)
+        return open_source(SourceConfig(url), dataset(url))
 
 
 class VersityStore:
@@ -148,7 +148,7 @@ class VersityStore:
         url = below(f"s3://{self.bucket}/pre fix", key)
         config = SourceConfig(url, storage_options={"endpoint_url": self.server.endpoint})
         credentials = S3Credentials(Keys(ACCESS, SECRET), "us-east-1", self.server.endpoint)
-        return open_source(config, dataset(config.url), credentials=credentials, timeout=30)
+        return open_source(config, dataset(config.url), credentials=credentials)
 
 
 class S3fsStore(VersityStore):
@@ -167,7 +167,7 @@ class S3fsStore(VersityStore):
 
     def source(self, key: str = "") -> Source:
         config = self.config()
-        return open_source(replace(config, url=below(config.url, key)), dataset("s3"), timeout=30)
+        return open_source(replace(config, url=below(config.url, key)), dataset("s3"))
 
 
 def _write_secrets(path: Path, text: str) -> None:
@@ -274,7 +274,7 @@ class AzuriteStore:
 
     def source(self, key: str = "", **options: Any) -> Source:
         config = SourceConfig(below(self.url, key), storage_options={**self.options, **options})
-        return open_source(config, dataset(config.url), timeout=30)
+        return open_source(config, dataset(config.url))
 
     def close(self) -> None:
         self.service.close()
@@ -292,7 +292,7 @@ class AdlfsStore(AzuriteStore):
 
     def source(self, key: str = "", **options: Any) -> Source:
         config = self.config(**options)
-        return open_source(replace(config, url=below(config.url, key)), dataset(self.url), timeout=30)
+        return open_source(replace(config, url=below(config.url, key)), dataset(self.url))
 
 
 class GcsStore:
@@ -316,7 +316,7 @@ class GcsStore:
 
     def source(self, key: str = "") -> Source:
         config = self.config()
-        return open_source(replace(config, url=below(config.url, key)), dataset(config.url), timeout=30)
+        return open_source(replace(config, url=below(config.url, key)), dataset(config.url))
 
 
 class GcsfsStore(GcsStore):

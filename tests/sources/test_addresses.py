@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.sources.test_http1 import GET, OK, Canned
 
+from penstock.config.settings import Reach
 from penstock.core.errors import TransientError
-from penstock.sources.http.addresses import FRESH, REST, Addresses, look_up
 from penstock.sources.http.connection import Connection
 from penstock.sources.http.endpoint import Endpoint
+from penstock.sources.http.sockets import FRESH, REST, Addresses, look_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.sources.http.addresses import HostAddress
+    from penstock.sources.http.sockets import HostAddress
 
 HERE = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 
@@ -113,7 +114,7 @@ def test_a_name_that_is_not_known() -> None:
         store.hosts = []
         with pytest.raises(OSError, match="no such name"):
             store.addresses.connect(20.0)
-        endpoint = Endpoint("store", store.port, tls=False, timeout=20)
+        endpoint = Endpoint("store", store.port, tls=False, reach=Reach(20))
         with pytest.raises(TransientError, match="cannot connect to store"):
             Connection(endpoint, store.addresses).request(GET)
 
@@ -144,7 +145,7 @@ def test_requests_are_answered_past_a_dead_address() -> None:
     with Canned(*answers) as server:
         places: list[HostAddress] = [(socket.AF_INET, (host, server.port)) for host in HERE]
         addresses = Addresses("store", server.port, resolve=lambda *_: places)
-        connection = Connection(Endpoint("store", server.port, tls=False, timeout=20), addresses)
+        connection = Connection(Endpoint("store", server.port, tls=False, reach=Reach(20)), addresses)
         for _ in range(4):
             assert connection.request(GET) == 200
             assert connection.read_all(10) == b"ab"
@@ -164,7 +165,7 @@ def test_an_address_that_breaks_the_handshake_is_left_out() -> None:
         thread = threading.Thread(target=hang_up)
         thread.start()
         with pytest.raises(TransientError):
-            Connection(Endpoint("store", store.port, tls=True, timeout=20), store.addresses).request(GET)
+            Connection(Endpoint("store", store.port, tls=True, reach=Reach(20)), store.addresses).request(GET)
         thread.join()
         store.hosts = ["127.0.0.1", "127.0.0.2"]
         store.now += FRESH / 2

@@ -27,7 +27,7 @@ from penstock.core.errors import (
 )
 from penstock.core.model import Listed
 from penstock.sources.azure.source import AzureSource
-from penstock.sources.external_sort import in_order, order
+from penstock.sources.listing_order import in_order, order
 from penstock.sources.registry import open_source
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def test_answers_of_a_stubborn_server(
     try:
         url = f"http://127.0.0.1:{server.server_port}/acc"
         config = SourceConfig("az://some/x", storage_options={"anon": True, "endpoint_url": url})
-        reader = open_source(config, dataset(config.url), timeout=20).reader()
+        reader = open_source(config, dataset(config.url)).reader()
         entry = entry_of(Listed("k", 9, "0x1", 0))
         if kind is None:
             assert read(reader, entry, 0, 5) == body

@@ -34,11 +34,21 @@ from penstock.core.errors import (
     PreflightError,
     TransientError,
 )
-from penstock.sources.azure.account import AzureCredentials, place, resolve
-from penstock.sources.azure.refusals import failure, refused
-from penstock.sources.azure.signing import EARLY, IMPATIENT, SCOPE, VERSION, SharedKey, Token
+from penstock.sources.azure.account import (
+    EARLY,
+    IMPATIENT,
+    SCOPE,
+    VERSION,
+    AzureCredentials,
+    SharedKey,
+    Token,
+    failure,
+    place,
+    refused,
+    resolve,
+)
 from penstock.sources.azure.source import AzureSource
-from penstock.sources.http.quoting import query_string, quoted
+from penstock.sources.http.values import query_string, quoted
 from penstock.sources.registry import credentials, open_source
 
 if TYPE_CHECKING:
@@ -143,7 +153,7 @@ def test_a_signature_that_ran_out_is_renewed(azure_store: AzuriteStore) -> None:
 )
 def test_places(url: str, options: dict[str, Any], endpoint: str, prefix: str) -> None:
     found = resolve(SourceConfig(url, storage_options={**options, "anon": True}))
-    assert found == AzureCredentials(endpoint, f"BlobEndpoint={endpoint}")
+    assert found == AzureCredentials(endpoint)
     assert place(url)[:2] == ("cont", prefix)
 
 
@@ -195,19 +205,15 @@ def test_the_environment_counts_only_without_a_file(tmp_path: Path, monkeypatch:
     plain = SourceConfig("az://cont", storage_options={"account_name": "acc"})
     assert resolve(plain).endpoint == "https://env.blob.core.windows.net"
     named = SourceConfig("az://cont", storage_options={"account_name": "acc", "credentials_file": str(path)})
-    assert "AccountKey=ZmlsZQ==" in resolve(named).connection
-    assert "ZW52" not in resolve(named).connection
+    assert (resolve(named).account, resolve(named).key) == ("acc", "ZmlsZQ==")
     anon = SourceConfig("az://cont", storage_options={"account_name": "acc", "anon": True})
-    assert resolve(anon).connection == "BlobEndpoint=https://acc.blob.core.windows.net"
+    assert resolve(anon) == AzureCredentials("https://acc.blob.core.windows.net")
     path.write_text("client_secret=a\nclient_id=b\ntenant_id=c")
-    with pytest.raises(PreflightError, match="contradicts"):
-        resolve(named)
+    assert (resolve(named).login, resolve(named).key) == (True, "")
 
 
 def test_no_secret_in_any_message() -> None:
-    secrets = AzureCredentials(
-        "https://a", "BlobEndpoint=https://a;AccountKey=TOP;SharedAccessSignature=sv=1&sig=KEEP"
-    )
+    secrets = AzureCredentials("https://a", key="TOP", signature="sv=1&sig=KEEP")
     answer = HttpResponseError("TOP said https://a/c?sv=2&sig=SECRET&x=1 and sv=1&sig=KEEP")
     text = str(failure(answer, secrets.cleaned, "az://c/x"))
     assert not {"TOP", "SECRET", "KEEP"} & set(text.replace("=", " ").replace("&", " ").split())
@@ -302,7 +308,7 @@ def test_a_token_is_fetched_once_and_again_before_it_ends(monkeypatch: pytest.Mo
     monkeypatch.setattr(azure.identity, "ClientSecretCredential", Principal)
     monkeypatch.setattr(time, "time", lambda: now)
     principal = {"client_id": "a", "client_secret": "b", "tenant_id": "c"}
-    token = Token(AzureCredentials("https://acc.blob.core.windows.net", "", principal))
+    token = Token(AzureCredentials("https://acc.blob.core.windows.net", principal=principal))
     assert token.sign("GET", "/c/k", "", "")[1].endswith("Authorization: Bearer token2\r\n")
     assert token.sign("GET", "/c/k", "", "")[1].endswith("Authorization: Bearer token2\r\n")
     assert made == [("client_id", "client_secret", "tenant_id"), (SCOPE,)]
@@ -312,7 +318,7 @@ def test_a_token_is_fetched_once_and_again_before_it_ends(monkeypatch: pytest.Mo
 
 def test_no_token_to_be_had_is_told_without_secrets() -> None:
     principal = {"client_id": "a", "client_secret": "TOPSECRET", "tenant_id": "no tenant at all"}
-    token = Token(AzureCredentials("https://acc.blob.core.windows.net", "", principal))
+    token = Token(AzureCredentials("https://acc.blob.core.windows.net", principal=principal))
     with pytest.raises(FailedError) as caught:
         token.sign("GET", "/c/k", "", "")
     assert "TOPSECRET" not in str(caught.value)

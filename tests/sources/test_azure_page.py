@@ -7,7 +7,7 @@ import pytest
 from penstock.core.errors import FailedError, TransientError
 from penstock.core.model import Listed
 from penstock.sources.azure.account import BlobPrefix
-from penstock.sources.azure.page import understand
+from penstock.sources.azure.source import understand
 
 PLACE = BlobPrefix("cont", "p/", "")
 NS = 1_778_051_289 * 10**9
@@ -62,6 +62,7 @@ def test_markers_are_counted() -> None:
         (page("<Blob><Properties></Properties></Blob>"), FailedError, "without key or size"),
         (page("<Blob><Blob></Blob>"), FailedError, "malformed"),
         (page(blob("q/a")), FailedError, "outside of the prefix"),
+        (page("<BlobPrefix><Name>p/d/</Name></BlobPrefix>"), FailedError, "prefixes in place of"),
     ],
 )
 def test_pages_that_cannot_be_trusted(text: str, kind: type[Exception], said: str) -> None:

@@ -48,7 +48,7 @@ def azure(azurite: Any, tmp_path: Path) -> Iterator[tuple[AzuriteStore, Source, 
 @pytest.fixture
 def gcs(fake_gcs: Any) -> tuple[GcsStore, Source, Source]:
     store = GcsfsStore(fake_gcs, f"b{uuid.uuid4().hex}")
-    return store, open_source(GcsStore.config(store), dataset("gs"), timeout=30), store.source()
+    return store, open_source(GcsStore.config(store), dataset("gs")), store.source()
 
 
 def random_keys(count: int, seed: int, names: str) -> dict[str, int]:

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.core.model import Listed
-from penstock.sources import external_sort
-from penstock.sources.external_sort import in_order, order
+from penstock.sources import listing_order
+from penstock.sources.listing_order import in_order, order
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,8 +29,8 @@ def test_all_objects_come_in_the_order_of_their_bytes_each_as_often_as_it_was_gi
 ) -> None:
     listed = [Listed(key, number, "", 0) for number, key in enumerate(keys)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(external_sort, "FAN", fan)
-        patch.setattr(external_sort, "BATCH", page)
+        patch.setattr(listing_order, "FAN", fan)
+        patch.setattr(listing_order, "BATCH", page)
         batches = (listed[at : at + batch] for at in range(0, len(listed), batch))
         found = [one for some in in_order(batches, run, tmp_path) for one in some]
     assert sorted(found) == sorted(listed)
@@ -40,7 +40,7 @@ def test_all_objects_come_in_the_order_of_their_bytes_each_as_often_as_it_was_gi
 
 def test_few_runs_are_open_at_once(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(external_sort, "FAN", 4)
+        patch.setattr(listing_order, "FAN", 4)
         batches = ([Listed(f"k{number % 97:03d}-{number}", 1, "", 0)] for number in range(300))
         merged = in_order(batches, 1, tmp_path)
         first = next(merged)

@@ -203,7 +203,7 @@ def test_answers_through_s3fs(mode: str, kind: type[PenstockError], span: tuple[
         ("s3://b/x", {"endpont_url": "http://h:1"}, "endpoint_url"),
         ("az://cont/x", {"acount_name": "abc"}, "account_name"),
         ("gs://b/x", {"endpoint": "http://h:1"}, "endpoint_url"),
-        ("ftp://h/x", {"timout": 5}, "timeout"),
+        ("ftp://h/x", {"usrname": "u"}, "username"),
     ],
 )
 def test_an_option_that_is_nearly_one_of_the_library_is_told(

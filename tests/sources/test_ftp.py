@@ -41,7 +41,7 @@ from penstock.sources.generic.ftp_listing import (
     stated_cut,
     stated_entry,
 )
-from penstock.sources.generic.info import failure
+from penstock.sources.generic.opener import failure
 from penstock.sources.registry import open_source
 
 if TYPE_CHECKING:
@@ -71,10 +71,12 @@ FILES = {
 }
 
 
-def source(url: str, *, keep: Any = None, links: str = "refuse", **options: Any) -> Source:
+def source(
+    url: str, *, keep: Any = None, links: str = "refuse", timeout: float = 60.0, **options: Any
+) -> Source:
     from tests.sources.conftest import dataset
 
-    config = SourceConfig(url, storage_options=options)
+    config = SourceConfig(url, storage_options=options, timeout=timeout)
     return open_source(config, dataset(url, links=links), keep=keep)
 
 
@@ -601,8 +603,7 @@ def test_f1_tls_proves_the_server_and_continues_its_session(
             source(server.url, tls=True).check()
         assert "SSL" not in caught.value.why
         assert "_ssl" not in caught.value.why
-        monkeypatch.setenv("SSL_CERT_FILE", str(authority))
-        files = source(server.url, tls=True)
+        files = source(server.url, tls=True, ca_bundle=str(authority))
         entry = entry_of(listing(files)["x"])
         reader = files.reader()
         assert read(reader, entry, 1000, 5) == data[1000:1005]
@@ -623,7 +624,12 @@ def test_f1_a_file_that_may_not_be_read_is_refused_by_name(vsftpd: Vsftpd) -> No
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [({"tls": "tlsv1"}, "tls"), ({"encoding": "klingon"}, "encoding"), ({"prt": 1}, "port")],
+    [
+        ({"tls": "tlsv1"}, "tls"),
+        ({"encoding": "klingon"}, "encoding"),
+        ({"prt": 1}, "port"),
+        ({"proxy": "p:1"}, "`proxy`"),
+    ],
 )
 def test_f1_options_that_cannot_be_are_named(options: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):

@@ -20,6 +20,7 @@ from tests.sources.conftest import GcsStore
 from tests.support.hostile_gcs import HostileGcs
 
 from penstock.config.settings import SourceConfig
+from penstock.config.source_kinds import of_url
 from penstock.core.errors import (
     ExpiredCredentialsError,
     FailedError,
@@ -32,10 +33,9 @@ from penstock.core.errors import (
 )
 from penstock.sources import registry
 from penstock.sources.gcs import source as gcs
-from penstock.sources.gcs.credentials import SCOPE, resolve
-from penstock.sources.gcs.source import GcsSource
+from penstock.sources.gcs.source import SCOPE, GcsSource, resolve
+from penstock.sources.http.values import document
 from penstock.sources.objects.access_token import AccessToken
-from penstock.sources.objects.json_text import document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,8 +54,9 @@ def store(fake_gcs: FakeGcs) -> GcsStore:
 
 
 def hostile(server: HostileGcs, prefix: str = "", token: str = "", timeout: float = 20.0) -> GcsSource:
-    config = SourceConfig(f"gs://{server.bucket}/{prefix}", storage_options={"endpoint_url": server.endpoint})
-    return GcsSource(config, AccessToken(token), timeout=timeout)
+    options = {"endpoint_url": server.endpoint}
+    config = SourceConfig(f"gs://{server.bucket}/{prefix}", storage_options=options, timeout=timeout)
+    return GcsSource(config, AccessToken(token))
 
 
 # ---- reading
@@ -171,8 +172,8 @@ def test_a_proven_object_may_be_split(store: GcsStore) -> None:
     assert token.isdigit()
     assert registry.pinned(source.url, token)
     assert registry.may_be_split(source.url, token)
-    assert not registry.in_blocks(source.url)
-    assert registry.states_checksums(source.url)
+    assert not of_url(source.url).blocks
+    assert of_url(source.url).states_checksums
 
 
 # ---- listing

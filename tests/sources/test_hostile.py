@@ -39,13 +39,14 @@ WHOLE, PART = (0, len(DATA)), (1000, 50_000)
 
 
 def s3(server: Hostile, prefix: str = "", timeout: float = 20.0) -> S3Source:
-    config = SourceConfig(f"s3://{server.bucket}/{prefix}", storage_options={"endpoint_url": server.endpoint})
-    return S3Source(config, S3Credentials(None, "us-east-1", server.endpoint), timeout=timeout)
+    options = {"endpoint_url": server.endpoint}
+    config = SourceConfig(f"s3://{server.bucket}/{prefix}", storage_options=options, timeout=timeout)
+    return S3Source(config, S3Credentials(None, "us-east-1", server.endpoint))
 
 
 def web(server: Hostile, timeout: float = 20.0) -> Source:
-    config = SourceConfig(server.url("x"))
-    return open_source(config, dataset(config.url), timeout=timeout)
+    config = SourceConfig(server.url("x"), timeout=timeout)
+    return open_source(config, dataset(config.url))
 
 
 S3_FAULTS: list[tuple[str, type[PenstockError]]] = [
@@ -210,8 +211,9 @@ def test_azure_answers(mode: str, kind: type[PenstockError], span: tuple[int, in
         span = PART
     with Hostile({"p/x": DATA, "p/y": DATA}, {"p/x": mode}) as server:
         options = {"anon": True, "endpoint_url": server.endpoint}
-        config = SourceConfig(f"az://{server.bucket}/p", storage_options=options)
-        source = open_source(config, dataset(config.url), timeout=1.0 if mode in ("drip", "silent") else 20.0)
+        timeout = 1.0 if mode in ("drip", "silent") else 20.0
+        config = SourceConfig(f"az://{server.bucket}/p", storage_options=options, timeout=timeout)
+        source = open_source(config, dataset(config.url))
         x, y = (Entry(key, key, len(DATA), server.etag(f"p/{key}"), 0) for key in "xy")
         reader = source.reader()
         with pytest.raises(kind) as caught:

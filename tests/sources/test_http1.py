@@ -11,6 +11,7 @@ from tests.support.canned import GET, OK, RESET, TAKEN, Canned
 from tests.support.hostile import Hostile
 from tests.support.s3server import make_certificates
 
+from penstock.config.settings import Reach
 from penstock.core.errors import ConfigError, FailedError, PreflightError, TransientError
 from penstock.sources.http import endpoint as http_endpoint
 from penstock.sources.http.connection import HEAD_LIMIT, Connection
@@ -220,7 +221,7 @@ def _pump(here: socket.socket, there: socket.socket) -> None:
 def test_https_goes_through_a_proxys_tunnel(demo_tls: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     with Proxy() as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"http://us%40er:pass@127.0.0.1:{proxy.port}")
-        place = endpoint(demo_tls.endpoint, {"ca_bundle": str(demo_tls.ca)}, timeout=20)
+        place = endpoint(demo_tls.endpoint, Reach(ca_bundle=str(demo_tls.ca)))
         assert "pass" not in place.url
         connection = Connection(place)
         connection.request(f"GET /{demo_tls.bucket}/ HTTP/1.1\r\nHost: h\r\n\r\n".encode())
@@ -234,13 +235,13 @@ def test_a_proxy_that_refuses(demo_tls: S3Server) -> None:
     with Proxy(refuse=True) as proxy:
         options = {"ca_bundle": str(demo_tls.ca), "proxy": f"http://127.0.0.1:{proxy.port}"}
         with pytest.raises(TransientError, match="proxy refused") as caught:
-            Connection(endpoint(demo_tls.endpoint, options, timeout=20)).request(GET)
+            Connection(endpoint(demo_tls.endpoint, Reach(**options))).request(GET)
         assert "407" in str(caught.value)
 
 
 def test_plain_http_names_the_server_to_the_proxy() -> None:
     with Proxy() as proxy:
-        place = endpoint("http://far.example:81", {"proxy": f"127.0.0.1:{proxy.port}"}, timeout=20)
+        place = endpoint("http://far.example:81", Reach(proxy=f"127.0.0.1:{proxy.port}"))
         connection = Connection(place)
         connection.request(f"GET {place.origin}/x HTTP/1.1\r\nHost: {place.authority}\r\n\r\n".encode())
         assert connection.read_all(10) == b"abc"
@@ -249,7 +250,7 @@ def test_plain_http_names_the_server_to_the_proxy() -> None:
 
 def _listed(server: S3Server) -> bool:
     """Whether the server answers, reached as the environment says."""
-    connection = Connection(endpoint(server.endpoint, {}, timeout=20))
+    connection = Connection(endpoint(server.endpoint, Reach()))
     connection.request(f"GET /{server.bucket}/ HTTP/1.1\r\nHost: h\r\n\r\n".encode())
     answered = b"AccessDenied" in connection.read_all(10_000)
     connection.close()
@@ -279,7 +280,7 @@ def test_what_no_proxy_names_is_reached_directly(demo_tls: S3Server, monkeypatch
 
 def test_an_unknown_authority_is_refused(demo_tls: S3Server) -> None:
     with pytest.raises(FailedError, match="certificate"):
-        Connection(endpoint(demo_tls.endpoint, {}, timeout=20)).request(GET)
+        Connection(endpoint(demo_tls.endpoint, Reach())).request(GET)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +296,7 @@ def test_a_certificate_that_does_not_hold_has_advice_of_its_own(
 ) -> None:
     certificate, key, authority = make_certificates(tmp_path, days=days, names=names)
     with Hostile({}, certificate=(certificate, key)) as server:
-        place = endpoint(f"https://{host}:{server.port}", {"ca_bundle": str(authority)}, timeout=20)
+        place = endpoint(f"https://{host}:{server.port}", Reach(ca_bundle=str(authority)))
         with pytest.raises(FailedError, match="certificate is not trusted") as caught:
             Connection(place).request(GET)
         assert hint in caught.value.hint
@@ -321,9 +322,7 @@ def test_a_port_that_speaks_the_other_of_http_and_https_is_named(
         thread = threading.Thread(target=answers)
         thread.start()
         with pytest.raises(TransientError, match=words) as caught:
-            Connection(endpoint(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}", {}, timeout=20)).request(
-                GET
-            )
+            Connection(endpoint(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}", Reach())).request(GET)
         assert "_ssl" not in str(caught.value)
         thread.join()
 
@@ -351,28 +350,28 @@ def test_no_proxy(no_proxy: str, host: str, expected: bool) -> None:
 def test_the_environment_is_heeded_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://lower:1")
     monkeypatch.setenv("HTTPS_PROXY", "http://upper:2")
-    assert endpoint("https://h", {}).proxy == ("lower", 1)
-    assert endpoint("https://h", {"proxy": "http://own:3"}).proxy == ("own", 3)
-    assert endpoint("http://h", {}).proxy is None
+    assert endpoint("https://h", Reach()).proxy == ("lower", 1)
+    assert endpoint("https://h", Reach(proxy="http://own:3")).proxy == ("own", 3)
+    assert endpoint("http://h", Reach()).proxy is None
     monkeypatch.setenv("NO_PROXY", "h")
-    assert endpoint("https://h", {}).proxy is None
+    assert endpoint("https://h", Reach()).proxy is None
 
 
 def test_bundles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="not there"):
-        endpoint("https://h", {"ca_bundle": str(tmp_path / "no")})
+        endpoint("https://h", Reach(ca_bundle=str(tmp_path / "no")))
     empty = tmp_path / "empty.pem"
     empty.write_text("nothing")
     with pytest.raises(PreflightError, match="cannot be read"):
         http_endpoint.tls_context(str(empty))
     monkeypatch.setenv("AWS_CA_BUNDLE", str(empty))
-    assert endpoint("https://h", {}).ca_bundle == str(empty)
+    assert endpoint("https://h", Reach()).ca_bundle == str(empty)
 
 
 @pytest.mark.parametrize("url", ["ftp://h", "http://", "h:80", "http://h:99999"])
 def test_what_is_no_url(url: str) -> None:
     with pytest.raises(ConfigError):
-        endpoint(url, {})
+        endpoint(url, Reach())
 
 
 @pytest.mark.parametrize("variable", ["ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy"])
@@ -383,7 +382,7 @@ def test_a_proxy_of_the_environment_that_is_no_http_proxy_is_named_as_what_it_is
     """f5."""
     monkeypatch.setenv(variable, f"{kind}://user:word@gate.example:1080")
     with pytest.raises(PreflightError) as caught:
-        endpoint("https://data.example", {})
+        endpoint("https://data.example", Reach())
     told = str(caught.value)
     assert f"the proxy that {variable} names" in told
     assert "gate.example:1080" in told
@@ -392,22 +391,22 @@ def test_a_proxy_of_the_environment_that_is_no_http_proxy_is_named_as_what_it_is
     assert "data.example" not in told
     assert variable in (caught.value.hint or "")
     monkeypatch.setenv("NO_PROXY", "data.example")
-    assert endpoint("https://data.example", {}).proxy is None
+    assert endpoint("https://data.example", Reach()).proxy is None
 
 
 def test_a_socks_proxy_of_one_scheme_has_no_say_for_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """f5."""
     monkeypatch.setenv("ALL_PROXY", "socks5h://gate.example:1080")
     monkeypatch.setenv("HTTPS_PROXY", "http://web.example:3128")
-    assert endpoint("https://data.example", {}).proxy == ("web.example", 3128)
+    assert endpoint("https://data.example", Reach()).proxy == ("web.example", 3128)
     with pytest.raises(PreflightError, match="ALL_PROXY"):
-        endpoint("http://data.example", {})
+        endpoint("http://data.example", Reach())
 
 
 @pytest.mark.parametrize("url", ["socks5h://p:1080", "https://secret:word@p", "http://p:99999", "http://"])
 def test_a_configured_proxy_that_is_no_http_proxy_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="proxy") as caught:
-        endpoint("https://h", {"proxy": url})
+        endpoint("https://h", Reach(proxy=url))
     assert "word" not in str(caught.value)
 
 

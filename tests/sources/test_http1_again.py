@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.canned import END, GET, OK, RESET, TAKEN, Canned
 
+from penstock.config.settings import Reach
 from penstock.core.errors import FailedError, TransientError
 from penstock.sources.http.connection import SHAPES, Connection
 from penstock.sources.http.endpoint import Endpoint, endpoint
@@ -264,14 +265,14 @@ def test_send_to_a_server_that_is_not_there_leaves_it_to_the_request() -> None:
 
 
 def test_send_to_a_name_that_nobody_has() -> None:
-    connection = Connection(Endpoint("nobody.invalid", 80, tls=False, timeout=5))
+    connection = Connection(Endpoint("nobody.invalid", 80, tls=False, reach=Reach(5)))
     connection.send(GET)
     with pytest.raises(TransientError, match="cannot connect"):
         connection.request(GET)
 
 
 def test_send_to_a_server_that_is_not_trusted(demo_tls: S3Server) -> None:
-    connection = Connection(endpoint(demo_tls.endpoint, {}, timeout=20))
+    connection = Connection(endpoint(demo_tls.endpoint, Reach()))
     connection.send(GET)
     with pytest.raises(FailedError, match="certificate"):
         connection.request(GET)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.config.settings import Reach
 from penstock.core.errors import TransientError
 from penstock.sources.http.connection import Connection
 from penstock.sources.http.endpoint import Endpoint
@@ -39,7 +40,7 @@ NAMES = S3Client.NAMES
 
 def understood(head: bytes) -> Connection | None:
     """A connection that took this head apart, as it does with the first one; None where it refused it."""
-    connection = Connection(Endpoint("127.0.0.1", 1, tls=False, timeout=1))
+    connection = Connection(Endpoint("127.0.0.1", 1, tls=False, reach=Reach(1)))
     received = head + b"\r\n\r\n0\r\n\r\n"  # a body of no chunks for whoever says that it comes in chunks
     connection._view[: len(received)] = received
     connection._end = len(received)

@@ -14,11 +14,11 @@ from tests.sources.test_http1 import Canned
 
 from penstock.core.errors import FailedError, TransientError
 from penstock.core.model import Listed
-from penstock.sources.objects.pages import Requests
-from penstock.sources.objects.xml_text import plain
+from penstock.sources.http.values import plain
+from penstock.sources.objects.client import Requests
 from penstock.sources.s3.client import Bucket, S3Client
 from penstock.sources.s3.credentials import S3Credentials
-from penstock.sources.s3.listing import Pages, listed
+from penstock.sources.s3.listing import listed, pages
 from penstock.sources.s3.listing_ranges import PAGE
 from penstock.sources.s3.page import PageText, objects, understand
 
@@ -122,6 +122,18 @@ def test_what_is_no_page(text: str) -> None:
         understand(text, "w")
 
 
+@pytest.mark.parametrize(
+    ("contents", "why"),
+    [
+        ("<CommonPrefixes><Prefix>sub/</Prefix></CommonPrefixes>", "names prefixes in place of the objects"),
+        ("<KeyCount>3</KeyCount>", "a page states 3 and holds 1"),
+    ],
+)
+def test_a_page_that_lacks_objects_by_its_own_words(contents: str, why: str) -> None:
+    with pytest.raises(FailedError, match=f"the listing lacks objects.*{why}"):
+        understand(page(contents + usual("k", 1)), "w")
+
+
 def test_a_page_that_is_cut_off_may_be_asked_for_again() -> None:
     with pytest.raises(TransientError):
         understand(page(usual("k", 1))[:-40], "w")
@@ -160,7 +172,7 @@ def full(first: int, count: int = PAGE) -> str:
 
 
 @pytest.mark.parametrize(
-    ("pages", "refused"),
+    ("texts", "refused"),
     [
         ([full(0), page("")], False),  # exactly one page
         ([full(0), full(0, 1)], False),  # `start-after` is not known
@@ -169,21 +181,21 @@ def full(first: int, count: int = PAGE) -> str:
         ([full(0, PAGE).replace(">false<", ">true<")], True),  # more, but no token
     ],
 )
-def test_a_listing_that_is_cut_off_unsaid_is_refused(pages: list[str], refused: bool) -> None:
+def test_a_listing_that_is_cut_off_unsaid_is_refused(texts: list[str], refused: bool) -> None:
     answers = [
         b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(text.encode()), text.encode())
-        for text in pages
+        for text in texts
     ]
     with Canned(*[[answer] for answer in answers]) as server:
         place = Bucket("b", "p/", f"http://127.0.0.1:{server.port}", "r", path_style=True, options={})
         secrets = S3Credentials(None, "r", place.endpoint)
         requests = Requests(lambda: S3Client(place, secrets), lambda: secrets, lambda: None)
-        found = listed(place, iter(Pages(place, requests)))
+        found = listed(place, pages(place, requests))
         if refused:
             with pytest.raises(FailedError, match=r"cuts its listing off after 1000|cut off: no token"):
                 list(found)
         else:
-            assert len(next(found)) == len(list(objects(pages[0], "")))
+            assert len(next(found)) == len(list(objects(texts[0], "")))
             assert next(found, None) is None
         asked = [b"start-after=p%2Fk%2000999" in request for request in server.requests]
-        assert asked == [False, True][: len(pages)]
+        assert asked == [False, True][: len(texts)]

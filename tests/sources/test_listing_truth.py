@@ -16,7 +16,7 @@ from penstock.config.settings import SourceConfig
 from penstock.core.errors import FailedError, ObjectError, PreflightError
 from penstock.core.model import LATEST
 from penstock.run import list_step as listing_step
-from penstock.sources import checksum_files, external_sort
+from penstock.sources import checksum_files, listing_order
 from penstock.sources.registry import open_source
 from penstock.sources.s3.credentials import S3Credentials
 from penstock.sources.s3.source import S3Source
@@ -86,7 +86,7 @@ def test_a_time_that_no_row_can_hold_becomes_the_nearest_one(tmp_path: Path) -> 
 
 def s3(server: Hostile) -> S3Source:
     config = SourceConfig(f"s3://{server.bucket}/", storage_options={"endpoint_url": server.endpoint})
-    return S3Source(config, S3Credentials(None, "us-east-1", server.endpoint), timeout=20.0)
+    return S3Source(config, S3Credentials(None, "us-east-1", server.endpoint))
 
 
 @pytest.mark.parametrize(("size", "error"), [(1 << 63, PreflightError), (10**19, PreflightError)])
@@ -116,7 +116,7 @@ def test_sizes_that_no_number_holds_together_are_refused(tmp_path: Path) -> None
 
 
 def test_a_listing_without_an_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(external_sort, "EMPTY", 50)
+    monkeypatch.setattr(listing_order, "EMPTY", 50)
     with Hostile({"a": b"1"}, listing="endless") as server:
         with pytest.raises(FailedError, match="does not end"):
             listing(s3(server))

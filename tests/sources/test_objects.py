@@ -23,11 +23,10 @@ from penstock.core.model import Entry, Listed
 from penstock.sources.backoff import retrying, row_may_retry
 from penstock.sources.http.endpoint import Endpoint
 from penstock.sources.http.response_template import HeaderNames, learn
+from penstock.sources.listing_order import Objects, ascending, one_by_one
+from penstock.sources.objects.answers import Meaning, head_misfit, misfit, refusal
 from penstock.sources.objects.client import ObjectClient, Request
-from penstock.sources.objects.judgement import head_misfit, misfit
-from penstock.sources.objects.pages import Objects, ascending, one_by_one
 from penstock.sources.objects.reader import ObjectReader
-from penstock.sources.objects.refusals import Meaning, refusal
 
 ENTRY = Entry("k", "k", 1000, "t1", 0)
 BARE = ENTRY._replace(token="")
@@ -103,7 +102,7 @@ def test_answers_to_head_are_judged(
         (503, "", {b"retry-after": b"3600"}, OverloadedError, 3600.0),
         (500, "", {}, TransientError, None),
         (500, "SlowDown", {}, OverloadedError, None),
-        (400, "Waits", {}, TransientError, None),
+        (400, "OperationTimedOut", {}, TransientError, None),
         (408, "", {}, TransientError, None),
         (412, "", {}, SourceChangedError, None),
         (404, "", {}, SourceChangedError, None),
@@ -117,7 +116,7 @@ def test_refusals_are_understood(
     status: int, code: str, headers: dict[bytes, bytes], kind: type[PenstockError], after: float | None
 ) -> None:
     codes = {"Own": Meaning(FailedError, "its own")}
-    error = refusal(status, headers, "s3://b/k", code=code, codes=codes, waits={"Waits"})
+    error = refusal(status, headers, "s3://b/k", code=code, codes=codes)
     assert type(error) is kind
     assert getattr(error, "after", None) == after
 

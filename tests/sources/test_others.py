@@ -25,7 +25,7 @@ from penstock.core.errors import (
 )
 from penstock.core.model import SourceChecksum
 from penstock.sources import checksum_files
-from penstock.sources.generic import info as fsspec_info
+from penstock.sources.generic import opener as fsspec_info
 from penstock.sources.registry import open_source
 from penstock.sources.web.folder_page import FolderPage, PageHrefs, hrefs
 
@@ -65,7 +65,7 @@ def site(tmp_path: Path) -> Iterator[str]:
 
 
 def web(url: str) -> Any:
-    return open_source(SourceConfig(url), dataset(url), timeout=20)
+    return open_source(SourceConfig(url), dataset(url))
 
 
 def test_a_folder_of_a_web_server(site: str, tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Self
 import pytest
 from tests.support.s3server import make_certificates
 
+from penstock.config.settings import Reach
 from penstock.core.errors import TransientError
 from penstock.sources.http.connection import Connection
 from penstock.sources.http.endpoint import Endpoint
-from penstock.sources.http.stall_guard import PacedSocket
-from penstock.sources.http.tls import TlsSocket
+from penstock.sources.http.sockets import PacedSocket, TlsSocket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,7 +84,7 @@ def exchange(connection: Connection) -> None:
 )
 def test_answers(first: bytes, rest: Iterable[bytes]) -> None:
     with Drip(first, rest) as server:
-        connection = Connection(Endpoint("127.0.0.1", server.port, tls=False, timeout=TIMEOUT))
+        connection = Connection(Endpoint("127.0.0.1", server.port, tls=False, reach=Reach(TIMEOUT)))
         with pytest.raises(TransientError, match=r"bytes came within the timeout|without an end"):
             exchange(connection)
         assert connection._socket is None
@@ -92,14 +92,14 @@ def test_answers(first: bytes, rest: Iterable[bytes]) -> None:
 
 def test_a_proxys_answer() -> None:
     with Drip(b"", repeat(b"H")) as proxy:
-        place = Endpoint("far.example", 443, tls=True, timeout=TIMEOUT, proxy=("127.0.0.1", proxy.port))
+        place = Endpoint("far.example", 443, tls=True, reach=Reach(TIMEOUT), proxy=("127.0.0.1", proxy.port))
         with pytest.raises(TransientError, match="bytes came within the timeout"):
             Connection(place).request(GET)
 
 
 def test_a_handshake() -> None:
     with Drip(b"\x16\x03\x03\x40\x00", repeat(b"\x02")) as server:
-        place = Endpoint("127.0.0.1", server.port, tls=True, timeout=TIMEOUT)
+        place = Endpoint("127.0.0.1", server.port, tls=True, reach=Reach(TIMEOUT))
         with pytest.raises(TransientError, match="bytes came within the timeout"):
             Connection(place).request(GET)
 

@@ -18,9 +18,8 @@ from penstock.config.settings import SourceConfig
 from penstock.core.errors import FailedError, TransientError
 from penstock.sources.s3 import listing_ranges
 from penstock.sources.s3.client import Bucket
-from penstock.sources.s3.keyspace import Letters
-from penstock.sources.s3.listing import Pages, listed
-from penstock.sources.s3.listing_ranges import Ranges
+from penstock.sources.s3.listing import listed, pages
+from penstock.sources.s3.listing_ranges import Letters, Ranges
 from penstock.sources.s3.page import PageText, understand
 from penstock.sources.s3.source import S3Source
 
@@ -214,6 +213,6 @@ def test_over_http_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found == [key[2:] for key in sorted(keys, key=fsencode)]
         many = len(server.asked)
         monkeypatch.setattr(listing_ranges, "STREAMS", 1)
-        pages = Pages(source.bucket, source.requests())
-        assert [item.key for batch in listed(source.bucket, iter(pages)) for item in batch] == found
+        fetched = pages(source.bucket, source.requests())
+        assert [item.key for batch in listed(source.bucket, fetched) for item in batch] == found
         assert len(server.asked) - many == -(-len(keys) // 7)

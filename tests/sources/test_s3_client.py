@@ -10,7 +10,7 @@ from tests.sources.test_http1 import Canned
 
 from penstock.core import errors
 from penstock.sources.backoff import retry_after
-from penstock.sources.s3.client import Bucket, S3Client, failure, same_store
+from penstock.sources.s3.client import Bucket, S3Client, same_store
 from penstock.sources.s3.credentials import S3Credentials
 from penstock.sources.s3.sigv4 import Keys
 
@@ -19,9 +19,7 @@ OK = [b"HTTP/1.1 200 OK\r\n" + EMPTY]
 
 
 def client(server: Canned) -> S3Client:
-    bucket = Bucket(
-        "b", "", f"http://127.0.0.1:{server.port}", "us-east-1", path_style=True, options={}, timeout=20
-    )
+    bucket = Bucket("b", "", f"http://127.0.0.1:{server.port}", "us-east-1", path_style=True, options={})
     return S3Client(bucket, S3Credentials(Keys("AKIA", "secret", "session"), "us-east-1", bucket.endpoint))
 
 
@@ -148,7 +146,10 @@ def test_same_store(old: str, new: str, same: bool) -> None:
     ],
 )
 def test_what_answers_mean(status: int, code: str, kind: type) -> None:
-    error = failure(status, code, "message", {b"retry-after": b"7"}, "s3://b/k")
+    bucket = Bucket("b", "", "http://h", "r", path_style=True, options={})
+    body = f"<Error><Code>{code}</Code><Message>message</Message></Error>".encode()
+    client = S3Client(bucket, S3Credentials(None))
+    error = client.refusal(status, {b"retry-after": b"7"}, body, "k")
     assert type(error) is kind
     assert error.where == "s3://b/k"
     if isinstance(error, errors.TransientError) and kind is not errors.ExpiredCredentialsError:

@@ -17,12 +17,12 @@ from tests.support.versity import ACCESS, SECRET, Versity
 from tests.support.whole_way import content, go, staging
 
 from penstock.config.settings import SourceConfig
-from penstock.core.errors import FailedError, PreflightError
+from penstock.core.errors import FailedError, PreflightError, TransientError
 from penstock.sources.port import Continued
 from penstock.sources.registry import open_source
-from penstock.sources.s3 import versions
+from penstock.sources.s3 import listing as s3_listing
 from penstock.sources.s3.credentials import S3Credentials
-from penstock.sources.s3.page import PageText
+from penstock.sources.s3.page import VERSIONS, PageText, understand
 from penstock.sources.s3.sigv4 import Keys
 from penstock.tables.manifest import read_manifest
 
@@ -62,7 +62,7 @@ def pinned(store: VersityStore) -> Source:
         f"s3://{store.bucket}/pre fix", storage_options={"endpoint_url": store.server.endpoint}
     )
     credentials = S3Credentials(Keys(ACCESS, SECRET), "us-east-1", store.server.endpoint)
-    return open_source(config, dataset(config.url, changed="pinned"), credentials=credentials, timeout=30)
+    return open_source(config, dataset(config.url, changed="pinned"), credentials=credentials)
 
 
 def test_newest_versions_are_listed_and_stay_readable(store: VersityStore) -> None:
@@ -90,7 +90,7 @@ def test_newest_versions_are_listed_and_stay_readable(store: VersityStore) -> No
 
 
 def test_pages_of_versions_follow_one_another(store: VersityStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "PAGE", 3)
+    monkeypatch.setattr(s3_listing, "PAGE", 3)
     versioned(store)
     keys = [f"{folder}{n}" for folder in ("", "a-", "a/") for n in range(4)]
     for _ in range(2):
@@ -103,7 +103,7 @@ def test_pages_of_versions_follow_one_another(store: VersityStore, monkeypatch: 
 def test_a_listing_of_versions_can_begin_and_end_at_any_key(
     store: VersityStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(versions, "PAGE", 3)
+    monkeypatch.setattr(s3_listing, "PAGE", 3)
     versioned(store)
     for key in ("a", "a-/0", "a-/1", "b ü", "c", "c+", "d"):
         store.put(key, b"old")
@@ -156,9 +156,10 @@ def test_no_version_of_its_own_is_refused_where_versioning_is_not_known(
 ) -> None:
     source: Any = pinned(store)
     bucket = replace(source.bucket, prefix="")
+    text = PageText(page(version="null"), "", form=VERSIONS)
     with pytest.raises(PreflightError, match="no version of its own"):
-        list(versions.listed(bucket, iter([PageText(page(version="null"), "")]), enabled))
-    assert list(versions.listed(bucket, iter([PageText(page(version="null"), "")]), True))
+        list(s3_listing.listed(bucket, iter([text]), versioned=enabled))
+    assert list(s3_listing.listed(bucket, iter([text]), versioned=True))
 
 
 @pytest.mark.parametrize(
@@ -170,8 +171,8 @@ def test_no_version_of_its_own_is_refused_where_versioning_is_not_known(
     ],
 )
 def test_what_is_no_page_of_versions_is_told(text: str, says: str) -> None:
-    with pytest.raises((FailedError, versions.TransientError), match=says):
-        versions._understand(text, "s3://b/")
+    with pytest.raises((FailedError, TransientError), match=says):
+        understand(text, "s3://b/", VERSIONS)
 
 
 def test_a_release_of_pinned_versions_is_of_one_moment(

@@ -299,7 +299,7 @@ def test_a_page_that_is_not_known_to_be_a_whole_listing_is_refused_by_its_addres
         assert "`list_from`" in caught.value.hint
         assert "`listing: links`" in caught.value.hint
         without = open_source(
-            SourceConfig(site.url), dataset(site.url), timeout=20, keep=lambda key: not key.startswith("s/")
+            SourceConfig(site.url), dataset(site.url), keep=lambda key: not key.startswith("s/")
         )
         assert list(listing(without)) == ["a"]
         assert without.ignored["filtered"] == 1
@@ -314,9 +314,7 @@ def test_a_page_that_is_not_known_to_be_a_whole_listing_is_refused_by_its_addres
 
 def test_a_refused_file_that_is_left_out_does_not_refuse_the_dataset() -> None:
     with Site({"/": page_of("a", "b"), "/a": b"1", "/b": LOGIN}) as site:
-        source = open_source(
-            SourceConfig(site.url), dataset(site.url), timeout=20, keep=lambda key: key != "b"
-        )
+        source = open_source(SourceConfig(site.url), dataset(site.url), keep=lambda key: key != "b")
         assert list(listing(source)) == ["a"]
         assert source.ignored == {"filtered": 1}
 

@@ -101,7 +101,7 @@ class Site:
 
 
 def web(url: str, **options: Any) -> Any:
-    return open_source(SourceConfig(url, storage_options=options), dataset(url), timeout=20)
+    return open_source(SourceConfig(url, storage_options=options), dataset(url))
 
 
 @pytest.fixture(autouse=True)

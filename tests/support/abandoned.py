@@ -46,5 +46,5 @@ def named(context: Context, release: str) -> None:
 
 def intend(book: ArrayBook, backend: str = "local") -> None:
     """Note array 7 as that of copy."""
-    book.intend("name", "copy", backend, [0])
+    book.intend("name", "copy", backend, [0], workers=1, call="before")
     book.submitted("name", "7")

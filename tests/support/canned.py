@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Self
 
 from tests.support.commands import until
 
+from penstock.config.settings import Reach
 from penstock.sources.http.connection import Connection
 from penstock.sources.http.endpoint import Endpoint
-from penstock.sources.http.stall_guard import PacedSocket
+from penstock.sources.http.sockets import PacedSocket
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +47,7 @@ class Canned:
         return self
 
     def connection(self, timeout: float = 20.0) -> Connection:
-        self._client = Connection(Endpoint("127.0.0.1", self.port, tls=False, timeout=timeout))
+        self._client = Connection(Endpoint("127.0.0.1", self.port, tls=False, reach=Reach(timeout)))
         return self._client
 
     def _serve(self) -> None:

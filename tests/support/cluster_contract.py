@@ -169,6 +169,21 @@ class ClusterContract:
         (shared / "go").touch()
         assert self.ended(cluster, array, [0])[0].state is State.DONE
 
+    def test_waiting_elements_that_are_cancelled_by_index_count_as_cancelled(
+        self, cluster: Cluster, shared: Path
+    ) -> None:
+        """SLURM keeps no record of them."""
+        slots = cluster.slots("copy")
+        waiting = [slots, slots + 1]
+        array = cluster.submit(self.spec(shared, "wait", range(slots + 2)))
+        self.said(shared, "began", 0)
+        cluster.cancel(array, waiting)
+        statuses = self.until(cluster, array, waiting, lambda s: all(x.state.ended for x in s.values()))
+        assert {status.state for status in statuses.values()} == {State.CANCELLED}
+        (shared / "go").touch()
+        self.ended(cluster, array, range(slots))
+        assert len(list(shared.glob("ended-*"))) == slots
+
     def test_a_throttled_array_starts_no_more_than_that(self, cluster: Cluster, shared: Path) -> None:
         indices = [0, 1, 2]
         array = cluster.submit(replace(self.spec(shared, "wait", indices), at_once=1))

@@ -71,13 +71,14 @@ class ShardRun:
     def task(self, **changes: Any) -> CopyTask:
         self.attempts += 1
         engine = EngineConfig(**changes.pop("engine", {}))
+        sources = tuple(replace(source, timeout=engine.timeout) for source in self.dataset.sources)
         task = CopyTask(
             verify=changes.pop("verify", VerifyConfig()),
             shard=self.shard,
             rows=self.folder / "shard.parquet",
             journals=self.journals,
             data=self.data,
-            dataset=self.dataset,
+            dataset=replace(self.dataset, sources=sources),
             engine=engine,
             run="run",
             attempt=f"a{self.attempts}",

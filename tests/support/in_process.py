@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.port import Cluster, State, Status
 from penstock.dataset.context import Stop
-from penstock.jobs.elements.element import run_element
+from penstock.jobs.elements.element import Limits
+from penstock.jobs.elements.worker import run_worker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class InProcess(Cluster):
-    """A cluster whose elements are done by this process as soon as they are submitted, one by one."""
+    """A cluster whose workers are this process, as soon as they are submitted, one after another."""
 
     kind = "local"
 
@@ -33,11 +34,13 @@ class InProcess(Cluster):
     def submit(self, spec: ArraySpec) -> str:
         words = list(spec.command)
         folder = Path(words[words.index("--run") + 1])
+        name, retries = words[words.index("--array") + 1], int(words[words.index("--retries") + 1])
         array = f"in-process-{len(self._ended)}"
         self._ended[array] = {}
         for index in spec.indices:
             began = time.time()
-            code = run_element(folder, spec.step, index, "auto", Stop())
+            number = spec.base + index
+            code = run_worker(folder, spec.step, number, name, Stop(), retries=retries, limits=Limits())
             state = State.FAILED if code else State.DONE
             self._ended[array][index] = Status(
                 state, f"exit {code}", "here", began, time.time(), exit_code=code

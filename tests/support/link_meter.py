@@ -8,30 +8,31 @@ import contextlib
 import math
 import mmap
 import os
-import re
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tests.cluster.processes import below, wait_for
 
 from penstock.dataset import holder as processes
 from penstock.host.shared_memory import SLOTS as COUNTERS
-from penstock.jobs.bandwidth.slots import LEASE, SLOTS, parse
+from penstock.jobs.shares.folder import late_of
+from penstock.jobs.shares.rule import abandoned, parse
+from penstock.jobs.shares.share import look
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from penstock.dataset.holder import Holder
 
 EVERY, LOOKED, LATER = 0.03, 0.5, 1.0
 """Seconds between two samples; between two looks at how long threads waited for a CPU; and after a window
 until its waits are known."""
-CAP, HALF = 40_000_000, 20_000_000
-FOLLOWED, TAKEN = 5.0, 1.0
+CAP, HALF = 20_000_000, 10_000_000
+FOLLOWED, TAKEN = 5.0, 15.0
 """Seconds after which a new cap, and a share that was taken over, must be in use."""
-SECOND, FIVE, LEAST = 1.1, 1.05, 0.95
+SECOND, FIVE, LEAST = 1.1, 1.02, 0.95
 """Of the cap: at most over any second, and over any 5 s; and at least over 5 s."""
 CALM = 0.4
 """`Window.starved` up to which LEAST is claimed. Less is lost than it says, since a stream may come late: on
@@ -40,10 +41,11 @@ LONGEST = 8.0
 """Seconds after which no calm window is waited for any more."""
 
 
-OBJECT, OBJECTS = 100_000, 9000
-"""Bytes of each object, and how many a dataset has: more than its elements receive meanwhile."""
+OBJECT, OBJECTS = 130_000, 8200
+"""Bytes of each object, and how many a dataset has: more than its elements receive meanwhile, and a shard for
+each of them."""
 LIMITS = {"plan": {"shard_files": OBJECTS // 2}, "engine": {"workers": 2, "streams": 2}}
-"""Two elements for a dataset, with two streams each: of eight objects, 0.8 MB in all, it is not certain in
+"""Two elements for a dataset, with two streams each: of eight objects, 1 MB in all, it is not certain in
 which of two seconds they were received."""
 LATE = ("entry_seconds", "absent_seconds", "attr_seconds", "list_seconds")
 """Tempers of the test bed: for how long a node believes a name, a listing and a size that it saw."""
@@ -91,7 +93,10 @@ class Meter:
         self._store = store
         self._totals = dict.fromkeys(elements, 0)
         self._samples: list[Sample] = []
-        self._maps: dict[int, mmap.mmap] = {}
+        self._maps: dict[tuple[int, int], mmap.mmap] = {}
+        """By process and inode."""
+        self._counts: dict[tuple[int, int], tuple[int, int]] = {}
+        """Bytes before its counters last began anew, and since."""
         self._waited: dict[tuple[int, int], int] = {}
         """Nanoseconds, by process and thread, also of those that are gone."""
         self._starved = 0.0
@@ -116,17 +121,29 @@ class Meter:
         while not self._stop.wait(EVERY):
             before = time.monotonic()
             for pid in list(self._totals):
-                if pid not in self._maps and (fd := _memory(pid)) is not None:
-                    self._maps[pid] = mmap.mmap(fd, COUNTERS * 8, prot=mmap.PROT_READ)
-                    os.close(fd)
-                if pid in self._maps:
-                    # Counters of an element that is gone stay as they were.
-                    self._totals[pid] = max(self._totals[pid], sum(array.array("q", self._maps[pid][:])))
+                self._totals[pid] = self._received(pid)
             after = time.monotonic()
             if after - looked >= LOOKED:
                 looked = after
                 self._look()
             self._samples.append(Sample(before, after, sum(self._totals.values()), self._starved))
+
+    def _received(self, pid: int) -> int:
+        """Bytes of all shards of an element. Each may have a memory of its own, or that of the shard before,
+        with counters that begin anew; those of an element that is gone stay as they were."""
+        with contextlib.suppress(OSError):
+            for fd in _memories(pid):
+                key = pid, os.fstat(fd).st_ino
+                if key not in self._maps:
+                    self._maps[key] = mmap.mmap(fd, COUNTERS * 8, prot=mmap.PROT_READ)
+                    self._counts[key] = 0, 0
+                os.close(fd)
+        own = [key for key in self._maps if key[0] == pid]
+        for key in own:
+            before, last = self._counts[key]
+            now = sum(array.array("q", self._maps[key][:]))
+            self._counts[key] = (before + last if now < last else before), now
+        return sum(sum(self._counts[key]) for key in own)
 
     def _look(self) -> None:
         """Take in how long threads waited so far (/proc/PID/task/TID/schedstat)."""
@@ -156,28 +173,16 @@ class Meter:
             yield Window(first, every[last], every[later] if later < len(every) else None)
 
 
-def _memory(pid: int) -> int | None:
-    with contextlib.suppress(OSError):
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            path = f"/proc/{pid}/fd/{fd}"
-            if "penstock-engine" in os.readlink(path):
-                return os.open(path, os.O_RDONLY)
-    return None
+def _memories(pid: int) -> Iterator[int]:
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        path = f"/proc/{pid}/fd/{fd}"
+        if "penstock-engine" in os.readlink(path):
+            yield os.open(path, os.O_RDONLY)
 
 
-def held(slots: Path) -> list[int]:
-    """How many slots each holder says that it uses. Of one that was killed the beat stays: its slots are
-    those that nobody has in a later generation."""
-    names = os.listdir(slots)
-    seen = parse(names)
-    generations = {name: Path(slots, name).read_bytes() for name in names if re.fullmatch(r"\d\d\.\d+", name)}
-    owners = {
-        slot: generations[f"{slot:02d}.{last}"].decode()
-        for slot, last in seen.generations.items()
-        if slot not in seen.free and f"{slot:02d}.{last}" in generations
-    }
-    assert len(owners) <= SLOTS
-    return sorted(sum(owners.get(slot) == beat.holder for slot in beat.slots) for beat in seen.beats.values())
+def held(folder: Path) -> list[float]:
+    """The parts of the cap of all living holders."""
+    return sorted(round(share.part, 3) for share in look(folder))
 
 
 class Phase(NamedTuple):
@@ -191,9 +196,11 @@ class Phase(NamedTuple):
     """Whether somebody holds each part of it."""
 
 
-def shown(meter: Meter, slots: Path, limit: Callable[[str], object], kill: Callable[[], object]) -> list[str]:
-    """Four elements have equal shares: raise the cap to CAP, halve it, kill one by `kill`. Returns what was
-    wrong.
+def shown(
+    meter: Meter, folder: Path, limit: Callable[[str], object], kill: Callable[[], object]
+) -> list[str]:
+    """Two runs of two elements have equal shares: raise the cap to CAP, halve it, kill all processes of a run
+    by `kill`. Returns what was wrong.
 
     | when                                          | what must hold                                         |
     |-----------------------------------------------|--------------------------------------------------------|
@@ -202,38 +209,41 @@ def shown(meter: Meter, slots: Path, limit: Callable[[str], object], kill: Calla
     | next one                                      | dead one is taken over                                 |
     | the same, but for the time from a death until | at least LEAST of the cap over any 5 s in which nobody |
     | its share is taken over                       | was starved of CPU                                     |
-    | a death                                       | the others have its share within a lease               |
+    | a death                                       | the other run has its share when it counts as dead     |
 
     Starved: elements may have lost more than CALM of the window, since they or the store had no CPU
     (`Sample.starved`). An element cannot read at its pace on a CPU that it does not get, and what it did not
     read is lost (`host.pacing.BURST`). The upper bounds have no exception.
     """
     begun = time.monotonic()
-    limit("40MB/s")
+    limit("20MB/s")
     raised = time.monotonic()
     _pass(meter, raised + FOLLOWED)
     halving = time.monotonic()
-    limit("20MB/s")
+    limit("10MB/s")
     halved = time.monotonic()
     _pass(meter, halved + FOLLOWED)
     killed = time.monotonic()
     kill()
     try:
         wait_for(
-            lambda: held(slots) == [0, 20, 20, 20], "the share of the dead one", seconds=LEASE, every=0.2
+            lambda: held(folder) == [1.0],
+            "the share of the dead",
+            seconds=abandoned(late_of(folder)) + 20.0,
+            every=0.2,
         )
     except TimeoutError as error:
-        raise AssertionError(f"{error}: {held(slots)}") from None
+        raise AssertionError(f"{error}: {held(folder)}") from None
     taken = time.monotonic()
     _pass(meter, taken + TAKEN)
     end = time.monotonic()
     print(f"taken over after {taken - killed:.1f} s")
     phases = [
         Phase("all the time", begun, end, CAP, all_used=False),
-        Phase("four", raised + FOLLOWED, halving, CAP, all_used=True),
+        Phase("both runs", raised + FOLLOWED, halving, CAP, all_used=True),
         Phase("halved", halved + FOLLOWED, killed, HALF, all_used=True),
         Phase("from the death on", halved + FOLLOWED, end, HALF, all_used=False),
-        Phase("three", taken + TAKEN, end, HALF, all_used=True),
+        Phase("one run", taken + TAKEN, end, HALF, all_used=True),
     ]
     return [wrong for phase in phases for wrong in _judged(meter, phase)]
 
@@ -261,13 +271,13 @@ def _judged(meter: Meter, phase: Phase) -> Iterator[str]:
             yield f"{phase.what}: {least:.3f} of the cap in 5 s, with CPU enough"
 
 
-def holders(slots: Path) -> list[Holder]:
-    """The processes that hold slots, in the order of their names for people; without those whose file has a
+def holders(folder: Path) -> list[Holder]:
+    """The processes that hold a share, in the order of their names for people; without those whose file has a
     new name already."""
     found = []
-    for beat in parse(os.listdir(slots)).beats.values():
+    for beat in [name for names in parse(os.listdir(folder)).beats.values() for name in names]:
         with contextlib.suppress(FileNotFoundError):
-            found.append(processes.parse((slots / beat.name).read_bytes()))
+            found.append(processes.parse((folder / beat).read_bytes()))
     return sorted((one for one in found if one), key=lambda one: one.command)
 
 

@@ -1,8 +1,8 @@
-"""`python -m tests.support.many_elements FOLDER ELEMENTS`: a step of so many elements over the port to SLURM,
-with a scripted slurmctld; prints as JSON what following them cost.
+"""`python -m tests.support.many_elements FOLDER SHARDS`: a step of so many shards over the port to SLURM,
+with a scripted slurmctld; prints as JSON what following its workers cost.
 
-Elements end as soon as they were seen to run, as many at once as the arrays allow, and leave a receipt. What
-counts is how often the controller looks at their files.
+At each query a worker that runs claims a shard, and proves the one that it claimed before. What counts is how
+often the controller looks at their files.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from tests.support.staging_runs import context_for
 
 from penstock.cluster.port import State, Status
 from penstock.cluster.slurm.job_states import SlurmElement
+from penstock.core.documents.shard_claim import SHARD_CLAIM, ShardClaim
 from penstock.core.layout import RunLayout
 from penstock.host.proc import peak_memory
 from penstock.jobs.arrays.array_runner import run_array
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from penstock.cluster.port import ArraySpec
     from penstock.config.settings import JobOptions
 
-SLOTS = 500
+SLOTS = 1500
+"""More than an array holds."""
 
 
 @dataclass
@@ -43,11 +45,15 @@ class Busy(Scripted):
     at_once: dict[str, int] = field(default_factory=dict)
     queries: int = 0
     run: RunLayout | None = None
+    names: dict[str, str] = field(default_factory=dict)
+    shards: Iterator[int] = field(default_factory=lambda: iter(()))
+    """Those that nobody claimed."""
+    held: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
         array = str(100 + len(self.arrays))
         self.arrays[array] = [(number, "PENDING") for number in spec.indices]
-        self.bases[array], self.at_once[array] = spec.base, at_once
+        self.bases[array], self.at_once[array], self.names[array] = spec.base, at_once, spec.name
         return array
 
     def find(self, name: str) -> list[int]:
@@ -61,26 +67,38 @@ class Busy(Scripted):
         return {array: self._moved(array) for array in arrays}
 
     def _moved(self, array: str) -> list[SlurmElement]:
-        """Those that ran have ended, and others run in their place."""
+        """Those that run go on by a shard, or end where none is left; others run in their place."""
         after, free = [], self.at_once[array]
         for number, word in self.arrays[array]:
-            now = "COMPLETED" if word != "PENDING" else "RUNNING" if free else "PENDING"
+            now = word
+            if word == "PENDING" and free:
+                now = "RUNNING"
+            elif word == "RUNNING" and not self._works(array, number):
+                now = "COMPLETED"
             free -= now == "RUNNING"
             after.append((number, now))
-            if now == "COMPLETED" and word == "RUNNING":
-                assert self.run is not None
-                self.run.receipt("copy", number + self.bases[array]).write_text(
-                    '{"format": 1, "files": 1, "bytes": 9}'
-                )
         self.arrays[array] = after
         states = {"COMPLETED": State.DONE, "RUNNING": State.RUNNING, "PENDING": State.PENDING}
         return [SlurmElement(n, word, False, "2", Status(states[word], node="n1")) for n, word in after]
 
+    def _works(self, array: str, number: int) -> bool:
+        """Whether the worker claimed a further shard."""
+        assert self.run is not None
+        if (index := self.held.pop((array, number), None)) is not None:
+            self.run.receipt("copy", index).write_text('{"format": 1, "files": 1, "bytes": 9}')
+        index = next(self.shards, None)
+        if index is None:
+            return False
+        self.held[array, number] = index
+        claim = ShardClaim(f"{array}_{number}", self.names[array], number + self.bases[array], "call", "n1")
+        self.run.claim("copy", index, 1).write_text(json.dumps(SHARD_CLAIM.to_json(claim)))
+        return True
 
-def main(folder: Path, elements: int) -> None:
+
+def main(folder: Path, shards: int) -> None:
     run = RunLayout(folder / "runs" / "0123456789abcdef")
     run.folder.mkdir(parents=True)
-    slurm = Busy(run=run)
+    slurm = Busy(run=run, shards=iter(range(shards)))
     context = context_for(folder, "/nowhere")
     context.cluster = cluster_of(slurm, slots=SLOTS, poll=0.001)
     looked = 0
@@ -98,10 +116,11 @@ def main(folder: Path, elements: int) -> None:
 
     sys.addaudithook(count)
     began, cpu = time.monotonic(), time.process_time()
-    statuses = run_array(context, "data", run, "copy", range(elements), ok)
+    statuses = run_array(context, "data", run, "copy", range(shards), ok)
     told = {
         "arrays": [len(one) for one in slurm.arrays.values()],
-        "done": sum(status.state is State.DONE for status in statuses.values()),
+        "done": sum(run.receipt("copy", index).exists() for index in range(shards)),
+        "workers": sum(status.state is State.DONE for status in statuses.values()),
         "queries": slurm.queries,
         "looked": looked,
         "opened": opened,

@@ -10,8 +10,9 @@ from tests.support.in_process import InProcess
 
 from penstock.cluster.local import LocalCluster
 from penstock.config.settings import Config, DatasetConfig, PlanConfig, SourceConfig, TargetConfig
-from penstock.core.model import Entry, Listed, SourceChecksum
+from penstock.core.model import Listed
 from penstock.dataset.context import Context
+from penstock.sources.port import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -23,19 +24,20 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class ScriptedSource:
+class ScriptedSource(Source):
     """A source that lists what it is told to, in pages, and then may fail."""
 
     keys: Sequence[str | Listed]
     url: str = "s3://bucket/prefix/"
     page: int = 3
     fails: PenstockError | None = None
-    ignored: Mapping[str, int] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def ignored(self) -> Mapping[str, int]:
+        return self.left_out
 
     def check(self) -> None:
-        return
-
-    def renew(self, credentials: object) -> None:
         return
 
     def list(self) -> Iterator[Sequence[Listed]]:
@@ -47,9 +49,6 @@ class ScriptedSource:
 
     def reader(self) -> Reader:
         raise AssertionError("a listing reads no object")
-
-    def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
-        return ()
 
 
 def tree(root: Path, files: Mapping[str, bytes]) -> Path:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FAILED = ElementOutcome(
     attempt="12_3_0",
+    generation=2,
+    free=True,
     host="n1",
     exit_code=5,
     retry=False,
@@ -29,10 +31,10 @@ STOPPED = ElementOutcome(exit_code=143, error="stopped", stopped="time", progres
 
 
 def stored(run: RunLayout, raw: object) -> ElementOutcome | None:
-    path = run.outcome("copy", 0)
+    path = run.outcome("copy", 0, 0)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(raw))
-    return outcomes.find(run, "copy", 0)
+    return outcomes.find(run, "copy", 0, 0)
 
 
 @pytest.fixture
@@ -42,15 +44,19 @@ def run(tmp_path: Path) -> RunLayout:
 
 @pytest.mark.parametrize("outcome", [ElementOutcome(), FAILED, STOPPED])
 def test_what_is_written_is_read_back(run: RunLayout, outcome: ElementOutcome) -> None:
-    assert outcomes.find(run, "copy", 0) is None
+    assert outcomes.find(run, "copy", 0, 0) is None
     outcomes.write(run, "copy", 0, outcome)
-    assert outcomes.find(run, "copy", 0) == outcome
-    assert json.loads(run.outcome("copy", 0).read_text())["format"] == ELEMENT_OUTCOME.newest
+    assert outcomes.find(run, "copy", 0, outcome.generation) == outcome
+    assert (
+        json.loads(run.outcome("copy", 0, outcome.generation).read_text())["format"] == ELEMENT_OUTCOME.newest
+    )
 
 
 def test_an_outcome_of_a_later_version_is_read(run: RunLayout) -> None:
     known = {"format": 1, "attempt": "a", "host": "h", "exit_code": 6, "error": "full", "retry": False}
-    assert stored(run, {**known, "later": 1}) == ElementOutcome("a", "h", 6, retry=False, error="full")
+    assert stored(run, {**known, "later": 1}) == ElementOutcome(
+        attempt="a", host="h", exit_code=6, retry=False, error="full"
+    )
     # Killed while it could not say more: the same again may help.
     assert stored(run, {"format": 1}) == ElementOutcome(retry=True)
 
@@ -60,17 +66,17 @@ def test_a_damaged_one_counts_as_missing_and_one_that_cannot_be_read_does_not(ru
         assert stored(run, {"format": 1, **raw}) is None
     for raw in ([], {}):
         assert stored(run, raw) is None
-    run.outcome("copy", 0).unlink()
-    run.outcome("copy", 0).mkdir()
-    assert outcomes.find(run, "copy", 0) is None
-    run.outcome("copy", 0).rmdir()
-    run.outcome("copy", 0).parent.rmdir()
-    run.outcome("copy", 0).parent.write_text("")
+    run.outcome("copy", 0, 0).unlink()
+    run.outcome("copy", 0, 0).mkdir()
+    assert outcomes.find(run, "copy", 0, 0) is None
+    run.outcome("copy", 0, 0).rmdir()
+    run.outcome("copy", 0, 0).parent.rmdir()
+    run.outcome("copy", 0, 0).parent.write_text("")
     with pytest.raises(FailedError, match="cannot be read"):
-        outcomes.find(run, "copy", 0)
+        outcomes.find(run, "copy", 0, 0)
 
 
 def test_a_newer_format_is_refused_by_name(run: RunLayout) -> None:
     with pytest.raises(NewerFormatError, match="an element's outcome is of a newer format") as told:
         stored(run, {"format": ELEMENT_OUTCOME.newest + 1})
-    assert told.value.where == str(run.outcome("copy", 0))
+    assert told.value.where == str(run.outcome("copy", 0, 0))

@@ -10,7 +10,7 @@ from tests.support.records import write_shard
 
 from penstock.core.errors import FailedError
 from penstock.core.model import Entry, Listed, Reuse
-from penstock.tables.listing_file import ListingWriter, read_listing
+from penstock.tables.listing_file import FORM, ListingWriter, read_listing
 from penstock.tables.shards import read_shard
 from penstock.tables.tables import GROUP
 
@@ -162,3 +162,12 @@ def test_a_shard_reads_back_in_small_batches_with_the_same_file_for_the_same_row
     batches = list(read_shard(tmp_path / "1"))
     assert max(map(len, batches)) <= 8192
     assert [row for batch in batches for row in batch] == rows
+
+
+def test_a_column_that_is_no_identity_is_kept_and_moves_no_digest(tmp_path: Path) -> None:
+    rows = [Listed(f"k{n}", n, f"t{n}", n, archived="GLACIER" if n % 2 else "") for n in range(5)]
+    plain = [row._replace(archived="") for row in rows]
+    assert write(tmp_path / "a", rows, 2) == write(tmp_path / "b", plain, 3)
+    kept = [entry.listed() for batch in read_listing(tmp_path / "a") for entry in batch]
+    assert kept == rows
+    assert {column.name for column in FORM.columns if not column.identity} == {"archived"}

@@ -12,7 +12,6 @@ from penstock.core.documents import (
     step_results,
 )
 from penstock.core.documents.element_receipt import ElementReceipt
-from penstock.core.documents.granted_resources import Granted
 
 WHOLE = ElementReceipt(
     "copy",
@@ -22,7 +21,6 @@ WHOLE = ElementReceipt(
     files=2,
     grades={"cold": 2},
     samples=((0.0, 0, 0), (1.5, 2, 9)),
-    granted=Granted("0-3,8", 100 << 20),
 )
 
 
@@ -46,7 +44,6 @@ def test_a_receipt_without_later_fields_has_their_defaults() -> None:
         ("grades", {"cold": "2"}),
         ("warnings", [1]),
         ("host", 5),
-        ("granted", {"cores": 4}),
     ],
 )
 def test_a_field_of_another_type_is_damage(field: str, value: object) -> None:

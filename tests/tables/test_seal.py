@@ -14,6 +14,7 @@ from penstock.core.documents.seal import (
     SealedEvidence,
     SealedManifest,
     SealedPermissions,
+    SealedReadDelay,
     SealedRecords,
     SealedSource,
 )
@@ -117,6 +118,14 @@ def test_it_is_written_as_ever_and_read_back() -> None:
         "amended": FOLLOWED,
     }
     assert read(written) == followed._replace(**{name: getattr(read(WRITTEN), name) for name in LISTS})
+
+
+def test_how_soon_files_were_read_back_is_kept_and_older_seals_say_nothing_of_it() -> None:
+    assert read(WRITTEN).evidence.read_after is None
+    stated = SEAL._replace(evidence=SEAL.evidence._replace(read_after=SealedReadDelay(180, 2460, 7)))
+    written = json.loads(json.dumps(document.RELEASE_SEAL.to_json(stated)))
+    assert written["evidence"]["read_after"] == {"least": 180, "median": 2460, "soon": 7}
+    assert read(written).evidence == stated.evidence
 
 
 def test_a_field_of_later_versions_is_passed_over() -> None:

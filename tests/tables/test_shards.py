@@ -19,6 +19,7 @@ from penstock.tables.shards import (
     as_columns,
     as_rows,
     count_reused,
+    giants,
     read_expected,
     read_shard,
     whole_files,
@@ -52,6 +53,14 @@ def test_pieces_of_any_size_make_the_same_file(tmp_path: Path, piece: int) -> No
         sum(row.part in (-1, 2) for row in rows),
         sum(row.reuse is not None for row in rows),
     )
+
+
+@pytest.mark.parametrize("rows", [0, 10, 200_000])
+@pytest.mark.parametrize("parts", [(), (0, 1, 9), (9, 70_000, 199_999)])
+def test_giants_are_those_that_have_parts(tmp_path: Path, rows: int, parts: tuple[int, ...]) -> None:
+    entries = [Entry(f"{n:07d}", "k", 9, "t", n, part=n if n in parts else -1) for n in range(rows)]
+    write_shard(tmp_path / "shard", 0, entries)
+    assert giants(tmp_path / "shard") == {f"{n:07d}" for n in parts if n < rows}
 
 
 def test_a_listing_becomes_rows_as_it_is_stored(tmp_path: Path) -> None:

@@ -123,6 +123,20 @@ def test_s12_an_inherited_acl_costs_no_further_call(folder: Path, calls: list[st
     assert calls == []
 
 
+def test_a_file_gets_its_acl_where_its_folder_does_not_hand_it_down(folder: Path) -> None:
+    """`data` has no default ACL, as on a file system that gives none to what is made."""
+    rules = modes.access_rules(POLICY)
+    with make_writer(folder, file_mode=0o640, rules=rules) as writer:
+        for number in range(3):
+            writer.put(f"d/{number}", memoryview(b"x"), 10**18)
+        writer.begin_multipart("parts", ".p.0", 2)
+        assert writer.finish_multipart("parts", ".p.0", 2, 10**18)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) == 4
+    for path in files:
+        assert (acl(path), stat.S_IMODE(path.stat().st_mode)) == (FILE, 0o660)
+
+
 def test_without_an_acl_in_the_policy_none_is_read(staging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     monkeypatch.setattr(acl_xattrs, "read", lambda *arguments, **_: asked.append(arguments))

@@ -56,8 +56,7 @@ def test_a_notice_that_is_no_file_is_refused(place: Path) -> None:
 
 def test_of_many_one_has_a_name(place: Path) -> None:
     folder = place / "slots"
-    cross_account_files.make_folder_of_all(folder)
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
+    folder.mkdir()
     with ThreadPoolExecutor(8) as pool:
         won = list(pool.map(lambda n: cross_account_files.post(folder, "0", {"n": n}), range(32)))
     assert won.count(True) == 1
@@ -75,7 +74,8 @@ def test_of_many_one_has_a_name(place: Path) -> None:
 def test_another_account_posts_and_removes_only_its_own(place: Path) -> None:
     need_root()
     folder = place / "pins"
-    cross_account_files.make_folder_of_all(folder)
+    folder.mkdir()
+    folder.chmod(0o1777)
     assert cross_account_files.post(folder, "owners", {"a": 1})
 
     def as_reader() -> None:
@@ -158,4 +158,13 @@ def test_a_folder_that_others_may_empty_is_refused(place: Path) -> None:
     (place / "open").mkdir()
     (place / "open").chmod(0o777)
     with pytest.raises(FailedError, match="0777"):
-        cross_account_files.make_folder_of_all(place / "open")
+        cross_account_files.make_folder_as_above(place / "open")
+
+
+def test_a_folder_below_one_that_all_may_write_is_sticky(place: Path) -> None:
+    place.chmod(0o1777)
+    cross_account_files.make_folder_as_above(place / "shares")
+    assert stat.S_IMODE((place / "shares").stat().st_mode) == 0o1777
+    (place / "own").mkdir(mode=0o755)
+    cross_account_files.make_folder_as_above(place / "own/shares")
+    assert stat.S_IMODE((place / "own/shares").stat().st_mode) == 0o755

@@ -49,7 +49,7 @@ def _table(path: Path) -> None:
         (lambda path: durable.append_line(path, {}), "sync f, sync ."),
         (
             lambda path: durable.create_file(path, b"x"),
-            "sync TEMPORARY, name TEMPORARY, sync ., name f, sync .",
+            "sync TEMPORARY, name f, sync .",
         ),
         (lambda path: durable.make_dirs(path / "g"), "name f, sync ., name f/g, sync f"),
     ],

@@ -19,7 +19,7 @@ from penstock.fs.cold_read import ColdReader
 from penstock.fs.kinds import NEVER, Kind
 from penstock.host.mounts import mount_of
 from penstock.listing.evidence import beyond
-from penstock.sources.posix import sparse
+from penstock.sources.posix import reader as sparse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

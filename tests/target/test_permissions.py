@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import stat
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +23,8 @@ from penstock.target import modes, tree_removal
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from penstock.core.documents.step_results import ModesSet
 
 
 @pytest.fixture(params=[adaptive_threads.WAITS, -1.0], ids=["at once", "waiting"], autouse=True)
@@ -125,8 +130,11 @@ def test_many_folders_are_closed_in_parts_the_deepest_first(
     assert {found.mode for found in walk(folder / "s/data") if found.kind == "dir"} == {0o2550}
 
 
+@pytest.mark.parametrize("giants", [None, ()], ids=["each file", "by names"])
 @pytest.mark.parametrize("mode", [0o640, 0], ids=["not entered", "not read"])
-def test_a_folder_that_its_owner_may_not_enter_is_swept_and_mended(staging: Path, mode: int) -> None:
+def test_a_folder_that_its_owner_may_not_enter_is_swept_and_mended(
+    staging: Path, mode: int, giants: tuple[str, ...] | None
+) -> None:
     need_root()
     (staging / "data/d/e/.p.0123456789abcdef").touch()
     for found in walk(staging / "data"):
@@ -135,22 +143,76 @@ def test_a_folder_that_its_owner_may_not_enter_is_swept_and_mended(staging: Path
     (staging / "data/d").chmod(mode)
     for above in (staging, staging.parent):
         above.chmod(0o755)
-    assert forked(lambda: tree_removal.sweep_temporaries(staging / "data"), uid=NOBODY) == 1
-    forked(lambda: modes.set_permissions(staging, PermissionsConfig(), None), uid=NOBODY)
+    policy = PermissionsConfig()
+    counts = forked(lambda: modes.set_permissions(staging, policy, None, giants=giants), uid=NOBODY)
+    assert (counts["files"], counts["swept"]) == (4, 1)
     assert {found.mode for found in walk(staging / "data") if found.kind == "dir"} == {0o2550}
 
 
-def test_links_and_specials_are_refused(staging: Path) -> None:
-    (staging / "data/d/link").symlink_to("g")
+def test_files_are_met_by_name_where_their_writers_set_them(staging: Path) -> None:
+    """But for giants: those are set, unless nothing is there."""
+    before = {found.path: found for found in walk(staging / "data") if found.kind == "file"}
+    (staging / "data/d/.p.0123456789abcdef").touch()
+    giants = ("d/e/h", "d/none")
+    counts = modes.set_permissions(staging, PermissionsConfig(), None, giants=giants)
+    assert (counts["files"], counts["folders"], counts["swept"]) == (4, 3, 1)
+    assert (counts["changed_files"], counts["changed_folders"]) == (1, 4)
+    for found in walk(staging / "data"):
+        if found.kind == "dir" or found.path in giants:
+            assert found.mode == (0o2550 if found.kind == "dir" else 0o440), found
+        else:
+            assert found == before[found.path]
+    again = modes.set_permissions(staging, PermissionsConfig(), None, giants=giants)
+    assert (again["changed_files"], again["changed_folders"], again["swept"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("giants", [None, ("d/e/h",)], ids=["each file", "by names"])
+def test_killed_before_each_change_and_done_again(staging: Path, giants: tuple[str, ...] | None) -> None:
+    need_root()
+    (staging / "data/d/e/.p.0123456789abcdef").touch()
+    give(staging / "data", NOBODY, NOBODY)
+    for found in walk(staging / "data"):
+        give(staging / "data" / found.path, NOBODY, NOBODY)
+    for above in (staging, staging.parent):
+        above.chmod(0o755)
+
+    def set_until(change: int) -> ModesSet:
+        changes = itertools.count()
+
+        def spend(_: int) -> None:
+            if next(changes) == change:
+                os._exit(9)
+
+        return modes.set_permissions(staging, PermissionsConfig(), None, spend, giants=giants)
+
+    for change in range(7):
+        with contextlib.suppress(EOFError):
+            forked(partial(set_until, change), uid=NOBODY)
+    assert forked(partial(set_until, 99), uid=NOBODY)["changed_folders"] == 0
+    for found in walk(staging / "data"):
+        if found.kind == "dir" or giants is None or found.path in giants:
+            assert found.mode == (0o2550 if found.kind == "dir" else 0o440), found
+    assert not (staging / "data/d/e/.p.0123456789abcdef").exists()
+
+
+@pytest.mark.parametrize("giants", [None, ()], ids=["each file", "by names"])
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("g"), os.mkfifo], ids=["link", "FIFO"])
+def test_links_and_specials_are_refused(
+    staging: Path, make: Callable[[Path], None], giants: tuple[str, ...] | None
+) -> None:
+    make(staging / "data/d/odd")
     with pytest.raises(FailedError, match="neither a file nor a folder") as caught:
-        modes.set_permissions(staging, PermissionsConfig(), None)
-    assert f"remove {staging}/data/d/link" in caught.value.hint
+        modes.set_permissions(staging, PermissionsConfig(), None, giants=giants)
+    assert f"remove {staging}/data/d/odd" in caught.value.hint
 
 
-def test_what_another_release_shares_is_never_changed(staging: Path, folder: Path) -> None:
+@pytest.mark.parametrize("giants", [None, ("f",)], ids=["each file", "a giant"])
+def test_what_another_release_shares_is_never_changed(
+    staging: Path, folder: Path, giants: tuple[str, ...] | None
+) -> None:
     os.link(staging / "data/f", folder / "published")
     with pytest.raises(FailedError, match="shared with another release"):
-        modes.set_permissions(staging, PermissionsConfig(), None)
+        modes.set_permissions(staging, PermissionsConfig(), None, giants=giants)
     assert stat.S_IMODE((folder / "published").stat().st_mode) == 0o600
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.forked import forked
-from tests.target.test_granted import Kernel
+from tests.target.test_cgroups import Kernel
 
 from penstock.cli.main import main
 from penstock.host import process_limit

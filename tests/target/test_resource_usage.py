@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.cluster.registry import read_job_environment
+from penstock.core.documents.element_usage import ElementUsage
 from penstock.host import resource_usage
 from penstock.host.cgroups import memory_peak
 from penstock.host.proc import children, peak_memory, process_stat
@@ -46,54 +46,51 @@ def helper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_helper_counts_while_it_lives_and_after_it_has_ended(helper: subprocess.Popen[bytes]) -> None:
-    """Shown by a meter that began before: CPU time of a living helper by /proc, of an ended one by
-    getrusage; its peak of memory stays after it has given the memory back."""
-    meter = Meter()
-    assert meter.used().cpu_seconds < 0.2  # what the helper used before is not of this meter
-    whole = Meter(whole=True)
-    living = whole.used()
+    """CPU time of a living helper by /proc, of an ended one by getrusage; its peak of memory stays after it
+    has given the memory back."""
+    whole = Meter()
+    living = whole.used(ElementUsage())
     assert living.processes >= 2
     assert living.memory_peak > 64 * MIB + peak_memory("self") // 2
     helper.communicate()
-    ended = whole.final()
+    ended = whole.used(ElementUsage())
     assert ended.cpu_seconds >= living.cpu_seconds - 0.05
     assert ended.memory_peak == living.memory_peak
     assert ended.cpu_seconds > 0
     assert ended.seconds >= living.seconds
 
 
-def test_a_whole_meter_begins_with_the_process() -> None:
+def test_a_meter_begins_with_the_process() -> None:
     code = (
         "import time; began = time.time(); until = time.process_time() + 0.3\n"
         "while time.process_time() < until: pass\n"
         "from penstock.host.resource_usage import Meter\n"
-        "whole, now = Meter(whole=True).used(), Meter().used()\n"
-        "print(whole.seconds, whole.cpu_seconds, whole.began - began, now.seconds, now.cpu_seconds)"
+        "from penstock.core.documents.element_usage import ElementUsage\n"
+        "used = Meter().used(ElementUsage())\n"
+        "print(used.seconds, used.cpu_seconds, used.began - began)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    seconds, cpu, offset, since, since_cpu = map(float, done.stdout.split())
+    seconds, cpu, offset = map(float, done.stdout.split())
     assert seconds >= 0.3
     assert cpu >= 0.3
     assert offset <= 0.1
-    assert since < 0.3
-    assert since_cpu < 0.3
 
 
 def test_look_reads_for_the_meter_that_was_entered(helper: subprocess.Popen[bytes]) -> None:
     meter = Meter()
-    before = meter.used().memory_peak
+    before = meter.used(ElementUsage())
     with subprocess.Popen(
         [sys.executable, "-c", HELPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as second:
         assert second.stdout is not None
         second.stdout.readline()
         resource_usage.look()  # nobody measures: nothing happens
-        assert meter.used().memory_peak == before
+        assert meter._peak == before.memory_peak
         resource_usage.enter(meter)
         resource_usage.look()
         resource_usage.enter(None)
         second.communicate()
-    assert meter.used().memory_peak > before + 60 * MIB
+    assert meter.used(ElementUsage()).memory_peak > before.memory_peak + 60 * MIB
 
 
 def test_children_are_found_by_the_kernel_s_list_and_without_it(tmp_path: Path) -> None:
@@ -163,7 +160,7 @@ def test_the_peak_of_the_job_s_own_control_group(
     path.parent.mkdir(parents=True)
     path.write_text(f"{5 * MIB}\n")
     assert memory_peak("job_77", tmp_path / "proc") == found
-    used = Meter(cgroup="job_77", proc=str(tmp_path / "proc")).used()
+    used = Meter(cgroup="job_77", proc=str(tmp_path / "proc")).used(ElementUsage())
     assert (used.job_memory_peak, used.job_memory_file) == found
 
 
@@ -176,19 +173,3 @@ def test_the_job_s_control_group_is_named_where_the_kernel_has_it(tmp_path: Path
     assert environment.read({"SLURM_JOB_ID": "78"}, tmp_path).cgroup == ""
     assert environment.read({}, tmp_path).cgroup == ""
     assert read_job_environment({}).cgroup == ""
-
-
-def test_a_meter_looks_at_its_children_no_more_than_every_few_seconds(
-    helper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    meter = Meter()
-    first = meter.used()
-    looks = []
-    monkeypatch.setattr(Meter, "look", lambda _: looks.append(1))
-    for _ in range(100):
-        meter.used()
-    assert not looks
-    monkeypatch.setattr(resource_usage, "EVERY", 0.0)
-    meter.used()
-    assert looks
-    assert time.time() - first.began < 60

@@ -9,7 +9,8 @@ import signal
 import socket
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from tests.support.forked import NOBODY, forked
 from tests.target.conftest import need_root
 
 from penstock.core.errors import FailedError, TransientError
-from penstock.fs import adaptive_threads, readahead, readahead_process, tree
+from penstock.fs import adaptive_threads, dir_stat, readahead, readahead_process, tree
 from penstock.fs.path_walk import Cursor, walk
 from penstock.target import tree_removal
 
@@ -103,6 +104,27 @@ def test_kinds_and_figures(folder: Path) -> None:
     assert file[2:] == (
         5, seen.st_mtime_ns, seen.st_ctime_ns, 0o640, seen.st_uid, seen.st_gid, seen.st_ino, 2,
     )  # fmt: skip
+
+
+def test_a_name_that_is_gone_by_its_lstat_is_a_file_where_listings_state_no_kinds(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose own lstat then says that it is gone."""
+    os.mkfifo(folder / "pipe")
+
+    def none_of_them(**_: bool) -> bool:
+        return False
+
+    def scandir(_: int) -> Any:
+        answers = {"is_dir": none_of_them, "is_file": none_of_them, "is_symlink": none_of_them}
+        return contextlib.nullcontext([SimpleNamespace(name=name, **answers) for name in ("gone", "pipe")])
+
+    fd = os.open(folder, os.O_RDONLY)
+    monkeypatch.setattr(os, "scandir", scandir)
+    names, kinds, error = dir_stat.names_of(fd)
+    monkeypatch.undo()
+    os.close(fd)
+    assert (names, list(kinds), error) == (["gone", "pipe"], [dir_stat.FILE, dir_stat.OTHER], None)
 
 
 @pytest.mark.parametrize(

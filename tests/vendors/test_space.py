@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.core.checks import gravest
-from penstock.core.documents.promise import Promise
+from penstock.core.documents.under_way import StillToWrite
 from penstock.fs.quotas import Quota
 from penstock.fs.stores import space
 from penstock.fs.stores.facts import FillRules, Pattern, StoreStatus, Target
@@ -28,9 +28,8 @@ def status(storage: tuple[Target, ...], **changes: Any) -> StoreStatus:
     return StoreStatus("BeeGFS 8", (meta, *storage), pattern=PATTERN)._replace(**changes)
 
 
-def promised(size: int, files: int, **changes: Any) -> Promise:
-    made = Promise("r", "data", uid=1000, gid=2000, bytes=size, files=files, lock="", pool="1")
-    return made._replace(**changes)
+def other(size: int, files: int, **changes: Any) -> StillToWrite:
+    return StillToWrite(size, files, uid=1000, gid=2000, pool="1")._replace(**changes)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +47,7 @@ def test_s17_what_other_runs_of_the_pool_will_write_is_taken_from_its_targets(
     """S17: by the pool's number or name; of an unknown pool from all."""
     here = status((*targets(4), *targets(2, pool="2", first=901)), pools=(("1", "Default"),))
     quota = Quota("user", 1000, "1", used=TIB, limit=2 * TIB, used_files=5)
-    others = [promised(2 * TIB, 1000, **changes), promised(2 * TIB, 1000, uid=1, **changes)]
+    others = [other(2 * TIB, 1000, **changes), other(2 * TIB, 1000, uid=1, **changes)]
     seen = space.beside(here._replace(quotas=(quota,)), others)
     of_pool = [target.free_bytes for target in seen.in_pool()]
     assert of_pool == [9 * TIB if taken else 10 * TIB] * 4
@@ -62,19 +61,19 @@ def test_s17_what_other_runs_of_the_pool_will_write_is_taken_from_its_targets(
     ("scope", "number", "taken"),
     [("user", 1000, True), ("user", 2000, False), ("group", 2000, True), ("group", 1000, False)],
 )
-def test_s17_a_quota_is_filled_by_promises_of_its_own_account(scope: Any, number: int, taken: bool) -> None:
+def test_s17_a_quota_is_filled_by_runs_of_its_own_account(scope: Any, number: int, taken: bool) -> None:
     """S17: what is not known stays so."""
     here = status(targets(4), quotas=(Quota(scope, number, used=5, limit=TIB),))
-    (quota,) = space.beside(here, [promised(7, 1)]).quotas
+    (quota,) = space.beside(here, [other(7, 1)]).quotas
     assert (quota.used, quota.used_files) == (12 if taken else 5, None)
     assert space.beside(here, ()) is here
 
 
-def test_s17_quotas_of_chunk_files_count_what_a_promise_says_of_them() -> None:
+def test_s17_quotas_of_chunk_files_count_what_a_run_says_of_them() -> None:
     """S17: one for each file where it says nothing; on Lustre quotas count files, targets objects."""
     quota = Quota("user", 1000, used=0, used_files=5)
     here = status(targets(4), quotas=(quota,))
-    others = [promised(7, 10, chunk_files=40), promised(7, 8)]
+    others = [other(7, 10, chunk_files=40), other(7, 8)]
     seen = space.beside(here, others)
     assert seen.quotas[0].used_files == 5 + 40 + 8
     assert seen.in_pool()[0].free_inodes == 10**9 - 48 // 4

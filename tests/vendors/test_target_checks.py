@@ -21,7 +21,6 @@ from penstock.fs.beegfs import commands
 from penstock.fs.stores import status_queries
 from penstock.fs.stores.placement import SizeClasses
 from penstock.run import list_step, plan_step
-from penstock.target import cross_account_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -280,8 +279,8 @@ def test_plan_refuses_what_does_not_fit(
 def test_s17_the_chunk_files_of_another_plan_count(
     beegfs: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S17: a file of 2 MiB over four targets is four of them; a promise that says nothing of them counts one
-    a file."""
+    """S17: a file of 2 MiB over four targets is four of them; a run that says nothing of them counts one a
+    file."""
     mounted(monkeypatch, tmp_path)
     contexts = {}
     for name in ("first", "second"):
@@ -294,25 +293,15 @@ def test_s17_the_chunk_files_of_another_plan_count(
     quota = {"scope": "group", "id": os.getegid(), "pool": 1, "used": 100, "limit": TIB, "files": 1}
     beegfs.write(quotas=[quota | {"file_limit": 8}])
     plan_step.run(contexts["first"], "first")
-    (path,) = (tmp_path / "target" / ".promises").iterdir()
-    posted = json.loads(path.read_bytes())
-    assert (posted["files"], posted["chunk_files"]) == (1, 4)
+    path = contexts["first"].layout("first").under_way
+    stated = json.loads(path.read_bytes())
+    assert (stated["files"], stated["chunk_files"], stated["pool"]) == (1, 4, "1")
     with pytest.raises(NoSpaceError, match="1 chunk files are missing") as caught:
         plan_step.run(contexts["second"], "second")
-    assert "of dataset first" in str(caught.value)
-    del posted["chunk_files"]
-    cross_account_files.repost(path.parent, path.name, posted)
+    assert "dataset first" in str(caught.value)
+    del stated["chunk_files"]
+    path.write_text(json.dumps(stated))
     assert plan_step.run(contexts["second"], "second")["files"] == 1
-
-
-def test_s17_a_promise_says_its_chunk_files_before_its_plan_counts(
-    beegfs: Cluster, target_folder: Path
-) -> None:
-    """S17: by the pattern of the folder."""
-    sizes = SizeClasses([2 << 20, 10])
-    assert store_checks.chunk_files(target_folder, sizes) == 5
-    assert store_checks.chunk_files(target_folder, sizes, named="wekafs") == 0
-    assert store_checks.check_plan(target_folder, sizes, 1).chunk_files == 5
 
 
 def test_the_named_kind_chooses_the_tools(beegfs: Cluster, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.vendors.beegfs_cluster import mounted
 from tests.vendors.weka_cluster import GIB, STATUS, TIB, Weka, quota
 
 from penstock.core.checks import gravest
-from penstock.core.documents.promise import Promise
+from penstock.core.documents.under_way import StillToWrite
 from penstock.core.errors import PreflightError
 from penstock.doctor import preflight_step
 from penstock.fs import store_checks
@@ -38,10 +38,10 @@ def checked(weka: Weka, folder: Path) -> list[CheckResult]:
 
 
 def planned(
-    weka: Weka, folder: Path, sizes: Sequence[int], promised: Sequence[Promise] = ()
+    weka: Weka, folder: Path, sizes: Sequence[int], others: Sequence[StillToWrite] = ()
 ) -> list[CheckResult]:
     classes = SizeClasses(sizes)
-    checks = store_checks.check_plan(folder, classes, 10, named="wekafs", proc=weka.proc, promised=promised)
+    checks = store_checks.check_plan(folder, classes, 10, named="wekafs", proc=weka.proc, others=others)
     return checks.results
 
 
@@ -110,7 +110,7 @@ def test_a8_quotas_of_the_folder_and_of_those_above_it(weka: Weka, tmp_path: Pat
     assert "the grace time begins then" in found[1].found
     (stop,) = [one for one in planned(weka, folder, [6 * GIB]) if one.verdict == "stop"]
     assert f"{GIB:,} bytes are missing" in stop.found
-    other = Promise("r", "data", uid=1, gid=1, bytes=4 * GIB, files=1, lock="")
+    other = StillToWrite(4 * GIB, 1, uid=1, gid=1)
     assert gravest(planned(weka, folder, [2 * GIB], [other])) == "stop"
 
 

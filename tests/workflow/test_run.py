@@ -283,8 +283,8 @@ def test_a_step_that_fails_is_named_once(place: Place) -> None:
     (data / "a.txt").mkdir()
     done = place.penstock("run")
     assert done.returncode == 1, done.stderr
-    assert "penstock: copy: 1 element did not finish [d]" in done.stderr
-    assert "FAILED (copy: 1 element did not finish [d])" in done.stdout
+    assert "penstock: copy: 1 shard did not finish [d]" in done.stderr
+    assert "FAILED (copy: 1 shard did not finish [d])" in done.stdout
     # Snakemake does not say it again in its own words.
     assert "Exception" not in done.stderr
     assert "Exiting because" not in done.stderr

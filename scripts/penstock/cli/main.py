@@ -35,18 +35,18 @@ def program() -> NoReturn:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    from penstock.cli import command_table, old_words, parser_actions
+    from penstock.cli import command_table, mistyped_words, parser_actions
     from penstock.cli import parser as parsers
 
     garbage_collection.rarely()
-    words = old_words.with_help(sys.argv[1:] if arguments is None else arguments)
-    if told := old_words.refused(words) or old_words.unknown(words):
+    words = mistyped_words.with_help(sys.argv[1:] if arguments is None else arguments)
+    if refusal := mistyped_words.unknown(words):
         output.called_as("penstock")
-        output.say(told)
+        output.say(refusal)
         return 2
     parser = parsers.build()
     try:
-        if option := old_words.before_command(words):
+        if option := mistyped_words.before_command(words):
             parser_actions.refuse(parser, [option])
         parsed, unknown = parser.parse_known_args(words)
         if unknown:

@@ -148,8 +148,8 @@ class RunScreen:
 def message(dataset: str, how: str, text: str) -> str:
     """The message about one of several datasets.
 
-    >>> print(message("c", "FAILED in copy", "1 element did not finish\\n  see the log"))
-    c  FAILED in copy: 1 element did not finish
+    >>> print(message("c", "FAILED in copy", "1 shard did not finish\\n  see the log"))
+    c  FAILED in copy: 1 shard did not finish
        see the log
     """
     first, *more = text.split("\n")

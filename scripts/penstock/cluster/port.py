@@ -164,6 +164,8 @@ def log_stem(step: str, base: int) -> str:
     return f"{step}-from{base}" if base else step
 
 
+BAD_NODE = 84
+"""The exit status of a worker that did no shard on its node, where each one that it took failed."""
 VISIT_FAILED = 85
 """The exit status of a visit that failed: none that a shell (126, 127) or a cluster itself gives."""
 

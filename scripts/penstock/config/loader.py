@@ -36,7 +36,7 @@ from penstock.config.backends import BACKENDS
 from penstock.config.section import Section
 from penstock.config.semantic_checks import URL_SCHEME
 from penstock.config.serialization import Readers, read
-from penstock.config.settings import ClusterConfig, Config, JobOptions, TargetConfig
+from penstock.config.settings import ClusterConfig, Config, JobOptions, Reach, TargetConfig
 from penstock.config.site_bounds import Bounds
 from penstock.config.strict_yaml import KeyPath, StrictYamlError, YamlDocument
 from penstock.config.validation import Problem
@@ -253,20 +253,21 @@ def _build(root: Section, backend: str | None) -> Config:
         "steps": {step: {**common, **own.values} for step, own in root.at("cluster").at("steps").each()},
     }
     datasets = {
-        name: {**one.values, "name": name, "sources": _sources(one)}
+        name: {**one.values, "name": name, "sources": _sources(one, root.at("engine"))}
         for name, one in root.at("datasets").each()
     }
     return read(Config, {**root.values, "cluster": cluster, "datasets": datasets}, _READERS)
 
 
-def _sources(dataset: Section) -> list[dict[str, object]]:
-    """Each source with its own options, of which the paths of files are absolute: an element runs in another
-    working directory."""
+def _sources(dataset: Section, engine: Section) -> list[dict[str, object]]:
+    """Each source with `engine.timeout` and its own options, of which the paths of files are absolute: an
+    element runs in another working directory."""
     complete = []
     for source, merged in zip(storage_options.sources(dataset), storage_options.merged(dataset), strict=True):
         options = Section(merged)
         absolute = {key: str(_folder(path)) for key in _FILE_OPTIONS if (path := options.text(key))}
-        complete.append({**source.values, "storage_options": {**merged, **absolute}})
+        reach = {name: engine.values[name] for name in Reach._fields if name in engine}
+        complete.append({**source.values, **reach, "storage_options": {**merged, **absolute}})
     return complete
 
 

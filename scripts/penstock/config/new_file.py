@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from penstock.config import strict_yaml
 from penstock.config.semantic_checks import RESERVED
-from penstock.config.source_kinds import AZURE, scheme
+from penstock.config.source_kinds import of_url, scheme
 from penstock.core.text import printable
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _last_folder(source: str) -> str:
     last = components.path.rstrip("/").rpartition("/")[2]
     # abfs://container@account/ names the container before the @.
     container, _, host = components.netloc.rpartition("@")
-    return last or (container if scheme(source) in AZURE and container else host.partition(":")[0])
+    return last or (container if of_url(source).place == "bucket" and container else host.partition(":")[0])
 
 
 def _valid(text: str) -> str:

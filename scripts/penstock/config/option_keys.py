@@ -8,7 +8,6 @@ which secrets are looked for, in order. A kind of source without `SECRETS` needs
 """
 
 # Annotations are read at run time: no `from __future__ import annotations`.
-from collections.abc import Mapping
 from typing import Annotated
 
 from penstock.config.annotations import About, Choice, Example, Items, Switch, Text
@@ -257,13 +256,3 @@ class GcsOptions:
     ]
     ca_bundle: CaBundle
     proxy: Proxy
-
-
-OF_KIND: Mapping[str, type] = {
-    "folder": FolderOptions,
-    "s3": S3Options,
-    "azure": AzureOptions,
-    "web": WebOptions,
-    "gcs": GcsOptions,
-}
-"""By the kinds of `config.source_kinds`."""

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-from penstock.config.source_kinds import AZURE, NAMED_USERS, with_slashes
+from penstock.config.source_kinds import of_url, with_slashes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,7 @@ def in_url(text: str) -> str:
         return ""
     user, found, _ = components.netloc.rpartition("@")
     # abfs://container@account/ names the container before the @.
-    if found and (":" in user or components.scheme not in (*AZURE, *NAMED_USERS)):
+    if found and (":" in user or not of_url(url).user):
         return "has user info (`user:password@`) in its URL"
     for name, _ in parse_qsl(components.query, keep_blank_values=True):
         # accessToken, X-Plex-Token and access_token are one name.

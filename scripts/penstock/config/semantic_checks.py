@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import quantities, storage_options
-from penstock.config.source_kinds import FOLDER_SCHEMES, kind, no_path, through_fsspec
+from penstock.config.source_kinds import FOLDER, S3, WEB, kind, no_path, of_url, through_fsspec
 from penstock.config.validation import Problem, shown
 from penstock.core import posix_acl
 from penstock.core.host_lists import host_names
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 RESERVED = ("all", "results")
 """Names that mean something else to the workflow's command line."""
 URL_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
-_BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
-_VERSIONED = ("s3", "s3a")
-"""Whose objects can be listed and read by version ids."""
 _FOLDERS = (
     ("target", "root"), ("target", "state_root"), ("target", "sign_with"), ("target", "signers"),
     ("bandwidth", "folder"),
@@ -137,13 +134,13 @@ def _listing_problems(dataset: Section) -> Iterator[Problem]:
             yield Problem((*dataset.path, key), "belongs into each of `sources`: a listing is of one source")
     for source in storage_options.sources(dataset):
         for key in ("inventory", "list_from"):
-            if (place := source.text(key)) and _scheme(place) not in (*_VERSIONED, *FOLDER_SCHEMES):
+            if (place := source.text(key)) and of_url(place) not in (S3, FOLDER):
                 yield Problem((*source.path, key), f"{shown(place)} is neither s3://bucket/... nor a path")
             yield from _url_problems(place, (*source.path, key))
         if not source.text("inventory"):
             continue
         where = (*source.path, "inventory")
-        if _scheme(source.text("url")) not in _VERSIONED:
+        if of_url(source.text("url")) is not S3:
             yield Problem(where, f"{shown(source.text('url'))} has none: S3 Inventory is of S3 buckets")
         if source.text("list_from"):
             yield Problem(where, "and `list_from` are two listings of one source: give one of them")
@@ -155,7 +152,7 @@ def _store_problems(dataset: Section) -> Iterator[Problem]:
         storage_options.sources(dataset), storage_options.merged(dataset), strict=True
     ):
         for key, lacks in _OF_S3_AND_AZURE.items():
-            if source.text(key) and kind(source.text("url"), options) not in ("s3", "azure"):
+            if source.text(key) and not kind(source.text("url"), options).archives:
                 why = f"{shown(source.text('url'))} {lacks}: it is for S3 and Azure"
                 yield Problem((*source.path, key), f"{why}, without `reader: fsspec`")
         for key in ("inventory", "list_from"):
@@ -165,21 +162,15 @@ def _store_problems(dataset: Section) -> Iterator[Problem]:
                 )
 
 
-def _scheme(url: str) -> str:
-    found = URL_SCHEME.match(url)
-    return found[1].lower() if found else ""
-
-
 def _changed_problems(dataset: Section) -> Iterator[Problem]:
     if dataset.text("changed") != "pinned":
         return
     where = (*dataset.path, "changed")
     urls = [source.text("url") for source in storage_options.sources(dataset)]
     for url, options in zip(urls, storage_options.merged(dataset), strict=True):
-        scheme = URL_SCHEME.match(url)
         if through_fsspec(options):
             yield Problem(where, "`pinned` is not for `reader: fsspec`; write follow or refuse")
-        elif scheme is None or scheme[1].lower() not in _VERSIONED:
+        elif not of_url(url).versions:
             yield Problem(
                 where,
                 f"{shown(url)} has no versions that stay: `pinned` is for versioned S3 buckets; "
@@ -209,10 +200,10 @@ def _url_problems(url: str, path: KeyPath) -> Iterator[Problem]:
     if scheme is None:
         return
     rest = url[scheme.end() :]
-    if "#" in url and scheme[1].lower() in ("http", "https"):
+    stated = of_url(url)
+    if "#" in url and stated is WEB:
         yield Problem(path, f"{shown(url)} has a fragment (#...), which no server sees")
-    if not rest.partition("/")[0] and scheme[1] not in ("file", "local", "memory"):
-        what = "a bucket" if scheme[1] in _BUCKETS else "a host"
+    if stated.place and not rest.partition("/")[0]:
         yield Problem(
-            path, f"{shown(url)} names no {what.removeprefix('a ')}: write {scheme[1]}://{what[2:]}/prefix/"
+            path, f"{shown(url)} names no {stated.place}: write {scheme[1]}://{stated.place}/prefix/"
         )

@@ -14,7 +14,7 @@ string below a field says what the typed value means beyond that. The options of
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 from penstock.config.annotations import (
     EITHER,
@@ -122,7 +122,8 @@ class TargetConfig(Settings):
     keep_free: Annotated[
         Size | None,
         About("""Space that a run leaves free on the target. A run that would leave less stops before it
-            copies, with exit status 6. `null` is 1GiB, and on file systems beyond 100TiB 5 % of them."""),
+            copies, with exit status 6; one that others take the room from stops while it copies, and can be
+            resumed. `null` is 1GiB, and on file systems beyond 100TiB 5 % of them."""),
         Example("2TiB"),
     ] = None
     """See `kept`."""
@@ -191,6 +192,15 @@ Options = Annotated[
 """Of one kind of source: `config.option_keys`."""
 
 
+class Reach(NamedTuple):
+    """How the servers of a source are reached, whatever they speak: made of the settings, and handed on whole
+    to what opens a connection."""
+
+    timeout: float = 60.0  # seconds without a byte after which a connection is given up
+    ca_bundle: str = ""  # a file or folder of certificate authorities; "": see `http.endpoint`
+    proxy: str = ""  # of servers that speak HTTP; "": see `http.endpoint`
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class SourceConfig(Settings):
     """Where a dataset's data, or a part of it, comes from."""
@@ -220,6 +230,13 @@ class SourceConfig(Settings):
         About("Options of this source alone; they go before the dataset's."),
         Example({"profile": "staging"}),
     ] = field(default_factory=dict)
+    timeout: Annotated[Duration, FIXED] = field(default=60.0, kw_only=True)  # `engine.timeout`, by the loader
+
+    @property
+    def reach(self) -> Reach:
+        """How its servers are reached."""
+        options = self.storage_options
+        return Reach(self.timeout, str(options.get("ca_bundle") or ""), str(options.get("proxy") or ""))
 
 
 class DatasetSources:
@@ -645,12 +662,12 @@ class JobOptions(Settings):
     time: Annotated[
         int | None,
         Unit("time_limit"),
-        About("""`--time` of each element, rounded up to minutes. `auto` is by the plan's estimate of its
-            shard, with a margin, and never longer than the partition allows. An element of copy stops tidily
-            before its end and goes on in another array; an element of verify begins its shard anew. One that
-            is ended at its limit gets twice the time in its next array, up to what the partition allows, and
-            that uses up no retry. `null` is the partition's default, which is often no limit at all: such
-            jobs are not backfilled."""),
+        About("""`--time` of each element, rounded up to minutes. `auto` is by the plan's estimate of the
+            shards that are left, divided by the elements, with a margin: 30 minutes to 4 hours, and never
+            longer than the partition allows. An element stops tidily before its end, and its shard goes on
+            with another one, or in a further array; verify begins a shard anew. Of copy that uses up no retry
+            where something was finished. `null` is the partition's default, which is often no limit at all:
+            such jobs are not backfilled."""),
         Example("4h"),
     ] = AUTO_TIME
     memory: Annotated[
@@ -744,8 +761,9 @@ class ClusterConfig(Settings):
         Mapping[str, Annotated[JobOptions, Fields("a mapping of job options")]],
         Named("step names with the job options that differ for them", (*IN_ELEMENTS, "submit")),
         About("""Job options of single steps, by the step's name: any of the keys from `partition` on. What a
-            step does not name it takes from `cluster`. `submit` is the job of `penstock run --submit`: one
-            core, and memory by what the last listing counted, where nothing is set for it."""),
+            step does not name it takes from `cluster`. Where `verify` differs from `copy`, reading back is an
+            array of its own, after the copy. `submit` is the job of `penstock run --submit`: one core, and
+            memory by what the last listing counted, where nothing is set for it."""),
         Example({"verify": {"partition": "cpu", "core_spec": "none"}}),
     ] = field(default_factory=dict)
     """Whole options for a step: `options` with that step's keys laid over."""
@@ -773,7 +791,7 @@ class ClusterConfig(Settings):
         Example("/opt/pyslurm/bin/python3"),
     ] = None
     retries: Annotated[int, FIXED] = 2
-    """How often elements that failed are submitted again within one run."""
+    """How often a shard that failed is tried again within one command."""
     mail: Annotated[
         str | None,
         Text("an address, or an account of the cluster", "^[A-Za-z0-9][A-Za-z0-9._+%@-]{0,199}$"),

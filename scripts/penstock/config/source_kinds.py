@@ -1,34 +1,74 @@
-"""Which kind of source a URL means: by its scheme, and whether its options name fsspec. Pure, but that a
-message expands the environment's variables."""
+"""The kinds of sources: one row each. A new kind is its row here, its options in `option_keys`, and its
+package in `penstock.sources`.
+
+`kind` finds the row that reads a source, `of_url` the row of a URL's scheme, whoever reads it. Pure, but that
+a message expands the environment's variables.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from penstock.config.option_keys import AzureOptions, FolderOptions, GcsOptions, S3Options, WebOptions
+from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-S3 = ("s3", "s3a")
-WEB = ("http", "https")
-AZURE = ("az", "abfs", "abfss")
-GCS = ("gs", "gcs")
-FTP = ("ftp",)
-FOLDER_SCHEMES = ("", "file", "local")
-SILENT = (*FOLDER_SCHEMES, *FTP, "sftp", "ssh", "smb", "hdfs", "webhdfs")
-"""Protocols that never state a checksum of an object."""
-NAMED_USERS = ("sftp", "ssh", "ftp", "smb")
-"""Protocols whose URLs may name the account, as in `sftp://user@host/`: a name is no secret."""
 
-KINDS = {
-    **dict.fromkeys(S3, "s3"),
-    **dict.fromkeys(WEB, "web"),
-    **dict.fromkeys(AZURE, "azure"),
-    **dict.fromkeys(FOLDER_SCHEMES, "folder"),
-    **dict.fromkeys(GCS, "gcs"),
-}
-"""The kind of each scheme that penstock reads itself; "" is a path."""
+@dataclass(frozen=True)
+class SourceKind:
+    """What the code outside of its package knows of a kind of source."""
+
+    name: str
+    schemes: tuple[str, ...]  # "" is a path
+    package: str = "generic"  # in `penstock.sources`; its module `source` has `open_source`
+    secrets: str = ""  # the module there whose `resolve` finds the credentials; "": it needs none
+    options: type | None = None  # the keys of `storage_options`; None: any, handed on to a library
+    place: str = "host"  # what stands first in the URL: a host, a bucket, or "" for what may be nothing
+    user: bool = False  # whether a name may stand before an @ in the URL: one account's or container's
+    pins: bool = False  # ranges are served on the condition that the object is the listed version
+    states_checksums: bool = True  # it may state a checksum of an object that is read from it
+    blocks: bool = False  # even a whole object is read by several requests (`port.REQUEST`)
+    versions: bool = False  # objects can be listed and read by version ids
+    archives: bool = False  # it states archived objects, and times in metadata
+    content_etags: bool = False  # an etag that is an MD5 means the same bytes under any name
+    prefetched: bool = False  # small objects may be asked for before their turn
+    variables: tuple[str, ...] = ()  # environment variables with its secrets, which do not reach a node
+
+
+FOLDER = SourceKind(
+    "folder", ("", "file", "local"), "posix", options=FolderOptions, place="", states_checksums=False
+)
+S3 = SourceKind(
+    "s3", ("s3", "s3a"), "s3", "s3.credentials", S3Options, place="bucket", pins=True, versions=True,
+    archives=True, content_etags=True, prefetched=True, variables=(
+        "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
+        "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_ENDPOINT_URL",
+    ),
+)  # fmt: skip
+AZURE = SourceKind(
+    "azure", ("az", "abfs", "abfss"), "azure", "azure.account", AzureOptions, place="bucket", user=True,
+    pins=True, archives=True, variables=("AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING"),
+)  # fmt: skip
+GCS = SourceKind(
+    "gcs", ("gs", "gcs"), "gcs", "gcs.source", GcsOptions, place="bucket", pins=True,
+    variables=("GOOGLE_APPLICATION_CREDENTIALS",),
+)  # fmt: skip
+WEB = SourceKind("web", ("http", "https"), "web", options=WebOptions, pins=True)
+FTP = SourceKind("ftp", ("ftp",), secrets="generic.opener", user=True, states_checksums=False)
+OTHER = SourceKind("", (), secrets="generic.opener", blocks=True)
+"""What fsspec opens, of any scheme that no row names, and by `reader: fsspec`."""
+KINDS = (
+    FOLDER, S3, AZURE, WEB, GCS, FTP,
+    replace(OTHER, name="file server", schemes=("sftp", "ssh", "smb"), user=True, states_checksums=False),
+    replace(OTHER, name="hadoop", schemes=("hdfs", "webhdfs"), states_checksums=False),
+    replace(OTHER, name="memory", schemes=("memory",), place=""),
+)  # fmt: skip
+_BY_SCHEME = {scheme: kind for kind in KINDS for scheme in kind.schemes}
 
 
 def scheme(url: str) -> str:
@@ -40,7 +80,7 @@ def scheme(url: str) -> str:
 _VARIABLE = re.compile(r"(?:^|/)\$(?:\w|\{\w+\})", re.ASCII)
 _SCP = re.compile(r"([^/@:]+@[^/@:]+):(.*)", re.DOTALL)
 _WITHOUT_SLASHES = re.compile(
-    rf"({'|'.join(sorted({*KINDS, *NAMED_USERS} - {''}))}):(/?)(.*)",
+    rf"({'|'.join(sorted({*_BY_SCHEME} - {''}))}):(/?)(.*)",
     re.DOTALL | re.IGNORECASE,
 )
 
@@ -52,7 +92,7 @@ def with_slashes(text: str) -> str:
     if lacking is None:
         return ""
     name, slash, rest = lacking[1].lower(), lacking[2], lacking[3]
-    return f"{slash}{rest}" if name in FOLDER_SCHEMES else f"{name}://{rest}"
+    return f"{slash}{rest}" if name in FOLDER.schemes else f"{name}://{rest}"
 
 
 def no_path(text: str, *, source: bool) -> str:
@@ -93,8 +133,23 @@ def through_fsspec(options: Mapping[str, object]) -> bool:
     return options.get("reader") == "fsspec"
 
 
-def kind(url: str, options: Mapping[str, object]) -> str:
-    """One of the kinds whose options are known (`config.option_keys`), or "" for what fsspec
-    opens, whose options are handed on as they are."""
-    found = KINDS.get(scheme(url), "")
-    return "" if scheme(url) in (*S3, *AZURE, *GCS) and through_fsspec(options) else found
+def of_url(url: str) -> SourceKind:
+    """The kind of a URL's scheme."""
+    return _BY_SCHEME.get(scheme(url), OTHER)
+
+
+def kind(url: str, options: Mapping[str, object]) -> SourceKind:
+    """The kind that reads a source: that of its scheme, or `OTHER` for a store that is read by fsspec."""
+    by_url = of_url(url)
+    return OTHER if by_url.place == "bucket" and through_fsspec(options) else by_url
+
+
+def folder(url: str) -> str:
+    """The path of a file URL or a plain path, absolute. Nothing in it is decoded. Raises ConfigError for a
+    file URL whose path is not absolute."""
+    if not scheme(url):
+        return os.path.abspath(os.path.expanduser(url))
+    path = url.partition("://")[2]
+    if not path.startswith("/"):
+        raise ConfigError("a file URL without an absolute path", where=url, hint="write file:///folder")
+    return os.path.abspath(path)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from penstock.config import validation
 from penstock.config.keys import keys_of
-from penstock.config.option_keys import OF_KIND
 from penstock.config.section import Section
-from penstock.config.source_kinds import kind
+from penstock.config.source_kinds import SourceKind, kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -54,11 +53,11 @@ def merged(dataset: Section) -> Iterator[Mapping[str, object]]:
 def _of_dataset(dataset: Section) -> Iterator[Problem]:
     kinds = _kinds(dataset)
     for source, of in zip(sources(dataset), kinds, strict=True):
-        if of:
+        if of.options:
             yield from _unfit(source.at(_COMMON).values, of, (*source.path, _COMMON))
     common = dataset.at(_COMMON).values
     problems: dict[KeyPath, Problem] = {}
-    for of in filter(None, dict.fromkeys(kinds)):
+    for of in dict.fromkeys(of for of in kinds if of.options):
         # What another source of the dataset takes is meant for that one.
         given = {
             key: value
@@ -70,26 +69,26 @@ def _of_dataset(dataset: Section) -> Iterator[Problem]:
     yield from problems.values()
 
 
-def _unfit(options: Mapping[str, object], of: str, where: KeyPath) -> Iterator[Problem]:
+def _unfit(options: Mapping[str, object], of: SourceKind, where: KeyPath) -> Iterator[Problem]:
     if options:
-        yield from validation.problems(options, OF_KIND[of], where)
+        yield from validation.problems(options, of.options, where)
 
 
-def _takes(of: str, key: str, kinds: Sequence[str]) -> bool:
+def _takes(of: SourceKind, key: str, kinds: Sequence[SourceKind]) -> bool:
     """Whether a source of a kind takes this option of its dataset, whose sources are of these kinds."""
-    if len(set(kinds)) == 1:
+    if len({kind.options for kind in kinds}) == 1:
         return True
-    if of:
+    if of.options:
         return key in known(of)
-    return key == "reader" or not any(key in known(kind) for kind in kinds if kind)
+    return key == "reader" or not any(key in known(kind) for kind in kinds)
 
 
-def _kinds(dataset: Section) -> list[str]:
+def _kinds(dataset: Section) -> list[SourceKind]:
     """The kind of each source in turn."""
     common = dataset.at(_COMMON).values
     return [kind(one.text("url"), {**common, **one.at(_COMMON).values}) for one in sources(dataset)]
 
 
-def known(of: str) -> Collection[str]:
-    """The names of the options of a kind of source. KeyError for "", which is what fsspec opens."""
-    return keys_of(OF_KIND[of])
+def known(of: SourceKind) -> Collection[str]:
+    """The names of the options of a kind of source; none of one that takes any."""
+    return keys_of(of.options) if of.options else ()

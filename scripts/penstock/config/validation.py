@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.config import quantities, removed_keys
+from penstock.config import quantities
 from penstock.config.annotations import Fields, Items, Named, Unit
 from penstock.config.keys import key_of, keys_of
-from penstock.config.option_keys import OF_KIND
 from penstock.config.settings import Config
+from penstock.config.source_kinds import KINDS
 from penstock.core.text import in_quotes, nearest, printable
 
 if TYPE_CHECKING:
@@ -128,11 +128,7 @@ _TYPES = {
 
 def _unfit(key: Key, value: Any, path: KeyPath) -> Iterator[Problem]:
     """Of a value that its kind does not take."""
-    if isinstance(value, dict) and (
-        removed := [name for name in value if removed_keys.instead((*path, name))]
-    ):
-        yield from (_unknown((*path, name), [], of_file=False) for name in removed)
-    elif value is None:
+    if value is None:
         yield Problem(path, f"has no value: give {key.expect}")
     else:
         types = key.kind.types
@@ -142,8 +138,6 @@ def _unfit(key: Key, value: Any, path: KeyPath) -> Iterator[Problem]:
 
 def _unknown(path: KeyPath, known: list[str], *, of_file: bool) -> Problem:
     name = str(path[-1])
-    if (instead := removed_keys.instead(path)) is not None:
-        return Problem(path, f"is no longer a key: {instead}")
     if of_file and _ALIASES.get(name) not in known and (places := _places(path)):
         return Problem(path, f"unknown key; its place is {' or '.join(f'`{place}`' for place in places)}")
     return Problem(path, f"unknown key{_nearest(name, known)}")
@@ -173,8 +167,9 @@ def _paths(settings_class: type, path: KeyPath) -> Iterator[KeyPath]:
 def _paths_below(key: Key, path: KeyPath) -> Iterator[KeyPath]:
     """With those of every kind of storage options."""
     if isinstance(key.kind, Fields):
-        for settings_class in OF_KIND.values() if key.below is None else [key.below]:
-            yield from _paths(settings_class, path)
+        for settings_class in [kind.options for kind in KINDS] if key.below is None else [key.below]:
+            if settings_class is not None:
+                yield from _paths(settings_class, path)
     if key.each:
         for name in (key.kind.names or (_NAME,)) if isinstance(key.kind, Named) else (0,):
             yield (*path, name)
@@ -182,8 +177,8 @@ def _paths_below(key: Key, path: KeyPath) -> Iterator[KeyPath]:
 
 
 _ALIASES = {
-    "account": "account_name", "anonymous": "anon", "endpoint": "endpoint_url", "region_name": "region",
-    "verify": "ca_bundle",
+    "account": "account_name", "anonymous": "anon", "client_kwargs": "endpoint_url",
+    "endpoint": "endpoint_url", "region_name": "region", "verify": "ca_bundle",
 }  # fmt: skip
 """Keys by other programs' names."""
 

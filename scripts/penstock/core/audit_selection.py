@@ -7,10 +7,24 @@ draws them, for `penstock audit`.
 # Annotations are read at run time (`core.documents.typed_json`): no `from __future__ import annotations`.
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 CONFIDENCE = 0.95
 """The probability for which `promise` says how many damaged files are found."""
 _MEMORY = "the memory of {} may have answered, and damage on the disks below it shows later"
+
+
+class SoonFirst(NamedTuple):
+    """How a rotation takes files first that were read back soon after their writing (`core.grades.is_soon`).
+    Slices of one rotation read everything together only where all have the same."""
+
+    share: float = 0.0
+    """The fraction of all files that were, below 1; 0: the slices do not go by it."""
+    start: float = 0.0
+    """Where in the order of the other files the first slice begins, as a fraction of it."""
+
+
+NONE_FIRST = SoonFirst()
 
 
 @dataclass(frozen=True)
@@ -23,6 +37,13 @@ class AuditSelection:
     seed: str = ""
     turn: int = 0
     turns: int = 1
+    soon_first: SoonFirst = NONE_FIRST
+
+    @property
+    def end(self) -> float:
+        """Where a slice ends in the order of the files that do not come first; above 1 it began anew."""
+        end, (share, start) = (self.turn + 1) / self.turns, self.soon_first
+        return start + max(0.0, end - share) / (1 - share) if share else end
 
     def detects(self, damaged: int) -> float:
         """The probability that at least one of `damaged` files, hit at random, is read."""
@@ -41,9 +62,9 @@ class AuditSelection:
             f"{enough} or more with at least {CONFIDENCE:.0%}"
         )
         if self.kind == "slice":
-            sentence = (
-                f"slice {self.turn + 1} of {self.turns}: all slices together read every byte; {sentence}"
-            )
+            first = ", first what was read back soon after its writing" if self.soon_first.share else ""
+            together = f"slice {self.turn + 1} of {self.turns}{first}: all slices together read every byte"
+            sentence = f"{together}; {sentence}"
         return f"{sentence}; {_MEMORY.format(memory)}" if memory else sentence
 
 

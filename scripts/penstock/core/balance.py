@@ -1,5 +1,5 @@
-"""How many shards, and which rows belong to which: pure decisions, streamed. A shard is the work of one
-element, a process of a job array; plan, audits, repairs and comparisons cut theirs here.
+"""How many shards, and which rows belong to which: pure decisions, streamed. A shard is what a worker (an
+element of a job array) takes at a time; plan, audits, repairs and comparisons cut theirs here.
 
 A row costs its bytes and a fixed amount for being a file. The rows keep their order: shards are
 contiguous cuts at equal cost, so that their records, put one after another, are the manifest.
@@ -13,6 +13,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
+
+from penstock.core import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,15 +30,20 @@ same time. Measured: a node of two cores moves 1 to 2 GB/s, and makes five to si
 files a second where each metadata call waits for half a millisecond."""
 REUSED_DIVISOR = 2
 """A linked file is not copied but read back all the same: half of the work of its bytes."""
-ELEMENT_COST = 32 * GIB
-"""The least that is worth an element of its own: some tens of seconds of a node, many times the
-half second that an element takes to begin locally, and more than the prolog of a node does."""
-PER_SLOT = 4
-"""Elements for each slot when there is enough to do: a slow node takes fewer of them, and what a
-dead node held is small."""
+LEAST, LARGEST = GIB, 300 * GIB
+"""The least and the largest cost of a shard while nobody knows what a worker moves a second."""
+BRIEFEST, LONGEST = 5.0, 300.0
+"""Seconds that a worker takes for the least and the largest shard where its rate is known. The least: many
+times what a worker needs between two shards, some tenths of a second. The largest: a worker that dies leaves
+no more than that to be gone through once more, and near the end no node waits longer for another one."""
+SMALLEST = 256 << 20
+"""The least cost of a shard of a slow worker: each shard has a dozen small files of the run's state."""
+SHARDS, PER_SLOT = 32, 4
+"""Shards where there is enough to do: so many, or so many for each worker. A slow node takes fewer, and what
+is copied is read back while the rest is copied, also by one worker."""
 MOST = 20_000
-"""The most shards of a plan, but where one array holds more: so many can be watched by one controller with
-one query each interval (`tests/run/test_many_elements.py`)."""
+"""The most shards of a plan: so many can be watched by one controller
+(`tests/run/test_many_elements.py`)."""
 
 
 def costs(lengths: Sequence[int]) -> list[int]:
@@ -73,45 +80,43 @@ class Decision:
     """For people."""
 
 
-def decide(load: Load, *, shard_bytes: int, shard_files: int, slots: int, max_array: int) -> Decision:
-    """How many shards, and why. Never more than there are rows; at least one. `slots`: elements that can run
-    at once; `max_array`: elements that one array of the cluster may have.
+def decide(
+    load: Load, *, shard_bytes: int, shard_files: int, slots: int, rate: float | None = None
+) -> Decision:
+    """How many shards, and why. Never more than there are rows; at least one. `slots`: workers that can run
+    at once. `rate`: the cost that one of them does a second; None: nobody knows.
 
-    | the rows                          | shards                                        |
-    |-----------------------------------|-----------------------------------------------|
-    | whatever they are, with one slot  | 1: a further one would only begin later       |
-    | less than two elements are worth  | 1                                             |
-    | enough for every slot             | PER_SLOT for each slot                        |
-    | in between                        | one for each ELEMENT_COST, full rounds        |
-    | more than shard_bytes/files allow | as many as these ask, full rounds             |
-    | more than one array holds         | as many, in several submissions, at most MOST |
+    | the rows                          | shards                                                        |
+    |-----------------------------------|---------------------------------------------------------------|
+    | any                               | SHARDS, or PER_SLOT for each slot where that is more, but     |
+    |                                   | none below LEAST, and none above LARGEST                      |
+    | any, where `rate` is known        | the same; LEAST is then BRIEFEST seconds of it, or SMALLEST,  |
+    |                                   | and LARGEST is LONGEST seconds of it, or LEAST                |
+    | more than shard_bytes/files allow | as many as these ask                                          |
+    | any                               | at most MOST                                                  |
     """
-    slots, max_array = max(1, slots), max(1, max_array)
-    worth = load.cost // ELEMENT_COST
-    wanted = max(1, min(worth, slots * PER_SLOT)) if slots > 1 else 1
+    slots, rows = max(1, slots), max(1, load.rows)
+    least, largest, by = float(LEAST), float(LARGEST), ""
+    if rate is not None:
+        least = max(SMALLEST, BRIEFEST * rate)
+        largest, by = max(least, LONGEST * rate), f", by {human.rate(rate)} of a worker"
+    wanted = max(SHARDS, PER_SLOT * slots)
+    why = f"so that a slow node takes fewer than others ({slots} can run at once)"
     if slots == 1:
-        why = "one element runs at a time"
-    elif wanted == 1:
-        why = f"less work than two elements are worth ({_gib(2 * ELEMENT_COST)} of bytes and file costs)"
-    elif wanted < slots * PER_SLOT:
-        why = f"one for each {_gib(ELEMENT_COST)} of bytes and file costs"
-    else:
-        why = f"{PER_SLOT} for each that can run at once ({slots}), so that a slow node takes fewer"
+        why = "so that little is done once more after an end, and reading back need not wait for all"
+    if (worth := max(1, int(load.cost / least))) < wanted:
+        wanted, why = worth, f"none smaller than {human.size(least)} of bytes and file costs{by}"
+    elif (large := math.ceil(load.cost / largest)) > wanted:
+        wanted, why = large, f"none larger than {human.size(largest)} of bytes and file costs{by}"
     by_bytes, by_files = math.ceil(load.bytes / shard_bytes), math.ceil(load.rows / shard_files)
     if by_bytes > wanted and by_bytes >= by_files:
-        wanted, why = by_bytes, f"a shard has at most {_gib(shard_bytes)}"
+        wanted, why = by_bytes, f"a shard has at most {human.size(shard_bytes)}"
     elif by_files > wanted:
         wanted, why = by_files, f"a shard has at most {shard_files:,} files"
-    if wanted > slots and wanted % slots:
-        wanted += slots - wanted % slots
-        why += f", in full rounds of {slots}"
-    if wanted > (most := max(MOST, max_array)):
-        wanted, why = most, f"no plan has more than {most}"
-    if wanted > max(1, load.rows):
-        wanted, why = max(1, load.rows), "one for each row"
-    if wanted > max_array:
-        arrays = math.ceil(wanted / max_array)
-        why += f"; in {arrays} submissions, since an array of the cluster holds no more than {max_array}"
+    if wanted > MOST:
+        wanted, why = MOST, f"no plan has more than {MOST}"
+    if wanted > rows:
+        wanted, why = rows, "one for each row"
     return Decision(wanted, why)
 
 
@@ -159,7 +164,3 @@ class Cut:
             spans.append((shard, start, end))
             start = end
         return spans
-
-
-def _gib(value: int) -> str:
-    return f"{value // GIB} GiB"

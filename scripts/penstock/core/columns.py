@@ -91,6 +91,9 @@ class Column(NamedTuple):
     """Ascends or nearly does: stored as differences from row to row."""
     repeats: bool = False
     """Few different values: stored by a dictionary, and by one number for all that rows have in common."""
+    identity: bool = True
+    """Of a listing: whether its digest covers the column, and so the run's id. False for what changes while
+    the bytes do not, and for every column that is added: the same listing stays the same run."""
     joined: Callable[[Sequence[Any]], Any] = first
     """A giant's value from those of its parts, where they are not judged together."""
 
@@ -115,6 +118,7 @@ COLUMNS = (
     Column("version", NAME, _PLANNED, sealed=ALWAYS, repeats=True),
     Column("source", SMALL, _PLANNED, sealed=ALWAYS, repeats=True),
     Column("checksum", NAME, _first(LISTING, SHARD), repeats=True),
+    Column("archived", NAME, _first(LISTING, SHARD), "", repeats=True, identity=False),
     Column("part", NUMBER, _first(SHARD, RECORDS, AUDIT_SHARD), -1, repeats=True),
     Column("offset", NUMBER, _first(SHARD, RECORDS, AUDIT_SHARD), 0),
     Column("length", NUMBER, _first(SHARD, RECORDS, AUDIT_SHARD)),
@@ -144,6 +148,7 @@ COLUMNS = (
     Column("seen_ns", NUMBER, _SURVEYED, repeats=True),
     Column("read_at", NUMBER, _SEEN, sealed=CARRYING, repeats=True, joined=min),
     Column("carried", SMALL, _SEEN, sealed=CARRYING, repeats=True),
+    Column("shared", SMALL, _SEEN, 0, repeats=True),
 )
 """In the order in which a seal's leaf holds those that it covers."""
 

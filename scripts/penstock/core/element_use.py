@@ -71,8 +71,8 @@ def whole_node(asked: bool | None, cpus: int, node_cpus: int, *, nodes: bool) ->
 
 
 class StepUse(NamedTuple):
-    """The elements of one step, or of all, together. Waits and runs are in seconds, memory in bytes, the
-    efficiency is a fraction; None: not known of any of them."""
+    """The starts of one step's elements, or of all, together. Waits and runs are in seconds, memory in bytes,
+    the efficiency is a fraction; None: not known of any of them."""
 
     step: str
     """"" of all steps."""
@@ -96,6 +96,7 @@ class Worst(NamedTuple):
     """Of `elements.parquet`."""
     step: str
     element: int
+    """Its number, over all arrays of the step."""
     node: str
     value: float
 
@@ -110,6 +111,8 @@ class Usage(NamedTuple):
     """How many elements' `queue_wait` and `hours` are known by whom."""
     notes: Sequence[str] = ()
     """What is missing, for people."""
+    spans: Sequence[tuple[float, float, float]] = ()
+    """When each element whose wait is known began to wait, began, and ended; seconds since the epoch."""
     file: Annotated[str, LEFT_OUT] = ""
     """The path of `elements.parquet`."""
 
@@ -143,6 +146,16 @@ def _together(step: str, rows: Sequence[ElementRow]) -> StepUse:
         wait_longest=max(waits, default=None),
         run_median=median(runs) if runs else None,
         run_longest=max(runs, default=None),
+    )
+
+
+def spans(rows: Iterable[ElementRow]) -> list[tuple[float, float, float]]:
+    """`Usage.spans`, ascending. Of an element that was started several times, all of its wait lies right
+    before its last start."""
+    return sorted(
+        (round(row.started - row.queue_wait, 3), round(row.started, 3), round(row.ended, 3))
+        for row in rows
+        if row.queue_wait is not None and row.started and row.ended and row.ended >= row.started
     )
 
 

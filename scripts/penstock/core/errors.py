@@ -182,7 +182,7 @@ class CrowdedError(OverloadedError):
 
 class ExpiredCredentialsError(TransientError):
     """A store refuses the credentials as ended, or as unknown to it: others may help. They are resolved anew
-    (`sources.renewal`); where that gives none, the work ends with FailedError."""
+    (`sources.credentials`); where that gives none, the work ends with FailedError."""
 
 
 class ObjectError(PenstockError):

@@ -42,7 +42,9 @@ class Started(Event):
     kind = "start"
     files: int | None = None
     bytes: int | None = None
+    shards: int | None = None
     elements: int | None = None
+    """How many elements (processes, or tasks of a job array) may work on the shards at once."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,9 @@ class Progressed(Event):
     bytes: int | None = None
     failed: int | None = None
     states: Mapping[str, int] | None = None
-    """How many elements (indices of the step's job array) are in each state, by the state's name."""
+    """How many elements are in each state, by the state's name."""
+    read_back_bytes: int | None = None
+    """Of copy: what elements have read back so far, which is the work of verify."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ def from_json(line: str) -> Event:
     ValueError for what is none.
 
     >>> from_json('{"at": 1.5, "kind": "progress", "dataset": "d", "step": "copy", "data": {"files": 3}}')
-    Progressed(dataset='d', step='copy', files=3, bytes=None, failed=None, states=None)
+    Progressed(dataset='d', step='copy', files=3, bytes=None, failed=None, states=None, read_back_bytes=None)
     """
     try:
         written = json.loads(line)

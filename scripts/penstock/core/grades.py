@@ -24,6 +24,8 @@ SERVERS = "the servers"
 """Those of a file system, whose memory may answer a read in place of their disks."""
 SIZE_ONLY = SOURCE_GRADES[0]
 """No checksum of the source proved the file: its size is all that was compared."""
+SOON = 600
+"""Seconds: what is read back within so many of its writing may come from the memory of the servers."""
 
 
 def audit_grade(methods: Iterable[str], *, whole: bool, servers: bool = False, owner: bool = True) -> str:
@@ -77,6 +79,31 @@ def answered_by(methods: Iterable[str], *, servers: bool, owner: bool = True) ->
     here = "cached" in ways or not owner
     behind = servers and ways != {"disk"}
     return " or ".join(["this node"] * here + [SERVERS] * behind)
+
+
+def read_delay(size: int, ctime_ns: int, read_at: int, shared: int) -> int | None:
+    """Seconds between the writing of a file and its reading for its release, by fields of its record, rounded
+    down; None where it is not known.
+
+    | the file                                          | seconds                            |
+    |---------------------------------------------------|------------------------------------|
+    | is empty, or was never read                       | None                               |
+    | is `shared`: its ctime is no time of its writing  | None                               |
+    | changed after its element had begun to read       | 0                                  |
+    | any other                                         | from its ctime to that moment      |
+
+    They are never too many. The ctime moves when a file's mode changes after the writing, too, and
+    `read_at` is the earlier of two clocks' times at which the element began.
+    """
+    if shared or not size or not read_at:
+        return None
+    return max(0, read_at - -(-ctime_ns // 10**9))
+
+
+def is_soon(size: int, ctime_ns: int, read_at: int, shared: int) -> bool:
+    """Whether the file was read back within `SOON` of its writing, by `read_delay`."""
+    seconds = read_delay(size, ctime_ns, read_at, shared)
+    return seconds is not None and seconds < SOON
 
 
 def is_proven(source_grade: str) -> bool:

@@ -1,25 +1,27 @@
-"""Which time limit an element of a job array asks for: by the estimate of its shard (the work of one
-element), and a longer one after a limit that did not suffice. Pure; the submission of arrays calls it.
+"""Which time limit a worker (an element of a job array) asks for: by the estimate of the shards that are
+open. Pure; the submission of arrays calls it.
 
 A scheduler backfills a job only where it knows how long the job may take: a limit above the need costs
-waiting, one below it costs a second attempt, and a job without any (UNLIMITED) is never backfilled.
+waiting, one below it costs a second job, and a job without any (UNLIMITED) is never backfilled.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 BEFORE = 15 * 60
 """Seconds for what no estimate knows: the node's prolog, an interpreter on a shared file system, a busy file
 system."""
-MEASURED, ASSUMED = 3.0, 10.0
-"""How many times an estimate is asked for: one by the rates of an earlier release, one by assumed rates."""
+MARGIN = 1.5
+"""How many times an estimate is asked for."""
+SHORTEST = 30 * 60
 UNKNOWN = 4 * 3600
-"""Seconds where nothing is estimated."""
+"""Seconds where nothing is estimated, and at most: a limit of days is not backfilled."""
 LONGEST = 7 * 86_400
 """Seconds that are asked for at most, where the cluster sets no limit."""
-RAISES = 4
-"""How often in a row an element's limit is raised while the element finishes nothing: one that hangs ends."""
 MINUTE = 60
 """Seconds."""
 CLOCKS = 300.0
@@ -35,34 +37,26 @@ class Estimate(NamedTuple):
     """Whether by rates that were measured."""
 
 
-def first(estimate: Estimate | None, longest: float) -> int:
-    """Seconds to ask for at first, in whole minutes. `longest`: what the cluster allows, 0 where it sets no
-    limit.
+def asked_for(estimates: Sequence[Estimate], shards: int, workers: int, longest: float) -> int:
+    """Seconds that a worker asks for, in whole minutes: its part of these shards, since what it does not
+    finish another worker goes on with. `longest`: what the cluster allows, 0 where it sets no limit.
 
-    | the estimate       | asked for                           |
-    |--------------------|-------------------------------------|
-    | by measured rates  | BEFORE and MEASURED times as much   |
-    | by assumed rates   | BEFORE and ASSUMED times as much    |
-    | none               | UNKNOWN                             |
-    | any                | never more than the cluster allows, |
-    |                    | or LONGEST where it says nothing    |
+    | the estimates                       | asked for                                                   |
+    |-------------------------------------|-------------------------------------------------------------|
+    | of all shards                       | BEFORE, and MARGIN times the work by the number of workers; |
+    |                                     | at least SHORTEST, at most UNKNOWN                          |
+    | of some, or none                    | UNKNOWN                                                     |
+    | any                                 | never more than the cluster allows                          |
     """
-    if estimate is None:
+    if not shards or len(estimates) < shards:
         return _bounded(UNKNOWN, longest)
-    times = MEASURED if estimate.measured else ASSUMED
-    return _bounded(BEFORE + times * estimate.seconds, longest)
+    work = sum(estimate.seconds for estimate in estimates) / max(1, workers)
+    return _bounded(min(UNKNOWN, max(SHORTEST, BEFORE + MARGIN * work)), longest)
 
 
 def unestimated(longest: float) -> int:
-    """Seconds to ask for by a job that is to last as long as a whole run: all that there is, bounded as in
-    `first`."""
+    """Seconds to ask for by a job that is to last as long as a whole run: all that the cluster allows."""
     return _bounded(LONGEST, longest)
-
-
-def raised(limit: int, longest: float) -> int:
-    """Seconds to ask for after this limit did not do: twice as much, bounded as in `first`; never less than
-    `limit`."""
-    return max(limit, _bounded(2 * limit, longest))
 
 
 def _bounded(seconds: float, longest: float) -> int:

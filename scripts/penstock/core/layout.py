@@ -3,13 +3,13 @@
 Paths are put together and nothing more: no file is looked at, and no name is checked. docs/formats.md says
 what the files hold, docs/glossary.md what a seal, a pin, a claim or a shard is.
 
-<root>/.promises/<name>
+<root>/.operations/<name>
 <root>/<dataset>/current -> releases/<release>
 <root>/<dataset>/releases/<release>/{data/, manifest.parquet, manifest.xxh128, release.json}
 <root>/<dataset>/releases/.<release>.staging/data/...
 <root>/<dataset>/audits/<release>.json           the verdict on a release, for everybody
 <root>/<dataset>/pins/<name>
-<root>/<dataset>/under-way.json
+<root>/<dataset>/under-way.json                  who stages it now; under-way.repair.json: who repairs it
 <root>/<dataset>/.penstock/                      the dataset's state: its owner's alone
     lock, history.jsonl, claims/<number>.json, ...
     runs/<run>/, repairs/<release>/              of a run or a repair (`RunLayout`),
@@ -47,7 +47,6 @@ RELEASE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """What `datasets` and `datasets.*.release` may say, matched in full."""
 LISTING = "listing.parquet"
 STATED = "stated.parquet"
-ARCHIVED = "archived.parquet"
 """Tables in a run's folder."""
 REPAIRS = "repairs"
 STATE = ".penstock"
@@ -89,8 +88,13 @@ class DatasetLayout:
         return replace(self, signing=NO_SIGNING)
 
     @property
+    def operations(self) -> Path:
+        """Who has which share of `target.ops`: files of all accounts that write below the root."""
+        return self.root / ".operations"
+
+    @property
     def promises(self) -> Path:
-        """What the runs of all datasets and accounts will still write below this root."""
+        """Where versions before 1.0 posted what a run would still write."""
         return self.root / ".promises"
 
     # What everybody reads ----------------------------------------------------------------------
@@ -123,8 +127,18 @@ class DatasetLayout:
 
     @property
     def under_way(self) -> Path:
-        """Who stages the dataset now, for accounts that may not read its state."""
+        """Who stages the dataset now, and what it will still write, for accounts that may not read its
+        state."""
         return self.folder / "under-way.json"
+
+    @property
+    def repair_under_way(self) -> Path:
+        """The same of a repair or a rehearsal, which may take place between the steps of a run."""
+        return self.folder / "under-way.repair.json"
+
+    @property
+    def under_ways(self) -> tuple[Path, ...]:
+        return (self.under_way, self.repair_under_way)
 
     @property
     def folders_of_readers(self) -> tuple[Path, ...]:
@@ -310,12 +324,6 @@ class RunLayout:
         return self.folder / STATED
 
     @property
-    def archived(self) -> Path:
-        """The objects that were archived when they were listed last, as a listing whose column `token` holds
-        the class; only where there are any."""
-        return self.folder / ARCHIVED
-
-    @property
     def plan(self) -> Path:
         """What plan decided, but for the rows of the shards."""
         return self.folder / "plan.json"
@@ -377,13 +385,30 @@ class RunLayout:
         name = f"{step}.json" if index is None else f"{step}/{index:05d}.json"
         return self.folder / "receipts" / name
 
-    def outcome(self, step: str, index: int) -> Path:
-        """What went wrong in an element's last attempt: written when it ends without a receipt."""
-        return self.folder / "outcomes" / step / f"{index:05d}.json"
+    def outcome(self, step: str, index: int, generation: int) -> Path:
+        """What went wrong in an element's attempt, under the claim of this generation: written when it ends
+        without a receipt."""
+        return self.folder / "outcomes" / step / f"{index:05d}.{generation}.json"
 
     def progress(self, step: str, index: int) -> Path:
         """A small file that a running element rewrites: bytes and files so far."""
         return self.folder / "progress" / step / f"{index:05d}.json"
+
+    def usage(self, step: str) -> Path:
+        """Folder of small files that workers rewrite: what each process used so far."""
+        return self.folder / "usage" / step
+
+    def claims(self, step: str) -> Path:
+        """Folder of the claims by which workers divide the shards of a step."""
+        return self.folder / "claims" / step
+
+    def leaving(self, step: str) -> Path:
+        """The numbers of the workers that are to end before their next shard."""
+        return self.folder / "leaving" / f"{step}.json"
+
+    def claim(self, step: str, index: int, generation: int) -> Path:
+        """That a worker took this shard: the claim of this generation, from 1 on."""
+        return self.claims(step) / f"{index:05d}.{generation}.json"
 
     # What elements write of a shard ------------------------------------------------------------
 

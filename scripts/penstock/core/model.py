@@ -41,7 +41,7 @@ class Listed(NamedTuple):
     """A source checksum that the listing itself carries, as `str(SourceChecksum)`, or ""."""
     archived: str = ""
     """The store's name of the class or tier in which the object cannot be read before somebody has it
-    restored, or "". Not kept in a listing: it changes while the bytes do not."""
+    restored, or ""."""
 
 
 class Entry(NamedTuple):
@@ -67,10 +67,19 @@ class Entry(NamedTuple):
     """A file on the target that is this object: link it, copy nothing."""
     held_as: str = ""
     """Under which path the release holds that file, where it is known by its checksum; "": under this one."""
+    archived: str = ""
 
     def listed(self) -> Listed:
         """The object, as its listing has it."""
-        return Listed(self.key, self.size, self.token, self.modified_ns, self.version, self.checksum)
+        return Listed(
+            self.key,
+            self.size,
+            self.token,
+            self.modified_ns,
+            self.version,
+            self.checksum,
+            self.archived,
+        )
 
 
 class Expected(NamedTuple):
@@ -271,9 +280,9 @@ class PartLine(NamedTuple):
     temporary: str
     """The file's name, in the folder of the row's path."""
     part_bytes: int
-    """Bytes of each part but the last."""
+    """Bytes of each part but the last. Of a file that is copied in order: of all that is in it so far."""
     number: int
-    """From 0 on; below 0 what became of the file (`engine.part`)."""
+    """From 0 on (0 of a file that is copied in order); below 0 what became of the file (`engine.part`)."""
     digest: str
     """xxh3_128 of the part's bytes, in 32 hex digits."""
     proof: str
@@ -292,9 +301,9 @@ class Part(NamedTuple):
     temporary: str
     work: int
     part_bytes: int
-    """Bytes of each part but the last."""
+    """Bytes of each part but the last; copied in order: bytes between two lines for the journal."""
     lines: tuple[PartLine, ...] = ()
-    """Of all parts, in order, when they are finished."""
+    """Of all parts, in order, when they are finished; the last one of a file that is copied in order."""
 
     @property
     def path(self) -> str:
@@ -354,3 +363,7 @@ class Record(NamedTuple):
     carried: int = 0
     """1: it was not read back for this release. Storage grade, method, host and attempt are those of its last
     reading."""
+    shared: int = 0
+    """1: it shares its bytes with an earlier release, for which they were written, or is of an adopted tree
+    and was not read again: `ctime_ns` is no time of their writing. 0 in manifests of versions that did not
+    record it."""

@@ -64,7 +64,8 @@ def rows(kind: type[Row], columns: ByName) -> list[Row]:
 def filled(kind: type[Row], columns: Mapping[str, Sequence[Any]], count: int) -> list[Row]:
     """As `rows`, of `count` rows, where `columns` has some fields: the others have their defaults."""
     defaults: Mapping[str, Any] = kind._field_defaults  # type: ignore[attr-defined]
-    return rows(kind, {**{name: [value] * count for name, value in defaults.items()}, **columns})
+    lacking = {name: [value] * count for name, value in defaults.items() if name not in columns}
+    return rows(kind, {**lacking, **columns})
 
 
 def _made(kind: type[Row], values: Iterable[tuple[Any, ...]]) -> list[Row]:

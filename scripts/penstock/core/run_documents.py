@@ -45,7 +45,7 @@ class RunInfo:
     sources: Sequence[str] = ()
     """The sources' URLs as they name themselves, in the configuration's order. Never a secret."""
     origins: Sequence[str] = ()
-    """Which store or file system each source is (`sources.origin`), in the same order."""
+    """Which store or file system each source is (`Source.origin`), in the same order."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,17 @@ class PlanInfo:
     """[run, path, size] of each giant that is moved here from such a staging before its parts are copied."""
     carries: bool = False
     """Whether linked files may be carried over, if `verify.linked` says so; else all are read back."""
+
+    @property
+    def new_on_target(self) -> tuple[int, int]:
+        """Files and folders that a copy makes on the target, and bytes that it stores there: without files
+        that are linked or taken over. Files that are copied within the target since they cannot be linked one
+        by one (renamed, of an adopted tree) are not counted."""
+        files, size = self.files + self.folders - self.taken, self.bytes - self.taken_bytes
+        return (
+            files - self.unchanged if self.way == "link" else files,
+            size if self.way == "copy" else size - self.unchanged_bytes,
+        )
 
     def by_index(self) -> dict[int, ShardInfo]:
         """The shards by their index, in the plan's order."""

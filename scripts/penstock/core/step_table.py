@@ -27,7 +27,7 @@ class Step(NamedTuple):
     """Elements of a job array do its work, one a shard."""
     copies: bool = False
     """Its elements copy files: they record each in a journal, change the target's metadata, within
-    `target.ops`, and beat for the promise of their run: the file that says how much it will still write."""
+    `target.ops`, and beat for the notice of their run, which says how much it will still write."""
     fetches: bool = False
     """Its elements read the source, within `bandwidth`."""
     shares_rate: bool = False
@@ -54,7 +54,7 @@ TABLE = (
     ),
     Step(
         "copy",
-        "copy all shards into staging",
+        "copy all shards into staging, and read back what is copied",
         after_list=True,
         leaves_receipt=True,
         makes_change=True,
@@ -66,7 +66,7 @@ TABLE = (
     ),
     Step(
         "permissions",
-        "set and check group, modes and ACLs in staging",
+        "set and check group, modes and ACLs of folders, giants and adopted trees",
         after_list=True,
         leaves_receipt=True,
         makes_change=True,
@@ -74,7 +74,7 @@ TABLE = (
     ),
     Step(
         "verify",
-        "read back what was stored, past the caches, and compare",
+        "read back what copy did not, past the caches, and compare",
         after_list=True,
         leaves_receipt=True,
         makes_change=True,

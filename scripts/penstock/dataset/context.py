@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.errors import ConfigError
 from penstock.core.events import Event, Noted, Sink, silent
@@ -64,6 +64,17 @@ def operations(target: TargetConfig) -> int:
     return rules_of(facts(target.root).traits, target.filesystem).ops
 
 
+class OpsHold(Protocol):
+    """A share that a step holds: `jobs.shares.share.Hold`, which stands above this room."""
+
+    @property
+    def holder(self) -> str: ...
+
+    def begin(self, processes: int, wait: Callable[[float], object], *, first: bool = False) -> None: ...
+
+    def now(self) -> float: ...
+
+
 @dataclass
 class Context:
     """Made by the command line for one command, handed to every step of it."""
@@ -89,6 +100,9 @@ class Context:
     spend: Callable[[int], None] = unlimited
     """What the step that is under way calls before n metadata operations on the target
     (`target.operation_budget`)."""
+
+    ops_hold: OpsHold | None = None
+    """What the step under way holds of `target.ops`, for its elements too (`jobs.ownership.ops_share`)."""
 
     @cached_property
     def ops(self) -> int:

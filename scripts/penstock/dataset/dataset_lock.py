@@ -59,9 +59,6 @@ _TEMPORARY = ".lock."
 """What the name of a lock begins with that is being made."""
 LONGEST = 65_536
 """Bytes that a lock file may have: far more than any has; a longer file is no lock."""
-STALE_LOOKS = 3
-"""Reads of a lock in a row that may fail by ESTALE, since its file was just replaced; after so many the mount
-itself is stale."""
 
 
 class _LockState(NamedTuple):
@@ -404,7 +401,7 @@ def _state(path: Path) -> _LockState:
     NFS answers ESTALE where another node replaced the file between this open and this read: the next open
     finds what has the name by then.
     """
-    for _ in range(STALE_LOOKS - 1):
+    for _ in range(plain_files.STALE_LOOKS - 1):
         try:
             return _read_state(path)
         except OSError as error:

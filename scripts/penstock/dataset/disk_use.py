@@ -39,7 +39,7 @@ from penstock.fs.dir_stat import columns, look
 from penstock.fs.dir_stat import row as row_of
 from penstock.fs.kernel_quotas import project_of
 from penstock.fs.owners import group_name, user_name
-from penstock.fs.tree import BELOW, FILE, LINK, descend
+from penstock.fs.tree import BELOW, FILE, LINK, OTHER, descend
 from penstock.tables.spilled_rows import SpilledRows
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Use:
                     last, project = level, _project(level)
                 if kind == FILE:
                     self._files(level.stats(names), area, project)
-                elif kind == LINK:
+                elif kind in (LINK, OTHER):
                     try:
                         self.add_names(area, level.fd, names, project)
                     except OSError as gone:  # their folder, meanwhile

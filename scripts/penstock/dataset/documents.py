@@ -71,3 +71,13 @@ def write(kind: Document[T], path: Path, document: T) -> None:
         durable.write_json(path, kind.to_json(document))
     except OSError as error:
         raise storage_error(error, f"{kind.what} cannot be written", str(path)) from error
+
+
+def create(kind: Document[T], path: Path, document: T) -> bool:
+    """As `write`, where there is no file of this name; False: there is another one, which stays. Of several
+    processes one creates it."""
+    try:
+        durable.make_dirs(path.parent)
+        return durable.create_file(path, durable.json_line(kind.to_json(document)))
+    except OSError as error:
+        raise storage_error(error, f"{kind.what} cannot be written", str(path)) from error

@@ -2,8 +2,7 @@
 
 An element (a process that does one shard of a step) writes its file by a `Reporter`; the controller, which
 started the elements, reads all of them by `Progress`. A file is replaced every half second at most and never
-made durable: it serves the display, and lets the next attempt know what this one used (`usage`, a
-`core.documents.element_usage.ElementUsage`). What cannot be written or read is left out, and fails nothing.
+made durable: it serves the display. What cannot be written or read is left out, and fails nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import typed_json
-from penstock.core.documents.element_usage import ElementUsage
 from penstock.fs import durable
 from penstock.host.heartbeat import HEARTBEAT
 
@@ -34,18 +32,11 @@ POINTS = 240
 class Reporter:
     """Called by the engine with totals so far (files, bytes, files that failed); writes the file, `every` so
     many seconds at most, and keeps samples over time. `beat` is called about once in a `HEARTBEAT`, and
-    raises nothing; `usage` says what the element used so far."""
+    raises nothing."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        every: float = 0.5,
-        beat: Callable[[], None] | None = None,
-        usage: Callable[[], ElementUsage] | None = None,
-    ) -> None:
-        self._path, self._every, self._beat, self._usage = path, every, beat, usage
-        self._totals = (0, 0, 0)
+    def __init__(self, path: Path, *, every: float = 0.5, beat: Callable[[], None] | None = None) -> None:
+        self._path, self._every, self._beat = path, every, beat
+        self._totals = self._first = (0, 0, 0)
         self._beaten = time.monotonic()
         self._began = self._written = time.monotonic()
         self.started = time.time()
@@ -53,10 +44,25 @@ class Reporter:
         """(seconds since the start, files, bytes)."""
 
     def __call__(self, files: int, size: int, failed: int) -> None:
+        self._totals = files, size, failed
         if self._due(now := time.monotonic()):
             self.sample(now, files, size)
-            self._totals = files, size, failed
             self._write()
+
+    @property
+    def bytes(self) -> int:
+        """Of the last totals."""
+        return self._totals[1]
+
+    @property
+    def grown(self) -> int:
+        """Bytes that are done since this attempt began."""
+        return max(0, self._totals[1] - self._first[1])
+
+    @property
+    def grew(self) -> bool:
+        """Whether more files or bytes are done than when this attempt began."""
+        return self._totals[:2] > self._first[:2]
 
     def alive(self) -> None:
         """Called while nothing is done yet: the totals stay as they are."""
@@ -74,24 +80,17 @@ class Reporter:
 
     def begin(self) -> None:
         """Say that this attempt has begun. Until it counts, the totals are those of the attempt before."""
-        self._totals = _totals(self._path) or (0, 0, 0)
+        self._totals = self._first = _totals(self._path) or (0, 0, 0)
         self._write()
 
     def settle(self) -> None:
-        """Write the last totals once more, with what the element used to its end."""
+        """Write the last totals once more."""
         self._write()
 
     def _write(self) -> None:
         progress: dict[str, object] = dict(zip(("files", "bytes", "failed"), self._totals, strict=True))
         progress["at"] = time.time()
-        if self._usage is not None:
-            progress["usage"] = typed_json.plain(self._usage())
-        text = json.dumps(progress)
-        temporary = self._path.with_name(f".{secrets.token_hex(8)}.tmp")
-        # A view that cannot be updated is no reason to fail a copy.
-        with contextlib.suppress(OSError):
-            temporary.write_text(text)
-            os.replace(temporary, self._path)
+        replace_figures(self._path, progress)
 
     def end(self, files: int, size: int) -> None:
         """Keep the last sample: files and bytes in the end."""
@@ -104,14 +103,13 @@ class Reporter:
             self.samples = [*self.samples[:-1:2], self.samples[-1]]
 
 
-def usage_of(path: Path) -> ElementUsage | None:
-    """What the attempt that wrote this progress file last, and those before it, had used by then. None where
-    there is no file, or one without it."""
-    value: Mapping[str, object] = _read(path) or {}
-    try:
-        return typed_json.read(ElementUsage, value["usage"])
-    except (KeyError, ValueError):
-        return None
+def replace_figures(path: Path, figures: Mapping[str, object]) -> None:
+    """Write a small file of figures, not durably."""
+    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    # A view that cannot be updated is no reason to fail a copy.
+    with contextlib.suppress(OSError):
+        temporary.write_text(json.dumps(figures))
+        os.replace(temporary, path)
 
 
 @dataclass
@@ -140,6 +138,16 @@ class Progress:
             old = self._done.get(index, (0, 0))
             self._done[index] = max(old[0], counts[0]), max(old[1], counts[1])
         return sum(f for f, _ in self._done.values()), sum(b for _, b in self._done.values()), failed
+
+    def bytes_begun(self, run: RunLayout, step: str, indices: Iterable[int]) -> int:
+        """Bytes of `total`, for a step that most of these shards wait for: two folders are listed, and only
+        the shards that have a file there are looked at."""
+        names: set[str] = set()
+        for folder in (run.receipt(step, 0).parent, run.progress(step, 0).parent):
+            with contextlib.suppress(OSError):
+                names.update(os.listdir(folder))
+        begun = [i for i in indices if i not in self._final and f"{i:05d}.json" in names]
+        return self.total(run, step, begun)[1]
 
     def bytes_of(self, index: int) -> int:
         """That an element had done at the last call of `total`."""

@@ -1,7 +1,7 @@
 """Who holds a lock: what the lock file says, and whether that process still lives.
 
-For the dataset's lock, claims of runs, pins of readers, shares of a network link and promises of room: all
-name their maker by a `Holder`. Reads /proc and the environment of this process; sends signal 0 at most.
+For the dataset's lock, claims of runs, pins of readers and shares of a network link: all name their maker by
+a `Holder`. Reads /proc and the environment of this process; sends signal 0 at most.
 
 | the holder is on                | its process            | verdict                                       |
 |---------------------------------|------------------------|-----------------------------------------------|
@@ -61,7 +61,7 @@ class Holder:
         return json.dumps(asdict(self), sort_keys=True).encode() + b"\n"
 
     def describe(self) -> str:
-        """One line, escaped: other accounts hold shares of a network link, and write promises."""
+        """One line, escaped: other accounts hold shares of a network link."""
         on = f" of cluster {brief(self.cluster)}" if self.cluster else ""
         job = f", SLURM job {brief(self.job)}{on}" if self.job else ""
         run = f"run {brief(self.run)}, " if self.run else ""

@@ -1,5 +1,5 @@
 """Where an account keeps the state of an audit or a comparison of a dataset that is another account's: in its
-home, or in a folder that it names, since the dataset's own state folder is its owner's alone."""
+home, since the dataset's own state folder is its owner's alone."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 
-def layout_of(layout: DatasetLayout, into: Path | None = None) -> DatasetLayout:
-    """The dataset's paths, with its state where this account would keep it: below `into`, or below
-    XDG_STATE_HOME or `~/.local/state` (None). Makes nothing. For an account without a home the path is
+def layout_of(layout: DatasetLayout) -> DatasetLayout:
+    """The dataset's paths, with its state where this account would keep it: below
+    XDG_STATE_HOME or `~/.local/state`. Makes nothing. For an account without a home the path is
     relative, and leads nowhere."""
     given = os.environ.get("XDG_STATE_HOME")
     home = Path(given).absolute() if given else Path(os.path.expanduser("~/.local/state"))
-    home = home / "penstock" if into is None else into.absolute()
     place = hashlib.sha256(os.fsencode(layout.root.absolute())).hexdigest()[:16]
-    return replace(layout, state_root=home / place)
+    return replace(layout, state_root=home / "penstock" / place)
 
 
-def beside(layout: DatasetLayout, what: str, into: Path | None = None) -> DatasetLayout:
+def beside(layout: DatasetLayout, what: str) -> DatasetLayout:
     """As `layout_of`, and makes the folder of the state, durably, with the marker of its version. `what`
     names the state for people, such as `this audit`. Raises PreflightError where no such folder can be made,
     OlderVersionError and NewerFormatError where another version made it."""
-    own = layout_of(layout, into)
+    own = layout_of(layout)
     try:
         if not own.state.is_absolute():
             raise FileNotFoundError(errno.ENOENT, "this account has no home", str(own.state))
@@ -47,6 +46,6 @@ def beside(layout: DatasetLayout, what: str, into: Path | None = None) -> Datase
             f"there is no place for the state of {what}",
             where=str(own.state),
             why=str(error.strerror),
-            hint=f"{'name' if into else 'set XDG_STATE_HOME to'} a folder of yours that the nodes see, too",
+            hint="set XDG_STATE_HOME to a folder of yours that the nodes see, too",
         ) from None
     return own

@@ -18,22 +18,23 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import time
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from penstock.core.documents.element_receipt import ELEMENT_RECEIPT, ElementReceipt
 from penstock.core.documents.step_results import RECEIPTS
+from penstock.core.documents.typed_json import NOTHING
 from penstock.core.errors import LOOK_AT_FILE, FailedError
 from penstock.dataset import documents
-from penstock.dataset.element_progress import Progress, usage_of
+from penstock.dataset.element_progress import Progress
+from penstock.dataset.submission_log import ArrayBook
 from penstock.fs import durable, plain_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.documents.element_usage import ElementUsage
     from penstock.core.documents.seal import SealedManifest
     from penstock.core.documents.step_results import StepReceipt
     from penstock.core.layout import RunLayout
@@ -60,13 +61,8 @@ def seconds(receipt: StepReceipt) -> float:
     return receipt.get("seconds") or round(receipt["ended"] - receipt["started"], 3)
 
 
-def write_element(run: RunLayout, receipt: ElementReceipt) -> None:
-    """Durable on return. Raises by `errno_map.storage_error`: NoSpaceError on a full target."""
-    documents.write(ELEMENT_RECEIPT, run.receipt(receipt.step, receipt.index), receipt)
-
-
 def write_step(run: RunLayout, receipt: StepReceipt) -> None:
-    """As `write_element`, for a step of the run."""
+    """Durable on return. Raises by `errno_map.storage_error`: NoSpaceError on a full target."""
     documents.write(RECEIPTS[receipt["step"]], run.receipt(receipt["step"]), receipt)
 
 
@@ -77,9 +73,65 @@ def drop(path: Path) -> None:
         if path.parent.is_dir():
             durable.fsync_dir(path.parent)
     except OSError as error:
+        raise _stays(path, error) from error
+
+
+def stands(path: Path, holds: Callable[[], bool]) -> bool:
+    """Whether an element's receipt is there and holds; one that does not hold is removed, durably, and False
+    is returned. One that is being made, or changes while it is judged, stays. Another one, which a process
+    put in its place after that, is put back: only where this process dies between these two calls is that one
+    lost. Raises as `drop` and `holds`."""
+    judged = _content(path)
+    if judged is None:
+        return False
+    if _being_made(path):
+        return holds()
+    if holds():
+        return True
+    if _content(path) != judged:
+        return holds()
+    aside = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        os.rename(path, aside)
+        taken = _content(aside)
+        if taken is not None and taken != judged:
+            durable.create_file(path, taken)
+        os.unlink(aside)
+        durable.fsync_dir(path.parent)
+    except FileNotFoundError:
+        return False  # another process removed it
+    except OSError as error:
+        raise _stays(path, error) from error
+    return False
+
+
+def _being_made(path: Path) -> bool:
+    """Whether it is a link to the file that gets this name (`durable.give_name`), or was a moment ago. What
+    is read by such a link may be there in one moment and not in the next."""
+    if not path.is_symlink():
+        return False
+    try:
+        return plain_files.UNFINISHED.fullmatch(os.path.basename(os.readlink(path))) is not None
+    except OSError:
+        return True
+
+
+def _content(path: Path) -> bytes | None:
+    """None: there is no file. What is no plain file has no bytes."""
+    try:
+        return plain_files.read(path)
+    except FileNotFoundError:
+        return None
+    except plain_files.NotPlainError:
+        return b""
+    except OSError as error:
         raise FailedError(
-            "a receipt cannot be removed", where=str(path), why=str(error), hint=LOOK_AT_FILE
+            "a receipt cannot be read", where=str(path), why=str(error), hint=LOOK_AT_FILE
         ) from error
+
+
+def _stays(path: Path, error: OSError) -> FailedError:
+    return FailedError("a receipt cannot be removed", where=str(path), why=str(error), hint=LOOK_AT_FILE)
 
 
 def held(run: Run, name: str) -> Callable[[int], bool]:
@@ -139,6 +191,13 @@ def copied_by(run: RunLayout, index: int) -> str:
     return found.attempt if found else ""
 
 
+def copied_elsewhere(run: RunLayout, index: int, host: str) -> bool:
+    """Whether another node than this host copied a shard, or nobody knows which: a cold read there proves
+    more (`cold-other-node`)."""
+    receipt = element(run, "copy", index)
+    return receipt is None or receipt.host != host
+
+
 def copies(run: Run) -> str:
     """Digest of the attempts that finished each shard: it changes with any copy made anew."""
     text = "\n".join(copied_by(run.folder, index) for index in run.indices)
@@ -153,7 +212,7 @@ def need(run: Run, step: str) -> None:
         raise FailedError(
             f"{step} is not complete",
             where=run.dataset,
-            why=f"{len(missing)} of {len(run.indices)} elements have no receipt",
+            why=f"{len(missing)} of {len(run.indices)} shards have no receipt",
             hint=f"run `penstock {step} {run.dataset}` first",
         )
 
@@ -175,62 +234,69 @@ class DoneBefore(NamedTuple):
     """What earlier commands did of a shard."""
 
     bytes: int  # at least: by the progress file, which is some seconds behind where an attempt was killed
-    attempts: int
+    claims: int
 
 
-def bytes_before(run: Run, step: str) -> Mapping[int, DoneBefore]:
-    """What earlier commands did of each shard, for `moved`. Shards with rows that are linked, taken over or
-    carried over are left out: an attempt that is killed does not say how many bytes those had."""
+def bytes_before(run: Run, step: str, claims: Mapping[int, int]) -> Mapping[int, DoneBefore]:
+    """What earlier commands did of each shard, for `moved`; `claims`: how many each shard has. Shards with
+    rows that are linked, taken over or carried over are left out: an attempt that is killed does not say how
+    many bytes those had."""
     progress = Progress()
     progress.total(run.folder, step, run.indices)
     return {
-        index: DoneBefore(progress.bytes_of(index), _attempts(usage_of(run.folder.progress(step, index))))
+        index: DoneBefore(progress.bytes_of(index), claims.get(index, 0))
         for index in run.indices
         if not run.shards[index].reused
     }
 
 
-def _attempts(usage: ElementUsage | None) -> int:
-    return usage.earlier.attempts + 1 if usage is not None else 0
-
-
 def moved(
     elements: Iterable[ElementReceipt],
     since: float = 0.0,
-    before: Mapping[int, DoneBefore] = MappingProxyType({}),
+    before: Mapping[int, DoneBefore] = NOTHING,
+    claims: Mapping[int, int] = NOTHING,
 ) -> int:
     """Bytes that elements copied or read themselves after `since` (seconds since the epoch): all attempts, of
-    shards in `before`; of others the attempt that finished each element, without what it found done, linked
-    or carried over, so that a rate made of the sum is never too high."""
-    return sum(one.bytes - _before(one, since, before) for one in elements if one.ended > since)
+    shards in `before`, which have so many `claims` now; of others the attempt that finished each shard,
+    without what it found done, linked or carried over, so that a rate made of the sum is never too high."""
+    return sum(
+        receipt.bytes - _before(receipt, since, before.get(receipt.index), claims.get(receipt.index, 0))
+        for receipt in elements
+        if receipt.ended > since
+    )
 
 
-def _before(receipt: ElementReceipt, since: float, before: Mapping[int, DoneBefore]) -> int:
+def read_beside_copy(run: Run, verified: Sequence[ElementReceipt]) -> int:
+    """Of these receipts of verify, the bytes that elements of copy read: before verify's first array."""
+    return moved(verified) - moved(verified, ArrayBook(run.folder.arrays).began("verify"))
+
+
+def _before(receipt: ElementReceipt, since: float, done: DoneBefore | None, claims: int) -> int:
     """An element that outlives its controller had moved some when the next one came. Where one attempt did
     all that this command moved, its own count is exact."""
     at_first = receipt.bytes - receipt.done_bytes + receipt.linked_bytes
     late = max([at_first, *(size for after, _, size in receipt.samples if receipt.started + after <= since)])
-    done = before.get(receipt.index)
-    if done is None or _attempts(receipt.usage) <= done.attempts + 1:
-        return late
-    return min(late, done.bytes)
+    return late if done is None or claims <= done.claims + 1 else min(late, done.bytes)
 
 
 def keep(
     run: Run,
     receipt: StepReceipt,
-    elements: Iterable[ElementReceipt] = (),
-    done: Mapping[int, DoneBefore] = MappingProxyType({}),
+    elements: Sequence[ElementReceipt] = (),
+    done: Mapping[int, DoneBefore] = NOTHING,
+    claims: Mapping[int, int] = NOTHING,
 ) -> None:
     """Write a step's receipt, durable on return, and complete `receipt` in place: `started` and `seconds`
     then count earlier calls of the step, too; `moved_bytes` and `moved_seconds` are what `elements` moved in
-    this call, `done` being what was done before it (`bytes_before`). The file keeps those of the last call
-    that moved any. Raises as `write_step`."""
+    this call, `done` being what was done before it (`bytes_before`), and `claims` how many each shard has
+    now. The file keeps those of the last call that moved any. Raises as `write_step`."""
     before = step(run.folder, receipt["step"])
     seconds = receipt["ended"] - receipt["started"]
     if elements:
-        receipt["moved_bytes"] = moved(elements, receipt["started"], done)
-        receipt["moved_seconds"] = round(seconds, 3)
+        receipt["moved_bytes"] = moved(elements, receipt["started"], done, claims)
+        # Workers of copy may read back after the last byte was copied.
+        last = max(element.ended for element in elements) - receipt["started"]
+        receipt["moved_seconds"] = round(min(seconds, last) if last > 0 else seconds, 3)
     if before is not None:
         receipt["started"] = before.get("started", receipt["started"])
         seconds += before.get("seconds", 0.0)

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import FailedError, PreflightError
-from penstock.core.layout import ADOPTED, ARCHIVED, EMPTY_FOLDERS, LISTING, STATED
+from penstock.core.layout import ADOPTED, EMPTY_FOLDERS, LISTING, STATED
 from penstock.dataset import current_pointer, run_claims, seals
 from penstock.dataset.run import load
 from penstock.fs import durable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.dataset.run import Run
 
 
-_KEPT = frozenset({"run.json", LISTING, STATED, ARCHIVED, EMPTY_FOLDERS, ADOPTED})
+_KEPT = frozenset({"run.json", LISTING, STATED, EMPTY_FOLDERS, ADOPTED})
 
 
 def open_run(layout: DatasetLayout, wanted: str = "") -> Run:
@@ -118,12 +118,8 @@ def drop_derived(folder: RunLayout) -> bool:
     return bool(derived)
 
 
-def replace_archived(spool: Path, folder: RunLayout) -> None:
-    """Take the list of archived objects from a new listing in `spool` into a run that exists already. Of one
-    run's listing this alone changes: objects are archived and restored while their bytes stay the same.
-    Raises OSError."""
-    if (spool / ARCHIVED).exists():
-        os.replace(spool / ARCHIVED, folder.archived)
-        durable.fsync_dir(folder.folder)
-    else:
-        folder.archived.unlink(missing_ok=True)
+def replace_listing(spool: Path, folder: RunLayout) -> None:
+    """Take the new listing in `spool` into a run that exists already. What makes the run's identity is the
+    same in both; what does not may have changed, such as which objects are archived. Raises OSError."""
+    os.replace(spool / LISTING, folder.listing)
+    durable.fsync_dir(folder.folder)

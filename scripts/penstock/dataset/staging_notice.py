@@ -1,13 +1,15 @@
-"""Who stages a dataset now, in which job: `<dataset>/under-way.json`, for readers and their jobs.
+"""Who stages a dataset now, in which job, and what it will still write: `<dataset>/under-way.json`, for
+readers, their jobs, and the plans of other runs below the root.
 
 The dataset's state is its owner's alone, so other accounts see neither lock nor run. Each step of a run
-writes this notice once it holds the lock, and the lock's heartbeat touches it. It stays between the steps of
-a run, and goes with the release's publication, a step that fails or is stopped, and `penstock cancel`. A
-killed process leaves it:
+writes this notice once it holds the lock; the lock's heartbeat and the run's elements touch it. It stays
+between the steps of a run, and goes with the release's publication, a step that fails or is stopped (but for
+one whose elements go on by themselves), and `penstock cancel`. Repairs and rehearsals have a notice of their
+own beside it. A killed process leaves it:
 
 | the notice                            | is shown as             | advice                                   |
 |---------------------------------------|-------------------------|------------------------------------------|
-| touched within `clock.BOUND`          | being staged            | depend on its job, or ask again later    |
+| touched within `clock.BOUND` of now   | being staged            | depend on its job, or ask again later    |
 | of a submitted controller that has    | submitted               | depend on its job                        |
 | not begun, which touches nothing      |                         |                                          |
 | any other                             | with the time of its    | as if there were none                    |
@@ -16,8 +18,8 @@ killed process leaves it:
 | folder, no plain file, longer than    |                         |                                          |
 | `LONGEST`, or with other fields       |                         |                                          |
 
-It is for people: no decision depends on it, and where it cannot be written the step goes on without. Writes
-that file alone; times of the dataset's folders move where the file system's clock is read (`fs.clock`).
+Plans count what the living ones will still write (`jobs.room_beside_others`); all else is for people, and
+where it cannot be written the step goes on without.
 """
 
 from __future__ import annotations
@@ -25,70 +27,77 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import step_table
 from penstock.core.documents import under_way as document
-from penstock.core.documents.under_way import UnderWay
+from penstock.core.documents.under_way import StillToWrite, UnderWay
 from penstock.core.errors import PenstockError
-from penstock.core.text import printable
+from penstock.core.layout import DATASET_NAME, DatasetLayout
+from penstock.core.text import brief
 from penstock.fs import clock, plain_files
 from penstock.host import job_environment
 from penstock.target import accounts, cross_account_files, dataset_folders
 
 if TYPE_CHECKING:
-    from penstock.core.layout import DatasetLayout
+    from collections.abc import Iterator
+    from pathlib import Path
 
-LONGEST = 4096
-"""Bytes of the notice."""
-SUBMITTED = "submit"
-"""In place of a step: the controller was submitted as a job, and has not begun."""
+LONGEST = 4096  # bytes of the notice
+SUBMITTED = "submit"  # in place of a step: the controller was submitted as a job, and has not begun
+_STEPS = frozenset({*step_table.OF_RUN, SUBMITTED, "repair", "rehearse"})
 _JOB = re.compile(r"[0-9]{0,20}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-_NAMED = 64
-"""Characters that are shown of a host or cluster."""
 
 
 class StagingNotice(NamedTuple):
     """A notice that is to be shown, and what its file says of it."""
 
+    path: Path
     notice: UnderWay
-    uid: int
-    """The account that stages, by the file's owner."""
-    touched: float
-    """When the notice was touched last, in seconds since the epoch."""
-    alive: bool
-    """It was touched lately, or its controller's job waits to begin."""
+    uid: int  # of the account that stages, by the file's owner
+    touched: float  # when the notice was touched last, in seconds since the epoch
+    alive: bool  # it was touched lately, or its controller's job waits to begin
+
+    @property
+    def dataset(self) -> str:
+        return self.path.parent.name
+
+    @property
+    def writes(self) -> StillToWrite:
+        return self.notice.writes
 
     def __str__(self) -> str:
         """One line."""
         notice, who = self.notice, accounts.in_words([str(self.uid)])
-        on = f" of cluster {_shown(notice.cluster)}" if notice.cluster else ""
+        on = f" of cluster {brief(notice.cluster)}" if notice.cluster else ""
         job = f"SLURM job {notice.job}{on}, " if notice.job else ""
         if notice.step == SUBMITTED:
             return f"{who} submitted its staging: {job}since {notice.since}, which had not begun then"
-        where = f"step {notice.step} on {_shown(notice.host)}, {job}since {notice.since}"
+        where = f"step {notice.step} on {brief(notice.host)}, {job}since {notice.since}"
         if self.alive:
             return f"it is being staged by {who}: {where}"
         return f"{who} was staging it: {where}; last sign of life at {_stamp(self.touched)}"
 
 
-def _shown(text: str) -> str:
-    return printable(text[:_NAMED])
-
-
 def _stamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """As the notice's own times; the number itself where the file's owner set a time beyond all calendars."""
+    with contextlib.suppress(ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{seconds:.0f}"
 
 
 class Notice:
-    """The notice of one step that holds the dataset's lock. Raises neither OSError nor PenstockError."""
+    """The notice `path` of one step that holds the dataset's lock. Raises neither OSError nor
+    PenstockError."""
 
-    def __init__(self, layout: DatasetLayout, step: str, controller: str) -> None:
+    def __init__(self, layout: DatasetLayout, path: Path, step: str, controller: str = "") -> None:
         environment = job_environment.current()
         job = (environment.array or environment.job) if environment.proven else ""
-        self._layout = layout
+        self._layout, self._path = layout, path
         self._notice = UnderWay(
             step=step,
             since=_stamp(clock.now(layout.folder)),
@@ -99,22 +108,40 @@ class Notice:
         )
 
     def begin(self) -> None:
-        """Write it, with the `since` of an earlier step of the same job or controller."""
-        before = find(self._layout)
-        if before is not None and self._notice.continues(before.notice):
-            self._notice = self._notice._replace(since=before.notice.since)
-        _write(self._layout, self._notice)
-
-    def beat(self) -> None:
-        """To be called with each heartbeat of the lock."""
-        with contextlib.suppress(OSError):
-            cross_account_files.touch(self._layout.folder, self._layout.under_way.name)
+        """Write it, with the `since` of an earlier step of the same job or controller, and with what that
+        step said will still be written."""
+        before = find(self._layout, self._path)
+        if before is not None:
+            self._notice = self._notice._replace(writes=before.notice.writes)
+            if self._notice.continues(before.notice):
+                self._notice = self._notice._replace(since=before.notice.since)
+        _write(self._path, self._notice)
 
     def end(self) -> None:
         """Remove it, unless another process has replaced it."""
-        standing = find(self._layout)
-        if standing is not None and standing.notice == self._notice:
-            forget(self._layout)
+        standing = find(self._layout, self._path)
+        if standing and standing.notice._replace(writes=self._notice.writes) == self._notice:
+            _forget(self._path)
+
+
+def touch(path: Path) -> None:
+    """Show that the run of this notice lives. Raises nothing."""
+    with contextlib.suppress(OSError):
+        cross_account_files.touch(path.parent, path.name)
+
+
+def restate(layout: DatasetLayout, path: Path, **writes: int | str) -> None:
+    """Change these fields of what a notice says will still be written; nothing where none stands. By the
+    holder of the dataset's lock. Raises neither OSError nor PenstockError."""
+    if standing := find(layout, path):
+        changed = standing.notice._replace(writes=standing.writes._replace(**writes))  # type: ignore[arg-type]
+        if changed != standing.notice:
+            _write(path, changed)
+
+
+def written(layout: DatasetLayout, path: Path) -> None:
+    """Nothing will be written any more. As `restate`."""
+    restate(layout, path, bytes=0, files=0, chunk_files=0)
 
 
 def submitted(layout: DatasetLayout, job: str, cluster: str) -> None:
@@ -124,34 +151,61 @@ def submitted(layout: DatasetLayout, job: str, cluster: str) -> None:
     at_work = standing is not None and standing.alive and standing.notice.step != SUBMITTED
     if not at_work and os.path.lexists(layout.folder) and dataset_folders.owns(layout):
         since = _stamp(clock.now(layout.folder))
-        _write(layout, UnderWay(SUBMITTED, since, job=job, cluster=cluster))
+        _write(layout.under_way, UnderWay(SUBMITTED, since, job=job, cluster=cluster))
 
 
 def forget(layout: DatasetLayout) -> None:
-    """Nothing is under way any more. By the dataset's owner. Raises neither OSError nor PenstockError."""
+    """Nothing is under way any more, neither a run nor a repair. By the dataset's owner. Raises neither
+    OSError nor PenstockError."""
+    _forget(layout.under_way)
+    _forget(layout.repair_under_way)
+
+
+def _forget(path: Path) -> None:
     with contextlib.suppress(OSError, PenstockError):
-        cross_account_files.forget_notice(layout.under_way)
+        cross_account_files.forget_notice(path)
 
 
-def _write(layout: DatasetLayout, notice: UnderWay) -> None:
+def _write(path: Path, notice: UnderWay) -> None:
     with contextlib.suppress(OSError, PenstockError):
-        cross_account_files.write_notice(layout.under_way, document.UNDER_WAY.to_json(notice))
+        if path.parent.is_dir():  # `remove --all` takes it away
+            writes = notice.writes._replace(uid=os.geteuid())
+            value = document.UNDER_WAY.to_json(notice._replace(writes=writes))
+            cross_account_files.write_notice(path, value)
 
 
-def find(layout: DatasetLayout) -> StagingNotice | None:
-    """By the table above; None where nothing is to be shown. Raises nothing for what lies there."""
+def find(layout: DatasetLayout, path: Path | None = None, now: float | None = None) -> StagingNotice | None:
+    """By the table above; None where nothing is to be shown. `path`: of the notice, a run's where it is None;
+    `now`: seconds since the epoch, by the file system's clock, which is asked where it is None. Raises
+    nothing for what lies there."""
+    path = layout.under_way if path is None else path
     try:
-        owner = layout.folder.lstat().st_uid
-        fd = plain_files.descriptor(layout.under_way)
+        fd = plain_files.descriptor(path)
         status = os.fstat(fd)
-        notice = document.UNDER_WAY.from_json(plain_files.content(fd, LONGEST), layout.under_way)
+        notice = document.UNDER_WAY.from_json(plain_files.content(fd, LONGEST), path)
+        folder = layout.folder.lstat()
     except (OSError, ValueError, PenstockError):
         return None
-    known = notice.step in (*step_table.OF_RUN, SUBMITTED)
-    if status.st_uid != owner or not (known and _JOB.fullmatch(notice.job) and _TIME.fullmatch(notice.since)):
+    known = notice.step in _STEPS and _JOB.fullmatch(notice.job) and _TIME.fullmatch(notice.since)
+    if not known or not stat.S_ISDIR(folder.st_mode) or status.st_uid != folder.st_uid:
         return None
-    alive = notice.step == SUBMITTED or clock.now(layout.pins) - status.st_mtime <= clock.BOUND
-    return StagingNotice(notice, owner, status.st_mtime, alive)
+    now = clock.now(layout.pins) if now is None else now
+    alive = notice.step == SUBMITTED or abs(now - status.st_mtime) <= clock.BOUND
+    notice = notice._replace(writes=notice.writes._replace(uid=status.st_uid))
+    return StagingNotice(path, notice, status.st_uid, status.st_mtime, alive)
+
+
+def living_below(layout: DatasetLayout) -> Iterator[StagingNotice]:
+    """The living notices of all datasets and accounts below the root, by dataset, without those that were
+    only submitted: they write nothing yet. Raises nothing."""
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names += sorted(filter(DATASET_NAME.fullmatch, os.listdir(layout.root)))
+    now = clock.now(layout.folder)
+    for dataset in (DatasetLayout(layout.root, name) for name in names):
+        for notice in map(partial(find, dataset, now=now), dataset.under_ways):
+            if notice is not None and notice.alive and notice.notice.step != SUBMITTED:
+                yield notice
 
 
 def advice(layout: DatasetLayout, staging: StagingNotice | None) -> str:

@@ -8,6 +8,7 @@ is never given to two live arrays.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -42,20 +43,24 @@ class ArrayBook:
         indices: Sequence[int],
         cluster: str = "",
         *,
+        workers: int,
+        call: str,
         base: int = 0,
         time: int = 0,
         whole_nodes: bool | None = None,
         at_once: int = 0,
         spec_cores: int | None = None,
     ) -> None:
-        """An array of this name is about to be submitted, for the shards `indices`; `time` is its limit in
-        seconds (0: none). To be called before the submission. All that write raise by
+        """An array of this name and so many workers is about to be submitted, for the shards `indices`;
+        `time` is its limit in seconds (0: none). To be called before the submission. All that write raise by
         `errno_map.storage_error`."""
         line = ArrayLine(
             intent=name,
             step=step,
             kind=kind,
             indices=tuple(indices),
+            workers=workers,
+            call=call,
             base=base,
             cluster=cluster,
             by=asdict(holders.this_process("", step)),
@@ -90,21 +95,9 @@ class ArrayBook:
         lines = (line for line in self._lines() if line.excluded and line.at >= since)
         return {line.excluded: f"{line.step}: {line.why}" for line in lines}
 
-    def raised(self, step: str) -> dict[int, int]:
-        """By index the last time limit, in seconds, of those elements of the step that had a shorter one
-        before. Raises as `open`."""
-        first: dict[int, int] = {}
-        last: dict[int, int] = {}
-        for submission in self.all():
-            if submission.step == step and submission.time:
-                for index in submission.indices:
-                    first.setdefault(index, submission.time)
-                    last[index] = submission.time
-        return {index: time for index, time in last.items() if time > first[index]}
-
     def ended(self, name: str, starts: Mapping[int, float] = NOTHING) -> None:
-        """No element of this array lives any more, or it was never submitted. `starts`: when the cluster last
-        started the elements of these shards, in seconds since the epoch."""
+        """No worker of this array lives any more, or it was never submitted. `starts`: when the cluster last
+        started the workers of these numbers, in seconds since the epoch."""
         self._append(ArrayLine(ended=name, starts=tuple(starts.items())))
 
     def open(self, step: str | None = None) -> list[ArrayLine]:
@@ -127,10 +120,13 @@ class ArrayBook:
                 arrays[old.name] = old._replace(ended=line.ended, starts=line.starts)
         return list(arrays.values())
 
-    def indices(self, name: str) -> Sequence[int]:
-        """The shards of the submission of this name; () when it is not known. Raises NewerFormatError,
-        FailedError."""
-        return next((line.indices for line in self._lines() if line.intent == name), ())
+    def began(self, step: str) -> float:
+        """When the step's first array was about to be submitted; inf: none was. Raises as `open`."""
+        return min((line.at for line in self._lines() if line.intent and line.step == step), default=math.inf)
+
+    def line(self, name: str) -> ArrayLine | None:
+        """The submission of this name. Raises NewerFormatError, FailedError."""
+        return next((line for line in self._lines() if line.intent == name), None)
 
     @property
     def folder(self) -> Path:

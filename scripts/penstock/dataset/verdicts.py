@@ -29,6 +29,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from penstock.core.audit_selection import NONE_FIRST
 from penstock.core.documents import verdict as document
 from penstock.core.documents.verdict import (
     AuditShown,
@@ -173,8 +174,12 @@ def _read(before: ReadBack, audit: LastAudit, choice: AuditSelection) -> ReadBac
         return before._replace(whole=audit.began)
     if choice.kind != "slice":
         return before
-    turn = {**before.slices.get(choice.turns, {}), choice.turn: audit.began}
-    return before._replace(slices={**before.slices, choice.turns: turn})
+    turns, soon_first = choice.turns, dict(before.soon_first)
+    same = soon_first.pop(turns, NONE_FIRST) == choice.soon_first
+    turn = {**(before.slices.get(turns, {}) if same else {}), choice.turn: audit.began}
+    if choice.soon_first.share:
+        soon_first[turns] = choice.soon_first
+    return before._replace(slices={**before.slices, turns: turn}, soon_first=soon_first)
 
 
 def repaired(verdict: Verdict, audit: str, left: Iterable[str], repaired: int) -> Verdict:

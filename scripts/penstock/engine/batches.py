@@ -90,6 +90,12 @@ class Ahead:
         in parts, which come before batches."""
         self._jobs, self.view, self._first = jobs, view, first
         self._window: list[Batch] = []
+        self._ended = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether all batches were taken, and no row that is copied in parts needs more than its last job."""
+        return self._ended and not self._window and not (self._first and self._first.goes_on)
 
     def take(self, taken: set[str]) -> Batch | None:
         """The first batch that is in none of the folders `taken`, else the first; None when there is none
@@ -100,7 +106,8 @@ class Ahead:
             if (job := self._first.next()) is not None:
                 return job
         window = self._window
-        window += islice(self._jobs, self.view - len(window))
+        window += islice(self._jobs, wanted := self.view - len(window))
+        self._ended = self._ended or (wanted > 0 and len(window) < self.view)
         if not window:
             return None
         for place, job in enumerate(window):

@@ -57,7 +57,7 @@ class Following:
     ) -> None:
         """`writer`: how staging is written. `changes`: those of earlier attempts; kept up to date here."""
         self._task, self._outcome, self._credentials = task, outcome, credentials
-        self._sources = Sources(task.dataset, credentials.current, task.engine.timeout)
+        self._sources = Sources(task.dataset, credentials.current)
         self._writer = writer
         self.waiting: dict[int, FailedRow] = {}
         """Rows whose object changed, for the next round."""

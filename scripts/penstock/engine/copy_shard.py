@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.errors import IMPOSSIBLE, FailedError
 from penstock.engine.credential_renewal import Credentials
 from penstock.engine.linking import link_rows
+from penstock.engine.part import is_spare
 from penstock.engine.records import journal
 from penstock.engine.rows_left import RowsLeft
 from penstock.engine.shard_run import PoolRun
@@ -175,7 +176,15 @@ class _Attempt:
             keeper.add(lines)
             return batches(left.groups(), _AllBut(chosen), len(chosen), outcome.workers, multipart)
 
-        multipart.waiting = lambda: keeper.waiting
+        def record(line: bytes, size: int, then: Callable[[], None]) -> None:
+            """Record a mark. Its stream goes on at once while it is certain that not too much can be lost."""
+            spare = is_spare(keeper.waiting + size, run.pool.streams)
+            keeper.add(line, size, None if spare else then)
+            if spare:
+                then()
+
+        multipart.waiting, multipart.streams = (lambda: keeper.waiting), (lambda: run.pool.streams)
+        run.pool.record, run.pool.fed = record, task.fed
         keeper.add("".join(journal.amend_line(row, pin) for row, pin in left.whole_giants.items()).encode())
         jobs = batches(left.groups(), left.done, left.rows, outcome.workers, multipart)
         run.go(jobs, take, idle, self._stop, view=BATCHES_SEARCHED, first=multipart, again=next_round)
@@ -226,7 +235,6 @@ def _work(task: CopyTask, durability: str, preallocate: bool, credentials: list[
         },
         dataset=task.dataset,
         credentials=credentials,
-        timeout=task.engine.timeout,
         policy=task.verify.source_checksum,
         later=task.verify.digests if task.verify.whole_giants else (),
         base=task.base,
@@ -244,7 +252,7 @@ def _ahead(task: CopyTask, rows: int, total: int) -> bool:
     engine = task.engine
     if total > rows * sizing.SMALL or engine.limit is not None or engine.streams is not None:
         return False
-    return all(kind(source.url, source.storage_options) == "s3" for source in task.dataset.sources)
+    return all(kind(source.url, source.storage_options).prefetched for source in task.dataset.sources)
 
 
 def _local_sources(task: CopyTask) -> bool:

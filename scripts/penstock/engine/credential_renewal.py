@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.core.errors import PenstockError
 from penstock.sources.backoff import retrying
-from penstock.sources.renewal import ended, failed, renewable, renewed
+from penstock.sources.credentials import ended, failed, renewable, renewed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Sources:
     """The dataset's sources of one worker, made when first used, shared by its streams."""
 
-    def __init__(self, dataset: DatasetConfig, credentials: Sequence[Any], timeout: float) -> None:
-        self._dataset, self._credentials, self._timeout = dataset, credentials, timeout
+    def __init__(self, dataset: DatasetConfig, credentials: Sequence[Any]) -> None:
+        self._dataset, self._credentials = dataset, credentials
         self._lock = Lock()
         self._open: dict[int, Source] = {}
         self._checksums: dict[tuple[int, str, str], Sequence[SourceChecksum]] = {}
@@ -29,12 +29,8 @@ class Sources:
 
         with self._lock:
             if index not in self._open:
-                self._open[index] = open_source(
-                    self._dataset.sources[index],
-                    self._dataset,
-                    credentials=self._credentials[index],
-                    timeout=self._timeout,
-                )
+                config, credentials = self._dataset.sources[index], self._credentials[index]
+                self._open[index] = open_source(config, self._dataset, credentials=credentials)
             return self._open[index]
 
     def checksums(self, entry: Entry) -> Sequence[SourceChecksum]:

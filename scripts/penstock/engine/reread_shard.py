@@ -270,6 +270,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
         work = ReadWork(task.data, digests=verify.digests, whole=whole, direct=direct)
         left = rows - len(carried)
         run.start_reading(work, left)
+        run.pool.rests, run.pool.fed = task.rests, task.fed
 
         def take(_: Batch, answer: BatchAnswer) -> None:
             reread.add(answer.results)
@@ -456,6 +457,8 @@ def _write(
     from penstock.tables.shards import numbered
 
     host = task.host
+    # What was copied on the target was written for this release.
+    links = copied.links() if task.way != "copy" else ()
     grades, passed = Counter[str](), Counter[str]()
 
     def columns(rows: Sequence[int]) -> Mapping[str, Sequence[object]]:
@@ -482,6 +485,7 @@ def _write(
             "inode": [reread.inodes[row] for row in rows],
             "read_at": [0 if method == "unread" else at for method, at in zip(methods, times, strict=True)],
             "carried": [0] * count,
+            "shared": [int(row in links or row in adopted) for row in rows],
             "parts": [b""] * count,
             "digests": [""] * count,
             **known,

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import InterruptedRunError, PenstockError
 from penstock.engine.batches import Ahead
 from penstock.engine.workers import pool, sizing
-from penstock.engine.workers.pool import Pool
 from penstock.engine.workers.stream_tuning import Tuner
 from penstock.engine.workers.work_kinds import Setup
 from penstock.host import cgroups, job_environment, process_limit
+from penstock.target import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -53,11 +53,11 @@ class PoolRun:
         self.cpu = time.process_time()
         given = job_environment.current()
         self.cpus, self.cpus_from = sizing.cpus(given)
-        self.memory = sizing.free_memory(given, cgroups.memory_limit())
+        self.memory = sizing.free_memory(given, cgroups.memory_limit()) // pool.sharing()
         self.processes = process_limit.room()
         self.total = 0
         self._most = 1
-        self.pool = Pool(self._size(max(units, shard.rows), shard.bytes, local=True).workers)
+        self.pool = pool.take(self._size(max(units, shard.rows), shard.bytes, local=True).workers)
         self._reported = (-1, -1, -1)
 
     def _size(self, rows: int, total: int, *, local: bool, each: int = 4) -> sizing.Sizing:
@@ -203,9 +203,9 @@ class PoolRun:
         moved = outcome.resumed_bytes + max(outcome.bytes, self.pool.shared_memory.total())
         files = outcome.resumed_files + outcome.files
         now = (files, max(self._reported[1], min(moved, self.total)), len(outcome.failures))
-        # While a PAUSE stands, reports go on: they keep the run's promise (what it will still write below the
+        # While a PAUSE stands, reports go on: they keep the run's notice (what it will still write below the
         # root) from growing old.
-        if now != self._reported or self.pool.shared_memory.paused:
+        if now != self._reported or pause.standing() is not None:
             self._reported = now
             self.report(*now)
 
@@ -232,4 +232,4 @@ class PoolRun:
         """Kill the workers that are left; on return the share's thread writes nothing more."""
         if self._share is not None:
             self._share.hand_to(None)
-        self.pool.close()
+        pool.put_back(self.pool)

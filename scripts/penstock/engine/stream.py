@@ -32,7 +32,7 @@ from penstock.core.errors import (
 )
 from penstock.core.slow_objects import KEPT, slowest
 from penstock.fs.errno_map import printable
-from penstock.host.wire import EXPIRED, PRESSURE
+from penstock.host.wire import EXPIRED, PRESSURE, RECORD
 from penstock.sources.backoff import retrying, row_may_retry
 
 if TYPE_CHECKING:
@@ -132,6 +132,8 @@ class Stream:
         self.slowest: Sequence[SlowObject] = ()
         self.fast = 0.0
         """Seconds of a row that is none of the slowest of this stream."""
+        self.recorded = threading.Semaphore()
+        """Is released when a line of `record` is in the journal, and at a stop."""
         self._vain, self._done, self._moved, self._moved_at = 0, -1, -1, 0.0
         self._total, self._total_at = -1, 0.0
         # One page more than a block, so that a read can find that an object is longer than it was listed.
@@ -171,6 +173,14 @@ class Stream:
             if self.limiter:
                 self.limiter.ready()
             self.requests.take(1)
+
+    def record(self, line: str, size: int) -> None:
+        """Hand the parent a line for the journal, about `size` bytes of the present row. Returns once this
+        stream's line before that is recorded. Raises Stopped."""
+        self.tell(RECORD, (self.slot, line.encode(), size))
+        self.recorded.acquire()
+        if self.stopping.is_set():
+            raise Stopped
 
     def attempt(self, row: int, entry: Any) -> Any:
         """`do` with retries. Raises the error of the last try, or Stopped."""

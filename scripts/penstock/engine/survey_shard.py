@@ -110,7 +110,6 @@ class _Survey(ResumableReading["Entry"]):
             data=task.data,
             dataset=task.dataset,
             credentials=self._credentials.current,
-            timeout=task.engine.timeout,
             policy=task.verify.source_checksum,
             read_source=task.read_source,
             differed=self._differed,

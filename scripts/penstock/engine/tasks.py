@@ -144,6 +144,8 @@ class CopyTask:
     """Bytes from which an object is copied in parts, where its version can be pinned."""
     part_bytes: int = 0
     """Bytes of each of them but the last; 0: by `part.part_bytes`."""
+    fed: Callable[[], None] | None = None
+    """As of `Pool.fed`."""
 
 
 @dataclass(frozen=True)
@@ -171,11 +173,13 @@ class RereadTask:
     """Bytes of tiered files of a release that may be fetched back to be read."""
     longest: float | None = None
     """`verify.linked`; None: no linked row may be carried over."""
+    way: str = "link"
+    """How rows of another release came into staging: as `PlanInfo.way`."""
     base_manifest: Path | None = None
     """Of the release that rows are linked from."""
     intervals: Intervals | None = None
     """When penstock linked and unlinked; None: never."""
-    audited: Callable[[Sequence[bytes], Sequence[int]], Sequence[int]] | None = None
+    audited: Callable[[Sequence[bytes], Sequence[int], Sequence[bool]], Sequence[int]] | None = None
     """When audits of that release last read files of these paths and sizes, in seconds since the epoch; 0:
     none did. None: there was no audit."""
     damage: Path | None = None
@@ -183,6 +187,9 @@ class RereadTask:
     adopted: Path | None = None
     """`RunLayout.survey(index)`: how files of an adopted tree stand that were read before they were taken
     over, where there are any."""
+    rests: Callable[[int], bool] | None = None
+    """As of `Pool.rests`, and `fed` likewise."""
+    fed: Callable[[], None] | None = None
 
 
 @dataclass

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     StatAnswer = os.stat_result | OSError
 
-FILE, BELOW, LINK, BROKEN = range(4)
-"""Kinds by the folder that holds a name. FILE: whatever is neither folder nor link. BROKEN: names are
-missing, since listing the folder ended early."""
+FILE, BELOW, LINK, OTHER, BROKEN = range(5)
+"""Kinds by the folder that holds a name. BELOW: a folder. OTHER: neither file nor folder nor link. BROKEN:
+names are missing, since listing the folder ended early."""
 
 Row = tuple[int, int, int, int, int, int, int, int, int, int]
 """Of one lstat, in the order of the columns of `Looked`."""
@@ -121,8 +121,15 @@ def names_of(fd: int) -> tuple[list[str], bytes, OSError | None]:
                 plain = plain and name.isascii()
                 if item.is_dir(follow_symlinks=False):
                     add((name + "/", name, BELOW))
+                elif item.is_file(follow_symlinks=False):
+                    add((name, name, FILE))
+                elif item.is_symlink():
+                    add((name, name, LINK))
                 else:
-                    add((name, name, LINK if item.is_symlink() else FILE))
+                    # Where the listing states no kinds, one that vanished since is none of them: the lstat of
+                    # a file says so again.
+                    gone = isinstance(look(fd, [name])[0], FileNotFoundError)
+                    add((name, name, FILE if gone else OTHER))
     except OSError as ended:
         error = ended
     # Where a character is a byte, both have the same order.

@@ -251,32 +251,45 @@ def give_name(temporary: Path, path: Path) -> None:
 
 def create_file(path: Path, content: bytes, *, mode: int = 0o600) -> bool:
     """Create a file, whole; False when a file of that name with other content exists, True also where one
-    with this content does. Of several processes, on any nodes, one creates it."""
+    with this content does. Of several processes, on any nodes, one creates it. Where the file system has no
+    hard links, the file has its name before its content: what then stands there is this file, or was."""
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    write_file(temporary, content, mode=mode)
     try:
+        _write_new(temporary, content, mode)
         give_name(temporary, path)
     except FileExistsError:
         # NFS says so too when its first answer was lost.
         try:
-            return plain_files.read(path) == content
-        except plain_files.NotPlainError:
-            return False
+            if plain_files.read(path) != content:
+                return False
+        except OSError:
+            return False  # what this process cannot read it did not make
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
-        # O_EXCL alone: the file is empty for a moment.
         try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+            # Never by a rename: after a long halt that would replace what another process put there since.
+            _write_new(path, content, mode)
         except FileExistsError:
             return False
-        os.close(fd)
-        os.rename(temporary, path)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
     fsync_dir(path.parent)
     return True
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o600), "wb") as file:
+        try:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            os.unlink(path)
+            raise
 
 
 def write_json(path: Path, value: Any, *, mode: int = 0o600) -> None:

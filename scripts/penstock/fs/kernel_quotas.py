@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.core.documents.promise import Promise
+    from penstock.core.documents.under_way import StillToWrite
     from penstock.fs.quotas import Scope
 
 TYPES: tuple[tuple[Scope, int], ...] = (("user", 0x02), ("group", 0x08), ("project", 0x20))
@@ -145,15 +145,15 @@ def of_new_files(
 
 
 def check(
-    limits: KernelQuotas, need: int = 0, files: int = 0, promised: Sequence[Promise] = ()
+    limits: KernelQuotas, need: int = 0, files: int = 0, others: Sequence[StillToWrite] = ()
 ) -> list[CheckResult]:
     """Whether these quotas take `need` bytes in whole blocks, and `files` files and folders, beside what
-    other runs below the root have announced that they will write (`promised`). With 0 of both: whether a
+    `others`, the runs below the root, will still write. With 0 of both: whether a
     quota is used up, or its grace runs. What is not known is a note. Pure."""
     results = [
         one
         for quota in limits.quotas
-        for one in judge(f"quota of {quota.name}", beside(quota, promised), need, files)
+        for one in judge(f"quota of {quota.name}", beside(quota, others), need, files)
     ]
     text = "not known: only root may ask for it; its limits are in force"
     return results + [CheckResult(f"quota of {quota.name}", text, "note") for quota in limits.unknown]

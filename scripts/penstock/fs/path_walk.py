@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.model import nearest_time
 from penstock.fs.dir_stat import failed, row, sliced
 from penstock.fs.errno_map import storage_error
-from penstock.fs.tree import BELOW, FILE, LINK, descend
+from penstock.fs.tree import BELOW, FILE, LINK, OTHER, descend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -96,7 +96,7 @@ def _walk(
                         path = prefix + names[index]
                         raise failed(number)
                     yield _Neighbours([prefix + name for name in names], looked)
-                elif kind == LINK:
+                elif kind in (LINK, OTHER):
                     for name in names:
                         path = prefix + name
                         yield _walked_path(path, row(_lstat(level.fd, name)))

@@ -32,6 +32,9 @@ LONGEST = 32 << 20
 """Bytes of a document: a history of fifty thousand lines has less."""
 LINE = 1 << 20
 """Bytes of a line: one of a journal or a history has less."""
+STALE_LOOKS = 3
+"""Reads in a row that may fail by ESTALE: NFS answers so where another node replaced the file between this
+open and this read, and the next open finds what has the name by then. After so many the mount is stale."""
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")
 """The name of a file that is being written, or was when its process was killed."""
@@ -60,11 +63,16 @@ def refused(error: OSError, path: str | os.PathLike[str]) -> OSError:
 def descriptor(path: str | os.PathLike[str]) -> int:
     """An open plain file, of whatever size. Raises NotPlainError, OSError."""
     try:
-        fd = os.open(path, FLAGS)
+        try:
+            fd = os.open(path, FLAGS)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            fd = _unfinished(Path(path))
+            if fd < 0:
+                fd = os.open(path, FLAGS)  # by now it may be the file itself
     except OSError as error:
-        fd = _unfinished(Path(path))
-        if fd < 0:
-            raise refused(error, path) from None
+        raise refused(error, path) from None
     return checked(fd, path)
 
 
@@ -95,6 +103,12 @@ def opened(path: str | os.PathLike[str]) -> BufferedReader:
 
 def read(path: str | os.PathLike[str], most: int = LONGEST) -> bytes:
     """The bytes of a document. Raises NotPlainError, OSError."""
+    for _ in range(STALE_LOOKS - 1):
+        try:
+            return content(descriptor(path), most, path)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
     return content(descriptor(path), most, path)
 
 

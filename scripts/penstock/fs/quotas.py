@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from penstock.core.documents.promise import Promise
+    from penstock.core.documents.under_way import StillToWrite
 
 Scope = Literal["user", "group", "project", "folder"]
 
@@ -63,12 +63,12 @@ def owner_of_new(folder: Path, uid: int | None, gid: int | None) -> tuple[int, i
     return (os.geteuid() if uid is None else uid), gid
 
 
-def beside(quota: Quota, promised: Sequence[Promise], copies: int = 1) -> Quota:
-    """The quota as it will be when other runs have written what they promised, each byte `copies` times. A
-    promise does not say its project or folder: all below one root count as of the same."""
+def beside(quota: Quota, others: Sequence[StillToWrite], copies: int = 1) -> Quota:
+    """The quota as it will be when other runs have written what they state, each byte `copies` times. None
+    states its project or folder: all below one root count as of the same."""
     theirs = [
         one
-        for one in promised
+        for one in others
         if quota.scope in ("project", "folder") or (one.uid if quota.scope == "user" else one.gid) == quota.id
     ]
     size, files = copies * sum(one.bytes for one in theirs), sum(one.files for one in theirs)

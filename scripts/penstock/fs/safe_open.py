@@ -22,6 +22,7 @@ from penstock.fs import libc
 
 PATH_MAX = 4096
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 HOLD_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
 """This process, or this machine, has too many files open."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.core.documents.promise import Promise
+    from penstock.core.documents.under_way import StillToWrite
     from penstock.fs.kinds import Kind
 
 
@@ -126,11 +126,11 @@ def check_plan(
     gid: int | None = None,
     wish: str = INHERIT,
     named: str = AUTO,
-    promised: Sequence[Promise] = (),
+    others: Sequence[StillToWrite] = (),
     proc: str | os.PathLike[str] = PROC,
 ) -> PlanChecks:
     """Whether files of these sizes and so many folders fit into a folder that is made in `path`, striped as
-    wished, beside what other runs have promised to write: the targets of its pool, the metadata, the quotas
+    wished, beside what `others` will still write: the targets of its pool, the metadata, the quotas
     of their final owner. As `check_target` otherwise; what that said of servers is not repeated."""
     kind = rules_of(facts(path, proc).traits, named)
     tools, missing = _tools(kind, path, proc)
@@ -143,7 +143,7 @@ def check_plan(
         chunk = chosen.chunk or status.pattern.chunk_bytes
         wished = status.pattern._replace(targets=chosen.targets, chunk_bytes=chunk)
         status = status._replace(pattern=wished)
-    status = space.beside(status, promised)
+    status = space.beside(status, others)
     results = [
         *space.placed(status, sizes),
         *space.metadata(status, sizes, folders),
@@ -168,16 +168,6 @@ def pool_of(path: Path, *, named: str = AUTO, proc: str | os.PathLike[str] = PRO
     except OSError:
         return ""
     return "" if pattern is None else pattern.pool_name or pattern.pool
-
-
-def chunk_files(
-    path: Path, sizes: SizeClasses, *, named: str = AUTO, proc: str | os.PathLike[str] = PROC
-) -> int:
-    """How many chunk files these files will be as the folder is striped, by one command: what a run promises
-    before it is checked. 0 where no command says it. `check_plan` says it exactly."""
-    tools, _ = _tools(rules_of(facts(path, proc).traits, named), path, proc)
-    pattern = tools.pattern(str(nearest(path))) if tools is not None else None
-    return 0 if pattern is None else placement.chunk_files(sizes, pattern)
 
 
 def stripe(

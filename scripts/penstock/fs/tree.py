@@ -23,6 +23,7 @@ from penstock.fs.dir_stat import (
     BROKEN,
     FILE,
     LINK,
+    OTHER,
     Looked,
     columns,
     failed,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.fs.dir_stat import Row
     from penstock.fs.readahead import Scouts, Ticket
 
-__all__ = ["BELOW", "BROKEN", "FILE", "LINK", "Level", "Siblings", "descend"]
+__all__ = ["BELOW", "BROKEN", "FILE", "LINK", "OTHER", "Level", "Siblings", "descend"]
 
 AHEAD = 32
 """Folders listed ahead in one folder; OPENED in all."""
@@ -161,7 +162,7 @@ class Level:
         return self._fd
 
     def runs(self) -> Iterator[tuple[int, Sequence[str]]]:
-        """What is left, in order: (kind, names). Files and links come as neighbours, at most NAMES_AT_ONCE
+        """What is left, in order: (kind, names). All but folders come as neighbours, at most NAMES_AT_ONCE
         at a time; a folder comes alone."""
         names, kinds, end = self._names, self._kinds, len(self._names)
         while self._at < end:

@@ -24,8 +24,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from penstock.core import cpu_lists
-from penstock.core.documents.granted_resources import Granted
 from penstock.host.mounts import mounts
 from penstock.host.proc import PROC, Root
 
@@ -38,20 +36,6 @@ _FILES = {"cgroup": ("memory.limit_in_bytes",), "cgroup2": ("memory.max", "memor
 _PEAKS = {"cgroup": "memory.max_usage_in_bytes", "cgroup2": "memory.peak"}
 _ENDLESS = 1 << 62
 """A limit from here on is none, where the machine's memory is not known."""
-
-
-def granted(proc: Root = PROC) -> Granted:
-    """What this process got. What cannot be read counts as not known."""
-    return Granted(cpu_lists.listed(allowed_cpus(proc)), memory_limit(proc))
-
-
-def allowed_cpus(proc: Root = PROC) -> frozenset[int]:
-    """The CPUs on which this process may run; empty where they cannot be read."""
-    found = re.search(r"^Cpus_allowed_list:\s*(\S+)$", _text(f"{proc}/self/status"), re.MULTILINE)
-    try:
-        return frozenset(cpu_lists.cpus(found[1])) if found else frozenset()
-    except ValueError:
-        return frozenset()
 
 
 def memory_limit(proc: Root = PROC) -> int | None:

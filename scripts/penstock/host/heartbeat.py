@@ -1,7 +1,7 @@
 """How often the holder of a lock shows that it lives, and how long a silence means that it does not.
 
 A heartbeat is the touch of a file on the target. For the dataset's lock and whatever else shows that its
-process lives; this module only has the times, and waits: it touches nothing.
+process lives; this module only has the times, waits, and a thread that calls: it touches nothing.
 
 An environment variable for tests scales all these times: `PENSTOCK_TEST_HEARTBEAT`, seconds
 (CONTRIBUTING.md).
@@ -9,14 +9,16 @@ An environment variable for tests scales all these times: `PENSTOCK_TEST_HEARTBE
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 TESTED = "PENSTOCK_TEST_HEARTBEAT"
 """For tests only: seconds of `HEARTBEAT` in the environment; what follows from it shrinks with it."""
@@ -41,6 +43,24 @@ PATIENCE = 12 * HEARTBEAT
 """Seconds that a heartbeat must be seen unchanged: 120."""
 SHORT = 3 * HEARTBEAT
 """As PATIENCE, where the scheduler names the holder's job as ended: 30."""
+
+
+@contextlib.contextmanager
+def beating(beat: Callable[[], None], name: str) -> Iterator[None]:
+    """Call `beat`, which raises nothing, once in a HEARTBEAT while the block runs, by a thread of its own."""
+    ends = threading.Event()
+
+    def run() -> None:
+        while not ends.wait(HEARTBEAT):
+            beat()
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        thread.join()
 
 
 def stands_still(

@@ -55,8 +55,8 @@ class Allowance(NamedTuple):
 
 
 class Allowances(Protocol):
-    """An element's share of a network link, as its engine sees it: `jobs.bandwidth.share.Share`, which stands
-    above the engine and so cannot be named here."""
+    """An element's share of a network link, as its engine sees it: `jobs.bandwidth.share.LinkShare`, which
+    stands above the engine and so cannot be named here."""
 
     def __call__(self) -> Allowance:
         """What the element may do now. Raises FailedError where there will be no share any more."""

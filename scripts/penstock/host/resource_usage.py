@@ -23,90 +23,52 @@ from __future__ import annotations
 import os
 import resource
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.host import cgroups
 from penstock.host.proc import PROC, children, peak_memory, process_stat
 
 if TYPE_CHECKING:
-    from penstock.host.proc import ProcessStat
+    from penstock.core.documents.element_usage import ElementUsage
 
-EVERY = 5.0
-"""Seconds between two looks at the children that `Meter.used` makes by itself: each reads two small files of
-every child."""
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
-class Used(NamedTuple):
-    """What was used so far. Sizes are bytes; 0 where the kernel does not say."""
-
-    began: float
-    """Seconds since the epoch."""
-    seconds: float
-    """Of the wall clock, since then."""
-    cpu_seconds: float
-    memory_peak: int
-    """The processes' own peaks, summed: see above."""
-    processes: int
-    """How many processes that sum is of."""
-    job_memory_peak: int
-    job_memory_file: str
-    """Which file of the job's control group said so; "" where the job has none of its own."""
-
-
 class Meter:
-    """Measures this process from its start (`whole`), or from this call on."""
+    """Measures this process from its start on."""
 
-    def __init__(self, *, whole: bool = False, cgroup: str = "", proc: str = PROC) -> None:
-        """`cgroup`: the name of the job's own control group (`JobEnvironment.cgroup`). Not `whole`: the peaks
-        of children that live already are of what went before, and do not count."""
+    def __init__(self, cgroup: str = "", proc: str = PROC) -> None:
+        """`cgroup`: the name of the job's own control group (`JobEnvironment.cgroup`)."""
         self._cgroup, self._proc = cgroup, proc
-        age = _age(proc) if whole else 0.0
-        self._start = time.monotonic() - age
-        self._began = time.time() - age
+        age = _age(proc)
+        self._start, self._began = time.monotonic() - age, time.time() - age
         self._peak, self._processes, self._others = 0, 0, 0.0
-        self._earlier: frozenset[tuple[int, str]] = frozenset()
-        if not whole:
-            self._earlier = frozenset((one.pid, one.start) for one in self._children())
         self._job: tuple[int, str] = (0, "")
-        self.look()
-        self._before = 0.0 if whole else _cpu(resource.RUSAGE_SELF) + self._others
 
     def look(self) -> None:
         """Read the peaks of this process and of its living children now."""
-        self._looked = time.monotonic()
-        stats = self._children()
+        own = process_stat("self", self._proc)
+        stats = children(own.pid, self._proc) if own is not None else []
         # Those that end now are in one of the two, or for this look in neither.
         self._others = _cpu(resource.RUSAGE_CHILDREN) + sum(one.ticks for one in stats) / _TICK
-        since = [one.pid for one in stats if (one.pid, one.start) not in self._earlier]
-        peaks = [peak_memory("self", self._proc), *(peak_memory(pid, self._proc) for pid in since)]
+        peaks = [peak_memory("self", self._proc), *(peak_memory(one.pid, self._proc) for one in stats)]
         if sum(peaks) > self._peak:
             self._peak, self._processes = sum(peaks), sum(map(bool, peaks))
         if self._cgroup:
             self._job = cgroups.memory_peak(self._cgroup, self._proc)
 
-    def _children(self) -> list[ProcessStat]:
-        own = process_stat("self", self._proc)
-        return children(own.pid, self._proc) if own is not None else []
-
-    def used(self) -> Used:
-        """What was used so far; looks at the children where the last look is older than `EVERY`."""
-        if time.monotonic() - self._looked >= EVERY:
-            self.look()
-        return Used(
-            began=self._began,
-            seconds=time.monotonic() - self._start,
-            cpu_seconds=max(0.0, _cpu(resource.RUSAGE_SELF) + self._others - self._before),
+    def used(self, usage: ElementUsage) -> ElementUsage:
+        """With what was used so far: reads two small files of every child."""
+        self.look()
+        return usage._replace(
+            began=round(self._began, 3),
+            seconds=round(time.monotonic() - self._start, 3),
+            cpu_seconds=round(_cpu(resource.RUSAGE_SELF) + self._others, 3),
             memory_peak=self._peak,
             processes=self._processes,
             job_memory_peak=self._job[0],
             job_memory_file=self._job[1],
         )
-
-    def final(self) -> Used:
-        """As `used`, to be called when all children have ended: getrusage has their CPU time then."""
-        self.look()
-        return self.used()
 
 
 def _cpu(who: int) -> float:

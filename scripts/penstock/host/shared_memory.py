@@ -52,6 +52,11 @@ class SharedMemory:
             self._retired += self.counters[slot]
             self.counters[slot] = 0
 
+    def restart(self) -> None:
+        """Count bytes from 0 again. To be called while no worker is at work."""
+        self.memory[:_OPS_AT] = bytes(_OPS_AT)
+        self._retired = 0
+
     @property
     def ops(self) -> float:
         """Metadata operations a second that all workers may make together; the parent sets it."""

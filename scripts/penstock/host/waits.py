@@ -36,7 +36,7 @@ TIDY = 1.0
 
 @dataclass
 class Stop:
-    """The stop flag of this process, set by a signal. One thread may `wait`."""
+    """The stop flag of this process, set by a signal. Several threads may `wait`; a signal ends all waits."""
 
     event: threading.Event = field(default_factory=threading.Event)
     signal_number: int = 0
@@ -82,8 +82,10 @@ class Stop:
         self.signalled()
         poll = select.poll()
         poll.register(self._stirred, select.POLLIN)
-        if poll.poll(seconds * 1000):
-            os.eventfd_read(self._stirred)
+        # After a signal it is left as it is, so that it ends the waits of all threads.
+        if poll.poll(seconds * 1000) and not self.event.is_set():
+            with contextlib.suppress(BlockingIOError):  # another thread was faster
+                os.eventfd_read(self._stirred)
         self.signalled()
 
 

@@ -23,9 +23,9 @@ _HEAD = Struct("<IB")
 RECEIVED_AT_ONCE = 1 << 20
 
 # To a worker.
-SETUP, BATCH, STREAMS, CREDENTIALS, STOP, END = range(1, 7)
+SETUP, BATCH, STREAMS, CREDENTIALS, STOP, END, RECORDED = range(1, 8)
 # From a worker.
-READY, DONE, PRESSURE, EXPIRED, FATAL, BYE = range(11, 17)
+DONE, PRESSURE, EXPIRED, FATAL, BYE, RECORD = range(11, 17)
 
 _PICKLED = {SETUP, CREDENTIALS, EXPIRED, FATAL}
 
@@ -91,4 +91,5 @@ class Channel:
         return iter(frames)
 
     def close(self) -> None:
-        self.connection.close()
+        with self._lock:
+            self.connection.close()

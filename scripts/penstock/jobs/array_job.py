@@ -19,18 +19,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.balance import Cut, Load, decide
+from penstock.core.balance import Cut
 from penstock.core.documents import typed_json
 from penstock.core.documents.probe_report import PROBE_REPORT
 from penstock.core.errors import NewerFormatError
 from penstock.core.run_documents import RUN, PlanInfo, RunInfo
 from penstock.dataset import documents
 from penstock.dataset.run import Run
+from penstock.jobs import known_ceilings
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from penstock.core.balance import Load
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.dataset.context import Context
     from penstock.tables.shards import ShardsWriter
@@ -42,6 +44,7 @@ STALE = 7 * 86400
 
 def cut(
     context: Context,
+    layout: DatasetLayout,
     folder: RunLayout,
     step: str,
     load: Load,
@@ -60,14 +63,7 @@ def cut(
     there are so many shards. Raises NoSpaceError."""
     from penstock.tables.shards import ShardsWriter
 
-    limits = context.config.plan
-    decision = decide(
-        load,
-        shard_bytes=limits.shard_bytes,
-        shard_files=limits.shard_files,
-        slots=context.cluster.slots(step),
-        max_array=context.cluster.max_array(),
-    )
+    decision = known_ceilings.shards(context, layout, context.config, load, step)
     if (shards := folder.shard(0).parent).exists():
         tree_removal.remove_tree(shards, context.spend)
     with ShardsWriter(folder.shard, Cut(load.cost, decision.shards), form) as writer:

@@ -21,11 +21,12 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from penstock.core.audit_selection import AuditSelection
+from penstock.core.audit_selection import AuditSelection, SoonFirst
 from penstock.core.documents import audit_description, skipped_file
 from penstock.core.documents.audit_description import Audit
 from penstock.core.documents.findings import Finding, from_json
@@ -157,14 +158,32 @@ def open_audit(layout: DatasetLayout, release: str, seal: str, choice: AuditSele
     return None
 
 
-def next_turn(layout: DatasetLayout, turns: int) -> int:
-    """The slice after the last finished one of this rotation, whatever its release: a slice is a share
-    of the paths, so a dataset that gets new releases often is covered all the same."""
-    for audit, ended in audits(layout):
-        choice = audit.choice
-        if ended and (choice.kind, choice.turns) == ("slice", turns):
-            return (choice.turn + 1) % turns
-    return 0
+def next_slice(layout: DatasetLayout, release: str, seal: str, turns: int, soon: float) -> AuditSelection:
+    """The slice that follows in a rotation of so many; `soon`: the fraction of the release's files that are
+    to come first.
+
+    | finished slices of this rotation  | soon    | the next one                                            |
+    |-----------------------------------|---------|---------------------------------------------------------|
+    | the release's, with soon ones     | any     | the one after its last, of the same cut                 |
+    | first                             |         |                                                         |
+    | others of the release             | any     | as before: the one after the last, whatever its release |
+    | none of the release               | 0, or 1 | the same: a slice is a share of the paths, so a dataset |
+    |                                   |         | that gets new releases often is covered all the same    |
+    | none of the release               | between | the first of a cut of its own, in which the other files |
+    |                                   |         | go on where the last slice, whatever its release, ended |
+    """
+    finished = [
+        audit
+        for audit, ended in audits(layout)
+        if ended and (audit.choice.kind, audit.choice.turns) == ("slice", turns)
+    ]
+    own = next((a.choice for a in finished if (a.release, a.seal) == (release, seal)), None)
+    if own is not None and own.soon_first.share:
+        return replace(own, turn=(own.turn + 1) % turns)
+    end = finished[0].choice.end if finished else 0.0
+    if own is None and 0 < soon < 1:
+        return AuditSelection("slice", turns=turns, soon_first=SoonFirst(soon, end % 1))
+    return AuditSelection("slice", turn=round(end * turns) % turns, turns=turns)
 
 
 def tidy(layout: DatasetLayout) -> None:
@@ -189,7 +208,7 @@ def tidy(layout: DatasetLayout) -> None:
 
 def forget(layout: DatasetLayout, release: str) -> None:
     """Remove the audits of a release that was removed. The newest slice of each rotation stays: it says which
-    slice is next (`next_turn`), whatever its release."""
+    slice is next (`next_slice`), whatever its release."""
     newest = set[int]()
     for audit, ended in list(audits(layout)):
         turns = audit.choice.turns if audit.choice.kind == "slice" and ended else None

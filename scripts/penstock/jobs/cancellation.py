@@ -1,8 +1,8 @@
 """cancel: end what still runs of a dataset's arrays. What was copied stays and is resumed.
 
 The work of `penstock cancel`. It cancels arrays on their clusters, and below the dataset's state it leaves a
-mark for the controller (the process that runs the steps), and removes the promise of space that the run
-posted for others and the notice that the dataset is being staged.
+mark for the controller (the process that runs the steps), and removes the notice that the dataset is being
+staged, with what it said would still be written.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from penstock.dataset import cancel_mark, staging_notice
 from penstock.jobs.arrays.live_arrays import live_arrays, unanswered
 from penstock.jobs.dataset_state import held_by
-from penstock.jobs.ownership import promises
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ def run(context: Context, dataset: str) -> list[str]:
             f"NOT an array of {submission.step} that the cluster may yet take, since its submission had no "
             f"answer ({submission.name}): give the same command again in {left:.0f} s"
         )
-    promises.withdraw(layout)
     staging_notice.forget(layout)
     if holder:
         lines.append(f"its controller, which stops as soon as it sees that ({holder})")

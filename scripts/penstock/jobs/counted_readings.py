@@ -34,11 +34,19 @@ class CountedReadings:
     giant: int
     """Bytes above which a file is read by parts, each drawn by itself: only an audit of everything counts."""
 
-    def __call__(self, paths: Sequence[bytes], sizes: Sequence[int], /) -> Sequence[int]:
-        """When each of these files was read last, in seconds since the epoch; 0: by no audit."""
+    @property
+    def whole(self) -> bool:
+        """Whether one of them read everything."""
+        return any(choice.kind == "whole" for _, choice in self.audits)
+
+    def __call__(
+        self, paths: Sequence[bytes], sizes: Sequence[int], soon: Sequence[bool], /
+    ) -> Sequence[int]:
+        """When each of these files was read last, in seconds since the epoch; 0: by no audit. `soon`: which
+        of them were read back soon for the release (`core.grades.is_soon`)."""
         times = [0] * len(paths)
         for began, choice in self.audits:
-            for place in drawn(choice, paths):
+            for place in drawn(choice, paths, soon):
                 if choice.kind == "whole" or sizes[place] <= self.giant:
                     times[place] = max(times[place], began)
         return times

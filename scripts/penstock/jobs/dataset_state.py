@@ -321,7 +321,14 @@ def _elements(run: Run, step: str) -> Counts:
     ok = receipts.held(run, step)
     files, size, failed = Progress().total(run.folder, step, run.indices)
     done = sum(map(ok, run.indices))
-    return {"elements": len(run.indices), "done": done, "files": files, "bytes": size, "failed": failed}
+    return {
+        "elements": len(run.indices),
+        "done": done,
+        "files": files,
+        "bytes": size,
+        "of_bytes": run.plan.bytes,
+        "failed": failed,
+    }
 
 
 def held_by(layout: DatasetLayout) -> str:

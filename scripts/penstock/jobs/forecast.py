@@ -26,8 +26,9 @@ from penstock.fs.capabilities import facts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock.core.documents.promise import Promise
+    from penstock.core.balance import Load
     from penstock.core.documents.rehearsal import Rehearsal
+    from penstock.core.documents.under_way import StillToWrite
     from penstock.core.layout import DatasetLayout
     from penstock.core.run_documents import ShardInfo
     from penstock.fs.stores.placement import SizeClasses
@@ -138,17 +139,17 @@ class Totals:
         return self.to_copy[0] + self.own_files + self.folders
 
 
-def require_room(layout: DatasetLayout, totals: Totals, keep: int, promised: Sequence[Promise] = ()) -> str:
+def require_room(
+    layout: DatasetLayout, totals: Totals, keep: int, others: Sequence[StillToWrite] = ()
+) -> str:
     """One sentence of the space that the copy takes and that is free. Raises NoSpaceError where the target
-    has too few bytes or inodes: `keep` bytes must stay free, and what other runs have `promised` to write."""
+    has too few bytes or inodes: `keep` bytes must stay free, and what `others` will still write."""
     space = facts(layout.root)
     files = totals.new_inodes
-    their_bytes, their_files = sum(one.bytes for one in promised), sum(one.files for one in promised)
+    their_bytes, their_files = sum(one.bytes for one in others), sum(one.files for one in others)
     if totals.blocks + keep + their_bytes > space.free_bytes:
         theirs = (
-            f", {human.size(their_bytes)} ({their_bytes:,} bytes) of it promised to other runs"
-            if their_bytes
-            else ""
+            f", {human.size(their_bytes)} ({their_bytes:,} bytes) of it for other runs" if their_bytes else ""
         )
         raise NoSpaceError(
             "the target has too little space for this run",
@@ -159,7 +160,7 @@ def require_room(layout: DatasetLayout, totals: Totals, keep: int, promised: Seq
             hint=f"{MAKE_ROOM}, lower target.keep_free, or stage less; nothing was copied",
         )
     if space.free_inodes is not None and files + their_files > space.free_inodes:
-        theirs = f", {their_files:,} of them promised to other runs" if their_files else ""
+        theirs = f", {their_files:,} of them for other runs" if their_files else ""
         raise NoSpaceError(
             "the target has too few inodes for this run",
             where=str(layout.root),
@@ -207,6 +208,14 @@ def element_time(
         return Estimate(takes, measured=copies and bool(basis.measured))
 
     return expected
+
+
+def cost_rate(layout: DatasetLayout, load: Load, limit: float | None = None) -> float | None:
+    """The cost (`core.balance`) of these rows that a worker does a second, as `element_time` expects it of
+    all of them. None where no run was measured, and no `limit` is below what is assumed."""
+    basis = rates(_history(layout, rehearsed=False))
+    alone, least = seconds(load.rows, load.bytes, 1, basis), load.bytes / limit if limit else 0.0
+    return load.cost / max(alone, least) if load.rows and (basis.measured or least > alone) else None
 
 
 def element_rate(limit: int | None, cap: int | None, at_once: int) -> float | None:

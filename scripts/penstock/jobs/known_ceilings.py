@@ -1,9 +1,9 @@
 """The ceilings of a dataset's copies that are known, by its configuration, its newest release's copy or
-rehearsal, and this machine; and how long a copy takes by them.
+rehearsal, and this machine; how long a copy takes by them; how many shards its rows get.
 
-Plan says the time in a sentence, `penstock plan` shows the ceilings beside what a person assumes, and the
-report compares the rate of a copy with them. Reads the configuration, the dataset's state, the link's cap
-file and this machine's /sys; changes nothing.
+Plan says the time in a sentence, `penstock plan` shows the ceilings beside what a person assumes, the report
+compares the rate of a copy with them, and plans of all kinds cut their shards. Reads the configuration, the
+dataset's state, the link's cap file and this machine's /sys; changes nothing.
 """
 
 from __future__ import annotations
@@ -11,18 +11,22 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from penstock.core.balance import Decision, Load, decide
 from penstock.core.ceilings import ASSUMED, Known, Rate, Work, forecast, sentence
+from penstock.core.step_table import BY_NAME
 from penstock.dataset.context import operations
 from penstock.host import topology
-from penstock.jobs.bandwidth.overview import cap_now
-from penstock.jobs.forecast import element_rates
+from penstock.jobs.bandwidth.folder import cap_now
+from penstock.jobs.forecast import cost_rate, element_rate, element_rates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from penstock.config.run_config import RunConfig
     from penstock.config.settings import Config
     from penstock.core.layout import DatasetLayout
     from penstock.core.time_estimate import Rates
+    from penstock.dataset.context import Context
     from penstock.jobs.forecast import Totals
 
 LOCAL = "local"
@@ -79,3 +83,19 @@ def copy_time(
     outlook = forecast(work, at_once, _ceilings(config, rates).values())
     links = totals.unchanged - totals.own_files
     return sentence(outlook, at_once, links / rates.links_per_second / max(1, at_once) if links else 0.0)
+
+
+def shards(
+    context: Context, layout: DatasetLayout, settings: Config | RunConfig, load: Load, *steps: str
+) -> Decision:
+    """How many shards these rows get, and why. All `steps` take the same ones, the first one first."""
+    slots, limit = context.cluster.slots(steps[0]), None
+    if BY_NAME[steps[0]].copies:
+        limit = element_rate(settings.engine.limit, cap_now(context.config.bandwidth).rate, slots)
+    return decide(
+        load,
+        shard_bytes=settings.plan.shard_bytes,
+        shard_files=settings.plan.shard_files,
+        slots=max(map(context.cluster.slots, steps)),
+        rate=cost_rate(layout, load, limit),
+    )

@@ -4,6 +4,14 @@ Pure. The plan of an audit draws its rows here; `jobs.counted_readings` repeats 
 earlier audit read. The unit is a file; of a giant (an object copied in parts over several shards), each part.
 The draw is a function of the path (and the part), so that a killed
 audit goes on with the same files.
+
+Where a rotation takes files first that were read back soon after their writing, all files stand in one order,
+which the slices cut into pieces of one size:
+
+| the file was read back | its place in the order, from 0 to 1                                     |
+|------------------------|-------------------------------------------------------------------------|
+| soon                   | its path's number, within the first `share`                             |
+| later                  | its path's number, counted from `start` on, within what is left         |
 """
 
 from __future__ import annotations
@@ -21,14 +29,15 @@ if TYPE_CHECKING:
     from penstock.core.audit_selection import AuditSelection
 
 
-def takes(choice: AuditSelection, path: str, part: int = -1) -> bool:
-    """Whether this file (or this part of it; -1: the whole file) is read."""
-    return bool(drawn(choice, [fsencode(path)], part))
+def takes(choice: AuditSelection, path: str, part: int = -1, *, soon: bool = False) -> bool:
+    """Whether this file (or this part of it; -1: the whole file) is read. `soon`: it was read back soon."""
+    return bool(drawn(choice, [fsencode(path)], [soon], part))
 
 
-def drawn(choice: AuditSelection, paths: Sequence[bytes], part: int = -1) -> list[int]:
+def drawn(choice: AuditSelection, paths: Sequence[bytes], soon: Sequence[bool], part: int = -1) -> list[int]:
     """Which of these files (or of their parts of the number `part`; -1: whole files) are read: their indices
-    in `paths`, ascending. Paths are bytes as `os.fsencode` gives them."""
+    in `paths`, ascending. Paths are bytes as `os.fsencode` gives them. `soon`: which of them were read back
+    soon after their writing; looked at only where `choice.soon_first` has a share."""
     if choice.kind == "whole" or (choice.kind == "sample" and choice.share >= 1):
         return list(range(len(paths)))
     seed = choice.seed if choice.kind == "sample" else "rotation"
@@ -42,8 +51,10 @@ def drawn(choice: AuditSelection, paths: Sequence[bytes], part: int = -1) -> lis
     # It stays BLAKE2: the slices of a rotation cover everything only when all are cut alike, and a rotation
     # outlives versions of penstock.
     value, turn, turns = int.from_bytes, choice.turn, choice.turns
-    return [
-        i
-        for i, path in enumerate(paths)
-        if value(blake2b(head + path, digest_size=8).digest()) % turns == turn
-    ]
+    numbers = (value(blake2b(head + path, digest_size=8).digest()) for path in paths)
+    if not (share := choice.soon_first.share):
+        return [i for i, number in enumerate(numbers) if number % turns == turn]
+    start, left = choice.soon_first.start, 1 - share
+    fractions = zip(soon, (number / 2.0**64 for number in numbers), strict=True)
+    places = (share * at if first else share + left * ((at - start) % 1) for first, at in fractions)
+    return [i for i, place in enumerate(places) if min(int(place * turns), turns - 1) == turn]

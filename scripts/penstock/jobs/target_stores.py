@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import TargetConfig
     from penstock.core.checks import CheckResult
-    from penstock.core.documents.promise import Promise
+    from penstock.core.documents.under_way import StillToWrite
     from penstock.core.layout import DatasetLayout
     from penstock.jobs.forecast import Totals
 
@@ -32,7 +32,7 @@ class TargetStores:
     def __init__(self, layout: DatasetLayout, target: TargetConfig, gid: int | None) -> None:
         self._layout, self._target, self._gid = layout, target, gid
         self._checks = store_checks.PlanChecks([])
-        self._promised: Sequence[Promise] = ()
+        self._others: Sequence[StillToWrite] = ()
 
     @property
     def pool(self) -> str:
@@ -44,12 +44,6 @@ class TargetStores:
         """How many chunk files (the files in which BeeGFS's targets keep stripes) the files will be, as the
         last of `check` and `stripe` found it; 0: not known."""
         return self._checks.chunk_files
-
-    def expected_chunk_files(self, totals: Totals) -> int:
-        """The number of chunk files as it can be known before `check`; 0: not known."""
-        if totals.to_place is None:
-            return 0
-        return store_checks.chunk_files(self._layout.releases, totals.to_place, named=self._target.filesystem)
 
     @property
     def gid(self) -> int:
@@ -63,11 +57,11 @@ class TargetStores:
         there = store_checks.has_tools(self._layout.root, self._target.filesystem)
         return SizeClasses() if there else None
 
-    def check(self, totals: Totals, promised: Sequence[Promise] = ()) -> list[CheckResult]:
-        """Check that these files fit beside what other runs have `promised` to write, striped as the
+    def check(self, totals: Totals, others: Sequence[StillToWrite] = ()) -> list[CheckResult]:
+        """Check that these files fit beside what `others` will still write, striped as the
         configuration says. Returns a result for each thing checked; raises NoSpaceError where they do not
         fit."""
-        self._promised = promised
+        self._others = others
         self._checks = store_checks.check_plan(
             self._layout.releases,
             totals.to_place or SizeClasses(),
@@ -75,11 +69,11 @@ class TargetStores:
             gid=self._gid,
             wish=self._target.striping,
             named=self._target.filesystem,
-            promised=promised,
+            others=others,
         )
         counted = kernel_quotas.of_new_files(self._layout.releases, None, self._gid)
         results = [
-            *kernel_quotas.check(counted, totals.blocks, totals.new_inodes, promised),
+            *kernel_quotas.check(counted, totals.blocks, totals.new_inodes, others),
             *self._checks.results,
         ]
         self._refuse(results)
@@ -99,7 +93,7 @@ class TargetStores:
                 totals.folders,
                 gid=self._gid,
                 named=self._target.filesystem,
-                promised=self._promised,
+                others=self._others,
             )
             self._refuse(as_given.results)
             self._checks = as_given

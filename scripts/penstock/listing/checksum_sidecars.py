@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from penstock.config.patterns import of_file_alone, written
 from penstock.core.errors import ObjectError, PreflightError
 from penstock.sources.backoff import retrying
-from penstock.sources.port import renewal
 from penstock.tables.listing_file import ListingWriter, read_listing
 
 if TYPE_CHECKING:
@@ -75,4 +74,4 @@ def _content(context: Context, source: Source, listed: Listed) -> bytes:
     from penstock.sources.checksum_files import read
 
     attempts, wait = context.config.engine.attempts, context.stop.wait
-    return retrying(lambda: read(source, listed), attempts, wait, renew=renewal(source))
+    return retrying(lambda: read(source, listed), attempts, wait, renew=source.renew_refused)

@@ -23,16 +23,15 @@ from penstock.core import events
 from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.human import counted, of_kinds
 from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
-from penstock.core.layout import ARCHIVED, STATED
+from penstock.core.layout import STATED
 from penstock.core.text import in_quotes
 from penstock.fs import durable
 from penstock.fs.capabilities import facts
 from penstock.fs.kinds import rules_of
 from penstock.listing.key_filter import Filter
 from penstock.listing.listers import stated
-from penstock.sources.external_sort import DisorderError
-from penstock.sources.origin import origin
-from penstock.sources.port import Continued, Emptied, HardLinked, Sortable
+from penstock.sources.listing_order import DisorderError
+from penstock.sources.port import Continued
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.listing.listers import Lister
     from penstock.sources.port import Source
-    from penstock.tables.archived_objects import ArchivedWriter
     from penstock.tables.listing_file import ListingWriter
 
 SHOWN_EVERY = 0.2
@@ -84,21 +82,19 @@ class Gathered:
     histogram: list[list[int]]
     """Of the files' sizes: see `histogram`."""
     hard_links: dict[str, int]
-    """See `port.HardLinked`."""
+    """See `port.Source`."""
     empty_folders: list[str]
     """Paths of folders to be kept, in byte order."""
 
 
-def open_sources(dataset: DatasetConfig, timeout: float) -> list[Source]:
+def open_sources(dataset: DatasetConfig) -> list[Source]:
     """The dataset's sources, in the configuration's order; their secrets are resolved here.
-    `timeout`: seconds without a byte. Raises ConfigError, PreflightError."""
+    Raises ConfigError, PreflightError."""
     from penstock.sources import registry
 
     keep = Filter(dataset.include, dataset.exclude).wants
     return [
-        registry.open_source(
-            config, dataset, credentials=registry.credentials(config), timeout=timeout, keep=keep
-        )
+        registry.open_source(config, dataset, credentials=registry.credentials(config), keep=keep)
         for config in dataset.sources
     ]
 
@@ -192,17 +188,15 @@ def _gather(
     *,
     resume: bool,
 ) -> Gathered:
-    from penstock.tables.archived_objects import ArchivedWriter
     from penstock.tables.listing_file import ListingWriter
 
-    with ListingWriter(path) as writer, ArchivedWriter(path.with_name(ARCHIVED)) as archives:
-        gathering = _Gathering(context, dataset, writer, archives, in_no_order, resume=resume)
+    with ListingWriter(path) as writer:
+        gathering = _Gathering(context, dataset, writer, in_no_order, resume=resume)
         for place in placed:
             gathering.gather(place, path.parent)
         gathering.judge(placed)
         gathering.tell()
         digest, files, size = writer.close()
-        archives.close()
     if dataset.checksums:
         digest, files, size = gathering.state(placed, path)
     return Gathered(
@@ -250,13 +244,12 @@ class _Gathering:
         context: Context,
         dataset: DatasetConfig,
         writer: ListingWriter,
-        archives: ArchivedWriter,
         in_no_order: Collection[int],
         *,
         resume: bool,
     ) -> None:
         self._context, self._dataset, self._writer, self._resume = context, dataset, writer, resume
-        self._archives, self._in_no_order = archives, in_no_order
+        self._in_no_order = in_no_order
         self._filter = Filter(dataset.include, dataset.exclude)
         self._conflicts = Conflicts()
         self._offenders = Offenders()
@@ -288,7 +281,7 @@ class _Gathering:
                     self._context.stop.check()
                     self._batch(place, batch)
         except DisorderError:
-            if lister is place.source and isinstance(lister, Sortable):
+            if lister is place.source and place.source.list_sorted is not None:
                 raise _InNoOrderError(place) from None
             raise
         except PreflightError as error:
@@ -298,17 +291,15 @@ class _Gathering:
         for what, count in lister.ignored.items():
             if count:
                 self.ignored[what] += count
-        if (untimed := getattr(place.source, "untimed", 0)) and by_files is None:
+        if (untimed := place.source.untimed) and by_files is None:
             self._context.emit(events.Warned(self._dataset.name, "list", _untimed(place.source.url, untimed)))
-        if isinstance(place.source, HardLinked):
-            self.hard_links.update(place.source.hard_links)
-        if isinstance(place.source, Emptied):
-            self._empty(place, place.source.empty_folders)
+        self.hard_links.update(place.source.hard_links)
+        self._empty(place, place.source.empty_folders)
 
     def _listed(self, place: Placed, lister: Lister, scratch: Path) -> Iterator[Sequence[Listed]]:
         """What a lister lists. One that can begin at any key goes on where an earlier one was broken off; one
         in no order begins anew."""
-        if place.number in self._in_no_order and isinstance(place.source, Sortable):
+        if place.number in self._in_no_order and place.source.list_sorted is not None:
             return place.source.list_sorted(scratch)
         if not self._resume or not isinstance(lister, Continued):
             return lister.list()
@@ -318,7 +309,7 @@ class _Gathering:
 
         config = self._dataset.sources[place.number]
         told = lister.identity() if isinstance(lister, KeyList) else ""
-        identity = [place.source.url, origin(config, place.source), self._dataset.changed, told]
+        identity = [place.source.url, place.source.origin, self._dataset.changed, told]
         if config.times != "store":
             identity.append(config.times)
         folder = resumable_at(self._context.layout(self._dataset.name).unfinished_listing, *identity)
@@ -348,7 +339,6 @@ class _Gathering:
             return
         if not self._offenders.total:
             self._writer.add(kept, paths=paths, source=place.number)
-            self._archives.add(kept, paths, place.number)
         self._kept += len(kept)
         if timeless := [listed.key for listed in kept if not listed.modified_ns]:
             self._first_timeless = self._first_timeless or timeless[0]

@@ -42,7 +42,7 @@ class GiantChecksums:
 
     def __init__(self, context: Context, run: Run) -> None:
         self._context, self._dataset = context, run.dataset
-        self._config, self._timeout = run.config.dataset, run.config.engine.timeout
+        self._config = run.config.dataset
         self._policy = run.config.verify.source_checksum
         self._opened: tuple[Credentials, Sources] | None = None
         self._silent: dict[int, TransientError] = {}
@@ -62,7 +62,7 @@ class GiantChecksums:
     def _asked(self, entry: Entry, ask: Callable[[Source], T]) -> T | None:
         if self._opened is None:
             credentials = Credentials(self._config)
-            self._opened = credentials, Sources(self._config, credentials.current, self._timeout)
+            self._opened = credentials, Sources(self._config, credentials.current)
         credentials, sources = self._opened
         where, began = self._config.sources[entry.source].url, time.monotonic()
         try:

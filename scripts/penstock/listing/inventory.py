@@ -30,10 +30,9 @@ from penstock.core.text import in_quotes
 from penstock.core.timestamps import nanoseconds
 from penstock.listing import outside_files
 from penstock.listing.inventory_manifest import Manifest, parse, refuse_other, wanted
-from penstock.sources.external_sort import in_order
-from penstock.sources.objects.pages import ascending
+from penstock.sources.listing_order import ascending, in_order
 from penstock.sources.objects.source import bucket_and_prefix
-from penstock.sources.s3.versions import HINT
+from penstock.sources.s3.listing import NO_VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -251,7 +250,7 @@ class Inventory:
         raise PreflightError(
             "an object has no version of its own, and `changed: pinned` reads objects by those",
             where=self._files.where(key),
-            hint=HINT,
+            hint=NO_VERSIONS,
         )
 
 

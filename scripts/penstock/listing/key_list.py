@@ -23,6 +23,7 @@ from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from penstock.config.source_kinds import of_url
 from penstock.core.errors import ObjectError, PreflightError, SourceChangedError
 from penstock.core.human import counted
 from penstock.core.key_paths import Offenders, check_key
@@ -30,11 +31,8 @@ from penstock.core.model import Listed
 from penstock.host import waits
 from penstock.listing import outside_files
 from penstock.listing.key_filter import Filter
-from penstock.sources import registry
 from penstock.sources.backoff import retrying
-from penstock.sources.external_sort import BATCH, in_order
-from penstock.sources.objects.pages import between
-from penstock.sources.port import Askable
+from penstock.sources.listing_order import BATCH, between, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -174,7 +172,7 @@ class KeyList:
                 yield first
 
     def _asking(self) -> AbstractContextManager[Callable[[str], Listed | None]]:
-        if isinstance(self._source, Askable):
+        if self._source.asking is not None:
             return self._source.asking()
         one = self._source.list_one
         return nullcontext(lambda key: retrying(lambda: one(key), self._attempts, self._stop.wait))
@@ -184,7 +182,7 @@ class KeyList:
         token of penstock's, so a folder is always asked."""
         if self._pinned and not row.version:
             return True
-        return row.size < 0 or not row.token or not registry.has_tokens(self._config.url)
+        return row.size < 0 or not row.token or not of_url(self._config.url).pins
 
     def _answer(self, row: Listed, ask: Callable[[str], Listed | None]) -> Listed | str:
         """The object of a row, or why it is refused."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from penstock.config.source_kinds import FOLDER_SCHEMES
+from penstock.config.source_kinds import FOLDER, folder, of_url, scheme
 from penstock.core.errors import (
     LOOK_AT_FILE,
     ObjectError,
@@ -26,8 +26,7 @@ from penstock.core.errors import (
 from penstock.core.model import Entry
 from penstock.sources import registry
 from penstock.sources.backoff import retrying
-from penstock.sources.port import renewal
-from penstock.sources.whole_object import reading
+from penstock.sources.port import reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,16 +70,15 @@ def opened(
 ) -> tuple[OutsideFiles, str]:
     """Where the file or folder of a URL lies, and its name there. A bucket is read with the options of the
     source that the file is about. Raises ConfigError, PreflightError."""
-    if registry.scheme(url) in FOLDER_SCHEMES:
-        return LocalFiles(), registry.folder(url) + ("/" if url.endswith("/") else "")
+    if of_url(url) is FOLDER:
+        return LocalFiles(), folder(url) + ("/" if url.endswith("/") else "")
     bucket, _, name = url.partition("://")[2].partition("/")
-    root = f"{registry.scheme(url)}://{bucket}/"
+    root = f"{scheme(url)}://{bucket}/"
     config = replace(source, url=root)
     opened = registry.open_source(
         config,
         replace(dataset, changed="refuse"),
         credentials=registry.credentials(config),
-        timeout=context.config.engine.timeout,
     )
     return StoreFiles(opened, root, context.config.engine.attempts, context.stop.wait), name
 
@@ -145,9 +143,8 @@ class StoreFiles:
 
     def fetch(self, name: str, into: Path) -> OutsideFile | None:
         with self._readable(name):
-            return retrying(
-                lambda: self._fetched(name, into), self._attempts, self._wait, renew=renewal(self._source)
-            )
+            renew = self._source.renew_refused
+            return retrying(lambda: self._fetched(name, into), self._attempts, self._wait, renew=renew)
 
     def names(self, folder: str) -> Iterator[str]:
         with self._readable(folder):

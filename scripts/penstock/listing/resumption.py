@@ -34,7 +34,7 @@ from penstock.core.row_codec import filled
 from penstock.dataset import documents
 from penstock.fs import durable
 from penstock.listing.key_list import KeyList
-from penstock.sources.external_sort import DisorderError, order
+from penstock.sources.listing_order import DisorderError, order
 from penstock.tables.listing_file import ListingWriter, read_columns
 from penstock.tables.tables import count_of, values
 
@@ -153,11 +153,10 @@ class Resumption:
         writing.ended(upto)
 
     def sound(self, batch: Sequence[Listed]) -> bool:
-        """Whether what was listed may be continued: nothing was refused, and each row can be stored, which
-        does not hold of what an archive holds (`Listed.archived`)."""
+        """Whether what was listed may be continued: nothing was refused, and each row can be stored."""
         if self._within <= 0 or (isinstance(self._lister, KeyList) and self._lister.refused):
             return False
-        return max(one.size for one in batch) <= LARGEST and not any(one.archived for one in batch)
+        return max(one.size for one in batch) <= LARGEST
 
     def new(self) -> tuple[Path, Path]:
         """The files of a further segment: its rows, and the document by which it counts."""

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 from penstock.config.source_kinds import kind
 from penstock.core import human
-from penstock.core.balance import FILE_COST, Load, decide
+from penstock.core.balance import FILE_COST, Load
 from penstock.core.ceilings import Known, Rate, Work, forecast
 from penstock.core.checks import sentence
 from penstock.core.documents.explanation import Explanation, SizeClass
 from penstock.core.errors import ConfigError, PenstockError
 from penstock.fs.capabilities import facts
 from penstock.fs.owners import group_number
+from penstock.jobs import known_ceilings
 from penstock.jobs.forecast import FILE_SYSTEM_BLOCK, OnTarget, Totals, other_steps, require_room
-from penstock.jobs.known_ceilings import known
 from penstock.jobs.target_stores import TargetStores
 from penstock.look import release_comparison
 from penstock.look.difference import ADDED, CHANGED, UNPROVEN
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 BOUNDS = (128 << 10, 16 << 20, 1 << 30)
 """The sizes up to which files are counted together; larger ones up to `plan.giant_bytes`, then giants."""
-STORES = frozenset({"s3", "azure", "gcs"})
-"""Kinds of sources that count requests."""
 GIVEN = "given"
 """The origin of a rate that a person assumed."""
 KEYS_A_PAGE = 1000
@@ -85,7 +83,8 @@ def of_dataset(context: Context, dataset: str, given: Assumption) -> Explanation
         files, size, scanned = now.gathered.files, now.gathered.bytes, now.gathered.scanned
     copied = _copied(changes) if current else Work(files, size)
     slots = context.cluster.slots("copy")
-    shards = _shards(config, copied, slots, context.cluster.max_array())
+    load = Load((copied.bytes or 0) + FILE_COST * copied.files, copied.bytes or 0, copied.files)
+    shards = known_ceilings.shards(context, layout, config, load, "copy", "verify").shards
     nodes = given.nodes or max(1, min(slots, shards))
     requests = _requests(config, dataset, copied, scanned)
     return Explanation(
@@ -94,7 +93,7 @@ def of_dataset(context: Context, dataset: str, given: Assumption) -> Explanation
         size,
         copied,
         nodes,
-        forecast(copied, nodes, _ceilings(known(config, layout), given)),
+        forecast(copied, nodes, _ceilings(known_ceilings.known(config, layout), given)),
         _price(given, copied, requests),
         current,
         changes,
@@ -139,17 +138,6 @@ def _classes(now: Listing, config: Config) -> Iterator[SizeClass]:
         yield SizeClass(most, count, size)
 
 
-def _shards(config: Config, copied: Work, slots: int, max_array: int) -> int:
-    size = copied.bytes or 0
-    return decide(
-        Load(size + FILE_COST * copied.files, size, copied.files),
-        shard_bytes=config.plan.shard_bytes,
-        shard_files=config.plan.shard_files,
-        slots=slots,
-        max_array=max_array,
-    ).shards
-
-
 def _space(context: Context, dataset: str, files: int, size: int, copied: Work) -> Iterator[str]:
     """As plan says it when it asks for room, or why there is none. Stripes of single files are not looked at:
     plan does that."""
@@ -169,10 +157,10 @@ def _space(context: Context, dataset: str, files: int, size: int, copied: Work) 
         yield " ".join(str(error).split())
 
 
-def _ceilings(known_ceilings: Mapping[str, Known], given: Assumption) -> list[Known]:
+def _ceilings(known: Mapping[str, Known], given: Assumption) -> list[Known]:
     """Those that are known, and those that were given in their place; the names that nobody gave a rate for
     stand without one."""
-    ceilings = dict(known_ceilings)
+    ceilings = dict(known)
     for key, (name, scope) in _GIVEN.items():
         rate = given.rates.get(key)
         if rate is not None or key not in ceilings:
@@ -183,8 +171,8 @@ def _ceilings(known_ceilings: Mapping[str, Known], given: Assumption) -> list[Kn
 
 def _requests(config: Config, dataset: str, copied: Work, scanned: int) -> dict[str, int]:
     """Those of a dataset whose sources are all stores of objects."""
-    kinds = {kind(source.url, source.storage_options) for source in config.datasets[dataset].sources}
-    if not kinds <= STORES:
+    sources = config.datasets[dataset].sources
+    if any(kind(source.url, source.storage_options).place != "bucket" for source in sources):
         return {}
     return {"get": copied.files, "list": -(-scanned // KEYS_A_PAGE)}
 

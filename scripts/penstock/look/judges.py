@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.config.source_kinds import of_url
 from penstock.core.digests import PLAIN, STRONG_CHECKSUM
 from penstock.core.digests import listed as digests_of
-from penstock.sources.registry import etags_digest_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -104,8 +104,8 @@ class ByToken:
         self._urls = urls
         places = [urls.index(source.url) if source.url in urls else -1 for source in sealed]
         self._places = pa.array(places or [-1], pa.int64())
-        self._digesting = pa.array([etags_digest_bytes(source.url) for source in sealed] or [False])
-        self._digesting_now = pa.array([etags_digest_bytes(url) for url in urls])
+        self._digesting = pa.array([of_url(source.url).content_etags for source in sealed] or [False])
+        self._digesting_now = pa.array([of_url(url).content_etags for url in urls])
 
     def unlike(self, before: pa.RecordBatch, after: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
         """The token and the size decide, where the object is of the same source; else a checksum that both

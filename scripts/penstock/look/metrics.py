@@ -59,7 +59,7 @@ DATASET = {
     "run_files": "Files of the run that is not published yet.",
     "run_bytes": "Bytes of the run that is not published yet.",
     "run_copied_bytes": "Bytes of that run that copy has done, linked ones included.",
-    "run_verified_bytes": "Bytes of that run that were read back.",
+    "run_verified_bytes": "Bytes of that run that were read back, also while others are copied.",
     "releases_published_total": "Releases that were published.",
     "copied_files_total": "Files of published releases that came from the source.",
     "copied_bytes_total": "Bytes of published releases that came from the source.",

@@ -89,7 +89,7 @@ def listing(context: Context, dataset: str) -> Iterator[Listing]:
     from penstock.listing.listers import reach
 
     config, layout = context.dataset(dataset), context.layout(dataset)
-    sources = open_sources(config, context.config.engine.timeout)
+    sources = open_sources(config)
     apart(layout, sources)
     for source_config, source in zip(config.sources, sources, strict=True):
         reach(source_config, source, context.waiting(dataset, "list", source.url))

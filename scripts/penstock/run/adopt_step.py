@@ -34,6 +34,7 @@ from penstock.fs import durable
 from penstock.fs.errno_map import storage_error
 from penstock.jobs import adoption_store, array_job
 from penstock.jobs.arrays.array_runner import run_array
+from penstock.jobs.arrays.array_throttle import started_event
 from penstock.jobs.forecast import element_time
 from penstock.jobs.ownership.dataset_hold import lock_of
 from penstock.listing.collection import folder_of, gather, open_sources, ordered
@@ -90,7 +91,7 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
         adopt_seal.prepare(context, dataset, tree)
     layout = _layout(context, dataset)
     config = context.dataset(dataset)
-    sources = open_sources(config, context.config.engine.timeout)
+    sources = open_sources(config)
     for one, source in zip(config.sources, sources, strict=True):
         _apart(tree, source)
         reach(one, source, context.waiting(dataset, STEP, source.url))
@@ -276,15 +277,8 @@ class _Comparison:
             self._folder.result.unlink()
             self._reread(again.stale)
         run, plan = self._run, self._run.plan
-        self._context.emit(
-            events.Started(
-                run.dataset,
-                STEP,
-                files=sum(shard.rows for shard in plan.shards),
-                bytes=plan.bytes,
-                elements=len(plan.shards),
-            )
-        )
+        rows = sum(shard.rows for shard in plan.shards)
+        self._context.emit(started_event(self._context, run, STEP, rows))
         held, expected = receipts.held(run, STEP), element_time(run.layout, run.shards, copies=False)
         for attempt in range(ROUNDS + 1):
             run_array(self._context, run.dataset, run.folder, STEP, run.indices, held, expected=expected)

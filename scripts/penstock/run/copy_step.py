@@ -10,30 +10,31 @@ recorded in its shard's journal. What an earlier attempt recorded is not copied 
 
 from __future__ import annotations
 
-import os
 import time
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from penstock.core import events, human
 from penstock.core.errors import FailedError, SourceChangedError
-from penstock.dataset import adopted_trees, receipts
+from penstock.dataset import adopted_trees, receipts, staging_notice
+from penstock.fs.quotas import owner_of_new
 from penstock.host.job_environment import host_name
-from penstock.jobs.arrays.array_runner import run_array, still_alive
-from penstock.jobs.arrays.array_throttle import read_slots
-from penstock.jobs.bandwidth.overview import cap_now
-from penstock.jobs.forecast import element_rate, element_time
-from penstock.jobs.ownership import ops_share, promises
-from penstock.jobs.ownership.lowered_promise import LoweredPromise
+from penstock.jobs import shard_claims
+from penstock.jobs.arrays.array_runner import reads_back_beside, run_array, still_alive
+from penstock.jobs.arrays.array_throttle import read_slots, started_event
+from penstock.jobs.bandwidth.folder import cap_now
+from penstock.jobs.forecast import FILE_SYSTEM_BLOCK, element_rate, element_time
+from penstock.jobs.room_beside_others import LoweredNotice
 from penstock.run.locked_run import with_lock
 from penstock.run.planning.takeover import move_giants
 from penstock.run.release import amended_listing
 from penstock.target import dataset_folders, modes, tree_removal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from penstock.core.documents.step_results import CopyReceipt, StepReceipt
-    from penstock.core.layout import RunLayout
+    from penstock.core.job_time import Estimate
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
 
@@ -50,14 +51,13 @@ def run(context: Context, dataset: str) -> StepReceipt:
 
 def copy(context: Context, run: Run) -> CopyReceipt:
     """Do as `run` does, for a caller that holds the dataset's lock."""
-    started, before = time.time(), receipts.bytes_before(run, STEP)
+    started = time.time()
+    before = receipts.bytes_before(run, STEP, shard_claims.standing(run.folder, STEP))
     plan, folder, ok = run.plan, run.folder, receipts.held(run, STEP)
     if _follows(run) and (joined := amended_listing.complete_joins(run, host_name())):
         _tell_joined(context, run, joined)
     done_before = {index for index in run.indices if ok(index)}
-    context.emit(
-        events.Started(run.dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(run.indices))
-    )
+    context.emit(started_event(context, run, STEP, plan.files))
     if not run.data.is_dir():
         raise FailedError(
             "the staging folder is not here",
@@ -66,6 +66,8 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         )
     left = set(run.indices) - done_before
     if left and folder.receipt("permissions").exists():
+        from penstock.tables.shards import giants
+
         # The permissions step closed folders that are written to again now. Its receipt is dropped last:
         # after a kill in between, all of this is done again.
         policy = run.config.dataset.permissions
@@ -77,16 +79,14 @@ def copy(context: Context, run: Run) -> CopyReceipt:
             modes.access_rules(policy),
         )
         tree_removal.open_folders(run.data)
-        modes.unseal(run.data, _giants(folder, left))
+        modes.unseal(run.data, chain.from_iterable(giants(folder.shard(index)) for index in left))
         receipts.drop(folder.receipt("permissions"))
     if left and not still_alive(context, run.dataset, folder, STEP, indices=run.indices, receipt_ok=ok):
         move_giants(run)
         _settle_adopted(context, run)
-    lowered = _lowered(context, run, done_before)
-    ops_share.begin(context, run.layout, run.id, min(read_slots(context, folder, STEP), len(left)))
+    lowered = _lowered(run, done_before)
     _elements(context, run, ok, lowered, len(left))
-    promises.lower(run.layout, run.id, 0, 0)
-    promises.at_once(context, run.layout, run.id, 0)
+    staging_notice.written(run.layout, run.layout.under_way)
     elements = receipts.of_elements(run, STEP)
     fresh = [r for i, r in zip(run.indices, elements, strict=True) if i not in done_before]
     for text in (text for r in fresh for text in r.warnings):
@@ -116,7 +116,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         "hosts": sorted({r.host for r in elements}),
         "slurm_api": context.cluster.way,
     }
-    receipts.keep(run, receipt, elements, before)
+    receipts.keep(run, receipt, elements, before, shard_claims.standing(run.folder, STEP))
     context.emit(events.Ended(run.dataset, STEP, receipt))
     return receipt
 
@@ -129,14 +129,19 @@ def _settle_adopted(context: Context, run: Run) -> None:
         adopted_tree.settle(context, run)
 
 
-def _lowered(context: Context, run: Run, done: Iterable[int]) -> LoweredPromise:
-    """The promise of a run of which these shards are done."""
-    plan, before = run.plan, [run.shards[index] for index in done]
-    lowered = LoweredPromise(run.layout, run.id, plan.files + plan.folders, plan.bytes)
-    size, files = lowered.left(sum(one.files for one in before), sum(one.bytes for one in before))
-    gid = modes.group_id(run.config.dataset.permissions)
-    gid = os.getegid() if gid is None else gid
-    promises.again(context, run.layout, run.id, STEP, size, files, gid)
+def _lowered(run: Run, done: Iterable[int]) -> LoweredNotice:
+    """What a run will still write of which these shards are done: stated again where plan's notice went with
+    an earlier attempt. What others need is not counted."""
+    plan, before, path = run.plan, [run.shards[index] for index in done], run.layout.under_way
+    # The elements count what they link or take over as done: so they count down from all that is planned.
+    lowered = LoweredNotice(run.layout, path, plan.files + plan.folders, plan.bytes)
+    stated = staging_notice.find(run.layout)
+    if stated is not None and not stated.writes.files:
+        files, size = plan.new_on_target
+        size += files * FILE_SYSTEM_BLOCK
+        _, gid = owner_of_new(run.layout.releases, None, modes.group_id(run.config.dataset.permissions))
+        staging_notice.restate(run.layout, path, bytes=size, files=files, gid=gid)
+    lowered.lower(sum(shard.files for shard in before), sum(shard.bytes for shard in before))
     return lowered
 
 
@@ -146,17 +151,20 @@ def _elements(
     """Run elements until every one is done; `left` of them are not yet. With `changed: follow`, giants whose
     object changed are copied whole in a further round."""
 
-    def widen(at_once: int) -> None:
-        ops_share.begin(context, run.layout, run.id, min(at_once, left))
-
     at_once = min(read_slots(context, run.folder, STEP), left)
     rate = element_rate(run.config.engine.limit, cap_now(context.config.bandwidth).rate, at_once)
-    expected = element_time(run.layout, run.shards, rate, copies=True)
+    copying = element_time(run.layout, run.shards, rate, copies=True)
+    reading = element_time(run.layout, run.shards, copies=False)
+    reads_back = reads_back_beside(context, run.folder, STEP)
+
+    def expected(index: int) -> Estimate:
+        estimate = copying(index)
+        return estimate._replace(seconds=estimate.seconds + reads_back * reading(index).seconds)
+
     while True:
         try:
             run_array(
                 context, run.dataset, run.folder, STEP, run.indices, ok, amounts=amounts, expected=expected,
-                widen=widen,
             )  # fmt: skip
             return
         except SourceChangedError:
@@ -173,16 +181,3 @@ def _follows(run: Run) -> bool:
 def _tell_joined(context: Context, run: Run, giants: Sequence[str]) -> None:
     text = f"{human.counted(len(giants), 'giant')} changed while their parts were copied: copied whole"
     context.emit(events.Noted(run.dataset, STEP, text=text))
-
-
-def _giants(folder: RunLayout, shards: Iterable[int]) -> Iterator[str]:
-    """Paths of giants that have parts in these shards."""
-    from penstock.tables.shards import read_shard
-
-    before = ""
-    for index in sorted(shards):
-        for batch in read_shard(folder.shard(index)):
-            for entry in batch:
-                if entry.part >= 0 and entry.path != before:
-                    before = entry.path
-                    yield before

@@ -38,7 +38,6 @@ from penstock.keep.retention import interrupted_changes
 from penstock.listing.collection import Gathered, apart, gather, open_sources, ordered
 from penstock.listing.evidence import short
 from penstock.listing.listers import reach
-from penstock.sources.origin import origin
 from penstock.sources.web.folder_page import BY_LINKS, PAGE_HREFS
 from penstock.tables import empty_folders
 from penstock.target import dataset_folders, state_marker, tree_removal
@@ -70,7 +69,7 @@ def run(context: Context, dataset: str) -> ListResult:
     config, layout = context.dataset(dataset), context.layout(dataset)
     dataset_folders.check_owner(layout)
     dataset_folders.check_root(layout.root)
-    sources = open_sources(config, context.config.engine.timeout)
+    sources = open_sources(config)
     apart(layout, sources)
     for one, source in zip(config.sources, sources, strict=True):
         reach(one, source, context.waiting(dataset, STEP, source.url))
@@ -116,7 +115,7 @@ def _list(
             run_store.replace(layout, old)
             text = f"release {stands} stays as it is; the same content is staged as a new one"
             context.emit(events.Noted(layout.dataset, STEP, text))
-        origins = [origin(one, source) for one, source in zip(config.sources, sources, strict=True)]
+        origins = [source.origin for source in sources]
         run = _meet(context, config, layout, run_id, urls, origins, gathered, spool)
     except OSError as error:
         raise storage_error(error, "the listing cannot be kept", str(layout.runs)) from error
@@ -305,9 +304,9 @@ def _meet(
     folder = layout.run(run_id)
     frozen, root = run_config.freeze(context.config, dataset), str(layout.root)
     state_root = None if layout.state_root is None else str(layout.state_root)
-    if _goes_on(layout, folder) and folder.listing.exists():
-        run_store.replace_archived(spool, folder)
     if _goes_on(layout, folder) and not abandoned_stagings.retire(layout, folder):
+        if folder.listing.exists():
+            run_store.replace_listing(spool, folder)
         info = read_run(folder)
         # What decides the content is part of the id and so the same; how to do it may change, and
         # where: a root is moved, mounted elsewhere, or copied with all that is in it.

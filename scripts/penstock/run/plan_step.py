@@ -2,8 +2,8 @@
 
 It reads the run's listing, the release to link from and the stagings of runs that did not end. It tries the
 target's file system in hidden folders, and writes shards, `plan.json`, the folders of staging (the tree in
-which the release grows) and a promise: what the run will still write, posted for other runs. A giant is an
-object that is split into parts over several shards.
+which the release grows) and, for other runs, what this one will still write. A giant is an object that is
+split into parts over several shards.
 
 Guarantees: `plan.json` is written after shards and staging, and its presence means that they are there. No
 staging is made when the target has no room; but one that another run made for the same release is renamed
@@ -20,20 +20,17 @@ from os import fsdecode
 from typing import TYPE_CHECKING
 
 from penstock.core import events, human, run_documents
-from penstock.core.balance import Cut, Load, decide, parts
+from penstock.core.balance import Cut, Load, parts
 from penstock.core.checks import sentence
 from penstock.core.errors import PenstockError
 from penstock.core.layout import DATA
-from penstock.dataset import adopted_trees, documents, run_store, seals
+from penstock.dataset import adopted_trees, documents, run_store, seals, staging_notice
 from penstock.fs import durable, servers
-from penstock.fs.capabilities import facts
-from penstock.jobs import forecast
+from penstock.jobs import known_ceilings, room_beside_others
 from penstock.jobs.forecast import Totals
-from penstock.jobs.known_ceilings import copy_time
 from penstock.jobs.ownership import abandoned_stagings
 from penstock.jobs.ownership.dataset_hold import holding
 from penstock.jobs.ownership.invalid_runs import drop_stale
-from penstock.jobs.ownership.promises import SpacePromise
 from penstock.jobs.target_stores import TargetStores
 from penstock.look.views import summary
 from penstock.run.adoption import adopted_tree
@@ -178,12 +175,12 @@ class _Planner:
             self.require,
         )
         self.renamed = RenamedRows(self.rules)
-        archived = ArchivedObjects(self.run)
+        archived = ArchivedObjects(self.run.dataset)
         with SourceRecall(self.run) as recall:
             totals = self._count(recall, archived)
         held = HeldFiles(self.run.layout.release(self.base.release or "") / DATA, self.context.stop.check)
         if self.renamed.match(held.md5):
-            archived = ArchivedObjects(self.run)
+            archived = ArchivedObjects(self.run.dataset)
             with SourceRecall(self.run) as recall:
                 totals = self._count(recall, archived)
             totals.renamed, totals.renamed_bytes = self.renamed.files, self.renamed.bytes
@@ -286,22 +283,11 @@ def _plan(context: Context, run: Run) -> None:
         planner.base = bases.none(str(error))
         totals = planner.count()
     plan_refusals.refuse_doubling(context, run, planner.base, totals)
-    keep, stores = context.config.target.kept(facts(layout.root).total_bytes), planner.stores
-    promise = SpacePromise(context, layout, run.id, STEP)
-    try:
-        files, objects = totals.new_inodes, stores.expected_chunk_files(totals)
-        promise.ask(max(0, totals.blocks), files, stores.gid, objects)
-        enough, checks = promise.admitted(
-            lambda others: (forecast.require_room(layout, totals, keep, others), stores.check(totals, others))
-        )
-        kept = stores.chunk_files
-        promise.keep(stores.pool, kept)
-        _make(context, planner, totals, tried, enough, checks)
-        if stores.chunk_files != kept:  # the staging folder could not be striped as wished
-            promise.keep(stores.pool, stores.chunk_files)
-    except BaseException:
-        promise.drop()
-        raise
+    stores = planner.stores
+    enough, checks = room_beside_others.take(context, layout, layout.under_way, STEP, totals, stores)
+    _make(context, planner, totals, tried, enough, checks)
+    # The staging folder may not have been striped as wished.
+    staging_notice.restate(layout, layout.under_way, pool=stores.pool, chunk_files=stores.chunk_files)
 
 
 def _make(
@@ -317,15 +303,8 @@ def _make(
     policy, gid = planner.dataset.permissions, planner.gid
     rules = modes.access_rules(policy)
     slots = context.cluster.slots("copy")
-    # Verify takes the same shards.
-    most = max(slots, context.cluster.slots("verify"))
-    decision = decide(
-        Load(totals.cost, totals.to_copy[1], totals.rows),
-        shard_bytes=planner.plan.shard_bytes,
-        shard_files=planner.plan.shard_files,
-        slots=most,
-        max_array=context.cluster.max_array(),
-    )
+    load = Load(totals.cost, totals.to_copy[1], totals.rows)
+    decision = known_ceilings.shards(context, layout, run.config, load, "copy", "verify")
     if links := _links_sentence(info):
         context.emit(events.Noted(info.dataset, STEP, text=links))
     abandoned_stagings.clear_own(context, run)
@@ -343,7 +322,7 @@ def _make(
     for name in empty_folders.read(folder.empty_folders):
         durable.make_dirs(data / name)
     shards = planner.shards(totals, decision.shards)
-    takes = copy_time(context.config, layout, totals, min(slots, len(shards)), tried.rates)
+    takes = known_ceilings.copy_time(context.config, layout, totals, min(slots, len(shards)), tried.rates)
     if totals.to_copy[0]:
         context.emit(events.Noted(info.dataset, STEP, text=takes))
     carries, linked = carried_files.decide(run, planner.base, totals, stable=tried.keeps_inodes)

@@ -3,11 +3,12 @@
 It reads listing, records (what verify saw of each file) and the tree; it writes manifests, seal, description
 and signature into staging (the tree in which the release grew), renames that folder, sets the link `current`,
 and adds to the history. Before, verify is done where its receipts do not hold, by elements of an array; a
-shard that is not as verify saw it loses its receipt, and verify is done again. Before `current` moves, an
-interrupted rollback or removal is brought to its end; at the end abandoned stagings are cleaned up, and the
-run's promise (what it will still write) is withdrawn.
+shard that is not as verify saw it loses its receipt, and verify is done again; where a file has other
+permissions than the configuration says, permissions looks at each file before. Before `current` moves, an
+interrupted rollback or removal is brought to its end; at the end abandoned stagings are cleaned up.
 
-Guarantees: nothing is revealed unless listing, records and tree are the same in every file, as verify saw it.
+Guarantees: nothing is revealed unless listing, records and tree are the same in every file, as verify saw it,
+and each file has the mode, group and ACL of the configuration.
 Each step is durable before the next, and the same command after a crash anywhere ends the same way. A release
 that `current` was led away from, by `penstock rollback` or by hand, is not made current again while the
 source holds what it held (`current_pointer`). A run that was overtaken moves nothing: right before each of
@@ -42,11 +43,11 @@ from penstock.fs import clock
 from penstock.fs.errno_map import storage_error
 from penstock.host.job_environment import host_name
 from penstock.jobs import dataset_state
-from penstock.jobs.ownership import abandoned_stagings, promises, published_state
+from penstock.jobs.ownership import abandoned_stagings, published_state
 from penstock.jobs.ownership.dataset_hold import holding
 from penstock.keep.retention import interrupted_changes
 from penstock.run.release.sealing import RecordsError, seal_staging
-from penstock.run.step_chain import ensure_verified
+from penstock.run.step_chain import ensure_verified, set_permissions_again
 from penstock.tables.shards import read_shard
 from penstock.target import dataset_folders, reveal, tree_removal
 
@@ -147,7 +148,6 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     abandoned_stagings.clean(context, run)
     published_state.tidy(context, run)
     reserve.fill(layout)
-    promises.withdraw(layout, lambda one: not one.repairs)
     receipt["published"] = True
     dataset_state.note_success(context, layout)
     context.emit(events.Ended(dataset, STEP, receipt))
@@ -184,6 +184,9 @@ def _seal(context: Context, run: Run) -> None:
             receipts.drop(run.folder.receipt("verify", index))
         for path, holding_it in deviations.wrong.items():
             take_back(run, path, holding_it)
+        # What was taken back is copied first: the next walk meets the file again.
+        if deviations.permissions and not deviations.wrong:
+            set_permissions_again(context, run)
         if attempt == ROUNDS or (set(deviations.counts) == {"weak"} and not _may_grow(run.config.verify)):
             break
         seen = "; ".join(deviations.lines())

@@ -15,16 +15,24 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from penstock.core import events, human
-from penstock.core.errors import PenstockError
-from penstock.dataset import outcomes, receipts
+from penstock.core.errors import (
+    CancelledError,
+    InterruptedRunError,
+    LockedError,
+    PenstockError,
+    PreflightError,
+)
+from penstock.dataset import receipts
+from penstock.jobs import shard_claims
 from penstock.jobs.arrays.array_runner import run_array
+from penstock.jobs.arrays.array_throttle import started_event
 from penstock.jobs.forecast import element_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
+    from penstock.core.documents.element_outcome import ElementOutcome
     from penstock.core.documents.step_results import VerifyReceipt
-    from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
 
@@ -39,26 +47,36 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> Ver
     """Read back and compare, for a holder of the dataset's lock. `copy_again` copies what lacks its receipt
     and closes staging; it is called after the receipts of damaged shards were dropped.
     Raises PenstockError where elements fail otherwise, or a shard is damaged after ROUNDS such copies."""
-    started, before = time.time(), receipts.bytes_before(run, STEP)
+    started = time.time()
+    before = receipts.bytes_before(run, STEP, shard_claims.standing(run.folder, STEP))
     folder, ok = run.folder, receipts.held(run, STEP)
     plan = run.plan
-    context.emit(
-        events.Started(run.dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(run.indices))
-    )
+    if not all(map(ok, run.indices)):
+        context.emit(started_event(context, run, STEP, plan.files))
     again: Counter[int] = Counter()
     expected = element_time(run.layout, run.shards, copies=False)
     while True:
         for index in run.indices:
             if not ok(index):
                 receipts.drop(folder.receipt(STEP, index))
+        named = {index: outcome.generation for index, outcome in shard_claims.last_ends(folder, STEP)}
         try:
             run_array(context, run.dataset, folder, STEP, run.indices, ok, expected=expected)
             break
+        except (LockedError, PreflightError, InterruptedRunError, CancelledError):
+            raise
         except PenstockError:
-            damaged = [index for index in run.indices if _damaged(folder, index)]
+            # Their workers ended the reading and found rows that are not what was copied: they took them
+            # back from the journal, and their outcomes name them.
+            ends = shard_claims.last_ends(folder, STEP)
+            damaged = {
+                index: outcome
+                for index, outcome in ends
+                if outcome.failures and outcome.generation > named.get(index, 0) and not ok(index)
+            }
             if not damaged or any(again[index] >= ROUNDS for index in damaged):
                 raise
-        again.update(damaged)
+        again.update(list(damaged))
         _take_back(context, run, damaged)
         copy_again()
     elements = receipts.of_elements(run, STEP)
@@ -74,36 +92,24 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> Ver
         "slurm_api": context.cluster.way,
         "carried_files": sum(one.carried[0] for one in elements),
         "carried_bytes": sum(one.carried[1] for one in elements),
+        "beside_copy_bytes": receipts.read_beside_copy(run, elements),
     }
-    receipts.keep(run, receipt, elements, before)
+    receipts.keep(run, receipt, elements, before, shard_claims.standing(run.folder, STEP))
     context.emit(events.Ended(run.dataset, STEP, receipt))
     return receipt
 
 
-def _damaged(folder: RunLayout, index: int) -> bool:
-    """Whether the element ended its reading and found rows that are not what was copied: it took
-    them back from the journal, and its outcome names them."""
-    outcome = outcomes.find(folder, STEP, index)
-    return outcome is not None and bool(outcome.failures)
-
-
-def _take_back(context: Context, run: Run, damaged: Sequence[int]) -> None:
+def _take_back(context: Context, run: Run, damaged: Mapping[int, ElementOutcome]) -> None:
     """Drop the copy's receipts of these shards, and say why."""
     shards = human.counted(len(damaged), "shard")
     text = f"{shards} with files that do not read back as copied: those files are copied again"
     context.emit(events.Warned(run.dataset, STEP, text=text))
     base = run.plan.base
-    if base and (linked := _linked_failures(run.folder, damaged)):
+    linked = [failure for outcome in damaged.values() for failure in outcome.linked_failures]
+    if base and linked:
         context.emit(events.Warned(run.dataset, STEP, text=_base_damaged(run.dataset, base, linked)))
     for index in damaged:
         receipts.drop(run.folder.receipt("copy", index))
-        receipts.drop(run.folder.outcome(STEP, index))
-
-
-def _linked_failures(folder: RunLayout, damaged: Sequence[int]) -> list[tuple[str, str]]:
-    """(path, why) of files that these elements found wrong and that are linked."""
-    found = (outcomes.find(folder, STEP, index) for index in damaged)
-    return [one for outcome in found if outcome for one in outcome.linked_failures]
 
 
 def _base_damaged(dataset: str, base: str, linked: list[tuple[str, str]]) -> str:

@@ -9,7 +9,6 @@ removed by the next command that takes the lock.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import replace
 from functools import partial
@@ -18,25 +17,25 @@ from typing import TYPE_CHECKING
 
 from penstock.core import events, human, time_estimate
 from penstock.core.balance import FILE_COST
-from penstock.core.documents.promise import of_repair
 from penstock.core.documents.rehearsal import REHEARSAL, Leg, Rehearsal, knee
 from penstock.core.errors import FailedError, InterruptedRunError, NoSpaceError, PreflightError
 from penstock.core.layout import DATA
 from penstock.core.size_sample import distance, spread
-from penstock.dataset import documents, verdicts
+from penstock.dataset import documents, staging_notice, verdicts
 from penstock.dataset.context import HELD
 from penstock.fs import durable
 from penstock.fs.capabilities import facts
 from penstock.host.job_environment import host_name
-from penstock.jobs import forecast
+from penstock.jobs import forecast, room_beside_others
+from penstock.jobs.bandwidth.share import reading
 from penstock.jobs.ownership.dataset_hold import holding
-from penstock.jobs.ownership.ops_share import OpsShare
-from penstock.jobs.ownership.promises import SpacePromise
+from penstock.jobs.ownership.ops_share import rate_of
 from penstock.jobs.target_stores import TargetStores
 from penstock.look import release_comparison
 from penstock.tables import listing_file
 from penstock.tables.shards import ShardWriter, whole_files
 from penstock.target import dataset_folders, modes, pause
+from penstock.target.room_watch import RoomWatch
 from penstock.target.tree_removal import remove_tree
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
     from penstock.dataset.context import Context
     from penstock.engine.tasks import Outcome
-    from penstock.jobs.bandwidth.share import Share
+    from penstock.jobs.bandwidth.share import LinkShare
     from penstock.look.release_comparison import Listing
 
     Measured = tuple[Leg, Sequence[int]]
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 
 STEP = "rehearse"
 NAME = "rehearsal"
-"""Stands for the run and the release in the lock and in the promise of space."""
+"""Stands for the run and the release in the lock."""
 MOST = 16384
 """Objects of a sample."""
 FIRST = 64
@@ -82,11 +81,20 @@ def run(
     was too short for a slice; NoSpaceError, LockedError, InterruptedRunError, and what listing raises."""
     layout, giant = context.layout(dataset), context.config.plan.giant_bytes
     dataset_folders.check_owner(layout)
+
+    def say(text: str) -> None:
+        context.emit(events.Noted(dataset, STEP, text))
+
     try:
         with release_comparison.listing(context, dataset) as now:
             sample, files = _draw(now, giant)
             dataset_folders.prepare(layout)
-            with holding(context, dataset, "", STEP, release=NAME), _share(context, dataset) as share:
+            with (
+                holding(context, dataset, "", STEP, release=NAME),
+                reading(
+                    context.config.bandwidth, "", f"{STEP} {dataset}", NAME, say, context.stop.wait
+                ) as share,
+            ):
                 stage = _Stage(context, dataset, sample, share)
                 context.emit(events.Started(dataset, STEP))
                 each = seconds / max(1, len(streams))
@@ -171,35 +179,25 @@ def _sizes(now: Listing, giant_bytes: int) -> Iterator[list[int]]:
         yield batch.filter(pc.less(batch["size"], giant_bytes))["size"].to_pylist()
 
 
-@contextlib.contextmanager
-def _share(context: Context, dataset: str) -> Iterator[Share | None]:
-    """This process's share of the network link, where one is configured."""
-    from penstock.jobs.bandwidth.cap_file import Cap
-    from penstock.jobs.bandwidth.share import Share
-
-    link, limit = context.config.bandwidth, context.config.engine.limit
-    if link.folder is None:
-        yield None
-        return
-
-    def say(text: str) -> None:
-        context.emit(events.Noted(dataset, STEP, text))
-
-    cap = Cap(link.rate, link.requests)
-    with Share(link.folder, cap, limit, f"{STEP} {dataset}", NAME, say) as share:
-        share.first(context.stop.wait)
-        yield share
-
-
 class _Stage:
     """The hidden folder, and the engine that copies slices of the sample into it."""
 
-    def __init__(self, context: Context, dataset: str, sample: pa.RecordBatch, share: Share | None) -> None:
+    def __init__(
+        self, context: Context, dataset: str, sample: pa.RecordBatch, share: LinkShare | None
+    ) -> None:
         self._context, self._layout, self._config = context, context.layout(dataset), context.dataset(dataset)
         self._sample, self._sizes = sample, sample["size"].to_pylist()
-        self._next = self._files = self._bytes = 0
-        ops = OpsShare(self._layout, of_repair(NAME), context.ops, 1) if context.ops else None
+        self._next = self._files = 0
+        # Bytes that were copied before this slice, are copied now, and will be at the slice's end.
+        self._before = self._moved = self._at_end = 0
+        ops = rate_of(context.ops_hold, context.ops) if context.ops else None
         self._paces = (ops, share)
+        target, store = context.config.target, facts(self._layout.root)
+        keep, traits = target.kept(store.total_bytes), store.traits
+        self._gid = modes.group_id(self._config.permissions)
+        self._room = RoomWatch(
+            self._layout.releases, keep, self._gid, reserves=traits.preallocate, local=traits.local
+        )
         self._until = self._looked = time.monotonic()
         self._rested = False
         self.durability = ""
@@ -251,19 +249,14 @@ class _Stage:
         from penstock.engine.tasks import CopyTask, RereadTask
 
         context, layout, folder = self._context, self._layout, self._layout.rehearsal
-        target, gid = context.config.target, modes.group_id(self._config.permissions)
-        stores, keep = TargetStores(layout, target, gid), target.kept(facts(layout.root).total_bytes)
+        target, gid = context.config.target, self._gid
+        stores = TargetStores(layout, target, gid)
         totals = forecast.Totals(to_place=stores.sizes)
         totals.add(rows["size"].to_pylist())
-        promise = SpacePromise(context, layout, of_repair(NAME), STEP)
+        notice = layout.repair_under_way
+        self._before, self._at_end = self._moved, self._moved + totals.bytes
         try:
-            promise.ask(totals.blocks, totals.new_inodes, stores.gid, stores.expected_chunk_files(totals))
-            promise.admitted(
-                lambda others: (
-                    forecast.require_room(layout, totals, keep, others),
-                    stores.check(totals, others),
-                )
-            )
+            room_beside_others.take(context, layout, notice, STEP, totals, stores)
             durable.make_dirs(folder / DATA)
             stores.stripe(folder / DATA, totals)
             writer = ShardWriter(folder / "shard.parquet", 0)
@@ -291,18 +284,21 @@ class _Stage:
             read = _whole(reread_shard(reread, lambda *_: None, self._check))
             remove_tree(folder, context.spend)
         finally:
-            promise.drop()
-        self._files, self._bytes = self._files + copied.files, self._bytes + copied.bytes
+            staging_notice.written(layout, notice)
+        self._files, self._moved = self._files + copied.files, self._before + copied.bytes
         self.durability = copied.durability
         return copied, read
 
     def _report(self, files: int, size: int, failed: int) -> None:
-        done, moved = self._files + files, self._bytes + size
-        self._context.emit(events.Progressed(self._config.name, STEP, files=done, bytes=moved, failed=failed))
+        done, self._moved = self._files + files, self._before + size
+        self._context.emit(
+            events.Progressed(self._config.name, STEP, files=done, bytes=self._moved, failed=failed)
+        )
 
     def _check(self) -> None:
         """The time stands still while PAUSE stands."""
         self._context.stop.signalled()
+        self._room(self._moved, max(0, self._at_end - self._moved))
         now = time.monotonic()
         if pause.standing() is not None:
             self._rested = True

@@ -7,6 +7,7 @@ what failed.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, cast
@@ -17,15 +18,16 @@ from penstock.core.ceilings import Work, pebibyte_miles_an_hour, reached
 from penstock.core.documents import typed_json
 from penstock.core.element_use import StepUse, Usage
 from penstock.core.errors import FindingsError
+from penstock.core.grades import CARRIED, SERVERS, answered_by
 from penstock.core.slow_objects import slowest
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
-from penstock.dataset import gate, last_end, outcomes, receipts, run_claims, run_store, seals, verdicts
+from penstock.dataset import gate, last_end, receipts, run_claims, run_store, seals, verdicts
 from penstock.fs import durable
-from penstock.fs.capabilities import facts
-from penstock.jobs import known_ceilings
+from penstock.fs.capabilities import facts, traits_of_mount
+from penstock.jobs import known_ceilings, shard_claims
 from penstock.jobs.arrays import element_accounts
 from penstock.jobs.arrays.element_accounts import ElementAccounts
-from penstock.look.views import carried_text
+from penstock.look.views import reading_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 
     from penstock.core.documents.element_receipt import ElementReceipt
     from penstock.core.documents.step_results import StepReceipt
-    from penstock.core.element_columns import ElementRow
     from penstock.core.layout import RunLayout
     from penstock.core.run_documents import PlanInfo
     from penstock.dataset.context import Context
@@ -127,13 +128,14 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
         result["file_system"] = facts(layout.folder).kind
     if plan is not None:
         result |= _amounts(plan, elements, done)
-        rows = {(row.step, row.element): row for row in accounts.rows}
-        result["elements"] = [_shown(e, rows.get((e.step, e.index))) for e in elements]
+        verified = [receipt for receipt in elements if receipt.step == "verify"]
+        if beside := receipts.read_beside_copy(run, verified):
+            result["verified"]["beside_copy_bytes"] = beside
+        result["elements"] = [_shown(receipt) for receipt in elements]
         result["throughput"] = throughput([e for e in elements if e.step == "copy"])
         moved = {"copy": result.get("copied"), "verify": result.get("verified")}
         result["steps"] = [_step(name, receipt, moved.get(name)) for name, receipt in done.items() if receipt]
         result |= _compared(context, run, elements, result.get("copied", {}))
-        result["node_hours"] = round(sum(max(0.0, e.ended - e.started) for e in elements) / 3600, 4)
     if accounts.rows:
         result["usage"] = _usage(accounts)
     if published and stored is not None:
@@ -144,7 +146,12 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
             "giants": seal.giants,
         }
         if seal.carried is not None:
-            result["carried"] = carried_text.words(seal.carried._asdict())
+            result["carried"] = reading_text.carried(seal.carried._asdict())
+        if seal.evidence.read_after is not None:
+            servers = not traits_of_mount(os.path.realpath(layout.root)).local
+            memory = answered_by(seal.evidence.methods.keys() - {CARRIED, "unread"}, servers=servers)
+            delay = typed_json.plain(seal.evidence.read_after)
+            result["read_after"] = reading_text.delay(delay, servers=SERVERS in memory)
         if seal.amended is not None:
             amended = cast("AmendedFiles", typed_json.plain(seal.amended))
             result |= {"amended": amended, "files": seal.files, "bytes": seal.bytes}
@@ -304,6 +311,7 @@ def _usage(accounts: ElementAccounts) -> Usage:
         element_use.worst(rows),
         {name: counts for name, counts in sources.items() if counts},
         accounts.notes,
+        element_use.spans(rows),
     )
 
 
@@ -312,13 +320,8 @@ def _rounded(line: StepUse) -> StepUse:
     return StepUse._make(round(value, 6) if isinstance(value, float) else value for value in line)
 
 
-def _shown(receipt: ElementReceipt, row: ElementRow | None) -> ElementResult:
-    more: ElementResult = {}
-    if row is not None:
-        known = ("queue_wait", "cpu_efficiency", "memory_peak", "attempts")
-        found = {"begun": row.started, **{name: getattr(row, name) for name in known}}
-        more = cast("ElementResult", {k: v for k, v in found.items() if v is not None})
-    return more | {
+def _shown(receipt: ElementReceipt) -> ElementResult:
+    return {
         "step": receipt.step,
         "index": receipt.index,
         "attempt": receipt.attempt,
@@ -328,13 +331,8 @@ def _shown(receipt: ElementReceipt, row: ElementRow | None) -> ElementResult:
         "files": receipt.files,
         "bytes": receipt.bytes,
         "moved_bytes": receipts.moved([receipt]),
-        "state": "done",
-        "restarts": receipt.restarts,
-        "job": receipt.job,
         "seconds": receipt.seconds,
-        "cpu_seconds": receipt.cpu_seconds,
         "cpus": receipt.cpus,
-        "granted": {"cores": receipt.granted.cores, "memory": receipt.granted.memory},
         "workers": receipt.workers,
         "streams": receipt.streams,
         "why": receipt.why,
@@ -378,9 +376,8 @@ def _failures(folder: RunLayout, plan: PlanInfo | None) -> tuple[list[Failed], i
     shown: list[Failed] = []
     failed = 0
     for step in RUN_IN_ELEMENTS if plan else ():
-        for shard in plan.shards if plan else ():
-            outcome = outcomes.find(folder, step, shard.index)
-            if outcome is None or receipts.element(folder, step, shard.index) is not None:
+        for index, outcome in shard_claims.last_ends(folder, step):
+            if receipts.element(folder, step, index) is not None:
                 continue
             failed += outcome.failed
             head: Failed = {"step": step, "exit_code": outcome.exit_code, "retry": outcome.retry}
@@ -393,13 +390,12 @@ def _why(run: Run, plan: PlanInfo | None, done: Mapping[str, StepReceipt | None]
     """What an element said, else the note of the last end, as status has it."""
     folder, layout = run.folder, run.layout
     for step in RUN_IN_ELEMENTS:
-        for shard in plan.shards if plan else ():
-            if receipts.element(folder, step, shard.index) is not None:
+        for index, outcome in shard_claims.last_ends(folder, step) if plan else ():
+            if receipts.element(folder, step, index) is not None:
                 continue
-            outcome = outcomes.find(folder, step, shard.index)
-            if outcome and outcome.error:
+            if outcome.error:
                 return f"{step}: {outcome.error.partition(chr(10))[0]}"
-            if outcome and outcome.failures:
+            if outcome.failures:
                 path, why = outcome.failures[0]
                 return f"{step}: {path}: {why}"
     missing = next((step for step in WITH_RECEIPT if not done.get(step)), "publish")

@@ -20,8 +20,7 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.host import waits
-from penstock.sources.decimals import decimal
-from penstock.sources.http.dates import http_date
+from penstock.sources.http.values import decimal, http_date
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -74,13 +73,6 @@ def pause(tried: int, asked: float | None, chance: float) -> float:
     return own if asked is None else max(own, min(asked, LONGEST_ASKED))
 
 
-def pause_after(error: PenstockError, tried: int) -> float:
-    """Seconds to wait before the next try, when try number `tried` ended in this error."""
-    asked = error.after if isinstance(error, TransientError) else None
-    # Spreading retries needs no secret randomness.
-    return pause(tried, asked, random.random())  # noqa: S311
-
-
 def row_may_retry(error: PenstockError, tried: int) -> bool:
     """Whether another try may help: after errors that pass, and once after bytes that contradict a checksum
     (a wire may flip a bit)."""
@@ -89,8 +81,7 @@ def row_may_retry(error: PenstockError, tried: int) -> bool:
 
 def may_retry(error: PenstockError, tried: int) -> bool:
     """The same, unless the server asks for a longer pause than LONGEST_ASKED."""
-    asked = error.after if isinstance(error, TransientError) else None
-    return row_may_retry(error, tried) and (asked or 0) <= LONGEST_ASKED
+    return row_may_retry(error, tried) and (getattr(error, "after", None) or 0) <= LONGEST_ASKED
 
 
 class Pauses:
@@ -141,7 +132,7 @@ def retrying(
     """What `ask` gives; it is called up to `attempts` times, with growing pauses, while its error may pass.
 
     `wait` is called with the seconds of a pause; where it returns true there is no further try. `renew` gets
-    new credentials when the old ones are refused, or raises what ends the work (`renewal.renewed`); it is
+    new credentials when the old ones are refused, or raises what ends the work (`credentials.renewed`); it is
     called with the refusal and with whether that was the last try. The first time the next try follows at
     once. `failed` is called with each error that a retry follows. `may` says of an error and the tries so far
     whether a further one makes sense. `first` is the error of a first try that the caller made himself: rows
@@ -165,7 +156,8 @@ def retrying(
             if renew is not None and isinstance(error, ExpiredCredentialsError) and not renewed:
                 renewed = True
                 continue
-            seconds = pause_after(error, tried)
+            # Spreading retries needs no secret randomness.
+            seconds = pause(tried, getattr(error, "after", None), random.random())  # noqa: S311
             with pauses.after(error, seconds):
                 if wait(seconds):
                     raise

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import ObjectError, TransientError
 from penstock.core.model import Entry, SourceChecksum
 from penstock.core.text import in_quotes
-from penstock.sources.whole_object import reading
+from penstock.sources.port import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,7 +17,7 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.core.model import SourceChecksum
-from penstock.sources.decimals import decimal
+from penstock.sources.http.values import decimal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,7 +84,7 @@ def s3_checksums(headers: Mapping[bytes, bytes], *, whole: bool, part_bytes: int
         if value is None:
             continue
         if kind == b"COMPOSITE" or (not kind and suffix):
-            parts = _count(suffix) or _count(headers.get(b"x-amz-mp-parts-count", b"").decode("latin-1"))
+            parts = decimal(suffix) or decimal(headers.get(b"x-amz-mp-parts-count", b"").decode("latin-1"))
             parts = parts or (int(multipart[2]) if multipart else 0)
             if parts:
                 composite.append(SourceChecksum(algorithm, "composite", value, parts, part_bytes))
@@ -101,10 +101,6 @@ def s3_checksums(headers: Mapping[bytes, bytes], *, whole: bool, part_bytes: int
         elif whole and _MD5.fullmatch(etag):
             full.append(SourceChecksum("md5", "full", etag.lower()))
     return full + composite
-
-
-def _count(text: str) -> int:
-    return decimal(text) or 0
 
 
 def _etag_is_md5(headers: Mapping[bytes, bytes]) -> bool:

@@ -6,18 +6,19 @@ A `Source` is cheap to make. It is not sent between processes: each worker makes
 configuration.
 
 Steps list a source (`listing.collection`), workers of the engine read its objects (`engine.transfer`).
-Implementations touch the network, or the source's folder, and never change what they read. This module holds
-types alone. A source or reader that can do more than the rest has a further protocol here (`Sortable`,
-`WholeReader`, ...), and callers find out by `isinstance`. In all of them sizes and offsets are bytes, and
-keys are relative to the source's root.
+Implementations touch the network, or the source's folder, and never change what they read. A source or reader
+that can do more than the rest has a further protocol here (`Continued`, `WholeReader`, ...), and callers find
+out by `isinstance`. In all of them sizes and offsets are bytes, and keys are relative to the source's root.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 REQUEST = 8 << 20
 """Bytes of one request of a source that cannot stream a whole object."""
+
+
+Keep = Callable[[str], bool]
+"""Whether a key belongs to the dataset; of a key that ends in a slash, whether anything in that folder may. A
+source lists other keys all the same, but refuses the dataset for none of them."""
 
 
 class Body(Protocol):
@@ -65,6 +71,15 @@ class Reader(Protocol):
 
     def close(self) -> None: ...
 
+    def checksum(self, entry: Entry) -> Sequence[SourceChecksum] | None:  # noqa: ARG002
+        """As `Source.checksum`, over the connection that it has. None: the source is to be asked."""
+        return None
+
+    def data_bytes(self, key: str, size: int) -> int:  # noqa: ARG002
+        """How many bytes of the file that has this key now are no hole, at most: `size` where it has another
+        size, or holes are not reported. Raises as `open`."""
+        return size
+
 
 @runtime_checkable
 class WholeReader(Reader, Protocol):
@@ -74,15 +89,6 @@ class WholeReader(Reader, Protocol):
         """All bytes of the listed version, and what the source states of them, with all checks of `open` and
         `close`. The bytes lie somewhere in `buffer`, which is larger than the object. None when they did not
         come in one read: the caller then uses `open`."""
-
-
-@runtime_checkable
-class SparseReader(Reader, Protocol):
-    """A reader that knows of holes before it reads."""
-
-    def data_bytes(self, key: str, size: int) -> int:
-        """How many bytes of the file that has this key now are no hole, at most: `size` where it has another
-        size, or holes are not reported. Raises as `open`."""
 
 
 @runtime_checkable
@@ -96,44 +102,6 @@ class AheadReader(WholeReader, Protocol):
 
 
 @runtime_checkable
-class ChecksumReader(Reader, Protocol):
-    """A reader that queries checksums over the connection that it has."""
-
-    def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """As `Source.checksum`."""
-
-
-@runtime_checkable
-class HardLinked(Protocol):
-    """A source in which one file can have several names."""
-
-    @property
-    def hard_links(self) -> Mapping[str, int]:
-        """Of the last listing: `of` files have several names; `files` counts their names beyond the first,
-        and `bytes` what copies of these take. Empty when there are none."""
-
-
-@runtime_checkable
-class Parted(Protocol):
-    """A source whose objects may have been uploaded in parts."""
-
-    def part_sizes(self, entry: Entry, parts: int) -> Sequence[int]:
-        """Bytes of each part of the listed version, in order; () when the store does not state them. It takes
-        one request a part, so it is called only where a composite checksum does not hold. Raises
-        PenstockError."""
-
-
-@runtime_checkable
-class Emptied(Protocol):
-    """A source whose folders can be empty."""
-
-    @property
-    def empty_folders(self) -> Sequence[str]:
-        """The folders of the last listing that hold nothing, in the order of the files; () unless the dataset
-        keeps them (`empty_folders: keep`). All are in memory."""
-
-
-@runtime_checkable
 class Continued(Protocol):
     """A source whose listing can begin at any key."""
 
@@ -142,50 +110,54 @@ class Continued(Protocol):
         end), without listing the others."""
 
 
-@runtime_checkable
-class Sortable(Protocol):
-    """A source whose store may list its keys in another order than that of their bytes."""
-
-    def list_sorted(self, folder: Path) -> Iterator[Sequence[Listed]]:
-        """As `list`, sorted on disk in `folder`: for the listing after one that raised
-        `external_sort.DisorderError`. Begins when the store's listing has ended."""
-
-
-@runtime_checkable
-class Askable(Protocol):
-    """A source that can be asked about many objects by their names."""
-
-    def asking(self) -> AbstractContextManager[Callable[[str], Listed | None]]:
-        """A function for many threads at once, over connections that are kept. It states the object of a key
-        as `list` does, but for its time, which may lack the fractions of a second; None when the store does
-        not find it. It retries what may pass, and raises what else `list_one` does."""
-
-
-@runtime_checkable
-class Renewable(Protocol):
-    """A source that resolves its credentials anew by itself."""
-
-    def renew_refused(self, error: ExpiredCredentialsError, last: bool) -> None:
-        """The `renew` of `backoff.retrying`, for one thread at a time."""
-
-
-def renewal(source: Source) -> Callable[[ExpiredCredentialsError, bool], None] | None:
-    """The `renew` of `backoff.retrying` for requests to a source; None where it has none."""
-    return source.renew_refused if isinstance(source, Renewable) else None
-
-
 class Source(Protocol):
-    """One root or prefix of one store."""
+    """One root or prefix of one store. What few sources have is answered here for all others."""
 
-    url: str
-    """For people and for the seal: never with a secret in it."""
+    url: str  # for people and for the seal: never with a secret in it
+    renew_refused: Callable[[ExpiredCredentialsError, bool], None] | None = None
+    """The `renew` of `backoff.retrying`, for one thread at a time, of a source that resolves its credentials
+    anew by itself."""
+    list_sorted: Callable[[Path], Iterator[Sequence[Listed]]] | None = None
+    """As `list`, sorted on disk in the folder given: for the listing after one that raised
+    `listing_order.DisorderError`, of a store that may list its keys in another order than that of their
+    bytes. Begins when the store's listing has ended."""
+    asking: Callable[[], AbstractContextManager[Callable[[str], Listed | None]]] | None = None
+    """A function for many threads at once, over connections that are kept. It states the object of a key as
+    `list` does, but for its time, which may lack the fractions of a second; None when the store does not find
+    it. It retries what may pass, and raises what else `list_one` does."""
+
+    @property
+    def origin(self) -> str:
+        """Which store or file system it is, beyond the URL, which may lead elsewhere by now: list writes this
+        into the run's description, and finds a listing by it that was broken off. Never a secret. Raises
+        OSError for a folder that cannot be looked at."""
+        return self.url
 
     @property
     def ignored(self) -> Mapping[str, int]:
         """How many items the last listing left out by policy, by reason: {"links": 2, "filtered": 1}."""
+        return {}
 
-    def renew(self, credentials: object) -> None:
+    @property
+    def untimed(self) -> int:
+        """Objects of the last listing whose metadata states no time (`times: metadata`)."""
+        return 0
+
+    @property
+    def hard_links(self) -> Mapping[str, int]:
+        """Of the last listing: `of` files have several names; `files` counts their names beyond the first,
+        and `bytes` what copies of these take. Empty when there are none."""
+        return {}
+
+    @property
+    def empty_folders(self) -> Sequence[str]:
+        """The folders of the last listing that hold nothing, in the order of the files; () unless the dataset
+        keeps them (`empty_folders: keep`). All are in memory."""
+        return ()
+
+    def renew(self, credentials: object) -> None:  # noqa: ARG002
         """New credentials (`registry.credentials`) for every reader of this source."""
+        return
 
     def check(self) -> None:
         """Reach it once, cheaply. Raises PreflightError that names the URL and what to do."""
@@ -204,6 +176,27 @@ class Source(Protocol):
 
     def reader(self) -> Reader: ...
 
-    def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
+    def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:  # noqa: ARG002
         """Query the checksums of the whole object, where the answers to its ranges do not state them (a
         giant's parts). () when there are none."""
+        return ()
+
+    def part_sizes(self, entry: Entry, parts: int) -> Sequence[int] | None:  # noqa: ARG002
+        """Bytes of each part of the listed version, in order; () when the store does not state them, None
+        where no object is uploaded in parts. It takes one request a part, so it is called only where a
+        composite checksum does not hold. Raises PenstockError."""
+        return None
+
+
+@contextmanager
+def reading(source: Source, entry: Entry) -> Iterator[Body]:
+    """The body of the listed object, by a reader of its own: closed at the end, dropped after an error.
+    Raises as `Body.readinto` and `Body.close`."""
+    with closing(source.reader()) as reader:
+        body = reader.open(entry, 0, entry.size)
+        try:
+            yield body
+        except BaseException:
+            body.abandon()
+            raise
+        body.close()

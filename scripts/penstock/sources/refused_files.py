@@ -44,8 +44,7 @@ class RefusedFiles:
 
     def __init__(self, keep: Callable[[str], bool] | None = None) -> None:
         self.count = 0
-        self.left_out = 0
-        """Items that would be refused, had `include` and `exclude` not left them out."""
+        self.left_out = 0  # items that would be refused, had `include` and `exclude` not left them out
         self._keep = keep
         self._lines: list[str] = []
         self._remedies: dict[Remedy, None] = {}

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from penstock.core import element_columns
-from penstock.core.element_columns import COLUMNS, REAL, TEXT, TIME, WHOLE, YES_NO, ElementRow
+from penstock.core.element_columns import COLUMNS, TIME, ElementRow
 from penstock.tables.tables import TableWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-_TYPES = {
-    TEXT: pa.string(),
-    WHOLE: pa.int64(),
-    REAL: pa.float64(),
-    YES_NO: pa.bool_(),
+_TYPES: Mapping[object, pa.DataType] = {
+    str: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
     TIME: pa.timestamp("ms", tz="UTC"),
 }
 

@@ -2,10 +2,10 @@
 
 Its digest says what was listed, whatever the sizes of the pages it came in: SHA-256 over the
 line `penstock listing 1\\n`, then, for each group of 65,536 rows (the last may be shorter), the
-number of rows as a little-endian 64-bit integer and then the columns in the order of `FORM`:
-a number column as little-endian 64-bit integers, a text column as its rows + 1 running offsets
-(little-endian, 32 bit, from 0) followed by its bytes. These are Arrow's own buffers, so that
-hashing costs no copy.
+number of rows as a little-endian 64-bit integer and then the columns in the order of `FORM`, but
+for those that are no identity (`Column.identity`): a number column as little-endian 64-bit
+integers, a text column as its rows + 1 running offsets (little-endian, 32 bit, from 0) followed
+by its bytes. These are Arrow's own buffers, so that hashing costs no copy.
 
 list writes the file, and the later steps read it. Nothing else is touched.
 """
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 FORM = Form(columns.LISTING, Entry._fields)
+_DIGEST_BEGINS = b"penstock listing 1\n"
+"""Not the file's own kind: a column that is added to it makes no other run of the same source."""
 
 
 class ListingWriter(OnTable):
@@ -37,7 +39,7 @@ class ListingWriter(OnTable):
     def __init__(self, path: Path) -> None:
         self._table = TableWriter(path, FORM)
         self._waiting: list[list[Any]] = [[] for _ in FORM.columns]
-        self._sha = hashlib.sha256(f"penstock {FORM.kind}\n".encode())
+        self._sha = hashlib.sha256(_DIGEST_BEGINS)
         self._count = 0
         self._bytes = 0
 
@@ -71,8 +73,9 @@ class ListingWriter(OnTable):
         for column, waiting in zip(FORM.columns, self._waiting, strict=True):
             array = stored(column, waiting[:rows])
             del waiting[:rows]
-            for encoded in _canonical(array, rows, text=column.kind.text):
-                self._sha.update(encoded)
+            if column.identity:
+                for encoded in _canonical(array, rows, text=column.kind.text):
+                    self._sha.update(encoded)
             arrays.append(array)
         self._table.write(arrays)
 

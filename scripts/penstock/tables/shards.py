@@ -7,7 +7,8 @@ in the file. The file's SHA-256 is the shard's identity: journals and receipts n
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import compress, islice
+from os import fsdecode
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -15,7 +16,6 @@ import pyarrow as pa
 from penstock.core import columns
 from penstock.core.model import Entry, Expected
 from penstock.core.row_codec import by_field, filled
-from penstock.core.row_codec import rows as rows_of
 from penstock.core.run_documents import ShardInfo
 from penstock.tables.tables import BATCH, GROUP, Form, OnTable, TableWriter, default, read_batches, values
 
@@ -135,9 +135,20 @@ def ends(path: Path) -> tuple[bytes, bytes]:
     return first, last
 
 
+def giants(path: Path) -> set[str]:
+    """Paths of the giants that have parts in a shard; of groups of whole files it reads one column, of which
+    no value becomes an object. Raises FailedError."""
+    parts = (batch["part"] for batch in read_batches(path, FORM, batch=GROUP, names=("part",)))
+    groups = [n for n, part in enumerate(parts) if not part.equals(default(FORM, "part", len(part)))]
+    paths: set[bytes] = set()
+    for batch in read_batches(path, FORM, batch=GROUP, names=("path", "part"), groups=groups):
+        paths.update(compress(batch["path"].to_pylist(), (part >= 0 for part in batch["part"].to_pylist())))
+    return set(map(fsdecode, paths))
+
+
 def as_rows(batch: pa.RecordBatch) -> list[Entry]:
     """Rows of a shard that are stored like this."""
-    return rows_of(Entry, values(batch))
+    return filled(Entry, values(batch), batch.num_rows)
 
 
 def as_columns(rows: Iterable[Entry] | Iterable[Expected], form: Form = FORM) -> Iterator[pa.RecordBatch]:

@@ -1,8 +1,9 @@
 """Group, mode and ACL of one file or folder: compared with what they are to be, and set.
 
-For the modules here that give permissions: `modes`, `file_replacement`, `adopted_files`. `Access`
-(`config.access_rules`) is the mode and the ACLs that a file or folder is to have; an ACL of None means that
-the configuration names none. Changes nothing but the group, mode and ACLs of what the caller names.
+For the modules here that give permissions: `staging_folder`, `modes`, `file_replacement`, `adopted_files`.
+`Access` (`config.access_rules`) is the mode and the ACLs that a file or folder is to have; an ACL of None
+means that the configuration names none. Changes nothing but the group, mode and ACLs of what the caller
+names.
 
 In as few calls as there can be, since on BeeGFS a chown and an ACL cost a round to its servers each:
 
@@ -94,6 +95,10 @@ def give(place: PathOrFd, actual: ActualAccess, wanted: Access, gid: int | None)
         acl_xattrs.write(place, wanted.default, acl_xattrs.DEFAULT)
 
 
-def put_right(place: PathOrFd, wanted: Access, gid: int | None) -> None:
-    """`look`, then `give` what differs. Raises OSError."""
-    give(place, look(place, wanted), wanted, gid)
+def put_right(place: PathOrFd, wanted: Access, gid: int | None) -> bool:
+    """`look`, then `give` what differs. Returns whether anything did. Raises OSError."""
+    actual = look(place, wanted)
+    if right(actual, wanted, gid):
+        return False
+    give(place, actual, wanted, gid)
+    return True

@@ -7,12 +7,12 @@
 | a posting: one account's | a folder that many may | any account | that its maker says so       | 0644 |
 | word to all              | write, sticky (1777)   |             |                              |      |
 
-What the last audit said (`dataset.verdicts`) and who stages now (`dataset.staging_notice`) are notices. What
-a run or a removal will do (`jobs.ownership.promises`) and readers' pins (`dataset.pins`) are postings. The
-mark of a removal (`keep.retention.removals`) is a notice that is made as a posting is: one process has it.
+What the last audit said (`dataset.verdicts`) and who stages now (`dataset.staging_notice`) are notices.
+Readers' pins (`dataset.pins`) are postings. The mark of a removal (`keep.retention.removals`) is a notice
+that is made as a posting is: one process has it.
 
 This module makes, replaces and removes these files, and makes their folders with mode, group and ACL. What
-was written or removed is durable when the function returns (but for `touch` and `sweep_unfinished`).
+was written or removed is durable when the function returns (but for `touch`).
 
 A notice is trusted because nobody but its folder's owner and root can make one there. The account of the file
 itself is not compared: after a restore by root, or a partial chown for a new owner, the gate of a release
@@ -111,17 +111,22 @@ def forget_notice(path: Path) -> None:
         durable.fsync_dir(path.parent)
 
 
-def make_folder_of_all(path: Path) -> None:
-    """Make a folder in which every account may post, and change its own postings alone. Raises OSError;
-    FailedError where something stands there that others may empty."""
-    _make_folder(path, FOLDER_OF_ALL)
-
-
 def make_folder_as_above(path: Path) -> None:
-    """As `make_folder_of_all`, for those accounts alone that may write in the folder above: with its mode and
-    group, and sticky where its group or others may write (so 1777 in a folder like /tmp)."""
+    """Make a folder in which every account may post that may write in the folder above, and change its own
+    postings alone: with the mode and group of that one, and sticky where its group or others may write (so
+    1777 in a folder like /tmp). Raises OSError; FailedError where something stands there that others may
+    empty."""
     above = stat.S_IMODE(path.parent.stat().st_mode) & (stat.S_ISGID | FOLDER_OF_ALL)
-    _make_folder(path, above | stat.S_ISVTX if above & OF_OTHERS else above)
+    durable.make_dirs(path, above | stat.S_ISVTX if above & OF_OTHERS else above)
+    status = path.lstat()
+    alone = not status.st_mode & OF_OTHERS
+    if not stat.S_ISDIR(status.st_mode) or not (alone or status.st_mode & stat.S_ISVTX):
+        raise FailedError(
+            "a folder of many accounts is not safe",
+            where=printable(str(path)),
+            why=f"mode {stat.S_IMODE(status.st_mode):04o}: others may remove what this account makes in it",
+            hint=f"chmod {FOLDER_OF_ALL:o} {path}, as its owner",
+        )
 
 
 def make_folder_for_readers(path: Path, like: Path) -> None:
@@ -167,13 +172,6 @@ def post(folder: Path, name: str, value: Any) -> bool:
     return True
 
 
-def repost(folder: Path, name: str, value: Any) -> None:
-    """Replace the content of a posting of this account, whole. Raises FileNotFoundError where there is none
-    of that name, OSError (the sticky folder refuses another account's)."""
-    (folder / name).lstat()
-    durable.write_json(folder / name, value, mode=READABLE)
-
-
 def touch(folder: Path, name: str) -> None:
     """Set the time of a posting or notice to now, by the file system's clock: a sign that its process lives.
     Raises FileNotFoundError, OSError."""
@@ -185,17 +183,6 @@ def withdraw(folder: Path, name: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(folder / name)
     durable.fsync_dir(folder)
-
-
-def sweep_unfinished(folder: Path, before: float) -> None:
-    """Remove what processes of this account left that were killed while they changed a posting: last written
-    before this time, by the file system's clock. Raises OSError."""
-    for name in os.listdir(folder):
-        if plain_files.UNFINISHED.fullmatch(name):
-            with contextlib.suppress(FileNotFoundError):
-                seen = (folder / name).lstat()
-                if stat.S_ISREG(seen.st_mode) and seen.st_uid == os.geteuid() and seen.st_mtime < before:
-                    os.unlink(folder / name)
 
 
 def posting_names(folder: Path) -> list[str]:
@@ -215,19 +202,6 @@ def postings(folder: Path, names: Sequence[str] | None = None) -> Postings:
     read = [_posting(folder, name, met) for name in names]
     posted = [posting for posting in read if posting is not None]
     return Postings(posted, len(names) - len(posted))
-
-
-def _make_folder(path: Path, mode: int) -> None:
-    durable.make_dirs(path, mode)
-    status = path.lstat()
-    alone = not status.st_mode & OF_OTHERS
-    if not stat.S_ISDIR(status.st_mode) or not (alone or status.st_mode & stat.S_ISVTX):
-        raise FailedError(
-            "a folder of many accounts is not safe",
-            where=printable(str(path)),
-            why=f"mode {stat.S_IMODE(status.st_mode):04o}: others may remove what this account makes in it",
-            hint=f"chmod {FOLDER_OF_ALL:o} {path}, as its owner",
-        )
 
 
 def _acl(folder: Path) -> Acl | None:

@@ -210,9 +210,9 @@ class Linker:
 
         | the file there                  | links are | it is                                      |
         |---------------------------------|-----------|--------------------------------------------|
-        | of the final mode and group     | made      | linked                                     |
+        | of the final mode, group, ACL   | made      | linked                                     |
         | the same                        | refused   | moved: one rename                          |
-        | of others, one name             | any       | moved; the permissions step sets its modes |
+        | of others, one name             | any       | given the final ones, and moved            |
         | of others, a release's too      | any       | left: what a release shares is not changed |
         | none of this size and time      |           | left                                       |
 
@@ -258,7 +258,8 @@ class Linker:
                 return False
             if mtime_ns is not None and self._staging.keep_mtime and not keeps(status.st_mtime_ns, mtime_ns):
                 return False
-            if status.st_nlink != 1 and not (self._alike(status, path) and self._same_acl(base, name, path)):
+            right = self._alike(status, path) and self._same_acl(base, name, path)
+            if status.st_nlink != 1 and not right:
                 return False
             folder = self._staging.enter(parent, make=True)
             # A staging that was renamed since it was planned or opened is a release by now, or another run's.
@@ -267,6 +268,8 @@ class Linker:
                 os.stat(staging.data, follow_symlinks=False), opened
             ):
                 return False
+            if not right:
+                self._staging.put_named_right(base, name, path)
             try:
                 os.rename(name, name, src_dir_fd=base, dst_dir_fd=folder)
             except PermissionError:

@@ -1,12 +1,13 @@
 """Final modes, group and ACLs of a release: checked, and set where they differ.
 
 For the permissions step, which calls `set_permissions` between copy and verify; plan, copy and preflight take
-from here what the configuration's `permissions` say. Changes modes, groups and ACLs below a staging's `data`.
+from here what the configuration's `permissions` say, and publish compares files with it (`FinalAccess`).
+Changes modes, groups and ACLs below a staging's `data`, and removes temporary files there.
 
-Files come with their final mode and group already (`staging_writer`), and inherit their ACL from their folder
-where the file system hands it down; this module sets those of giants and folders, and of files that a file
-system changed on its own. Folders lose their write bit from the deepest up, which also keeps late attempts
-out (of accounts other than root).
+Files come with their final mode, group and ACL (`staging_writer`), but for giants, whose parts several
+attempts write. So this module looks at folders and giants, and at each file only where somebody else wrote
+files, or publish met one with other permissions. Folders lose their write bit from the deepest up, which also
+keeps late attempts out (of accounts other than root).
 """
 
 from __future__ import annotations
@@ -14,36 +15,39 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
+from operator import eq
+from typing import TYPE_CHECKING, Self
 
 from penstock.config.access_rules import DIR_BITS, FILE_BITS, Access, AccessRules
 from penstock.core.errors import FailedError, PreflightError
+from penstock.core.key_paths import TEMPORARY
 from penstock.core.layout import DATA
 from penstock.core.posix_acl import USER, in_words, parse
 from penstock.core.text import in_quotes
+from penstock.fs import acl_xattrs
 from penstock.fs.adaptive_threads import Calls
+from penstock.fs.dir_stat import failed
 from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.owners import group_number, user_number
-from penstock.fs.path_walk import walk
-from penstock.fs.safe_open import OPEN_FOLDER, Folders, open_beneath
-from penstock.target import access
+from penstock.fs.safe_open import HOLD, OPEN_FOLDER, Folders, open_beneath
+from penstock.fs.tree import BELOW, FILE, descend
+from penstock.target import access, tree_removal
 from penstock.target.barrier import Barrier
 from penstock.target.operation_budget import unlimited
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from penstock.config.settings import PermissionsConfig
     from penstock.core.documents.step_results import ModesSet
     from penstock.core.posix_acl import NamedEntry
-    from penstock.fs.path_walk import WalkedPath
+    from penstock.fs.dir_stat import Row
+    from penstock.fs.tree import Level
 
 TOGETHER = 4096
 """Files or folders that are collected before they are changed, by several threads."""
-_HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def file_mode(policy: PermissionsConfig) -> int:
@@ -102,39 +106,118 @@ def _number(tag: int, who: str, text: str) -> int:
     return number
 
 
+class FinalAccess:
+    """Mode, group and ACL that everything in a release gets."""
+
+    def __init__(self, policy: PermissionsConfig, gid: int | None) -> None:
+        """`gid` None: any group is right. Raises as `access_rules`."""
+        self.rules, self.gid = access_rules(policy), gid
+        self.file_mode, self.dir_mode = file_mode(policy), dir_mode(policy)
+
+    def file(self, path: str) -> Access:
+        return self.rules.file(path, self.file_mode)
+
+    def folder(self, path: str) -> Access:
+        return self.rules.folder(path, self.dir_mode)
+
+    def held(self, paths: Sequence[str], modes: Sequence[int], gids: Sequence[int]) -> bool:
+        """Whether files have their mode and group, by the `st_mode` and `st_gid` of each. Pure."""
+        if self.gid is not None and not set(gids) <= {self.gid}:
+            return False
+        if not self.rules.by_path:
+            return set(modes) <= {stat.S_IFREG | self.file("").mode}
+        wanted = (stat.S_IFREG | self.file(path).mode for path in paths)
+        return all(map(eq, modes, wanted))
+
+
+class FilePermissions:
+    """Compares files below `data` with their final permissions, by lstats that a walk made. An ACL is read
+    where the configuration names one: `spend` waits for that. Changes nothing."""
+
+    def __init__(self, data: Path, final: FinalAccess, spend: Callable[[int], None] = unlimited) -> None:
+        self._final, self._spend = final, spend
+        self._root, self._calls = os.open(data, OPEN_FOLDER), Calls()
+
+    def held(self, paths: Sequence[str], modes: Sequence[int], gids: Sequence[int]) -> bool:
+        """As `FinalAccess.held`, and whether the files have their ACLs. Raises OSError."""
+        if not self._final.held(paths, modes, gids):
+            return False
+        acls = self._calls.each(self._acls_held, paths) if self._final.rules.has_acl else ()
+        return all(acls)
+
+    def _acls_held(self, paths: Sequence[str]) -> list[bool]:
+        held = []
+        for path in paths:
+            self._spend(1)
+            fd = open_beneath(self._root, path, HOLD)
+            try:
+                acl = acl_xattrs.read(f"/proc/self/fd/{fd}")
+            finally:
+                os.close(fd)
+            held.append(acl_xattrs.allows(acl, self._final.file(path).acl))
+        return held
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._calls.close()
+        os.close(self._root)
+
+
 def set_permissions(
-    staging: Path, policy: PermissionsConfig, gid: int | None, spend: Callable[[int], None] = unlimited
+    staging: Path,
+    policy: PermissionsConfig,
+    gid: int | None,
+    spend: Callable[[int], None] = unlimited,
+    *,
+    giants: Collection[str] | None = None,
 ) -> ModesSet:
-    """Give everything in a staging's `data`, and `data` itself, its final mode, group and ACL, each
-    folder before the one that holds it. Only what differs is touched, and looked at again. Returns counts.
-    `spend` waits for metadata operations (`budget`).
+    """Give each folder below a staging's `data`, and `data` itself, its final mode, group and ACL, before the
+    one that holds it, and remove the temporary files of dead attempts, on one walk. Only what differs is
+    touched, and looked at again. Returns counts. `spend` waits for metadata operations (`budget`).
+
+    | `giants` | files                                                                                   |
+    |----------|-----------------------------------------------------------------------------------------|
+    | paths    | are met by name: whoever wrote them gave them their permissions. These paths are set,   |
+    |          | unless nothing is there                                                                 |
+    | None     | are all looked at, and set where they differ                                            |
 
     Idempotent. Raises FailedError that names the first thing that cannot be set, that does not keep what
     was set, or that is neither a file nor a folder, or a file with further links that would have to be
-    changed.
+    changed; and by `errno_map.storage_error`.
     """
-    data = staging / DATA
-    rules, modes = access_rules(policy), {"file": file_mode(policy), "dir": dir_mode(policy)}
-    counts = {"files": 0, "folders": 0, "changed_files": 0, "changed_folders": 0}
+    data, final = staging / DATA, FinalAccess(policy, gid)
+    try:
+        try:
+            return _close(data, final, spend, giants)
+        except PermissionError:
+            # A folder that its owner may not enter: somebody else's mode.
+            tree_removal.open_folders(data)
+            return _close(data, final, spend, giants)
+    except OSError as error:
+        where = error.filename if isinstance(error.filename, str) else str(data)
+        raise storage_error(error, "cannot set permissions", where) from None
+
+
+def _close(
+    data: Path, final: FinalAccess, spend: Callable[[int], None], giants: Collection[str] | None
+) -> ModesSet:
+    """`set_permissions`. Raises OSError, too."""
+    rules, gid = final.rules, final.gid
+    counts = {"files": 0, "folders": 0, "changed_files": 0, "changed_folders": 0, "swept": 0}
     files: list[str] = []
     above: list[tuple[str, bool]] = []
     left: list[str] = []
+    operations = (1 if gid is None else 2) + (2 if rules.has_acl else 0)
     with Barrier(data) as barrier, _opened(data) as root, Calls() as calls:
-        fixed = None if rules else {kind: Access(mode) for kind, mode in modes.items()}
 
-        def wanted(kind: str, path: str) -> Access:
-            if fixed is not None:
-                return fixed[kind]
-            return (rules.folder if kind == "dir" else rules.file)(path, modes[kind])
-
-        operations = (1 if gid is None else 2) + (2 if rules.has_acl else 0)
-
-        def change(paths: list[str], kind: str) -> int:
+        def change(paths: Sequence[str], wanted: Callable[[str], Access]) -> int:
             def some_changed(some: Sequence[str]) -> list[bool]:
                 changed = []
                 for path in some:
                     spend(operations)
-                    changed.append(_set(root, path, wanted(kind, path), gid))
+                    changed.append(_set(root, path, wanted(path), gid))
                 return changed
 
             return sum(calls.each(some_changed, paths))
@@ -143,41 +226,81 @@ def set_permissions(
             """Folders that the walk has left, so all that they hold was left before."""
             if len(left) > most:
                 for _, together in groupby(sorted(left, key=_depth, reverse=True), _depth):
-                    counts["changed_folders"] += change(list(together), "dir")
+                    counts["changed_folders"] += change(list(together), final.folder)
                 left.clear()
 
-        for walked in walk(data):
-            differs = _differs(data, walked, partial(wanted, walked.kind), gid) or rules.has_acl
-            while above and not walked.path.startswith(above[-1][0] + "/"):
-                path, changes = above.pop()
-                if changes:
-                    left.append(path)
-            close_left(TOGETHER)
-            if walked.kind == "dir":
-                counts["folders"] += 1
-                above.append((walked.path, differs))
-                continue
-            counts["files"] += 1
-            if differs:
-                files.append(walked.path)
-                if len(files) == TOGETHER:
-                    counts["changed_files"] += change(files, "file")
-                    files.clear()
-        counts["changed_files"] += change(files, "file")
+        met = descend(os.open(data, OPEN_FOLDER), names_only=giants is not None)
+        with contextlib.closing(met):
+            for kind, level, names, row, error in met:
+                path = level.prefix + (names[0] if names else "")
+                if error is not None:
+                    error.filename = str(data / path)
+                    raise error
+                while above and not path.startswith(above[-1][0] + "/"):
+                    folder, changes = above.pop()
+                    if changes:
+                        left.append(folder)
+                close_left(TOGETHER)
+                if kind == BELOW and row is not None:
+                    counts["folders"] += 1
+                    above.append((path, rules.has_acl or not _is_right(row, final.folder(path).mode, gid)))
+                elif kind == FILE:
+                    files += _differing(final, level, names) if giants is None else ()
+                    swept = tree_removal.remove_temporaries(level.fd, names)
+                    counts["files"] += len(names) - swept
+                    counts["swept"] += swept
+                    if len(files) >= TOGETHER:
+                        counts["changed_files"] += change(files, final.file)
+                        files.clear()
+                else:
+                    raise _special(data, path)
+        counts["changed_files"] += change([*files, *(giants or ())], final.file)
         left += [path for path, changes in above if changes]
         close_left(0)
-        counts["changed_folders"] += change([""], "dir")
+        counts["changed_folders"] += change([""], final.folder)
         barrier.wait()
     return {
         "files": counts["files"],
         "folders": counts["folders"],
         "changed_files": counts["changed_files"],
         "changed_folders": counts["changed_folders"],
-        "file_mode": f"{modes['file']:04o}",
-        "dir_mode": f"{modes['dir']:04o}",
+        "swept": counts["swept"],
+        "file_mode": f"{final.file_mode:04o}",
+        "dir_mode": f"{final.dir_mode:04o}",
         "gid": gid,
         "acl": rules.entries,
     }
+
+
+def _is_right(row: Row, mode: int, gid: int | None) -> bool:
+    return stat.S_IMODE(row[0]) == mode and gid in (None, row[7])
+
+
+def _differing(final: FinalAccess, level: Level, names: Sequence[str]) -> list[str]:
+    """The paths of those of a folder's next files that are to be set: all, where there are ACLs to be read.
+    Temporary files are left out. Raises OSError."""
+    looked = level.stats(names)
+    differing = []
+    for index, name in enumerate(names):
+        if TEMPORARY.fullmatch(name):
+            continue
+        path = level.prefix + name
+        if index in looked.errors:
+            error = failed(looked.errors[index])
+            error.filename = path
+            raise error
+        if final.rules.has_acl or not final.held((path,), (looked.mode[index],), (looked.gid[index],)):
+            differing.append(path)
+    return differing
+
+
+def _special(data: Path, path: str) -> FailedError:
+    return FailedError(
+        "staging holds something that is neither a file nor a folder",
+        where=printable(path),
+        why="penstock makes none (a source's links go by the dataset's `links`)",
+        hint=f"find out who did, and remove {printable(str(data / path))}",
+    )
 
 
 def unseal(data: Path, paths: Iterable[str]) -> None:
@@ -215,24 +338,6 @@ def _opened(data: Path) -> Iterator[int]:
         os.close(root)
 
 
-def _differs(data: Path, walked: WalkedPath, wanted: Callable[[str], Access], gid: int | None) -> bool:
-    """Whether it needs another mode or group. Raises FailedError where it must not be changed."""
-    if walked.kind not in ("file", "dir"):
-        raise FailedError(
-            "staging holds something that is neither a file nor a folder",
-            where=printable(walked.path),
-            why="penstock makes none (a source's links go by the dataset's `links`)",
-            hint=f"find out who did, and remove {printable(str(data / walked.path))}",
-        )
-    if walked.mode == wanted(walked.path).mode and (gid is None or walked.gid == gid):
-        return False
-    if walked.kind == "file" and walked.links != 1:
-        raise _linked_elsewhere(
-            walked.path, f"mode {walked.mode:04o}, group {walked.gid}, {walked.links} links"
-        )
-    return True
-
-
 def _linked_elsewhere(path: str, why: str) -> FailedError:
     return FailedError(
         "a file that is shared with another release has other permissions",
@@ -247,10 +352,10 @@ def _depth(path: str) -> int:
 
 
 def _set(root: int, path: str, wanted: Access, gid: int | None) -> bool:
-    """Set what differs, and look whether it stays. The thing is held by a descriptor that needs no right to
-    read it and follows no link."""
+    """Set what differs, and look whether it stays; False as well where nothing is there. The thing is held by
+    a descriptor that needs no right to read it and follows no link."""
     try:
-        fd = open_beneath(root, path, _HOLD) if path else os.open(".", _HOLD, dir_fd=root)
+        fd = open_beneath(root, path, HOLD) if path else os.open(".", HOLD, dir_fd=root)
         try:
             if stat.S_ISLNK(os.fstat(fd).st_mode):
                 raise FailedError(
@@ -262,12 +367,14 @@ def _set(root: int, path: str, wanted: Access, gid: int | None) -> bool:
             actual = access.look(held, wanted)
             if access.right(actual, wanted, gid):
                 return False
-            if wanted.acl is not None and actual.kind == stat.S_IFREG and actual.links != 1:
+            if actual.kind == stat.S_IFREG and actual.links != 1:
                 raise _linked_elsewhere(path, f"{actual.in_words(wanted)}, {actual.links} links")
             access.give(held, actual, wanted, gid)
             actual = access.look(held, wanted)
         finally:
             os.close(fd)
+    except FileNotFoundError:
+        return False  # publish names what is missing
     except OSError as error:
         raise FailedError(
             f"cannot set {_in_words(wanted, gid)}",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.target.staging_folder import StagingFolder
 
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _RANGE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _PART = _RANGE | os.O_CREAT
 
@@ -68,8 +69,9 @@ class Parts:
             self._staging.alive(pending)
             if status.st_size != size:
                 os.ftruncate(fd, size)
-            if self._staging.chown:
-                self._staging.dress(fd, 0)
+            # Mode and ACL are the permissions step's. The group is given here, for quotas count by it.
+            if self._staging.gid not in (None, status.st_gid):
+                os.chown(fd, -1, self._staging.gid)
         except BaseException as error:
             if fd >= 0:
                 os.close(fd)
@@ -101,10 +103,10 @@ class Parts:
                 raise storage_error(error, "cannot complete", pending.path) from None
             raise
 
-    def begin_multipart(self, path: str, temporary: str, size: int) -> None:
+    def begin_multipart(self, path: str, temporary: str, size: int, *, holes: bool = False) -> None:
         """Make the temporary file of a large one, in the folder of `path`, `size` long and with blocks
-        reserved where the file system can; its owner may write it until the permissions step ran. On an
-        error it is gone."""
+        reserved where the file system can, unless it will have `holes`; its owner may write it until
+        `finish_multipart`. On an error it is gone."""
         self._staging.before(path, 1)
         self._staging.look()
         parent, name = split(path)
@@ -113,7 +115,8 @@ class Parts:
             folder = self._staging.enter(parent, make=True)
             fd = os.open(temporary, _PART, self._staging.file_mode(path) | 0o600, dir_fd=folder)
             self._staging.touched.add(parent)
-            self._staging.dress(fd, size if self._staging.preallocate else 0)
+            self._staging.put_right(fd, path, also=0o600)
+            self._staging.reserve(fd, 0 if holes else size)
             os.ftruncate(fd, size)
             os.close(fd)
         except BaseException as error:
@@ -123,13 +126,22 @@ class Parts:
                 raise storage_error(error, "cannot create", path) from None
             raise
 
-    def begin_range(self, path: str, temporary: str, size: int, offset: int) -> Pending | None:
+    def begin_range(
+        self, path: str, temporary: str, size: int, offset: int, *, named: bool = False
+    ) -> Pending | None:
         """The temporary file of `begin_multipart`, to be written from `offset`; None when it is not there:
-        another attempt has given it its name. To be ended by `finish_part`, without a time."""
+        another attempt has given it its name. Where it is `named` and no byte is left to be written, the file
+        is opened by that name, to be read. To be ended by `finish_part`."""
         self._staging.before(path, 1)
         parent, name = split(path)
         try:
-            fd = os.open(temporary, _RANGE, dir_fd=self._staging.enter(parent, make=False))
+            folder = self._staging.enter(parent, make=False)
+            try:
+                fd = os.open(temporary, _RANGE, dir_fd=folder)
+            except FileNotFoundError:
+                if not named or offset < size or not _stands(folder, name, size):
+                    return None
+                fd = os.open(name, _READ, dir_fd=folder)
         except FileNotFoundError:
             return None
         except PermissionError:
@@ -139,38 +151,51 @@ class Parts:
             raise storage_error(error, "cannot write", path) from None
         pending = Pending(fd, path, parent, name, temporary, size, True, offset)
         try:
-            self._staging.alive(pending)
+            if offset < size:
+                self._staging.alive(pending)
         except BaseException:
             self._staging.discard(pending)
             raise
         return pending
 
+    def sync(self, pending: Pending) -> None:
+        """With `fsync`: make the bytes durable that were written so far."""
+        if self._staging.fsync:
+            try:
+                os.fsync(pending.fd)
+            except OSError as error:
+                raise storage_error(error, "cannot write", pending.path) from None
+
     def finish_multipart(self, path: str, temporary: str, size: int, mtime_ns: int) -> bool:
-        """Give a temporary file that has all its bytes its time, durability and final name. True as well
-        where another attempt did the same: the temporary file is gone, and a file of this size has the name.
-        False: neither is there."""
+        """Give a temporary file that has all its bytes its time, durability and final name, then its final
+        mode, group and ACL. True as well where another attempt did the same: the temporary file is gone, and
+        a file of this size has the name. False: neither is there.
+
+        The mode comes after the name: an attempt that dies between the two leaves no temporary file that the
+        next one may not write."""
         self._staging.before(path, 1 + self._staging.naming)
         parent, name = split(path)
         fd = -1
         try:
             folder = self._staging.enter(parent, make=False)
             try:
-                fd = os.open(temporary, _RANGE, dir_fd=folder)
+                fd = os.open(temporary, _READ, dir_fd=folder)
+                if os.fstat(fd).st_size != size:
+                    return False
+                if self._staging.keep_mtime:
+                    os.utime(fd, ns=(mtime_ns, mtime_ns))
+                if self._staging.fsync:
+                    os.fsync(fd)
+                    self._staging.touched.add(parent)
+                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             except FileNotFoundError:
-                return self._named(folder, parent, name, size)
-            if os.fstat(fd).st_size != size:
-                return False
-            if self._staging.keep_mtime:
-                os.utime(fd, ns=(mtime_ns, mtime_ns))
-            if self._staging.fsync:
+                return self._named(folder, path, size)
+            except PermissionError:
+                raise self._staging.fenced(path, "the file cannot be written any more") from None
+            if self._staging.put_right(fd, path) and self._staging.fsync:
                 os.fsync(fd)
-                self._staging.touched.add(parent)
-            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except FileNotFoundError:
-            # Between the two calls.
-            return self._named(folder, parent, name, size)
-        except PermissionError:
-            raise self._staging.fenced(path, "the file cannot be written any more") from None
+            return False
         except OSError as error:
             raise storage_error(error, "cannot complete", path) from None
         finally:
@@ -178,12 +203,16 @@ class Parts:
                 os.close(fd)
         return True
 
-    def _named(self, folder: int, parent: str, name: str, size: int) -> bool:
-        """Whether another attempt gave the file its name; it may have died before that was durable."""
-        stands = _stands(folder, name, size)
-        if stands and self._staging.fsync:
+    def _named(self, folder: int, path: str, size: int) -> bool:
+        """Whether another attempt gave the file its name; it may have died before that was durable, or before
+        the file had its mode."""
+        parent, name = split(path)
+        if not _stands(folder, name, size):
+            return False
+        self._staging.put_named_right(folder, name, path)
+        if self._staging.fsync:
             self._staging.touched.add(parent)
-        return stands
+        return True
 
     def drop_multipart(self, path: str, temporary: str) -> None:
         """Remove a temporary file, of which this attempt writes nothing any more."""

@@ -6,7 +6,7 @@ PAUSE`), and removes it again. Whose file counts is as `root_files` has it.
 | what works below the root            | while PAUSE stands                                               |
 |--------------------------------------|------------------------------------------------------------------|
 | workers of an element                | hold before the next row or block (`engine.stream`)              |
-| an element                           | holds before it begins; its lock, promise and progress go on     |
+| an element                           | holds before it begins; its lock, notice and progress go on      |
 | an element whose time limit comes    | ends with its state kept; that uses up no retry                  |
 | a step                               | holds before it takes the lock, and wherever it checks for a stop |
 | arrays                               | those that live go on and hold; no further one is submitted      |
@@ -100,8 +100,8 @@ class PauseWatch:
         self._root, self._tell, self._every, self._within, self._clock = root, tell, every, within, clock
         self._looked = float("-inf")
         self._seen = RootPause()
-        self.stood = False
-        """Whether PAUSE stood at any look."""
+        self.stood_at = float("-inf")
+        """When PAUSE stood at a look last, by the clock."""
         self._lock, self._asking = threading.Lock(), threading.Lock()
 
     def __call__(self) -> Pause | None:
@@ -119,8 +119,8 @@ class PauseWatch:
     def _look(self) -> None:
         before = self._seen
         self._seen = self._answer() or before
-        self.stood = self.stood or self._seen.pause is not None
         self._looked = self._clock()
+        self.stood_at = self._looked if self._seen.pause is not None else self.stood_at
         pause, ignored = self._seen
         where = printable(str(self._root / NAME))
         if pause is not None and before.pause != pause:

@@ -26,7 +26,8 @@ from penstock.core.text import in_quotes
 from penstock.fs import libc
 from penstock.fs.capabilities import facts
 from penstock.fs.errno_map import printable, storage_error
-from penstock.fs.safe_open import EXHAUSTED, Folders, folders_kept
+from penstock.fs.safe_open import EXHAUSTED, HOLD, Folders, folders_kept
+from penstock.target import access
 from penstock.target.operation_budget import FolderBudget, unlimited
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.access_rules import Access, AccessRules
+    from penstock.fs.acl_xattrs import PathOrFd
     from penstock.target.pending_file import Pending
 
 OPEN_FOLDER_OR_LINK = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -93,8 +95,11 @@ class StagingFolder:
         self.parent: str | None = None
         """The folder that was entered last, and its descriptor."""
         self.parent_fd = -1
-        self.chown = False
-        """Whether new files in that folder do not get the group by themselves (setgid)."""
+        self._by_folder = gid is not None or rules.has_acl
+        """Whether what a new file gets depends on its folder: by its setgid bit, or its default ACL."""
+        self._certain_modes: set[int] = set()
+        """Modes that a new file got with the right group and ACL, in that folder or in all: further files of
+        such a mode are not looked at."""
         self.touched: set[str] = set()
         """Folders whose names `settle` makes durable."""
         self._certain: set[str] = set()
@@ -125,7 +130,7 @@ class StagingFolder:
                 os.unlink(pending.temporary, dir_fd=self.enter(pending.parent, make=False))
 
     def alive(self, pending: Pending) -> None:
-        """Raises FailedError when this attempt was fenced: its file is gone, a giant's file lost its
+        """Raises FailedError when this attempt was fenced: its file is gone, a file in parts lost its
         write bit, or the staging folder moved. One fstat; to be called now and then while a large file
         is written."""
         try:
@@ -135,7 +140,7 @@ class StagingFolder:
         if status.st_nlink == 0:
             raise self.fenced(pending.path, "its file was removed")
         if pending.part and not status.st_mode & stat.S_IWUSR:
-            raise self.fenced(pending.path, "its file was sealed by the permissions step")
+            raise self.fenced(pending.path, "its file was sealed: it has its final mode")
         if self.is_due:
             self.look()
 
@@ -174,9 +179,8 @@ class StagingFolder:
             fd = self._make_noting(parent)
         else:
             fd = self._folders.make(parent, self.dir_mode, self.gid) if make else self._folders.get(parent)
-        if self.gid is not None:
-            seen = os.fstat(fd)
-            self.chown = seen.st_gid != self.gid or not seen.st_mode & stat.S_ISGID
+        if self._by_folder:
+            self._certain_modes.clear()
         self.parent, self.parent_fd = parent, fd
         return fd
 
@@ -205,14 +209,38 @@ class StagingFolder:
                 self.touched.add(above)
         return fd
 
-    def dress(self, fd: int, size: int) -> None:
-        """Give a new file its group where the folder does not, and reserve `size` bytes where the file system
-        can. Raises OSError."""
-        if self.chown and self.gid is not None:
-            status = os.fstat(fd)
-            if status.st_gid != self.gid:
-                os.fchown(fd, -1, self.gid)
-                os.fchmod(fd, stat.S_IMODE(status.st_mode))
+    def dress(self, fd: int, path: str) -> None:
+        """Give a new file of the folder that was entered last its mode, group and ACL, where its creation did
+        not: a file system may change modes, keep default ACLs from new files, or give another group. The
+        first file of each mode says whether it does; each file is set only where it does. Raises OSError."""
+        mode = self.file_mode(path)
+        if mode not in self._certain_modes and not self.put_right(fd, path):
+            self._certain_modes.add(mode)
+
+    def put_right(self, place: PathOrFd, path: str, also: int = 0) -> bool:
+        """Give the file at `place` the mode, group and ACL of `path`, and the mode bits `also`. Returns
+        whether it had others. Raises OSError."""
+        wanted = self.access(path)
+        return access.put_right(place, wanted._replace(mode=wanted.mode | also), self.gid)
+
+    def put_named_right(self, folder: int, name: str, path: str) -> None:
+        """`put_right` of the file that has this name in an open folder, durably with `fsync`; no link is
+        followed. It may have been put right by an attempt that died before that was durable."""
+        held = os.open(name, HOLD, dir_fd=folder)
+        try:
+            self.put_right(f"/proc/self/fd/{held}", path)
+            if self.fsync:
+                fd = os.open(f"/proc/self/fd/{held}", os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+        finally:
+            os.close(held)
+
+    def reserve(self, fd: int, size: int) -> None:
+        """Reserve `size` bytes of a new file where that is worth it, and the file system can. Raises
+        OSError."""
         if size >= PREALLOCATE and self.preallocate:
             try:
                 libc.fallocate(fd, size)
@@ -253,12 +281,13 @@ class StagingFolder:
         self._count += 1
         return f"{self._prefix}{self._count:08x}"
 
-    def at_once(self, parent: str, size: int) -> str:
-        """As `temporary`, for a file of `size` bytes that has only to be created: its folder was entered
-        last, gives its group, the size is not worth a reservation, and no `look` is due. Else ""."""
+    def at_once(self, parent: str, size: int, mode: int) -> str:
+        """As `temporary`, for a file of `size` bytes that has only to be created with `mode`: its folder was
+        entered last, `dress` changes nothing, the size is not worth a reservation, and no `look` is due. Else
+        ""."""
         if (
             parent != self.parent
-            or self.chown
+            or mode not in self._certain_modes
             or size >= PREALLOCATE
             or time.monotonic() - self._looked > LOOK_EVERY
         ):

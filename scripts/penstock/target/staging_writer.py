@@ -3,7 +3,8 @@
 For the workers of copy and repair (`engine`), and for plan where it takes files over. Writes below the
 staging's `data` alone; times are in nanoseconds since the epoch, sizes in bytes, paths relative to `data`.
 
-Guarantees. A file has its final name only with all its bytes, its final mode, group and time; under
+Guarantees. A file has its final name only with all its bytes, its final mode, group, ACL and time (a large
+file that was written in parts gets mode and ACL right after its name, a giant by the permissions step); under
 `durability="fsync"` its bytes are on the servers' disks before that name exists, under `"syncfs"` once
 `Barrier.wait` has returned. An attempt that was given up and writes on can only replace bytes by the same
 bytes, and stops at its next check (`alive`). No path leaves `data`, no link is followed.
@@ -20,7 +21,7 @@ from penstock.target.links import Linker
 from penstock.target.operation_budget import unlimited
 from penstock.target.part_files import Parts
 from penstock.target.pending_file import Pending
-from penstock.target.staging_folder import PREALLOCATE, StagingFolder, split
+from penstock.target.staging_folder import StagingFolder, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,7 @@ class WriterOptions(TypedDict):
     keep_mtime: bool
     """Files get the source's time."""
     rules: NotRequired[AccessRules]
-    """Other modes by path, and the ACL of files that are linked."""
+    """Other modes by path, and the ACL."""
     preallocate: NotRequired[bool]
     """False: the probe saw that blocks cannot be reserved. Else the table of file systems decides."""
 
@@ -74,7 +75,7 @@ class StagingWriter:
         staging = self._staging = StagingFolder(data, spend=spend, **options)
         self.discard, self.alive, self.settle = staging.discard, staging.alive, staging.settle
         parts, links = Parts(staging), Linker(staging)
-        self.begin_part, self.finish_part = parts.begin_part, parts.finish_part
+        self.begin_part, self.finish_part, self.sync = parts.begin_part, parts.finish_part, parts.sync
         self.begin_multipart, self.begin_range = parts.begin_multipart, parts.begin_range
         self.finish_multipart, self.drop_multipart = parts.finish_multipart, parts.drop_multipart
         self.link, self.link_many, self.held = links.link, links.link_many, links.held
@@ -114,15 +115,14 @@ class StagingWriter:
                 return self._begin(path, size, holes=holes)
             raise storage_error(error, "cannot create", path) from None
         pending = Pending(fd, path, parent, name, temporary, size, False, 0)
-        reserve = 0 if holes else size
-        if self._staging.chown or (reserve >= PREALLOCATE and self._staging.preallocate):
-            try:
-                self._staging.dress(fd, reserve)
-            except BaseException as error:
-                self._staging.discard(pending)
-                if isinstance(error, OSError):
-                    raise storage_error(error, "cannot create", path) from None
-                raise
+        try:
+            self._staging.dress(fd, path)
+            self._staging.reserve(fd, 0 if holes else size)
+        except BaseException as error:
+            self._staging.discard(pending)
+            if isinstance(error, OSError):
+                raise storage_error(error, "cannot create", path) from None
+            raise
         return pending
 
     def finish(self, pending: Pending, mtime_ns: int) -> None:
@@ -158,13 +158,14 @@ class StagingWriter:
         staging = self._staging
         staging.before(path, 1 + staging.naming)
         parent, _, name = path.rpartition("/")
-        temporary = staging.at_once(parent, len(data))
+        mode = staging.file_mode(path)
+        temporary = staging.at_once(parent, len(data), mode)
         if not temporary or not name or path[0] == "/":
             self._put_slowly(path, data, mtime_ns)
             return
         folder = staging.parent_fd
         try:
-            fd = os.open(temporary, _NEW, staging.file_mode(path), dir_fd=folder)
+            fd = os.open(temporary, _NEW, mode, dir_fd=folder)
         except OSError as error:
             if not isinstance(error, FileExistsError) and error.errno not in EXHAUSTED:
                 raise storage_error(error, "cannot create", path) from None

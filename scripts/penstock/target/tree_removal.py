@@ -45,39 +45,41 @@ def sweep_temporaries(data: Path) -> int:
     To be called when no attempt of copy is known to live. Should one live on, a temporary file that it
     renames or removes meanwhile is no error. A folder that the permissions step closed is opened to its owner
     where a temporary file is to be removed, and closed again. Raises by `errno_map.storage_error`."""
-    swept: list[str] = []
     try:
-        try:
-            _sweep(data, swept)
-        except PermissionError:
-            # A folder that its owner may not enter: somebody else's mode.
-            open_folders(data)
-            _sweep(data, swept)
+        return _sweep(data)
     except OSError as error:
         where = error.filename if isinstance(error.filename, str) else str(data)
         raise storage_error(error, "cannot remove temporary files", where) from None
-    return len(swept)
 
 
-def _sweep(data: Path, swept: list[str]) -> None:
-    """Adds to `swept` what it removes. Raises OSError with the path."""
+def _sweep(data: Path) -> int:
+    """Raises OSError with the path."""
+    swept = 0
     with contextlib.closing(descend(os.open(data, OPEN_FOLDER), names_only=True)) as met:
         for kind, level, names, _, error in met:
             if error is not None:
                 error.filename = str(data / level.prefix / (names[0] if names else ""))
                 raise error
-            temporaries = [name for name in names if TEMPORARY.fullmatch(name)] if kind == FILE else []
-            if not temporaries:
-                continue
-            mode = _open_to_owner(level.fd)
-            try:
-                for name in temporaries:
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(name, dir_fd=level.fd)
-                        swept.append(level.prefix + name)
-                os.fsync(level.fd)
-            finally:
-                os.fchmod(level.fd, mode)
+            if kind == FILE:
+                swept += remove_temporaries(level.fd, names)
+    return swept
+
+
+def remove_temporaries(folder: int, names: Sequence[str]) -> int:
+    """`sweep_temporaries` of these names of an open folder. Raises OSError."""
+    temporaries = [name for name in names if TEMPORARY.fullmatch(name)]
+    if not temporaries:
+        return 0
+    removed, mode = 0, _open_to_owner(folder)
+    try:
+        for name in temporaries:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
+                removed += 1
+        os.fsync(folder)
+    finally:
+        os.fchmod(folder, mode)
+    return removed
 
 
 def open_folders(data: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import audit_results, flags
@@ -37,7 +36,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     much.add_argument(
         "--fraction", type=flags.value(parse_turns, "a fraction such as 1/30"), metavar="1/N",
-        help="read the next slice of a rotation: N runs read everything",
+        help="read the next slice of a rotation: N runs read everything, first what was read back within ten "
+        "minutes of its writing",
     )  # fmt: skip
     parser.add_argument(
         "--limit",
@@ -45,10 +45,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RATE",
         help="read no faster in all than this, such as 200MiB/s",
     )
-    parser.add_argument(
-        "--into", type=Path, metavar="FOLDER",
-        help="of another account's dataset: where what is found goes (default: XDG_STATE_HOME)",
-    )  # fmt: skip
 
 
 def _reason(text: str) -> str:
@@ -74,7 +70,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         choice=AuditSelection("sample", parsed.sample) if parsed.sample else AuditSelection(),
         rotate=parsed.fraction or 0,
         limit=parsed.limit,
-        into=parsed.into,
     )
     return audit_results.run_each(
         parsed,

@@ -3,7 +3,6 @@ nothing. In its text every name is escaped."""
 
 from __future__ import annotations
 
-import contextlib
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,12 +14,10 @@ from penstock.look.views.styled_lines import Line
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from penstock.cli.session import Session
-    from penstock.config.settings import TargetConfig
     from penstock.core.documents.disk_use import AreaUse, DiskUse, OwnedUse
-    from penstock.core.layout import DatasetLayout
 
 EXAMPLES = ("penstock du imagenet", "penstock du --root /beegfs/datasets")
 _AREAS = (
@@ -65,6 +62,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     while PAUSE stands, and keeps within `target.ops`."""
     from penstock.cli.log_file import logged
     from penstock.core import events
+    from penstock.dataset.context import operations
+    from penstock.jobs.ownership.ops_share import paced
     from penstock.look.dataset_use import used
     from penstock.target import pause
 
@@ -82,7 +81,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
                     sink(events.Progressed(name, "du", files=files, bytes=size))
 
                 sink(events.Started(name, "du"))
-                with _paced(target, layouts[name], session) as spend:
+                with paced(layouts[name], operations(target), "du", session.stop) as spend:
                     use = used(layouts[name], spend, progress, filesystem=target.filesystem)
                 sink(events.Ended(name, "du", {"files": use["files"], "bytes": use["bytes"]}))
                 return use
@@ -91,28 +90,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     session.receipt({"datasets": {use["dataset"]: use for use in uses}})
     session.show_rows(uses, partial(render, uses))
     return code
-
-
-@contextlib.contextmanager
-def _paced(target: TargetConfig, layout: DatasetLayout, session: Session) -> Iterator[Callable[[int], None]]:
-    """What is called before n metadata operations: it waits for their share of `target.ops`, and while PAUSE
-    stands. Raises InterruptedRunError."""
-    from penstock.dataset.context import operations
-
-    check, ops = session.stop.check, operations(target)
-    if not ops:
-        yield lambda _: check()
-        return
-    from penstock.host.pacing import spending
-    from penstock.jobs.ownership.ops_share import OpsShare
-
-    with spending(OpsShare(layout, "", ops, 1), session.stop.event.wait) as take:
-
-        def spend(count: int) -> None:
-            check()
-            take(count)
-
-        yield spend
 
 
 def render(uses: Sequence[DiskUse], columns: int = COLUMNS) -> list[Line]:

@@ -28,6 +28,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     """Remove what nothing holds, of each dataset in turn, also after one that another run holds. Returns the
     first exit status that is not 0."""
     from penstock.fs import scratch
+    from penstock.jobs.bandwidth import folder as link_folder
     from penstock.keep.retention import gc_step
     from penstock.look.views import gc_text
 
@@ -42,6 +43,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     results, code = session.each(config, names, work)
     if not parsed.dry_run:
         scratch.sweep()
+        if config.bandwidth.folder is not None:
+            link_folder.swept(config.bandwidth.folder)
     session.receipt({"datasets": {result["dataset"]: result for result in results}})
     for result in results:
         session.show(result, partial(gc_text.collected, result, output.columns(piped=0)))

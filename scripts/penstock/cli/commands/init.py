@@ -140,7 +140,7 @@ def _require(what: str, text: str) -> None:
 def _is_unknown(key: str, source: str) -> bool:
     """Whether sources of this kind have no such option; any may be one of what fsspec opens."""
     of = kind(source, {})
-    return bool(of) and key not in storage_options.known(of)
+    return of.options is not None and key not in storage_options.known(of)
 
 
 def _whole(source: str) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
     from penstock.config.settings import BandwidthConfig
     from penstock.jobs.bandwidth.cap_file import Cap
-    from penstock.jobs.bandwidth.overview import Overview
+    from penstock.jobs.bandwidth.folder import Overview
 
 EXAMPLES = ("penstock limit 40Gbit/s", "penstock limit imagenet --nodes 2")
 
@@ -27,19 +27,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "With --nodes a dataset",
     )  # fmt: skip
     parser.add_argument(
-        "--requests", type=_count, metavar="N", help="requests a second of all elements; 0: no cap"
-    )
-    parser.add_argument(
         "--nodes", type=_elements, metavar="N",
         help="of a dataset: elements of a step that may run at once from now on, each on a node, or "
         "`auto`: as cluster.max_elements says",
     )  # fmt: skip
-
-
-def _count(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,9}", text):
-        raise argparse.ArgumentTypeError(f"{in_quotes(text)} is not a number a second")
-    return int(text)
 
 
 def _elements(text: str) -> int:
@@ -68,10 +59,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 def _nodes(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.jobs import throttling
 
-    if parsed.requests is not None:
-        raise ConfigError(
-            "--requests is of the link, and --nodes of a dataset", hint="give a command for each"
-        )
     config = session.config()
     if parsed.what is not None and parsed.what not in config.datasets and _wrong_rate(parsed.what) is None:
         raise ConfigError(
@@ -115,7 +102,7 @@ def _bandwidth_config(parsed: argparse.Namespace, session: Session) -> Bandwidth
 
 def _limit_bandwidth(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.jobs.bandwidth.cap_file import Cap
-    from penstock.jobs.bandwidth.overview import overview, set_cap
+    from penstock.jobs.bandwidth.folder import overview, set_cap
 
     config = _bandwidth_config(parsed, session)
     if config.folder is None:
@@ -124,9 +111,9 @@ def _limit_bandwidth(parsed: argparse.Namespace, session: Session) -> int:
             where=f"{session.file}: bandwidth.folder",
             hint="name a folder there that all who use the link can write, from each node",
         )
-    if parsed.what is not None or parsed.requests is not None:
-        set_cap(config.folder, parsed.what, parsed.requests)
-    cap_state, own = overview(config.folder), Cap(config.rate, config.requests)
+    if parsed.what is not None:
+        set_cap(config.folder, parsed.what)
+    cap_state, own = overview(config.folder), Cap.configured(config)
     holds = own.lower(cap_state.said)
     output.show(rendered(cap_state, own, holds))
     session.receipt(
@@ -145,7 +132,6 @@ def _limit_bandwidth(parsed: argparse.Namespace, session: Session) -> int:
 def rendered(cap_state: Overview, own: Cap, holds: Cap) -> str:
     """Plain text: the cap, where it comes from, and a line for each holder."""
     from penstock.core import human
-    from penstock.jobs.bandwidth.slots import SLOTS
 
     def rate(value: int | None) -> str:
         return "no cap" if value is None else f"{human.rate(value)} ({value * 8 / 1e9:.6g} Gbit/s)"
@@ -161,9 +147,8 @@ def rendered(cap_state: Overview, own: Cap, holds: Cap) -> str:
     if cap_state.wrong:
         lines += [f"the cap file does not count: {cap_state.wrong}", f"  {cap_state.mend}"]
     for holder in cap_state.held:
-        rate_text = "" if holds.rate is None else f", {human.rate(holds.rate * holder.slots / SLOTS)}"
-        ended = "; it has ended, and others take its part over" if holder.ended else ""
-        lines.append(f"{holder.slots:>2} of {SLOTS}{rate_text}: {holder.who}{ended}")
+        rate_text = "" if holds.rate is None else f", {human.rate(int(holds.rate * holder.part))}"
+        lines.append(f"{holder.part:>5.1%}{rate_text}: {holder.who}")
     if not cap_state.held:
-        lines.append("no element has a part of it")
+        lines.append("no run has a part of it")
     return "\n".join(lines)

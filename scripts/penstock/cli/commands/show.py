@@ -9,7 +9,7 @@ from penstock.cli import flags, target_datasets
 from penstock.core import human
 from penstock.core.errors import FindingsError
 from penstock.core.text import TEXT, brief, printable
-from penstock.look.views import carried_text, findings_text, text_block
+from penstock.look.views import findings_text, reading_text, text_block
 from penstock.look.views.aligned_table import COLUMNS
 from penstock.look.views.release_text import account, moment, problem
 from penstock.look.views.styled_lines import Line
@@ -120,8 +120,10 @@ def _sealed(release: ReleaseShown, seal: Mapping[str, object]) -> Iterator[tuple
     evidence = _map(seal.get("evidence"))
     yield "Source proof", _evidence(release["source_evidence"], evidence.get("required_source"))
     yield "Stored proof", _evidence(release["storage_evidence"], evidence.get("required_storage"))
-    if carried := carried_text.words(seal.get("carried")):
+    if carried := reading_text.carried(seal.get("carried")):
         yield "Carried over", carried
+    if delay := reading_text.delay(evidence.get("read_after")):
+        yield "Read after", delay
     if evidence.get("fsync_ends"):
         yield "Durable", f"each fsync ended {evidence['fsync_ends']}"
     for one in release["manifests"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.cli import flags, output
 from penstock.core import human
@@ -107,10 +107,10 @@ def render(results: Sequence[StatusResult]) -> list[Line]:
     return [Line(text) for text in lines]
 
 
-def _state(work: Mapping[str, object]) -> str:
-    """`published`, `damaged: manifest.parquet is missing`, `copying 42.1 %`, `stopped by SIGINT in copy,
-    42.1 % done, at 2026-11-26T02:14:00Z`, `failed at 2026-11-26T02:14:00Z: copy: no space is left
-    (exit 6)`."""
+def _state(work: Mapping[str, Any]) -> str:
+    """`published`, `damaged: manifest.parquet is missing`, `copying 42.1 %, 341 MiB read back`, `stopped by
+    SIGINT in copy, 42.1 % done, at 2026-11-26T02:14:00Z`, `failed at 2026-11-26T02:14:00Z: copy: no space is
+    left (exit 6)`."""
     state, why = str(work["state"]), work.get("why", "")
     state = "HELD" if state == "held" else state
     step, percent = str(work.get("step", "")), work.get("percent")
@@ -123,18 +123,21 @@ def _state(work: Mapping[str, object]) -> str:
     text = f"{state}{at}" if state in ("failed", "stopped") else state
     if percent is not None and state in ("copying", "verifying"):
         text += f" {percent} %"
+    if state == "copying" and (verify := work.get("verify")) and verify["bytes"]:
+        text += f", {human.size(verify['bytes'])} read back"
     text += f": {why}" if why else ""
     return f"{text} (exit {work['exit']})" if state == "failed" else text
 
 
 def _text(value: object) -> str:
-    """One line: a step's elements in words, lists by commas, other mappings as JSON."""
+    """One line: a step's shards in words, lists by commas, other mappings as JSON."""
     if isinstance(value, (list, tuple)) and all(isinstance(one, (str, int)) for one in value):
         return ", ".join(map(str, value))
     if not isinstance(value, Mapping):
         return value if isinstance(value, str) else str(value)
-    if value.keys() >= {"elements", "done", "files", "bytes"}:
-        phrases = [f"{value['done']} of {human.counted(value['elements'], 'element')} done"]
-        phrases += [human.counted(value["files"], "file"), human.size(value["bytes"])]
+    if value.keys() >= {"elements", "done", "of_bytes"}:
+        phrases = [f"{value['done']} of {human.counted(value['elements'], 'shard')} done"]
+        phrases.append(human.counted(value["files"], "file"))
+        phrases.append(human.size_of(value["bytes"], value["of_bytes"]))
         return ", ".join([*phrases, f"{value['failed']} failed"] if value.get("failed") else phrases)
     return json.dumps(value, default=str)

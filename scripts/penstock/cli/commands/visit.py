@@ -62,7 +62,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     answer = visit.answer(
         from_json(DatasetConfig, given["dataset"]),
         from_json(TargetConfig, given["target"]),
-        given["timeout"],
         check,
         deadline(),
         given.get("acl_numbers", ()),

@@ -100,6 +100,8 @@ class SlurmCluster(Cluster):
         self._pace = QueryPace(config.poll)
         self._ended: dict[str, dict[int, Status]] = {}
         """The last status of each element that was seen as ended."""
+        self._cancelled: dict[str, set[int]] = {}
+        """Elements that were cancelled by index: slurmctld drops those that waited, and knows the rest."""
 
     @property
     def way(self) -> str:
@@ -274,7 +276,10 @@ class SlurmCluster(Cluster):
                     status = replace(status, requeued=cause.why, lost_node=lost)
                 statuses[index] = status
             else:
-                statuses[index] = over.get(index) or Status(State.LOST, reason="SLURM no longer knows it")
+                gone = Status(State.LOST, reason="SLURM no longer knows it")
+                if elements and index in self._cancelled.get(array, ()):
+                    gone = Status(State.CANCELLED, reason="cancelled while it waited")
+                statuses[index] = over.get(index) or gone
         return statuses
 
     def _timed(self, arrays: Sequence[str]) -> dict[str, Sequence[SlurmElement]]:
@@ -363,6 +368,7 @@ class SlurmCluster(Cluster):
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
         if array not in self._others:
             self._slurm.cancel(array, indices)
+            self._cancelled.setdefault(array, set()).update(indices or ())
 
     def throttle(self, array: str, at_once: int) -> None:
         if array not in self._others:

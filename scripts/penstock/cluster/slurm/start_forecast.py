@@ -30,7 +30,7 @@ LATE = 15 * 60.0
 def results(slurm: SlurmCommands, options: JobOptions, longest: float) -> list[CheckResult]:
     """The forecast for elements with these options; `longest`: the longest time limit that the cluster
     allows, in seconds, 0 where it sets none. Raises as `SlurmCommands`."""
-    seconds = job_time.first(None, longest) if options.time == AUTO_TIME else options.time
+    seconds = job_time.asked_for((), 0, 1, longest) if options.time == AUTO_TIME else options.time
     try:
         return judged(lambda asked: slurm.trial(replace(options, time=asked)).start, seconds, time.time())
     except QueueFullError:

@@ -1,5 +1,5 @@
-"""`outcomes/<step>/<index>.json`: why an element (the process that does one shard of a step) ended without a
-receipt. Pure; `dataset.outcomes` reads and writes the file."""
+"""`outcomes/<step>/<index>.<generation>.json`: why an element (the process that does one shard of a step)
+ended without a receipt. Pure; `dataset.outcomes` reads and writes the file."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Sequence
@@ -12,6 +12,10 @@ class ElementOutcome(NamedTuple):
     """One attempt that did not do all of its shard."""
 
     attempt: str = ""
+    generation: int = 0
+    """Of the claim under which it was made."""
+    free: bool = False
+    """Whether the end uses up no retry of the shard."""
     host: str = ""
     exit_code: int = 0
     """The exit status; 0 where the outcome does not say."""

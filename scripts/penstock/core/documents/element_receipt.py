@@ -5,8 +5,6 @@ and how. Pure; `dataset.receipts` reads and writes the file."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.core.documents.element_usage import NOT_MEASURED, ElementUsage
-from penstock.core.documents.granted_resources import NOT_KNOWN, Granted
 from penstock.core.documents.typed_json import Document
 from penstock.core.slow_objects import SlowObject
 
@@ -37,7 +35,7 @@ class ElementReceipt:
     """Those of `linked` that were taken over from another run's staging."""
     retries: int = 0
     seconds: float = 0.0
-    cpu_seconds: float = 0.0
+    """Of the engine."""
     workers: int = 0
     streams: int = 0
     durability: str = ""
@@ -53,11 +51,7 @@ class ElementReceipt:
     attempt: str = ""
     host: str = ""
     cpus: int = 0
-    """For which the engine sized itself."""
-    granted: Granted = NOT_KNOWN
-    """What the node let the element use."""
-    job: str = ""
-    restarts: int = 0
+    """That the node let the element use: the engine sized itself for them."""
     started: float = 0.0
     ended: float = 0.0
     samples: Sequence[tuple[float, int, int]] = ()
@@ -79,8 +73,6 @@ class ElementReceipt:
     """Rows that are damaged, of audit; files that could not be fetched, of repair."""
     seen: str = ""
     """`sha256:<hex>` of what an audit's element saw, or what a repair's fetched."""
-    usage: ElementUsage = NOT_MEASURED
-    """Of all attempts. `seconds` and `cpu_seconds` above are the engine's alone."""
     retried: Mapping[str, int] = field(default_factory=dict)
     """Those of the retries whose cause is known, by it: `HTTP 503`, `ECONNRESET`, or an error's sentence."""
     slowest: Sequence[SlowObject] = ()

@@ -90,6 +90,17 @@ class Amount(NamedTuple):
     bytes: int = 0
 
 
+class SealedReadDelay(NamedTuple):
+    """How long after their writing files were read back (`core.grades.read_delay`), in seconds: those that
+    were written for this release and that hold anything."""
+
+    least: int
+    median: int
+    """Up to a sixth too short."""
+    soon: int
+    """Files that were read back within ten minutes."""
+
+
 class SealedEvidence(NamedTuple):
     """Files and bytes by how they were proven."""
 
@@ -107,6 +118,8 @@ class SealedEvidence(NamedTuple):
     fsync_ends: Annotated[str, LEFT_OUT] = ""
     """Where an fsync ended while the files were written, if not on the servers' disks, by the mounts of the
     nodes that wrote them; "" where none said so."""
+    read_after: Annotated[SealedReadDelay | None, LEFT_OUT] = None
+    """None where there were none, and in seals of versions that did not measure it."""
 
     @property
     def weakest_source(self) -> str:

@@ -64,6 +64,8 @@ class ModesSet(TypedDict):
     folders: int
     changed_files: int
     changed_folders: int
+    swept: int
+    """Temporary files of dead attempts that were removed."""
     file_mode: str
     """Octal, as people write it; `dir_mode` likewise."""
     dir_mode: str
@@ -73,7 +75,7 @@ class ModesSet(TypedDict):
 
 
 class PermissionsReceipt(StepReceipt, total=False):
-    """Of permissions: what every file and folder has now, and how many were changed."""
+    """Of permissions: what every file and folder has now, and how many this step changed."""
 
     folders: int
     changed_files: int
@@ -99,6 +101,8 @@ class VerifyReceipt(StepReceipt, total=False):
     carried_files: int
     """Linked files that were not read, and their bytes; both are in `files` and `bytes`, too."""
     carried_bytes: int
+    beside_copy_bytes: int
+    """Those that elements of copy read, while others were copied: not in this step's seconds."""
 
 
 class PublishReceipt(StepReceipt, total=False):
@@ -429,12 +433,13 @@ class Collected(TypedDict):
 
 
 class Counts(TypedDict):
-    """How far the elements of a step are."""
+    """How far a step is that elements do."""
 
-    elements: int
+    elements: int  # its shards
     done: int
     files: int
     bytes: int
+    of_bytes: int
     failed: int
 
 

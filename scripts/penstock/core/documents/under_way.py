@@ -1,11 +1,24 @@
-"""`under-way.json` in a dataset's folder: what its owner stages now, for other accounts. Pure;
-`dataset.staging_notice` reads and writes the file."""
+"""`under-way.json` in a dataset's folder: what its owner stages now and will still write, for other accounts
+and for plans of other runs. Pure; `dataset.staging_notice` reads and writes the file."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from penstock.core.documents.typed_json import Document, ProcessName
+from penstock.core.documents.typed_json import INLINE, LARGEST, Document, ProcessName, between
+
+Count = Annotated[int, between(0, LARGEST)]
+
+
+class StillToWrite(NamedTuple):
+    """What a run, repair or rehearsal will still write."""
+
+    bytes: Count = 0  # in whole blocks
+    files: Count = 0  # files and folders
+    chunk_files: Count = 0  # that the files will be on storage targets (Lustre: objects); 0: not known
+    uid: int = -1  # of the files; where it was read, the owner of the document
+    gid: int = -1  # of the files
+    pool: str = ""  # the storage pool of the files, as the vendor's commands call it; "": not known
 
 
 class UnderWay(NamedTuple):
@@ -21,6 +34,7 @@ class UnderWay(NamedTuple):
     cluster: str = ""
     controller: ProcessName = ""
     """The workflow above the step; "" for a step by hand."""
+    writes: Annotated[StillToWrite, INLINE] = StillToWrite()
 
     def continues(self, before: "UnderWay") -> bool:
         """Whether it is the work of the same job, or outside jobs of the same controller."""

@@ -7,6 +7,7 @@ Times are UTC, ISO 8601. Pure; `dataset.verdicts` reads and writes the file, and
 from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
 
+from penstock.core.audit_selection import SoonFirst
 from penstock.core.documents import typed_json
 from penstock.core.documents.typed_json import INLINE, LEFT_OUT, Document, Utc
 
@@ -64,6 +65,8 @@ class ReadBack(NamedTuple):
     """All of them by one audit; None if never."""
     slices: Mapping[int, Mapping[int, Utc]] = typed_json.NOTHING
     """By rotations of so many slices: when each slice was."""
+    soon_first: Annotated[Mapping[int, SoonFirst], LEFT_OUT] = typed_json.NOTHING
+    """Of those rotations that take files first that were read back soon: how."""
 
 
 class LastRepair(NamedTuple):

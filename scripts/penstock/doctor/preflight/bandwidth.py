@@ -11,8 +11,7 @@ from penstock.core.documents.node_answer import BandwidthFolderSeen
 from penstock.core.errors import PenstockError
 from penstock.core.text import printable
 from penstock.jobs.bandwidth.cap_file import Cap
-from penstock.jobs.bandwidth.folder import has_mark, looked_at
-from penstock.jobs.bandwidth.overview import overview
+from penstock.jobs.bandwidth.folder import has_mark, looked_at, overview
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.doctor.preflight.mount_answers import Answers
     from penstock.doctor.preflight.results import Looks
-    from penstock.jobs.bandwidth.overview import Overview
+    from penstock.jobs.bandwidth.folder import Overview
 
 
 def check(context: Context, answers: Answers, looks: Looks) -> None:
@@ -51,7 +50,7 @@ def judged(config: BandwidthConfig, overview: Overview) -> list[CheckResult]:
     if overview.wrong:
         wanted = "a cap of the administrator's alone"
         return [CheckResult("bandwidth cap", overview.wrong, "stop", wanted, overview.mend)]
-    cap = Cap(config.rate, config.requests).lower(overview.said)
+    cap = Cap.configured(config).lower(overview.said)
     if cap.rate is None and cap.requests is None:
         state = "neither `bandwidth.link` nor the cap file sets one: elements read as fast as they can"
         return [
@@ -59,8 +58,7 @@ def judged(config: BandwidthConfig, overview: Overview) -> list[CheckResult]:
         ]
     rate = "no cap" if cap.rate is None else human.rate(cap.rate)
     requests = "" if cap.requests is None else f", {human.counted(cap.requests, 'request')} a second"
-    holders = sum(not one.ended for one in overview.held)
-    state = f"{rate}{requests}, {human.counted(holders, 'element')} with a part of it now"
+    state = f"{rate}{requests}, {human.counted(len(overview.held), 'run')} with a part of it now"
     return [CheckResult("bandwidth cap", state)]
 
 
@@ -84,8 +82,8 @@ def on_node(node: str, there: BandwidthFolderSeen) -> list[CheckResult]:
 
     | on the node                                             | result |
     |---------------------------------------------------------|--------|
-    | the folder is not there, does not answer, or `slots` in |        |
-    | it cannot be listed and written by this account         | stop   |
+    | the folder is not there, does not answer, or `holders`  |        |
+    | in it cannot be listed and written by this account      | stop   |
     | another folder is at that path                          | stop   |
     | the cap file is not believed: of another account there  | stop   |
     | not known whether it is the same one                    | note   |
@@ -94,7 +92,7 @@ def on_node(node: str, there: BandwidthFolderSeen) -> list[CheckResult]:
     about, where = f"bandwidth folder on {printable(node)}", printable(there.path)
     mount = "mount the file system that holds it on each node, at the path that it has here"
     if there.error:
-        mend = f"{mount}; each account that stages must be able to list and write its folder `slots`"
+        mend = f"{mount}; each account that stages must be able to list and write its folder `holders`"
         state = f"elements cannot use {where} there: {printable(there.error)}"
         return [CheckResult(about, state, "stop", "one folder for all elements", mend)]
     if there.same is False:

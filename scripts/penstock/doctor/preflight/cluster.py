@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.port import Visit
 from penstock.config.serialization import to_json
+from penstock.config.source_kinds import KINDS
 from penstock.core import events, human
 from penstock.core.checks import CheckResult
 from penstock.core.documents import node_answer
@@ -39,10 +41,7 @@ for all."""
 OF_THE_SHELL = frozenset(
     {
         "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE",
-        "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
-        "AWS_SESSION_TOKEN", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_ENDPOINT_URL",
-        "AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING", "GOOGLE_APPLICATION_CREDENTIALS",
-        "KRB5CCNAME",
+        "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "KRB5CCNAME", *(name for kind in KINDS for name in kind.variables),
     }
 )  # fmt: skip
 """Environment variables that let this shell open a source, and that do not reach a node."""
@@ -158,9 +157,9 @@ def _visit(context: Context, config: DatasetConfig, mark: str, heard: list[Heard
     mounts may differ from this machine's. `mark`: a file that it looks for in `bandwidth.folder`. Answers
     that are read are added to `heard`, with the names that the cluster has for their nodes."""
     root = context.config.target.root
+    sources = [replace(one, timeout=min(one.timeout, VISIT_TIMEOUT)) for one in config.sources]
     given = {
-        "dataset": to_json(config),
-        "timeout": min(context.config.engine.timeout, VISIT_TIMEOUT),
+        "dataset": to_json(replace(config, sources=tuple(sources))),
         "target": to_json(context.config.target),
         "acl_numbers": [one.number for one in acl.entries(config.permissions.acl)],
     }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.config.source_kinds import of_url
 from penstock.core.checks import CheckResult
 from penstock.core.errors import PreflightError
 from penstock.listing.evidence import beyond
-from penstock.sources.registry import states_checksums
 
 if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
@@ -22,7 +22,7 @@ def check(
 ) -> None:
     """Raises PreflightError for proofs that the configuration requires and that are impossible here."""
     verify = context.config.verify
-    silent = [source.url for source in config.sources if not states_checksums(source.url)]
+    silent = [source.url for source in config.sources if not of_url(source.url).states_checksums]
     if verify.source_checksum == "require" and silent and not config.checksums:
         raise PreflightError(
             "this source never states a checksum, and one is required of every file",

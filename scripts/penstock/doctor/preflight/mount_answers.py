@@ -7,12 +7,11 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.config.source_kinds import FOLDER_SCHEMES
+from penstock.config.source_kinds import FOLDER, folder, of_url
 from penstock.core.documents.node_answer import MountSeen
 from penstock.core.errors import ConfigError, PreflightError, TargetAwayError
 from penstock.fs.servers import TARGET
 from penstock.fs.watched_facts import SilentFolder, watched_facts
-from penstock.sources.registry import folder, scheme
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -84,6 +83,6 @@ def folders(sources: Sequence[SourceConfig]) -> list[Path]:
     folders = []
     for source in sources:
         with contextlib.suppress(ConfigError):
-            if scheme(source.url) in FOLDER_SCHEMES:
+            if of_url(source.url) is FOLDER:
                 folders.append(Path(folder(source.url)))
     return folders

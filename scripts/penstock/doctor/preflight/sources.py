@@ -26,7 +26,7 @@ def check(
     """Raises ConfigError or PreflightError for sources that cannot be opened together; what is wrong with
     one of them is reported, and the others are opened."""
     Filter(config.include, config.exclude)
-    opened = open_sources(config, context.config.engine.timeout)
+    opened = open_sources(config)
     ordered(config, opened)
     if not answers.silent(layout.root):
         apart(layout, [one for one in opened if not answers.silent(folder_of(one))])

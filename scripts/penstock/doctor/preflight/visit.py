@@ -27,14 +27,13 @@ if TYPE_CHECKING:
 def answer(
     dataset: DatasetConfig,
     target: TargetConfig,
-    timeout: float,
     check: Callable[[], None],
     deadline: AbstractContextManager[None],
     numbers: Sequence[int | None] = (),
     bandwidth_folder: Path | None = None,
     mark: str = "",
 ) -> NodeAnswer:
-    """The answer of this machine. `timeout`: seconds without a byte of a source. `check` is called before
+    """The answer of this machine. `check` is called before
     each source is opened, and the sources are opened inside `deadline`: what these raise is the source's
     error. `numbers` are those that the ACL's users and groups have on the submitting machine.
     `bandwidth_folder`: that of the cap that all runs keep to, with the `mark` that the submitting machine
@@ -42,7 +41,7 @@ def answer(
     cap_folders = [] if bandwidth_folder is None else [bandwidth_folder]
     answers = Answers([*roots(target), *folders(dataset.sources), *cap_folders])
     with deadline:
-        sources = [_source(dataset, one, timeout, answers, check) for one in dataset.sources]
+        sources = [_source(dataset, one, answers, check) for one in dataset.sources]
     return NodeAnswer(
         host=host(),
         target=answers.mount(target.root),
@@ -71,12 +70,12 @@ def host() -> HostSeen:
 
 
 def _source(
-    dataset: DatasetConfig, config: SourceConfig, timeout: float, answers: Answers, check: Callable[[], None]
+    dataset: DatasetConfig, config: SourceConfig, answers: Answers, check: Callable[[], None]
 ) -> SourceSeen:
     url, mount = config.url, None
     try:
         check()
-        (source,) = open_sources(replace(dataset, sources=(config,)), timeout)
+        (source,) = open_sources(replace(dataset, sources=(config,)))
         url, folder = source.url, folder_of(source)
         if folder is not None:
             mount = answers.mount(folder)

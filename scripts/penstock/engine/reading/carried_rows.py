@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import xxhash
 
 from penstock.core.digests import XXH3
+from penstock.core.grades import is_soon
 from penstock.core.linked_reading import due_fraction
 from penstock.fs.safe_open import OPEN_FOLDER, Folders, folders_kept
 from penstock.tables.ctime_intervals import Intervals
@@ -37,7 +38,7 @@ from penstock.tables.shards import ends, numbered
 from penstock.tables.tables import strings
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -62,7 +63,7 @@ class LastReading(NamedTuple):
     """Digests beside the one that is compared, separated by blanks."""
 
 
-COLUMNS = ("path", "size", "mtime_ns", "ctime_ns", "inode", *LastReading._fields)
+COLUMNS = ("path", "size", "mtime_ns", "ctime_ns", "inode", "shared", *LastReading._fields)
 """Of the manifest of the release that files are linked from."""
 _READ_AT, _DIGESTS = map(LastReading._fields.index, ("read_at", "digests"))
 
@@ -137,14 +138,22 @@ def _judge(
     path, last = next(rows)
     for numbers, batch in numbered(task.rows):
         names, sizes = batch["path"].to_pylist(), batch["size"].to_pylist()
-        audited = task.audited(names, sizes) if task.audited is not None else repeat(0)
-        # `audited` may have no end.
-        for row, name, checksum, then in zip(numbers, names, _checksums(batch), audited, strict=False):
+        records: list[tuple[Any, ...] | None] = []
+        for name in names:
             while path < name:
                 path, last = next(rows)
-            if row not in links or path != name or (stat := tree.look(name)) is None:
+            records.append(last if path == name else None)
+        audited: Iterable[int] = repeat(0, len(names))
+        if task.audited is not None:
+            audited = task.audited(
+                names, sizes, [record is not None and _is_soon(*record) for record in records]
+            )
+        for row, name, record, checksum, then in zip(
+            numbers, names, records, _checksums(batch), audited, strict=True
+        ):
+            if row not in links or record is None or (stat := tree.look(name)) is None:
                 continue
-            size, mtime_ns, ctime_ns, inode, *reading = last
+            size, mtime_ns, ctime_ns, inode, _, *reading = record
             if (
                 inode != stat.st_ino
                 or not inode
@@ -158,6 +167,10 @@ def _judge(
             reading[_READ_AT] = max(reading[_READ_AT], then)
             if not dues.include(name, reading[_READ_AT]):
                 carried.carry(row, stat, tuple(reading))
+
+
+def _is_soon(size: int, _: int, ctime_ns: int, __: int, shared: int, *reading: Any) -> bool:
+    return is_soon(size, ctime_ns, reading[_READ_AT], shared)
 
 
 class _Tree:

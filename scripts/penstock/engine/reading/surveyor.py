@@ -31,7 +31,6 @@ from penstock.engine.checksums import GiantDigest, Sums, listed
 from penstock.engine.stream import Stopped, Stream
 from penstock.engine.transfer.pump import Pump
 from penstock.engine.transfer.upload_parts import sizes_of_upload
-from penstock.sources.port import ChecksumReader
 
 if TYPE_CHECKING:
     import os
@@ -214,14 +213,13 @@ class Surveyor(Stream):
         self.asks()
         if entry.part >= 0:
             return self.sources.checksums(entry)
-        if not isinstance(reader, ChecksumReader):
-            return self.sources.get(entry.source).checksum(entry)
         try:
-            return reader.checksum(entry)
+            stated = reader.checksum(entry)
         except PenstockError:
             # Its connection may hold the rest of an answer.
             self.readers.pop(entry.source).close()
             raise
+        return self.sources.get(entry.source).checksum(entry) if stated is None else stated
 
     def _reader(self, index: int) -> Reader:
         if index not in self.readers:

@@ -20,7 +20,8 @@ JSON's bytes. A line is written only after the bytes that it speaks of are durab
 | `["whole", row]`, `["void", row]`| a giant's object changed: its first row stands for all of it, |
 |                                  | its others for nothing                                        |
 | `["part", row, ...]`             | a part of the row is in its temporary file (`PartLine`),     |
-|                                  | or that file was made, or removed; counts until the row's line|
+|                                  | or that file was made, or removed; of a file that is copied in|
+|                                  | order, how far it is; counts until the row's line             |
 | `{"bad": row, "attempt": ...}`   | what that attempt recorded of the row does not count; with    |
 |                                  | `"contradicted": true` its parts contradicted their source    |
 
@@ -40,7 +41,6 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.columns import JOURNAL, file_format
-from penstock.core.digests import is_in_parts
 from penstock.core.documents import bounded_json
 from penstock.core.errors import FailedError
 from penstock.core.format_versions import refuse_newer
@@ -172,7 +172,7 @@ def replay(
     | attempts recorded different digests or different versions  | counts as not copied: which of     |
     |                                                            | them lies on the target is unknown |
     | attempts on several hosts recorded the same                | `written_host` is ""               |
-    | several hosts wrote parts of its file                      | `written_host` is ""               |
+    | several hosts wrote its file                               | `written_host` is ""               |
     | its object is gone                                         | has the digest `GONE`              |
 
     `holes` gets a sentence for each journal that ends at a hole. Raises FailedError for another shard's
@@ -196,7 +196,7 @@ def replay(
     for row, wrote in hosts.items():
         # Only now: journals are in no order of time.
         found = copied.get(row)
-        if found is not None and is_in_parts(found.digest) and wrote != {found.written_host}:
+        if found is not None and wrote != {found.written_host}:
             copied.add(found._replace(written_host=""))
     if unfinished is not None:
         for row in unfinished.parts.keys() & copied.keys():

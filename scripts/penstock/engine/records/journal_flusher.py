@@ -22,6 +22,8 @@ from penstock.core.errors import FailedError, NoSpaceError, PenstockError
 from penstock.fs.errno_map import storage_error
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.engine.records.journal import Journal
     from penstock.target.barrier import Barrier
 
@@ -50,6 +52,7 @@ class Keeper:
         self._journal, self._barrier = journal, barrier
         self._pause = SOONEST
         self._held: list[bytes] = []
+        self._then: list[Callable[[], None]] = []
         self._large = 0
         self.waiting = 0
         """Bytes of large files' parts that are not recorded yet."""
@@ -59,14 +62,18 @@ class Keeper:
         self._thread = Thread(target=self._run, name="keeper", daemon=True)
         self._thread.start()
 
-    def add(self, lines: bytes, large: int = 0) -> None:
+    def add(self, lines: bytes, large: int = 0, then: Callable[[], None] | None = None) -> None:
         """Hold these lines until the next flush. `large`: bytes of a large file's part that the lines speak
-        of; 0 for other rows. From any thread; raises nothing."""
+        of; 0 for other rows. `then`: they are flushed at once,
+        and it is called when they are recorded, by the thread of the flushes. From any
+        thread; raises nothing."""
         with self._change:
             self._held.append(lines)
+            if then:
+                self._then.append(then)
             self._large += large
             self.waiting += large
-            if self._large >= SOON:
+            if then or self._large >= SOON:
                 self._change.notify()
 
     def check(self) -> None:
@@ -97,9 +104,10 @@ class Keeper:
         ending = False
         while not ending and self._error is None:
             with self._change:
-                self._change.wait_for(lambda: self._ending or self._large >= SOON, self._pause)
+                self._change.wait_for(lambda: self._ending or self._then or self._large >= SOON, self._pause)
                 ending = self._ending
                 lines, self._held = self._held, []
+                recorded, self._then = self._then, []
                 large, self._large = self._large, 0
             if lines:
                 began = time.monotonic()
@@ -113,6 +121,8 @@ class Keeper:
                 self._pause = next_pause(time.monotonic() - began)
                 with self._change:
                     self.waiting -= large
+                for then in recorded if self._error is None else ():
+                    then()
 
     def _keep(self, lines: bytes) -> None:
         if self._barrier is not None:

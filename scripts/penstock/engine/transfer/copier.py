@@ -28,7 +28,7 @@ from penstock.engine.transfer.prefetch import Prefetch
 from penstock.engine.transfer.pump import Pump, long, short
 from penstock.engine.transfer.upload_parts import sizes_of_upload
 from penstock.sources.port import AheadReader, WholeReader
-from penstock.sources.posix.sparse import SparseBody
+from penstock.sources.posix.reader import SparseBody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

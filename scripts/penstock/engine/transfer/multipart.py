@@ -10,6 +10,8 @@ holds each part that is durable: the next attempt fetches only what is missing. 
 stream has nothing else to do: as many files grow at once as there are streams, and one that is alone is
 fetched by all of them.
 
+A folder's large file is one job (`part.in_order`), which goes on at the last mark that earlier attempts left.
+
 An object that cannot be copied in parts (a web server without ranges, parts that contradict the source
 together, here or when verify reads them in order, a temporary file that another attempt has renamed) is
 fetched whole by one stream, which reports the error, if there is one.
@@ -17,11 +19,12 @@ fetched whole by one stream, which reports the error, if there is one.
 
 from __future__ import annotations
 
-import secrets
 from collections import deque
 from itertools import count
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from penstock.config.source_kinds import of_url
 from penstock.core.row_codec import parts_of
 from penstock.engine.part import (
     BEGIN,
@@ -30,14 +33,18 @@ from penstock.engine.part import (
     DROPPED,
     FETCH,
     FINISH,
+    STEP,
     WHOLE,
     Unfinished,
     doing,
     fetching,
+    in_order,
+    most_lost,
     part_bytes,
+    temporary_name,
 )
 from penstock.engine.tasks import Batch
-from penstock.sources.registry import has_tokens, pinned
+from penstock.sources.registry import pinned, same_bytes
 from penstock.target import part_files
 
 if TYPE_CHECKING:
@@ -48,10 +55,7 @@ if TYPE_CHECKING:
 
 
 UNDER_WAY = 384 << 20
-"""Bytes of parts that may be on their way, or an eighth of all if that is more: what is on its way when an
-attempt is killed is fetched again."""
-UNRECORDED = 128 << 20
-"""Bytes that may come on top of that, since parts that are done and not yet in the journal count as well."""
+"""Bytes of parts for which streams are started, or an eighth of all if that is more."""
 
 
 class OpenRow:
@@ -61,7 +65,7 @@ class OpenRow:
     def __init__(self, row: int, entry: Entry, size: int) -> None:
         self.row, self.entry, self.size = row, entry, size
         self.count = -(-entry.size // size)
-        self.temporary = f".p.{secrets.token_hex(8)}"
+        self.temporary = temporary_name()
         self.lines: dict[int, PartLine] = {}
         """The parts that are done, by number."""
         self.bytes = self.resumed = 0
@@ -113,12 +117,13 @@ class Multipart:
         """Bytes of the parts that `next` gave and that did not come back: only these are known to be on
         their way, others may wait to be given."""
         self._fetching = 0
-        self._most = max(UNDER_WAY, task.shard.bytes // 8) + UNRECORDED
+        self.streams: Callable[[], int] = int
+        """How many streams work now."""
 
     def units(self, rows: int, total: int) -> int:
         """How many streams could be busy with `rows` rows of `total` bytes in all; at least `rows`."""
         mean = total // rows if rows else 0
-        if mean < self._task.large_bytes or not any(map(has_tokens, self._urls)):
+        if mean < self._task.large_bytes or not any(of_url(url).pins for url in self._urls):
             return rows
         part = self._task.part_bytes or part_bytes(mean)
         return max(rows, min(total, max(UNDER_WAY, total // 8)) // part)
@@ -131,11 +136,16 @@ class Multipart:
             and entry.size >= self._task.large_bytes
             and not entry.reuse
             and row not in self.unfinished.contradicted
-            and pinned(self._urls[entry.source], entry.token)
+            and same_bytes(self._urls[entry.source], entry.token)
         )
 
     def open(self, row: int, entry: Entry) -> Batch:
-        """The first job of a row."""
+        """The first job of a row; of a folder's file the only one."""
+        if not pinned(self._urls[entry.source], entry.token):
+            mark = self._mark(row, entry)
+            temporary = mark.temporary if mark else temporary_name()
+            job = in_order(entry, temporary, self._task.part_bytes or STEP, mark)
+            return Batch(next(self.numbers), [row], [job], job.length, True)
         opened = OpenRow(row, entry, self._size(entry))
         lines = self._met(row, entry)
         if not lines:
@@ -155,14 +165,36 @@ class Multipart:
         once for each version of the row."""
         place = row, entry.token
         if place not in self._resumed:
-            numbers = {line.number for line in self._met(row, entry)} - {BEGUN}
-            size = self._size(entry)
-            self._resumed[place] = sum(min(size, entry.size - number * size) for number in numbers)
+            if pinned(self._urls[entry.source], entry.token):
+                numbers = {line.number for line in self._met(row, entry)} - {BEGUN}
+                size = self._size(entry)
+                self._resumed[place] = sum(min(size, entry.size - number * size) for number in numbers)
+            else:
+                mark = self._mark(row, entry)
+                self._resumed[place] = mark.part_bytes if mark else 0
             self._outcome.resumed_bytes += self._resumed[place]
         return self._resumed[place]
 
     def _size(self, entry: Entry) -> int:
         return self._task.part_bytes or part_bytes(entry.size)
+
+    def _mark(self, row: int, entry: Entry) -> PartLine | None:
+        """How far earlier attempts came with a folder's file, whose temporary file is still there, or has the
+        final name already and all its bytes before the mark; None where they did nothing that counts. The
+        stream that goes on compares the bytes there with the mark first."""
+        marks = self.unfinished.parts.get(row, ()) if self.goes_in_parts(row, entry) else ()
+        dropped = {line.temporary for line in marks if line.number == DROPPED}
+        for mark in sorted(marks, key=attrgetter("part_bytes"), reverse=True):
+            names = [mark.temporary]
+            if row not in self.unfinished.taken_back and mark.part_bytes == entry.size:
+                names.append(entry.path.rpartition("/")[2])
+            if mark.token != entry.token or mark.temporary in dropped:
+                continue
+            if any(
+                part_files.multipart_stands(self._task.data, entry.path, name, entry.size) for name in names
+            ):
+                return mark
+        return None
 
     def _met(self, row: int, entry: Entry) -> Sequence[PartLine]:
         """What earlier attempts did of a row, of one temporary file that is still there; () for nothing.
@@ -188,10 +220,19 @@ class Multipart:
         return longest
 
     @property
+    def goes_on(self) -> bool:
+        """Whether further parts are to be fetched, of rows that were begun."""
+        return bool(self._open) or any(work == BEGIN for _, work, _ in self._jobs.values())
+
+    @property
     def full(self) -> bool:
         """Whether so much is on its way, or done and not recorded, that nothing more is begun. Then
         something is on its way: the question is asked again when it comes."""
-        return self._fetching > 0 and self._fetching + self.waiting() > self._most and not self._ready
+        return (
+            self._fetching > 0
+            and self._fetching + self.waiting() >= most_lost(self.streams())
+            and not self._ready
+        )
 
     def next(self) -> Batch | None:
         """The next job of an open row; None where none can be done now."""

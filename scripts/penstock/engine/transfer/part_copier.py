@@ -8,16 +8,19 @@ Checksums that parts can prove together (CRCs, a composite whose parts end where
 compared before the file gets its name. A checksum that needs all bytes in order (MD5, SHA, XXH3 of the whole)
 is written into the row's record as owed: verify reads every byte in order and compares it. Verify makes the
 file's plain digest too; until then the row has a digest over its parts' digests.
+
+A folder's large file is copied in order by one stream, and has one digest: `engine.part` says why.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.core.digests import Proof, as_in_parts
-from penstock.core.errors import IntegrityError
+from penstock.core.digests import Proof, as_in_parts, of_hex
+from penstock.core.errors import IntegrityError, SourceChangedError
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import Copied, PartLine, SourceChecksum
+from penstock.core.row_codec import part_line
 from penstock.engine.checksums import (
     Sums,
     best,
@@ -28,8 +31,10 @@ from penstock.engine.checksums import (
     listed,
     tree_digest,
 )
-from penstock.engine.part import BEGIN, BEGUN, DROP, DROPPED, FETCH
+from penstock.engine.part import BEGIN, BEGUN, DROP, DROPPED, FETCH, IN_ORDER, temporary_name
+from penstock.engine.transfer.pump import ResumedBody
 from penstock.engine.transfer.upload_parts import as_assumed, part_sizes
+from penstock.sources.posix.reader import SparseBody
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.engine.open_sources import Sources
     from penstock.engine.transfer.pump import Pump
     from penstock.sources.port import Reader
+    from penstock.target.pending_file import Pending
     from penstock.target.staging_writer import StagingWriter
 
 
@@ -55,6 +61,9 @@ class Copying(Protocol):
 
     def reader(self, index: int) -> Reader:
         """Of the source with this index."""
+
+    def record(self, line: str, size: int) -> None:
+        """As `Stream.record`."""
 
     def asks(self) -> None:
         """Before each request to a source: wait until the element's share allows it."""
@@ -86,6 +95,8 @@ class PartCopier:
         writer = self._copier.writer
         if part.work == FETCH:
             return self._fetch(row, part)
+        if part.work == IN_ORDER:
+            return self._in_order(row, part)
         if part.work == BEGIN:
             writer.begin_multipart(part.path, part.temporary, part.size)
             return _line(row, part, BEGUN, "", "", "")
@@ -122,6 +133,64 @@ class PartCopier:
         writer.finish_part(pending)
         return _line(row, part, entry.part, digest, proof, " ".join(map(str, stated)))
 
+    def _in_order(self, row: int, part: Part) -> Copied:
+        """Copy a folder's file from its last mark, or from its first byte where the temporary file does not
+        hold what the mark says. A file that changed or contradicts its checksum leaves no temporary file."""
+        copier, writer = self._copier, self._copier.writer
+        entry = part.range._replace(part=-1, offset=0, length=part.size)
+        path, size, name = entry.path, entry.size, part.temporary
+        sums, digest = Sums(entry, (), policy=copier.policy), None
+        if copier.require:
+            copier.require_proof(entry, sums)
+        pending = None
+        try:
+            if part.lines:
+                (last,) = part.lines
+                pending = writer.begin_range(path, name, size, last.part_bytes, named=True)
+                if pending and (digest := copier.pump.read_back(pending, sums, last.digest)) is None:
+                    # By another name, so that this mark is not met again.
+                    writer.discard(pending)
+                    pending = None
+                    self._drop(row, part)
+                    part = part._replace(temporary=temporary_name(), lines=())
+                    sums, name = Sums(entry, (), policy=copier.policy), part.temporary
+            at = pending.position if pending else 0
+            copier.asks()
+            url, reader = copier.sources.get(entry.source).url, copier.reader(entry.source)
+            body = copier.pump.open(url, reader, entry, at, size - at)
+            try:
+                if pending is None:
+                    writer.begin_multipart(path, name, size, holes=isinstance(body, SparseBody))
+                    pending = writer.begin_range(path, name, size, 0)
+                    assert pending is not None
+                marks = _Marks(self._copier, row, part, pending)
+                # An earlier attempt may still write to this file, and this one when a later one does: each
+                # only what is of the listed version.
+                assert isinstance(body, ResumedBody | SparseBody)
+                whole = copier.pump.run(
+                    entry, body, pending, sums or None, size - at, digest, marks.add, body.require_listed
+                )
+                body.close()
+            except BaseException:
+                body.abandon()
+                raise
+            grade, proof = sums.judge()
+            writer.finish_part(pending)  # without a time: it may have been named and read back by others
+            marks.end(whole)
+            writer.finish_multipart(path, name, size, entry.modified_ns)
+        except BaseException as error:
+            if pending:
+                writer.discard(pending)
+            if isinstance(error, (IntegrityError, SourceChangedError)):
+                self._drop(row, part)
+            raise
+        return Copied(row, of_hex(whole), grade, proof)
+
+    def _drop(self, row: int, part: Part) -> None:
+        """Remove the temporary file of a file that is copied in order, and say so in the journal."""
+        self._copier.writer.drop_multipart(part.path, part.temporary)
+        self._copier.record(part_line(_line(row, part, DROPPED, "", "", "")), 0)
+
     def _finish(self, row: int, part: Part) -> Copied | None:
         lines, entry = part.lines, part.range
         grade, checksum, owed = self._judged(entry, lines)
@@ -157,6 +226,26 @@ class PartCopier:
             raise IntegrityError("the object was uploaded in parts of other sizes", where=entry.key)
         full = best(_stated(entry, lines), "full")
         return SIZE_ONLY, "", _owed(full, entry) if full else None
+
+
+class _Marks:
+    """Says in the journal how far a file that is copied in order has come, after every `Part.part_bytes`."""
+
+    def __init__(self, copier: Copying, row: int, part: Part, pending: Pending) -> None:
+        self._copier, self._row, self._part, self._pending = copier, row, part, pending
+        self._last = pending.position
+
+    def add(self, digest: Any) -> None:
+        if self._pending.position - self._last >= self._part.part_bytes:
+            self._copier.writer.sync(self._pending)
+            self.end(digest.hexdigest())
+
+    def end(self, digest: str) -> None:
+        """The bytes written so far are durable."""
+        part, at = self._part, self._pending.position
+        line = PartLine(self._row, part.temporary, at, 0, digest, "", "", part.range.token)
+        self._copier.record(part_line(line), at - self._last)
+        self._last = at
 
 
 def _stated(entry: Entry, lines: Sequence[PartLine]) -> list[SourceChecksum]:

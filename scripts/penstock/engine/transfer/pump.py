@@ -14,7 +14,7 @@ from __future__ import annotations
 import mmap
 from collections import deque
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
@@ -26,9 +26,11 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.engine.stream import BLOCK, Stopped
+from penstock.fs.errno_map import storage_error
 from penstock.fs.libc import all_zeros
-from penstock.sources.posix.sparse import SparseBody
-from penstock.sources.registry import pinned
+from penstock.fs.safe_open import read_at
+from penstock.sources.posix.reader import PosixBody, SparseBody
+from penstock.sources.registry import same_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,12 +70,14 @@ class ResumedBody:
 
     checksums: Sequence[SourceChecksum]
 
-    def __init__(self, stream: Stream, reader: Reader, entry: Entry, offset: int, length: int) -> None:
+    def __init__(
+        self, stream: Stream, reader: Reader, entry: Entry, offset: int, length: int, body: Body
+    ) -> None:
         self._stream, self._reader, self._entry = stream, reader, entry
         self._at = self._tried_from = offset
         self._end = offset + length
-        self._body = reader.open(entry, offset, length)
-        self.checksums = self._body.checksums
+        self._body = body
+        self.checksums = body.checksums
 
     def readinto(self, buffer: memoryview) -> int:
         """See `port.Body`; TransientError where the row has no tries left. Raises Stopped, too."""
@@ -98,8 +102,14 @@ class ResumedBody:
 
     def _go_on(self, buffer: memoryview, entry: Entry) -> int:
         self._stream.asks()
+        self._body.abandon()
         self._body = self._reader.open(entry, self._at, self._end - self._at)
         return self._body.readinto(buffer)
+
+    def require_listed(self) -> None:
+        """As `PosixBody.require_listed`, of a body of a folder's file."""
+        assert isinstance(self._body, PosixBody)
+        self._body.require_listed()
 
     def close(self) -> None:
         """See `port.Body`."""
@@ -123,39 +133,75 @@ class Pump:
     def open(self, url: str, reader: Reader, entry: Entry, offset: int, length: int) -> Body:
         """As `Reader.open`, of a source with this URL; the body goes on where its connection breaks, if the
         entry's token pins the version."""
-        if pinned(url, entry.token):
-            return ResumedBody(self._stream, reader, entry, offset, length)
-        return reader.open(entry, offset, length)
+        body = reader.open(entry, offset, length)
+        if same_bytes(url, entry.token) and not isinstance(body, SparseBody):
+            return ResumedBody(self._stream, reader, entry, offset, length, body)
+        return body
 
-    def run(self, entry: Entry, body: Body, pending: Pending, sums: Sums | None, length: int) -> str:
+    def read_back(self, pending: Pending, sums: Sums, expected: str) -> Any:
+        """The xxh3_128, to be continued, of what the pending file holds up to its position; None where that
+        is not `expected`, in hex digits. `sums` gets the same bytes. Raises Stopped, and by
+        `errno_map.storage_error`."""
+        digest, at = xxhash.xxh3_128(), 0
+        while at < pending.position:
+            data = self._stream.view[: min(BLOCK, pending.position - at)]
+            try:
+                data = data[: read_at(pending.fd, data, at)]
+            except OSError as error:
+                raise storage_error(error, "cannot read", pending.path) from None
+            digest.update(data)
+            sums.update(data)
+            at += len(data) or pending.position
+            if self._stream.stopping.is_set():
+                raise Stopped
+        return digest if digest.hexdigest() == expected else None
+
+    def run(
+        self,
+        entry: Entry,
+        body: Body,
+        pending: Pending,
+        sums: Sums | None,
+        length: int,
+        digest: Any = None,
+        mark: Callable[[Any], None] | None = None,
+        before: Callable[[], None] | None = None,
+    ) -> str:
         """Move `length` bytes; returns their xxh3_128 in hex digits. `sums` gets the same bytes in order;
-        None: no checksum of the source is computed. Raises TransientError for a body that ends early,
-        IntegrityError for one that is longer, Stopped when the engine stops, and what reading, writing and
-        `alive` raise. The caller closes `body` and `pending`."""
+        None: no checksum of the source is computed. `digest` already has the bytes before these. `before` is
+        called before each block is written, `mark` with the digest after it. Raises TransientError for a body
+        that ends early, IntegrityError for one that is longer, Stopped when the engine stops, and what
+        reading, writing and `alive` raise. The caller closes `body` and `pending`."""
         self._asked = 0.0
+        digest = digest or xxhash.xxh3_128()
         if isinstance(body, SparseBody):
-            return self._with_holes(entry, body, pending, sums, length)
+            self._with_holes(entry, body, pending, digest, sums, length, mark, before)
+            return str(digest.hexdigest())
         if sums is None or not sums.slow or length < BESIDE:
-            return self._plain(entry, body, pending, sums.update if sums else None, length)
+            self._plain(entry, body, pending, digest, sums.update if sums else None, length, mark, before)
+            return str(digest.hexdigest())
         beside = Beside(sums.update, 2)
         try:
-            return self._plain(entry, body, pending, beside.give, length, beside)
+            self._plain(entry, body, pending, digest, beside.give, length, mark, before, beside)
         finally:
             beside.end()
+        return str(digest.hexdigest())
 
     def _plain(
         self,
         entry: Entry,
         body: Body,
         pending: Pending,
+        digest: Any,
         update: Callable[[memoryview], object] | None,
         length: int,
+        mark: Callable[[Any], None] | None,
+        before: Callable[[], None] | None,
         beside: Beside | None = None,
-    ) -> str:
+    ) -> None:
         """The hot loop: 1 MiB at a time through aligned buffers."""
         stream, ask, write = self._stream, self._ask, pending.write_all
         counters, slot, limiter, stopping = stream.counters, stream.slot, stream.limiter, stream.stopping
-        digest = xxhash.xxh3_128()
         hashed = digest.update
         block = stream.view[:BLOCK]
         spare = self._spare() if beside else block
@@ -179,23 +225,33 @@ class Pump:
             if update:
                 update(data)
             ask(pending)
+            if before:
+                before()
             write(data)
             done += read
             counters[slot] += read
+            if mark:
+                mark(digest)
             if stopping.is_set():
                 raise Stopped
         # Room of its own: the last block may still be worked on.
         if body.readinto(stream.view[BLOCK:]):
             raise long(entry, length)
-        return digest.hexdigest()
 
     def _with_holes(
-        self, entry: Entry, body: SparseBody, pending: Pending, sums: Sums | None, length: int
-    ) -> str:
+        self,
+        entry: Entry,
+        body: SparseBody,
+        pending: Pending,
+        digest: Any,
+        sums: Sums | None,
+        length: int,
+        mark: Callable[[Any], None] | None,
+        before: Callable[[], None] | None,
+    ) -> None:
         """Gaps are passed over where they are certain, else read and left out when they are zeros."""
         stream, ask, limiter = self._stream, self._ask, self._stream.limiter
         certain, block = body.certain, stream.view[:BLOCK]
-        digest = xxhash.xxh3_128()
 
         def took(data: memoryview) -> None:
             digest.update(data)
@@ -207,12 +263,16 @@ class Pump:
 
         done = 0
         while done < length:
+            if mark and done:
+                mark(digest)
             gap = body.gap() if certain else 0
             if gap:
                 for start in range(0, gap, PIECE):
                     took(_ZEROS[: gap - start])
                 body.skip(gap)
                 ask(pending)
+                if before:
+                    before()
                 pending.skip(gap)
                 done += gap
                 continue
@@ -223,6 +283,8 @@ class Pump:
             if limiter:
                 limiter.take(read)
             ask(pending)
+            if before:
+                before()
             if certain:
                 pending.write_all(data)
             else:
@@ -231,7 +293,6 @@ class Pump:
             done += read
         if body.readinto(stream.view[BLOCK:]):
             raise long(entry, length)
-        return digest.hexdigest()
 
     def _ask(self, pending: Pending) -> None:
         now = monotonic()

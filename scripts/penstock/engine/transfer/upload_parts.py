@@ -19,8 +19,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.sources.port import Parted
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -33,10 +31,10 @@ def part_sizes(source: Source, entry: Entry, checksum: SourceChecksum) -> Sequen
     """The size in bytes of each part behind a composite checksum, in order, by one request for each part; ()
     when the store does not state them. Where the source cannot be queried for parts, or the checksum is no
     composite: the sizes by the checksum's own `part_bytes`, without a request. Raises PenstockError."""
-    if checksum.kind != "composite" or not isinstance(source, Parted):
+    sizes = source.part_sizes(entry, checksum.parts) if checksum.kind == "composite" else None
+    if sizes is None:
         full, rest = divmod(entry.size, checksum.part_bytes) if checksum.part_bytes else (0, 0)
         return (*[checksum.part_bytes] * full, *([rest] if rest else []))
-    sizes = source.part_sizes(entry, checksum.parts)
     return sizes if len(sizes) == checksum.parts and sum(sizes) == entry.size else ()
 
 

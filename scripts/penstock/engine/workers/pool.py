@@ -1,7 +1,8 @@
 """The worker processes of an element, as their parent handles them: start, feed on demand, listen, tune,
 stop.
 
-`engine.shard_run` makes one `Pool` for each shard that is copied or read back. A pool starts and ends
+`engine.shard_run` takes one `Pool` for each shard that is copied or read back: a new one, or the one of the
+shard before, where workers are kept (`kept`). A pool starts and ends
 processes, exchanges messages with them over sockets and through shared memory, and looks whether PAUSE stands
 at the root. It touches no file of the dataset and no source: the workers do.
 
@@ -13,12 +14,15 @@ with which two workers died ends the run.
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.errors import FailedError
@@ -33,7 +37,7 @@ from penstock.host.shared_memory import SLOTS, SharedMemory
 from penstock.target import pause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.core.errors import ExpiredCredentialsError, PenstockError
     from penstock.core.slow_objects import SlowObject
@@ -65,6 +69,8 @@ class Member:
     """Of these batches."""
     set_up: bool = False
     """Its set-up was sent; until then, and while the pool drains, its death ends the run."""
+    resting: bool = False
+    """It reported the end of its work, and waits for that of another shard."""
     gone: bool = False
     """It reported its end, or it died."""
 
@@ -85,6 +91,10 @@ class Pool:
         self.shared_memory = SharedMemory()
         self.members: list[Member] = []
         self.selector = selectors.DefaultSelector()
+        self._begin(workers)
+
+    def _begin(self, workers: int) -> None:
+        """For one shard: forget the one before, and start or end workers until there are so many."""
         self.deaths = 0
         """Workers that ended though nobody asked them to."""
         self.cpu_seconds = 0.0
@@ -99,15 +109,29 @@ class Pool:
         """A server takes no further connections."""
         self.refused_keys: Refused | None = None
         """The last refusal of credentials by a store. `credential_renewal` takes it and sets None."""
+        self.record: Callable[[bytes, int, Callable[[], None]], None]
+        """What takes the journal's lines of rows that are under way: a line, the bytes that it speaks of, and
+        what is to be called when it is recorded. To be set before `run`, where such rows are copied."""
         self.fatal: PenstockError | None = None
         """The first error that concerns more than a row; `run` raises it."""
+        self.disturbed = False
+        """Its workers were stopped amid their work: they are not kept."""
+        self.rests: Callable[[int], bool] | None = None
+        """Says, by the bytes moved so far, whether the streams are to hold; None: they never do. To be set
+        before `run`."""
+        self.fed: Callable[[], None] | None = None
+        """Called once when workers have all rows of the shard. To be set before `run`."""
         self.streams = workers
         """Of all workers together."""
         self.ahead = False
         """Whether streams request small objects before their turn."""
         self._setup: Setup | None = None
         self._again: deque[Batch] = deque()
-        for _ in range(workers):
+        self.members = self.alive
+        for member in self.members:
+            member.resting = False
+        self.shrink(workers)
+        while len(self.alive) < workers:
             self._spawn()
 
     def _spawn(self) -> Member:
@@ -187,8 +211,8 @@ class Pool:
         tuner: Tuner,
     ) -> None:
         """Feed all jobs, and call `done` with each batch and its answer. Returns when all are answered.
-        `stop`, then `idle` are called ten times a second at most, between messages; `tuner` says how many
-        streams are active. While PAUSE stands the streams hold, and nothing is tuned.
+        `idle`, then `stop` are called ten times a second at most, between messages; `tuner` says how many
+        streams are active. While PAUSE stands, or `rests` says so, the streams hold, and nothing is tuned.
 
         Raises the first error that concerns more than a row, or what `stop`, `idle` or `done` raises. The
         workers live then: the caller calls `drain`, which collects what they had done.
@@ -208,6 +232,9 @@ class Pool:
                 if job is None:
                     break
                 self._give(member, job)
+            if self.fed is not None and jobs.empty:
+                fed, self.fed = self.fed, None
+                fed()
             if not self._again and not any(m.jobs for m in self.members):
                 return
             self._listen(TICK, done)
@@ -216,13 +243,17 @@ class Pool:
             now = time.monotonic()
             if now - tick >= TICK:
                 tick = now
-                self.shared_memory.paused = paused = pause.standing() is not None
-                stop()
+                self.shared_memory.paused = paused = self._holds()
                 idle()
+                stop()
                 if paused:
                     tuner.restart(now, self.shared_memory.total(), self.busy(tuner.cpus))
                 elif self._tune(tuner, now):
                     self.set_streams(tuner.streams)
+
+    def _holds(self) -> bool:
+        rests = self.rests is not None and self.rests(self.shared_memory.total())
+        return rests or pause.standing() is not None
 
     def _tune(self, tuner: Tuner, now: float) -> bool:
         if self.pressed:
@@ -291,6 +322,10 @@ class Pool:
                     member.rows -= job.count
                     self.begun = True
                     done(job, answer)
+                elif kind == wire.RECORD:
+                    slot, line, size = value
+                    frame = wire.encode(wire.RECORDED, slot)
+                    self.record(line, size, partial(self._send, member, frame))
                 elif kind == wire.PRESSURE:
                     self.pressed = True
                     if value and not self.scarce:
@@ -305,7 +340,10 @@ class Pool:
                     self.cpu_seconds += seconds
                     self.retried.update(retried)
                     self.slowest = slowest([*self.slowest, *rows])
-                    self._bury(member)
+                    if _kept.keeps and not self.disturbed:
+                        member.resting = True
+                    else:
+                        self._bury(member)
 
     def _died(self, member: Member) -> None:
         """Redo its batches elsewhere, start a successor; or give up, saying how it died."""
@@ -345,18 +383,36 @@ class Pool:
         answers that still come. Returns when all have ended: a worker that takes longer than `within` seconds
         is killed."""
         resource_usage.look()
+        self.disturbed = self.disturbed or stop
         for member in self.alive:
             if stop:
                 self._send(member, wire.encode(wire.STOP, None))
             self._send(member, wire.encode(wire.END, None))
         deadline = time.monotonic() + within
-        while self.alive and time.monotonic() < deadline:
-            for member in self.alive:
+        while (busy := self._busy()) and time.monotonic() < deadline:
+            for member in busy:
                 member.set_up = False
             self._listen(TICK, done)
-        for member in self.alive:
+        for member in self._busy():
             member.process.kill()
             self._bury(member)
+
+    def _busy(self) -> list[Member]:
+        return [member for member in self.alive if not member.resting]
+
+    def anew(self, workers: int) -> None:
+        """As a pool of so many workers that was just made. To be called while all rest."""
+        self.shared_memory.restart()
+        self._begin(workers)
+
+    def ready(self) -> bool:
+        """Whether all its workers live, and rest, or got nothing to do."""
+        whole = self.fatal is None and not self.deaths and not self.disturbed
+        return (
+            whole
+            and bool(self.alive)
+            and all((m.resting or self._setup is None) and m.process.poll() is None for m in self.alive)
+        )
 
     def close(self) -> None:
         """Kill all workers that are left, at once, and free the shared memory."""
@@ -365,3 +421,55 @@ class Pool:
             self._bury(member)
         self.selector.close()
         self.shared_memory.close()
+
+
+class _Kept(threading.local):
+    """What the calling thread keeps between two shards."""
+
+    keeps = False
+    pool: Pool | None = None
+    threads = 1
+    """How many threads of this process have a pool at a time."""
+
+
+_kept = _Kept()
+
+
+@contextlib.contextmanager
+def kept(threads: int = 1) -> Iterator[None]:
+    """While the block runs, worker processes outlive their shard, and do the next one of this thread; its end
+    ends them. `threads`: how many of this process do so at the same time, and share its memory."""
+    _kept.keeps, _kept.threads = True, threads
+    try:
+        yield
+    finally:
+        _kept.keeps, _kept.threads = False, 1
+        if _kept.pool is not None:
+            _kept.pool.close()
+            _kept.pool = None
+
+
+def sharing() -> int:
+    """How many threads share the memory that this process has for pools."""
+    return _kept.threads
+
+
+def take(workers: int) -> Pool:
+    """A pool of so many workers. Raises FailedError where a process cannot be started."""
+    pool = _kept.pool
+    if pool is None:
+        return Pool(workers)
+    _kept.pool = None
+    if not pool.ready():
+        pool.close()
+        return Pool(workers)
+    pool.anew(workers)
+    return pool
+
+
+def put_back(pool: Pool) -> None:
+    """The end of a shard: its workers are ended, or wait for the next one."""
+    if _kept.keeps and _kept.pool is None and pool.ready():
+        _kept.pool = pool
+    else:
+        pool.close()

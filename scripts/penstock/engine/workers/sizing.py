@@ -22,10 +22,14 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.host import cgroups, job_environment, process_limit
+
 if TYPE_CHECKING:
+    from penstock.config.settings import EngineConfig
     from penstock.host.job_environment import JobEnvironment
 
 MOST_STREAMS = 64
@@ -142,6 +146,21 @@ def cpus(environment: JobEnvironment, machine: int | None = None) -> tuple[int, 
     if environment.cpus is not None and not (confined and allowed < environment.cpus):
         return environment.cpus, environment.cpus_from
     return allowed, "CPU affinity"
+
+
+def beside(engine: EngineConfig) -> EngineConfig:
+    """The configuration of an engine that reads back in a process that copies: it gets a quarter of the CPUs
+    and an eighth of the memory, since a cold read mostly waits for its device."""
+    environment = job_environment.current()
+    bounds = [
+        (engine.workers or cpus(environment)[0]) // 4,
+        free_memory(environment, cgroups.memory_limit()) // 8 // (WORKER_BYTES + EACH * STREAM_BYTES),
+        MOST_STREAMS // EACH,
+    ]
+    if (room := process_limit.room()) is not None:
+        bounds.append(room // 8 // (WORKER_THREADS + 1 + EACH))
+    workers = max(1, min(bounds))
+    return replace(engine, workers=workers, streams=min(engine.streams or EACH * workers, EACH * workers))
 
 
 def free_memory(environment: JobEnvironment, limit: int | None = None) -> int:

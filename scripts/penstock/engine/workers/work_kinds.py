@@ -38,8 +38,6 @@ class CopyWork(NamedTuple):
     dataset: DatasetConfig
     credentials: Sequence[Any]
     """Of each source, as its kind resolves them."""
-    timeout: float
-    """Seconds without a byte before a connection counts as broken."""
     policy: str
     """`verify.source_checksum`."""
     later: Sequence[str]
@@ -75,7 +73,6 @@ class SurveyWork(NamedTuple):
     """The tree."""
     dataset: DatasetConfig
     credentials: Sequence[Any]
-    timeout: float
     policy: str
     """These as of `CopyWork`."""
     read_source: bool
@@ -124,7 +121,7 @@ def _copying(work: CopyWork, spend: Spend) -> tuple[Maker, Renew]:
     from penstock.target.staging_writer import StagingWriter, prepare_process
 
     prepare_process()
-    sources = Sources(work.dataset, work.credentials, work.timeout)
+    sources = Sources(work.dataset, work.credentials)
 
     def make(**common: Any) -> Stream:
         return Copier(
@@ -145,7 +142,7 @@ def _surveying(work: SurveyWork) -> tuple[Maker, Renew]:
     from penstock.engine.reading.surveyor import Surveyor
 
     reader = _cold(work.data, work.direct)
-    sources = Sources(work.dataset, work.credentials, work.timeout)
+    sources = Sources(work.dataset, work.credentials)
 
     def make(**common: Any) -> Stream:
         return Surveyor(

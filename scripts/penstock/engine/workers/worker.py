@@ -65,6 +65,13 @@ class Worker:
 
     def __init__(self, channel: wire.Channel, shared_memory: SharedMemory) -> None:
         self.channel, self.shared_memory = channel, shared_memory
+        self.begin()
+
+    def begin(self) -> None:
+        """Set up nothing yet: at the start, and again when the work of one set-up has ended and that of
+        another shard comes."""
+        shared_memory = self.shared_memory
+        self.cpu = time.process_time() if hasattr(self, "queue") else 0.0
         self.queue: SimpleQueue[tuple[Received, int, int] | None] = SimpleQueue()
         self.stopping = Stopping(lambda: shared_memory.paused)
         self.gate = threading.Condition()
@@ -81,10 +88,12 @@ class Worker:
         self.sent: dict[int, float] = {}
 
     def setup(self, given: Setup) -> None:
-        """Handle the set-up message: make the streams, start the first threads, report READY. Raises what
+        """Handle the set-up message: make the streams, start the first threads. Raises what
         `work_kinds.streams` raises."""
         from penstock.engine.workers import work_kinds
 
+        if self.ended:
+            self.begin()
         shared_memory, spend = self.shared_memory, unlimited
         if given.ops:
             spend = Pace(shared_memory, OPERATIONS, lambda: shared_memory.ops, self.stopping.wait).take
@@ -110,7 +119,6 @@ class Worker:
         )
         self.first_slot = given.first_slot
         self.set_streams(given.streams, given.ahead)
-        self.channel.send(wire.READY)
 
     def set_streams(self, number: int, ahead: int, scarce: bool = False) -> None:
         """Have so many threads active, each with `ahead` small objects on their way. Threads beyond the
@@ -125,10 +133,10 @@ class Worker:
             thread.start()
 
     def tell(self, kind: int, value: Any) -> None:
-        """PRESSURE (a store asked for less) or EXPIRED (it refuses the credentials): to the
-        parent, not more than a few times a second."""
+        """To the parent: RECORD (a line for the journal), or, not more than a few times a second, PRESSURE (a
+        store asked for less) or EXPIRED (it refuses the credentials)."""
         now = time.monotonic()
-        if now - self.sent.get(kind, 0.0) > 0.2:
+        if kind == wire.RECORD or now - self.sent.get(kind, 0.0) > 0.2:
             self.sent[kind] = now
             self.channel.send(kind, value)
 
@@ -240,7 +248,7 @@ class Worker:
                 thread.join()
             retried = sum((stream.retried for stream in self.made), Counter[str]())
             rows = slowest(chain.from_iterable(stream.slowest for stream in self.made))
-            self.channel.send(wire.BYE, (time.process_time(), dict(retried), rows))
+            self.channel.send(wire.BYE, (time.process_time() - self.cpu, dict(retried), rows))
 
         threading.Thread(target=goodbye, daemon=True).start()
 
@@ -259,8 +267,12 @@ class Worker:
                         self.fatal(error)
                 elif kind == wire.CREDENTIALS:
                     self.renew(value)
+                elif kind == wire.RECORDED:
+                    next(stream for stream in self.made if stream.slot == value).recorded.release()
                 elif kind == wire.STOP:
                     self.stopping.set()
+                    for stream in self.made:
+                        stream.recorded.release()
                 elif kind == wire.END:
                     self.end()
 

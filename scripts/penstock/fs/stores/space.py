@@ -24,7 +24,7 @@ from penstock.fs.stores import placement
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.core.documents.promise import Promise
+    from penstock.core.documents.under_way import StillToWrite
     from penstock.fs.quotas import Quota
     from penstock.fs.stores.facts import FillRules, Pattern, StoreStatus, Target
     from penstock.fs.stores.placement import FreeRoom, SizeClasses
@@ -93,10 +93,10 @@ def placed(status: StoreStatus, sizes: SizeClasses) -> list[CheckResult]:
     return [*results, *lacking]
 
 
-def beside(status: StoreStatus, promised: Sequence[Promise]) -> StoreStatus:
-    """The file system as it will be when other runs have written what they promised. Pure.
+def beside(status: StoreStatus, others: Sequence[StillToWrite]) -> StoreStatus:
+    """The file system as it will be when other runs have written what they state. Pure.
 
-    | of the status    | takes                                                   | of which promises   |
+    | of the status    | takes                                                   | of which runs       |
     |------------------|---------------------------------------------------------|---------------------|
     | storage target   | its even share of the chunk files and of the bytes      | of its pool         |
     |                  | (twice where they are mirrored)                         |                     |
@@ -104,11 +104,11 @@ def beside(status: StoreStatus, promised: Sequence[Promise]) -> StoreStatus:
     | quota of a user  | all bytes and files                                     | of its uid and pool |
     | quota of a group | all bytes and files                                     | of its gid and pool |
 
-    A pool that is not known counts as the same. Where quotas count chunk files, a promise counts with its
+    A pool that is not known counts as the same. Where quotas count chunk files, a run counts with its
     own number of them. One that says none (where the vendor's commands did not say how its files are
     striped) counts one for each file, which is rather too few.
     """
-    if not promised:
+    if not others:
         return status
     copies = status.pattern.copies if status.pattern else 1
     of_role = {role: status.of_role(role) for role in ("storage", "metadata")}
@@ -118,10 +118,10 @@ def beside(status: StoreStatus, promised: Sequence[Promise]) -> StoreStatus:
         beside_it = of_role.get(target.role, [])
         if target.role == "storage":
             beside_it = [one for one in beside_it if one.pool == target.pool]
-            theirs = [one for one in promised if _same_pool(status, one.pool, target.pool)]
+            theirs = [one for one in others if _same_pool(status, one.pool, target.pool)]
             size, files = copies * sum(one.bytes for one in theirs), sum(map(_chunk_files, theirs))
         elif target.role == "metadata":
-            size, files = metadata_need(sum(one.files for one in promised), 0, status.rules)
+            size, files = metadata_need(sum(one.files for one in others), 0, status.rules)
         among = max(1, len(beside_it))
         return target._replace(
             free_bytes=_less(target.free_bytes, size / among),
@@ -129,7 +129,7 @@ def beside(status: StoreStatus, promised: Sequence[Promise]) -> StoreStatus:
         )
 
     def used(quota: Quota) -> Quota:
-        theirs = [one for one in promised if _same_pool(status, one.pool, quota.pool)]
+        theirs = [one for one in others if _same_pool(status, one.pool, quota.pool)]
         if status.rules.quota_counts == status.rules.objects:
             theirs = [one._replace(files=_chunk_files(one)) for one in theirs]
         return quotas_beside(quota, theirs, copies)
@@ -137,7 +137,7 @@ def beside(status: StoreStatus, promised: Sequence[Promise]) -> StoreStatus:
     return status._replace(targets=tuple(map(filled, status.targets)), quotas=tuple(map(used, status.quotas)))
 
 
-def _chunk_files(one: Promise) -> int:
+def _chunk_files(one: StillToWrite) -> int:
     return one.chunk_files or one.files
 
 

@@ -1,20 +1,20 @@
-"""Runs a step's elements as job arrays until every one of them has its receipt.
+"""Runs a step's shards by workers, which are the elements of job arrays, until each has its receipt.
 
-Each step with elements, audit and repair call `run_array`. It submits arrays (of processes on this machine,
-or on a SLURM cluster), watches them by one query at a time, cancels what is superfluous, and writes the
-folder's `arrays.jsonl`: the "book" of submissions, by which the next controller finds arrays that still live.
+Each step with shards, audit and repair call `run_array`. It submits arrays of workers (processes on this
+machine, or on a SLURM cluster), watches them by one query at a time, cancels what is superfluous, and writes
+the folder's `arrays.jsonl`: the "book" of submissions, by which the next controller finds arrays that still
+live. Which worker does which shard the workers settle among themselves (`jobs.shard_claims`).
 
 Guarantees:
 
-- An element with a good receipt is not run again.
+- A shard with a good receipt is not done again.
 - An array that still lives is found and awaited by the next controller.
-- One index is never alive in two arrays. An element that failed is submitted again in a further array, while
-  other elements of the first one still run.
-- Over all of the step's arrays no more than `cluster.max_elements` elements run at once, or as many as a
-  person said by `penstock limit DATASET --nodes N`.
-- An element counts as done by its receipt, once the cluster says that it ended; of a cluster that does not
-  know it, or does not answer, that is not waited for longer than `RECEIPT_GRACE`.
-- What a person cancelled is submitted again only by a new command.
+- No more workers live than may run at once (`cluster.max_elements`, or what a person said by
+  `penstock limit DATASET --nodes N`), and no more than there are shards that can be taken. Where some end and
+  shards are left, a further array is submitted, while the first one still runs.
+- A step ends when all receipts are there and the cluster says that all workers ended; a cluster that does
+  not know them, or does not answer, is not waited for longer than `RECEIPT_GRACE`.
+- In place of workers that a person cancelled others are submitted only by a new command.
 - While PAUSE stands at the root, nothing is submitted, and nothing fails for that.
 """
 
@@ -28,20 +28,21 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import ArraySpec, State, Status
-from penstock.core import events, human
-from penstock.core.documents.array_line import ArrayLine
-from penstock.core.errors import LockedError, PreflightError, QueueFullError, TransientError
+from penstock.core import human
+from penstock.core.errors import FailedError, LockedError, PreflightError, QueueFullError, TransientError
 from penstock.core.step_table import BY_NAME
+from penstock.dataset import adopted_trees
 from penstock.dataset import holder as holders
 from penstock.dataset.cancel_mark import cancelled
 from penstock.fs import durable
+from penstock.fs.capabilities import facts
 from penstock.host import interpreter
 from penstock.jobs.arrays import (
     array_throttle,
-    element_ends,
     local_elements,
     node_failures,
     unanswered_submissions,
+    worker_ends,
 )
 from penstock.jobs.arrays.array_watch import (
     BETWEEN,
@@ -61,6 +62,7 @@ from penstock.target import pause
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from penstock.core.documents.array_line import ArrayLine
     from penstock.core.job_time import Estimate
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
@@ -68,8 +70,10 @@ if TYPE_CHECKING:
 CANCEL_GRACE = 120.0
 """Seconds that a cancelled step waits for its elements to end; the next run waits for those that still
 live."""
-ARRAYS = 4
+ARRAYS = 16
 """The most live arrays of one step."""
+TOGETHER = 60.0
+"""Seconds in which workers that end are replaced together, where they are few among those that live."""
 
 
 def _nothing(files: int, size: int) -> None:
@@ -84,52 +88,108 @@ def run_array(
     indices: Sequence[int],
     receipt_ok: Callable[[int], bool],
     amounts: Callable[[int, int], None] = _nothing,
-    widen: Callable[[int], None] = lambda _: None,
     expected: Callable[[int], Estimate] | None = None,
 ) -> Mapping[int, Status]:
-    """Run the elements of these indices. Returns, when every index has a good receipt, the last status of
-    each element that ran. `amounts` is called with the files and bytes that are done, at each look at the
-    elements; `widen` with a number of elements, before more than ever run at once since a person said so.
-    `expected` estimates how long the element of an index takes: what it asks for where `cluster.time` is
-    `auto`.
+    """Have workers do the shards of these indices. Returns, when every one has a good receipt, the last
+    status of each worker by its number. `amounts` is called with the files and bytes that are done, at each
+    look at the workers. `expected` estimates how long a shard takes: by it workers ask for their time where
+    `cluster.time` is `auto`.
 
-    Raises PreflightError where the job that this process is keeps its elements from starting; FailedError
-    that names the elements, reasons and files (exit status 5 when every failure is a changed source, 6 when
-    one is a full target), also when a person cancelled the dataset or elements of it; LockedError where
-    elements may live that only another cluster or backend can end; and InterruptedRunError on a signal:
-    local elements have ended tidily by then, SLURM's run on, and the next call finds them.
+    Raises PreflightError where the job that this process is keeps its workers from starting; FailedError
+    that names the shards, reasons and files (exit status 5 when every failure is a changed source, 6 when
+    one is a full target), also when a person cancelled the dataset or workers of it; LockedError where
+    workers may live that only another cluster or backend can end; and InterruptedRunError on a signal:
+    local workers have ended tidily by then, SLURM's run on, and the next call finds them.
     """
-    watch = watch_of(context, dataset, run, step, receipt_ok, indices, element_command(context, run, step))
-    watch.amounts, watch.widen, watch.expected = amounts, widen, expected
+    link, ops = None, context.ops_hold if BY_NAME[step].copies else None
+    shared = BY_NAME[step].fetches and context.config.bandwidth.folder is not None
+    left = sum(not receipt_ok(index) for index in indices) if shared or ops else 0
+    if left and shared:
+        from penstock.jobs.bandwidth.share import link_hold
+
+        link = link_hold(context, context.layout(dataset), step, run.folder.name)
+    with link or contextlib.nullcontext():
+        watch = watch_of(context, dataset, run, step, receipt_ok, indices)
+        watch.amounts, watch.expected = amounts, expected
+        watch.reads_back = reads_back_beside(context, run, step)
+
+        def share(elements: int, *, first: bool = False) -> None:
+            processes = max(1, min(elements, left))
+            if link:
+                watch.uses = link.uses
+                link.begin(processes, context.stop.wait, first=first)
+            if ops:
+                try:
+                    # This process makes none meanwhile.
+                    ops.begin(processes, context.stop.wait, first=first)
+                except FailedError:
+                    context.ops_hold = None  # each element is a holder by itself
+
+        watch.widen = share
+        share(array_throttle.read_slots(context, run, step), first=not any(watch.book.open(step)))
+        watch.command = element_command(context, run, step, link.holder if link else "")
+        statuses = _watched(watch)
+        if ops:
+            with contextlib.suppress(FailedError):
+                ops.begin(1, context.stop.wait, first=True)
+        return statuses
+
+
+def _watched(watch: Watch) -> Mapping[int, Status]:
+    context, dataset = watch.context, watch.dataset
     watch.excluded = [*watch.book.excluded(time.time() - node_failures.HOURS * 3600)]
-    watch.limits = watch.book.raised(step)
     begun = time.monotonic()
-    room = KeptOut(watch)
+    kept_out = KeptOut(watch)
+    watch.all_proven()
+    watch.done_before.update(watch.done)
     try:
         _meet(watch)
         while True:
             if who := watch.cancelled.said():
                 _cancel(watch, who)
             array_throttle.obey(watch)
-            missing = watch.missing()
-            if not missing and not watch.live:
-                return watch.statuses
-            if not missing and _ended_by_receipts(watch):
+            takeable = [] if watch.all_proven() else _takeable(watch)
+            if not takeable:
+                _cancel_waiting(watch)
+            if watch.all_proven() and (not watch.live or _ended_by_receipts(watch)):
+                tell_amounts(watch)
                 return watch.statuses
             paused = pause.standing() is not None
-            if not paused and _submit_some(watch, missing):
+            if not paused and takeable and _submit_some(watch, takeable):
                 begun = time.monotonic()
-            elif not (watch.live or watch.queue.full or paused):
-                error = watch.ends.failure(missing)
+            elif not (watch.live or watch.queue.full or paused) and not _may_submit(watch, takeable):
+                error = watch.ends.failure(watch.open, watch.ended_by_person, watch.call)
                 error.where = dataset
                 raise error
             else:
                 _rest(watch, context.cluster.interval(time.monotonic() - begun))
             _look(watch)
-            room.check()
+            kept_out.check()
     except BaseException:
         _leave(watch)
         raise
+
+
+def _takeable(watch: Watch) -> list[int]:
+    """The shards that a worker may claim now: those that no worker holds, and that are not given up."""
+    return [
+        index
+        for index in watch.open
+        if index not in watch.claims
+        or (watch.ends.judged(index, watch.claims[index][0]) and not watch.ends.given_up(index, watch.call))
+    ]
+
+
+def _wanted(watch: Watch, takeable: Sequence[int]) -> int:
+    """How many workers may live."""
+    slots = array_throttle.watched_slots(watch)
+    at_work = {claim.number if claim.worker else -index - 1 for index, (_, claim) in watch.standing()}
+    return min(slots - watch.ended_by_person, len(takeable) + len(at_work))
+
+
+def _may_submit(watch: Watch, takeable: Sequence[int]) -> bool:
+    """Whether further workers may be submitted, if not at this moment."""
+    return bool(takeable) and _wanted(watch, takeable) > 0 and not worker_ends.in_vain(watch)
 
 
 def still_alive(
@@ -142,43 +202,61 @@ def still_alive(
     indices: Sequence[int] = (),
     receipt_ok: Callable[[int], bool] = lambda _: False,
 ) -> list[str]:
-    """Ids of arrays of this step that have elements which may still write; submits nothing. With `patient` it
-    waits until the cluster answers, or these indices all have good receipts; otherwise it raises
+    """Ids of arrays of this step that have workers which may still write; submits nothing. With `patient` it
+    waits until the cluster answers, or these shards all have good receipts; otherwise it raises
     TransientError. Raises LockedError as `run_array`."""
     watch = watch_of(context, dataset, run, step, receipt_ok, indices)
     watch.patient = patient
     return [one.array for one in _living(watch)]
 
 
-def element_command(context: Context, run: RunLayout, step: str) -> list[str]:
-    """The command line of an element, but for its index."""
+def element_command(context: Context, run: RunLayout, step: str, link_holder: str = "") -> list[str]:
+    """The command line of a worker, but for its array and number. `link_holder`: that of the run on the
+    network link (`shares.rule`); "": each worker is one by itself."""
     root = str(context.config.target.root.absolute())
     words = ["element", "--run", str(run.folder.absolute()), "--root", root, "--step", step]
-    words += ["--attempt", "auto"]
+    words += ["--retries", str(context.config.cluster.retries)]
+    if BY_NAME[step].copies:
+        target = context.config.target
+        words += ["--keep-free", str(target.kept(facts(target.root).total_bytes))]
     if BY_NAME[step].copies and context.ops:
-        words += ["--ops", str(context.ops), "--at-once", str(array_throttle.read_slots(context, run, step))]
+        words += ["--ops", str(context.ops)]
+        words += ["--ops-holder", context.ops_hold.holder] if context.ops_hold else []
+    if reads_back_beside(context, run, step):
+        words.append("--read-back")
     bandwidth = context.config.bandwidth
     if BY_NAME[step].fetches and bandwidth.folder is not None:
         words += ["--bandwidth-folder", str(bandwidth.folder.absolute())]
+        words += ["--link-holder", link_holder] if link_holder else []
         words += ["--bandwidth", str(bandwidth.rate)] if bandwidth.rate is not None else []
         words += ["--requests", str(bandwidth.requests)] if bandwidth.requests is not None else []
     return [*interpreter.command("penstock", context.config.cluster.python), *words]
 
 
+def reads_back_beside(context: Context, run: RunLayout, step: str) -> bool:
+    """Whether workers of this step read back what is copied, too: those of copy, where verify's would get the
+    same from the cluster, and where no later step changes the files (those of an adopted tree)."""
+    cluster = context.config.cluster
+    return step == "copy" and cluster.of(step) == cluster.of("verify") and adopted_trees.read(run) is None
+
+
 def _meet(watch: Watch) -> None:
     """Watch the arrays of earlier submissions that still live."""
     for live in _living(watch):
+        _refuse_older(watch, live)
         watch.live.append(live)
-        watch.ends.met.update(index for index, status in live.statuses.items() if not status.state.ended)
+        watch.own_arrays.add(live.submission.name)
         told = f"{live.alive} of {human.counted(len(live.statuses), 'element')} wait or run"
         if live.statuses:
             watch.note(f"array {live.array} of an earlier controller lives and is watched: {told}")
     if watch.live:
         tell(watch)
-        # An earlier controller may have noted a number that it did not live to tell the cluster.
+        # An earlier controller may have noted a number that it did not live to tell the cluster, or a person
+        # said it while none was at work.
+        array_throttle.let_go(watch)
         array_throttle.share_out(watch, again=True)
-        element_ends.judge(watch)
-        _close(watch)
+    worker_ends.judge(watch)
+    _close(watch)
 
 
 def _living(watch: Watch) -> list[WatchedArray]:
@@ -216,7 +294,7 @@ def _refuse_beyond(watch: Watch, submission: ArrayLine) -> None:
     |--------------------------|----------------|--------------------------------------------------|
     | SLURM's                  | local          | LockedError                                      |
     | of another cluster       | SLURM          | LockedError                                      |
-    | local, elements may live | any            | LockedError (`local_elements.may_write`)             |
+    | local, elements may live | any            | LockedError (`local_elements.may_write`)         |
     | else                     | any            | goes on                                          |
     """
     cluster, context, dataset = watch.context.cluster, watch.context, watch.dataset
@@ -240,81 +318,56 @@ def _refuse_beyond(watch: Watch, submission: ArrayLine) -> None:
         )
 
 
-def _submit_some(watch: Watch, missing: Sequence[int]) -> bool:
-    """Submit one array of the missing indices that may run and for which slots are free."""
-    again = [i for i in missing if watch.ends.may_run(i, watch.tries[i])]
-    if not again or len(watch.live) >= ARRAYS:
-        # No further array takes slots: those whose elements wait get all of them.
+def _refuse_older(watch: Watch, live: WatchedArray) -> None:
+    """Raises LockedError for an array of an older version that lives: its elements know nothing of claims."""
+    if not live.submission.workers:
+        raise LockedError(
+            f"elements of {watch.step} that an older version submitted have not ended",
+            where=watch.dataset,
+            why=f"array {live.array}",
+            hint="wait until they have ended, or end them with "
+            f"`{watch.context.program} cancel {watch.dataset}`",
+        )
+
+
+def _submit_some(watch: Watch, takeable: Sequence[int]) -> bool:
+    """Submit one array of workers, as many as may live beside those that do."""
+    alive = sum(
+        not status.state.ended and number not in watch.silent
+        for live in watch.live
+        for number, status in live.statuses.items()
+    )
+    workers = _wanted(watch, takeable) - alive
+    few = len(watch.live) > 1 and workers * 10 < alive + workers
+    soon = few and time.monotonic() - watch.submitted < TOGETHER
+    if workers < 1 or soon or len(watch.live) >= ARRAYS or worker_ends.in_vain(watch):
+        # No further array takes slots: those whose workers wait get all of them.
         array_throttle.share_out(watch)
         return False
-    room = _room(watch, retry=any(watch.tries[i] for i in again))
-    if room < 1:
-        return False
-    span = watch.context.cluster.max_array()
-    most = min(span, _places(watch))
-    if most < 1:
-        return False
-    # What fits one array: in number and, for SLURM's limit on the largest index, in span.
-    chosen = [i for i in again[:most] if i - again[0] < span]
-    ran = [i for i in chosen if watch.tries[i]]
-    note = watch.ends.again(ran) if ran else ""
-    free = {i for i in ran if watch.ends.uses_no_retry(i)}
-    if not _submit(watch, chosen, room):
-        watch.ends.free.update(free)  # what says so was removed for the next try
-        return False
-    if note:
-        watch.note(note)
-    watch.tries.update(i for i in chosen if i not in free)
-    watch.ends.free.difference_update(chosen)
-    return True
+    workers = min(workers, watch.queue.free(), patiently(watch, watch.context.cluster.max_elements))
+    return workers >= 1 and _submit(watch, takeable, workers)
 
 
-def _places(watch: Watch) -> int:
-    """How many elements a further array may have; 0 for some looks after the cluster refused even one, since
-    its queue is full."""
-    return min(watch.queue.free(), patiently(watch, watch.context.cluster.max_elements))
-
-
-def _room(watch: Watch, *, retry: bool) -> int:
-    """How many elements of a further array may run at once, so that all arrays together stay within the
-    step's slots. Where one array may fill every slot and elements wait to be run again (`retry`), that array
-    is throttled by one slot, which is free when the next of its elements ends. `_submit_some` returns it."""
-    slots = array_throttle.watched_slots(watch)
-    free = slots - sum(live.used for live in watch.live)
-    if free >= 1 or not retry:
-        return free
-    first = watch.live[0]
-    if first.pending and first.at_once >= slots > 1 and len(watch.live) == 1:
-        array_throttle.throttle(watch, first, first.at_once - 1)
-        free = slots - sum(live.used for live in watch.live)
-    return free
-
-
-def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> bool:
+def _submit(watch: Watch, shards: Sequence[int], workers: int) -> bool:
     """False where the cluster takes no more elements for now."""
     context, run, step = watch.context, watch.run, watch.step
     context.stop.check()
     name = f"penstock-{watch.dataset}-{run.folder.name}-{step}-{secrets.token_hex(4)}"
-    for index in indices:
-        run.outcome(step, index).unlink(missing_ok=True)
-    for place in (run.receipt, run.outcome, run.progress):
-        durable.make_dirs(place(step, indices[0]).parent)
-    durable.make_dirs(run.logs)
-    base = indices[0] if indices[-1] >= context.cluster.max_array() else 0
-    limit = element_ends.limit_of(watch, indices)
-    submission = ArrayLine(
-        name, step=step, kind=context.cluster.kind, indices=tuple(indices), base=base, time=limit
-    )
+    files = run.receipt(step, 0), run.outcome(step, 0, 0), run.progress(step, 0)
+    for folder in (*(path.parent for path in files), run.claims(step), run.logs):
+        durable.make_dirs(folder)
+    base = max((line.base + line.workers for line in watch.book.all() if line.step == step), default=0)
+    limit = worker_ends.time_limit(watch, shards, workers)
     spec = ArraySpec(
-        name, step, tuple(submission.numbers), watch.command, run.logs, _labels(watch), at_once,
-        base=base, time=limit, exclude=tuple(element_ends.excluded(watch)),
+        name, step, range(workers), [*watch.command, "--array", name], run.logs, _labels(watch), workers,
+        base=base, time=limit, exclude=tuple(worker_ends.excluded(watch)),
     )  # fmt: skip
     cluster = patiently(watch, context.cluster.name)
     alone = context.config.cluster.of(step).node_alone if context.cluster.abilities.has_nodes else None
     cores = patiently(watch, partial(context.cluster.spec_cores, step))
     watch.book.intend(
-        name, step, context.cluster.kind, indices, cluster,
-        base=base, time=limit, whole_nodes=alone, at_once=at_once, spec_cores=cores,
+        name, step, context.cluster.kind, shards, cluster, workers=workers, call=watch.call,
+        base=base, time=limit, whole_nodes=alone, at_once=workers, spec_cores=cores,
     )  # fmt: skip
     # The lock is checked after the array is noted: a run that overtakes this one reads the notes under the
     # lock, so it either finds this array, or this check raises.
@@ -323,18 +376,25 @@ def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> bool:
         array = patiently(watch, unanswered_submissions.once(watch, spec))
     except QueueFullError as error:
         if not watch.queue.full:
-            watch.context.emit(events.Warned(watch.dataset, step, f"the queue is full, asking on: {error}"))
-        watch.queue.refused(len(indices), str(error))
+            watch.warn(f"the queue is full, asking on: {error}")
+        watch.queue.refused(workers, str(error))
         return False
     if watch.queue.full:
         watch.note("the queue takes elements again")
     watch.queue.taken()
+    watch.submitted = time.monotonic()
     watch.book.submitted(name, array)
-    watch.left.difference_update(indices)
-    watch.latest.update(dict.fromkeys(indices, array))
-    live = WatchedArray(submission._replace(array=array, at=time.time()), array, at_once)
-    live.statuses = dict.fromkeys(indices, Status(State.PENDING))
+    submission = watch.book.line(name)
+    assert submission is not None
+    live = WatchedArray(submission._replace(array=array, at=time.time()), array, workers)
+    live.statuses = {base + number: Status(State.PENDING) for number in range(workers)}
     watch.live.append(live)
+    watch.own_arrays.add(name)
+    again = sum(index in watch.claims for index in shards)
+    if again:
+        watch.note(
+            f"{human.counted(workers, 'element')} for {human.counted(again, 'shard')} to be tried again"
+        )
     return True
 
 
@@ -357,7 +417,7 @@ def _look(watch: Watch) -> None:
         unanswered_submissions.end_doubles(watch)
     tell(watch)
     _refuse_beyond_limit(watch)
-    element_ends.judge(watch)
+    worker_ends.judge(watch)
     _close(watch)
 
 
@@ -368,7 +428,7 @@ def _refuse_beyond_limit(watch: Watch) -> None:
         beyond = {index: status for index, status in live.statuses.items() if status.beyond_limit}
         if beyond:
             with contextlib.suppress(TransientError):
-                watch.context.cluster.cancel(live.array, [index - live.submission.base for index in beyond])
+                watch.context.cluster.cancel(live.array, [n - live.submission.base for n in beyond])
             raise PreflightError(
                 "elements ask for more than a single job may have, and would never start",
                 where=watch.dataset,
@@ -390,19 +450,35 @@ def _rest(watch: Watch, seconds: float) -> None:
             tell(watch)
 
 
+def _cancel_waiting(watch: Watch) -> None:
+    """Cancel the workers that wait: every open shard is held by a worker that lives, so they would start for
+    nothing. What a holder leaves other holders take, or workers of a further array."""
+    # One that holds a shard has begun since the cluster was asked.
+    kept = watch.dismissed | watch.held().keys()
+    for live in watch.live:
+        pending = [number for number, s in live.statuses.items() if s.state is State.PENDING]
+        waiting = [number for number in pending if number not in kept]
+        if waiting and watch.asked_in_vain is None:
+            with contextlib.suppress(TransientError):
+                watch.context.cluster.cancel(live.array, [n - live.submission.base for n in waiting])
+                watch.dismissed.update(waiting)
+
+
 def _ended_by_receipts(watch: Watch) -> bool:
     """Whether the step is done although arrays of it live, as far as the cluster says.
 
-    | all receipts are there        | elements without an end, as the cluster says | then                   |
+    | all receipts are there, and   |                                              |                        |
+    | nothing more is read back     | elements without an end, as the cluster says | then                   |
     |-------------------------------|----------------------------------------------|------------------------|
     | not for RECEIPT_GRACE         | any                                          | no                     |
     | longer                        | they wait, or run                            | no: they are cancelled |
     | longer                        | COMPLETING, not known, or nothing at all     | yes                    |
     """
-    now = time.monotonic()
-    if not watch.all_proven() or watch.proven_at is None or now - watch.proven_at < RECEIPT_GRACE:
-        return False
     cluster, silent = watch.context.cluster, watch.asked_in_vain is not None
+    if watch.still_read(RECEIPT_GRACE):
+        watch.proven_at = time.monotonic()
+    if watch.proven_at is None or time.monotonic() - watch.proven_at < RECEIPT_GRACE:
+        return False
     for live in watch.live:
         left = [s for s in live.statuses.values() if not (s.state.ended or s.unknown or s.completing)]
         if left and not silent and live.array not in watch.superfluous:
@@ -430,8 +506,8 @@ def _shown(watch: Watch, live: WatchedArray) -> str:
 
 def _close(watch: Watch) -> None:
     for live in list(watch.live):
-        # A receipt that an element wrote on its node may become visible here later: `under_way` waits for it.
-        if live.over and not any(watch.under_way(live, i) for i in live.submission.indices):
+        # A receipt that a worker wrote on its node may become visible here later: its end is not judged then.
+        if live.over and all(number in watch.judged for number in live.statuses):
             watch.book.ended(live.submission.name, live.starts)
             watch.live.remove(live)
 
@@ -464,5 +540,5 @@ def _leave(watch: Watch) -> None:
                 f"array {live.array} runs on; the same command goes on with it, "
                 f"`{watch.context.program} cancel {watch.dataset}` ends it"
             )
-            watch.context.emit(events.Warned(watch.dataset, watch.step, text))
+            watch.warn(text)
     tell_amounts(watch)

@@ -1,9 +1,10 @@
-"""Limits how many elements of a step run at once, over all its job arrays: `cluster.max_elements`, or the
+"""Limits how many workers of a step run at once, over all its job arrays: `cluster.max_elements`, or the
 number of `penstock limit DATASET --nodes N` (a mark in the run's folder, `dataset.throttle_mark`).
 
 For `array_runner`, which calls `obey` at each look at its arrays. Reads that mark, notes a number in the
 run's `arrays.jsonl`, then sets it as the scheduler's limit on the array (SLURM's ArrayTaskThrottle). No
-element is stopped: a lower number takes effect as elements end. Waits, without a time limit, while the
+worker is stopped amid a shard: where more run than may, those of the highest numbers end before their next
+one (`leaving`). Waits, without a time limit, while the
 scheduler does not answer; raises InterruptedRunError on a signal.
 """
 
@@ -11,9 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.cluster.port import State
 from penstock.core import human
+from penstock.core.events import Started
 from penstock.core.step_table import BY_NAME
 from penstock.dataset import throttle_mark
+from penstock.fs import durable
 from penstock.jobs.arrays.array_watch import patiently
 
 if TYPE_CHECKING:
@@ -22,12 +26,19 @@ if TYPE_CHECKING:
     from penstock.core.documents.marks import Throttle
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
+    from penstock.dataset.run import Run
     from penstock.jobs.arrays.array_watch import Watch, WatchedArray
 
 
 def read_slots(context: Context, run: RunLayout, step: str) -> int:
     """How many elements of the step may run at once, by the mark as it stands now."""
     return _slots(throttle_mark.read(run), step, context.cluster.slots(step))
+
+
+def started_event(context: Context, run: Run, step: str, files: int) -> Started:
+    """The event that the step begins, with the run's shards and how many elements may work on them."""
+    shards, at_once = len(run.indices), read_slots(context, run.folder, step)
+    return Started(run.dataset, step, files, run.plan.bytes, shards, at_once)
 
 
 def watched_slots(watch: Watch) -> int:
@@ -48,7 +59,16 @@ def obey(watch: Watch) -> None:
     )
     if slots > before:
         watch.widen(slots)
+    let_go(watch)
     share_out(watch)
+
+
+def let_go(watch: Watch) -> None:
+    """Have workers end before their next shard where more run than may: those of the highest numbers."""
+    running = sorted(n for live in watch.live for n, s in live.statuses.items() if s.state is State.RUNNING)
+    path = watch.run.leaving(watch.step)
+    durable.make_dirs(path.parent)
+    durable.write_json(path, running[watched_slots(watch) :])
 
 
 def share_out(watch: Watch, *, again: bool = False) -> None:

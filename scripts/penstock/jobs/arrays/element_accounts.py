@@ -1,5 +1,6 @@
-"""Gathers what is known of the elements of a run: their receipts and progress files, the controller's book of
-submissions (`arrays.jsonl`), and what SLURM's accounting keeps of their arrays.
+"""Gathers what is known of the elements of a run: what each of their processes says that it used, the claims
+and receipts of the shards that it did, the controller's book of submissions (`arrays.jsonl`), and what
+SLURM's accounting keeps of their arrays.
 
 The report calls it. It reads these files and queries the cluster; it writes nothing.
 """
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.abilities import abilities_of
 from penstock.core import element_use, human
+from penstock.core.documents.element_usage import ELEMENT_USAGE, ElementUsage
 from penstock.core.element_columns import ElementRow
 from penstock.core.errors import PenstockError
-from penstock.core.job_time import CLOCKS
 from penstock.core.step_table import RUN_IN_ELEMENTS
-from penstock.dataset.element_progress import usage_of
+from penstock.dataset import documents
 from penstock.dataset.submission_log import ArrayBook
-from penstock.jobs.arrays import shard_assignment
+from penstock.jobs import shard_claims
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,32 +26,24 @@ if TYPE_CHECKING:
     from penstock.cluster.port import Accounted
     from penstock.core.documents.array_line import ArrayLine
     from penstock.core.documents.element_receipt import ElementReceipt
-    from penstock.core.documents.element_usage import ElementUsage
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
 
-Place = tuple[str, int]
-"""Step and shard."""
+Worker = tuple[str, int]
+"""The name of its array, and its number over all arrays of the step."""
 
 
 class ElementAccounts(NamedTuple):
-    """A row for each element that left figures, by step and shard, and what people should know of them."""
+    """A row for each start of a worker, by step and worker, and what people should know of them."""
 
     rows: Sequence[ElementRow]
     notes: Sequence[str]
 
 
-class _Report(NamedTuple):
-    """What one element itself left."""
-
-    usage: ElementUsage
-    receipt: ElementReceipt | None
-
-
 def gather(context: Context, run: Run, elements: Iterable[ElementReceipt]) -> ElementAccounts:
     """What is known of the elements of a run that was planned; `elements` are the receipts that hold. What
-    cannot be asked or read is left out and named in the notes: SLURM's accounting only adds to what the
-    elements measured."""
+    cannot be asked is left out and named in the notes: SLURM's accounting only adds to what the elements
+    measured. Raises FailedError where claims or figures cannot be read."""
     notes: list[str] = []
     book: Sequence[ArrayLine] = ()
     excluded: Mapping[str, str] = {}
@@ -59,162 +52,135 @@ def gather(context: Context, run: Run, elements: Iterable[ElementReceipt]) -> El
         book, excluded = arrays_book.all(), arrays_book.excluded()
     except PenstockError as error:
         notes.append(f"the submissions are not known: {error}")
-    accounted: Mapping[Place, Mapping[str, Accounted]] = {}
+    accounted: Mapping[Worker, Accounted] = {}
     try:
-        accounted = _accounted(context, run, book)
+        accounted = _accounted(context, book)
     except PenstockError as error:
         notes.append(f"SLURM's accounting was not asked: {error}")
-    arrays: dict[Place, list[ArrayLine]] = defaultdict(list)
-    for submission in book:
-        for index in submission.indices:
-            arrays[submission.step, index].append(submission)
-    starts = {submission.name: dict(submission.starts) for submission in book}
-    rows = [
-        _row(step, index, one, arrays[step, index], accounted.get((step, index), {}), starts)
-        for step, index, one in _reports(run, elements)
-    ]
-    notes += _notes(rows)
-    notes += _submitted_again(arrays)
+    rows = list(_rows(run, elements, {line.name: line for line in book}, accounted))
+    if missing := sum(row.starts_missing or 0 for row in rows):
+        notes.append(
+            f"{human.counted(missing, 'start')} left no figures (killed before the first ones): "
+            "hours and CPU time are without them, unless SLURM's accounting has them"
+        )
     notes += [f"node {node} was excluded ({why})" for node, why in excluded.items()]
     return ElementAccounts(rows, notes)
 
 
-def _reports(run: Run, elements: Iterable[ElementReceipt]) -> Iterator[tuple[str, int, _Report]]:
-    done = {(receipt.step, receipt.index): receipt for receipt in elements}
-    for step in RUN_IN_ELEMENTS:
-        for shard in run.plan.shards:
-            if receipt := done.get((step, shard.index)):
-                yield step, shard.index, _Report(receipt.usage, receipt)
-            elif usage_left := usage_of(run.folder.progress(step, shard.index)):
-                yield step, shard.index, _Report(usage_left, None)
-
-
-def _accounted(
-    context: Context, run: Run, book: Sequence[ArrayLine]
-) -> Mapping[Place, Mapping[str, Accounted]]:
-    """By step and shard, and then by array, of the arrays of this cluster. Raises PenstockError."""
+def _accounted(context: Context, book: Sequence[ArrayLine]) -> Mapping[Worker, Accounted]:
+    """What accounting says of each worker of this cluster. Raises PenstockError."""
     cluster = context.cluster
-    booked: dict[Place, dict[str, Accounted]] = defaultdict(dict)
-    for line in book:
-        if line.kind != cluster.kind or not line.array or not cluster.abilities.has_nodes:
-            continue
-        if line.cluster and line.cluster != cluster.name():
-            continue
-        shards: Mapping[int, int] = {}
-        if shard_assignment.chosen_by_elements(line.step, line.indices):
-            taken = shard_assignment.taken(run.folder, line.name)
-            shards = {element: shard for shard, element in taken.items()}
-        for account in cluster.accounting(line.array):
-            element = account.element + line.base
-            booked[line.step, shards.get(element, element)][line.array] = account
-    return booked
+    return {
+        (line.name, account.element + line.base): account
+        for line in book
+        if line.array and line.kind == cluster.kind and cluster.abilities.has_nodes
+        if not line.cluster or line.cluster == cluster.name()
+        for account in cluster.accounting(line.array)
+    }
+
+
+def _rows(
+    run: Run,
+    elements: Iterable[ElementReceipt],
+    arrays: Mapping[str, ArrayLine],
+    accounted: Mapping[Worker, Accounted],
+) -> Iterator[ElementRow]:
+    """What is known of a worker as a whole stands in the row of its last start."""
+    done = _done(run, elements)
+    for step in RUN_IN_ELEMENTS:
+        workers: dict[Worker, list[ElementUsage]] = {
+            worker: [] for worker in accounted if arrays[worker[0]].step == step
+        }
+        for path in run.folder.usage(step).glob("*.json"):
+            if usage := documents.find_whole(ELEMENT_USAGE, path):
+                workers.setdefault((usage.array, usage.number), []).append(usage)
+        for worker, starts in sorted(workers.items(), key=lambda known: known[0][1]):
+            starts.sort(key=lambda usage: (usage.restarts, usage.began))
+            line, account = arrays.get(worker[0]), accounted.get(worker)
+            *earlier, last = starts or [ElementUsage(*worker)]
+            for usage in earlier:
+                yield _row(step, usage, line, done[step, *worker, usage.restarts])
+            before = sum(usage.seconds for usage in earlier)
+            missing = max(last.restarts + 1, account.starts if account else 0) - len(starts)
+            yield _row(step, last, line, done[step, *worker, last.restarts], account, before, max(0, missing))
+
+
+def _done(
+    run: Run, elements: Iterable[ElementReceipt]
+) -> defaultdict[tuple[str, str, int, int], list[ElementReceipt]]:
+    """Receipts by step, array, number and restarts of the worker that has the shard's highest claim: no other
+    one writes a receipt."""
+    standing = {step: shard_claims.standing(run.folder, step) for step in RUN_IN_ELEMENTS}
+    done: defaultdict[tuple[str, str, int, int], list[ElementReceipt]] = defaultdict(list)
+    for receipt in elements:
+        step, index = receipt.step, receipt.index
+        claim = shard_claims.read(run.folder, step, index, standing[step].get(index, 0))
+        done[step, claim.array, claim.number, claim.restarts].append(receipt)
+    return done
 
 
 def _row(
     step: str,
-    index: int,
-    report: _Report,
-    arrays: Sequence[ArrayLine],
-    by_array: Mapping[str, Accounted],
-    starts: Mapping[str, Mapping[int, float]],
+    usage: ElementUsage,
+    line: ArrayLine | None,
+    shards: Sequence[ElementReceipt],
+    account: Accounted | None = None,
+    before: float = 0.0,
+    missing: int | None = None,
 ) -> ElementRow:
-    """`by_array`: what accounting says, by the array's id. `starts`: by the array's name, when the cluster
-    last started the elements of its shards."""
-    usage, receipt, earlier = report.usage, report.receipt, report.usage.earlier
-    array, accounted = _array(usage, arrays), list(by_array.values())
-    last = by_array.get(usage.array)
-    start = starts[array.name].get(index, 0.0) if array else 0.0
+    """`shards`: receipts of what this start did. `account`: what accounting says of the worker; `before`:
+    seconds of its earlier starts, which have rows of their own; `missing`: how many left none. None: there
+    are later starts."""
+    last = missing is not None
+    submitted = (account.submitted if account else 0.0) or (line.at if line else 0.0)
+    start = dict(line.starts).get(usage.number, 0.0) if line and last else 0.0
     wait = element_use.queue_wait(
-        booked=last.waited if last else None,
-        submitted=array.at if array else 0.0,
+        booked=account.waited if account else None,
+        submitted=line.at if line and last else 0.0,
         start_time=start,
         began=usage.began,
-        ran_before=earlier.array_seconds,
+        ran_before=before,
     )
-    own = earlier.seconds + usage.seconds
-    granted = earlier.granted_seconds + usage.cpus * usage.seconds
-    cpu_seconds = earlier.cpu_seconds + usage.cpu_seconds
-    booked = sum(one.seconds for one in accounted)
-    seconds = max(own, booked)
-    nodes = array is not None and abilities_of(array.kind).has_nodes
-    asked = array.whole_nodes if array else None
+    seconds = max(usage.seconds, account.seconds - before if account else 0.0)
+    granted = usage.cpus * usage.seconds
+    nodes = line is not None and abilities_of(line.kind).has_nodes
+    asked = line.whole_nodes if line else None
     whole = element_use.whole_node(asked, usage.cpus, usage.node_cpus, nodes=nodes)
-    started = (last.started if last else 0.0) or start or usage.began
     return ElementRow(
         step=step,
-        element=index,
-        done=receipt is not None,
+        element=usage.number,
+        restarts=usage.restarts,
         node=usage.host or None,
-        attempt=usage.attempt or None,
-        array=usage.array or None,
-        submitted=(last.submitted if last else 0.0) or (array.at if array else 0.0) or None,
-        started=started or None,
-        ended=usage.began + usage.seconds,
+        array=(line.array if nodes and line else "") or None,
+        submitted=submitted or None,
+        started=(account.started if account else 0.0) or start or usage.began or None,
+        ended=(usage.began + usage.seconds) or (account.ended if account else 0.0) or None,
         queue_wait=_rounded(wait.seconds),
         queue_wait_by=wait.by or None,
-        attempts=earlier.attempts + 1,
-        starts_missing=max(0, usage.restarts - earlier.array_attempts) if usage.array else None,
+        starts_missing=missing,
         seconds=_rounded(seconds),
-        hours_by=element_use.SLURMDBD if booked > own else element_use.ELEMENT,
+        hours_by=element_use.SLURMDBD if seconds > usage.seconds else element_use.ELEMENT,
         whole_node=whole,
         node_hours=_rounded(seconds / 3600, 6) if whole else None,
-        core_hours=_rounded((granted + (seconds - own) * usage.cpus) / 3600, 6) if usage.cpus else None,
+        core_hours=_rounded(seconds * usage.cpus / 3600, 6) if usage.cpus else None,
         cpus=usage.cpus or None,
         node_cpus=usage.node_cpus or None,
-        cpu_seconds=_rounded(cpu_seconds),
+        cpu_seconds=_rounded(usage.cpu_seconds) if usage.began else None,
         granted_seconds=_rounded(granted) if granted else None,
-        cpu_efficiency=_rounded(cpu_seconds / granted, 4) if granted else None,
-        memory_peak=max(usage.memory_peak, earlier.memory_peak) or None,
+        cpu_efficiency=_rounded(usage.cpu_seconds / granted, 4) if granted else None,
+        memory_peak=usage.memory_peak or None,
         processes=usage.processes or None,
-        job_memory_peak=max(usage.job_memory_peak, earlier.job_memory_peak) or None,
+        job_memory_peak=usage.job_memory_peak or None,
         job_memory_file=usage.job_memory_file or None,
-        files=receipt.files if receipt else None,
-        bytes=receipt.bytes if receipt else None,
-        retries=receipt.retries if receipt else None,
-        workers=receipt.workers if receipt else None,
-        streams=receipt.streams if receipt else None,
-        slurm_starts=sum(one.starts for one in accounted) or None,
-        slurm_seconds=booked if accounted else None,
-        slurm_cpu_seconds=element_use.total(one.cpu_seconds for one in accounted),
-        slurm_granted_seconds=sum(one.granted_seconds for one in accounted) if accounted else None,
-        slurm_memory_peak=max((one.memory_peak or 0 for one in accounted), default=0) or None,
+        shards=len(shards),
+        files=sum(receipt.files for receipt in shards),
+        bytes=sum(receipt.bytes for receipt in shards),
+        slurm_starts=account.starts if account else None,
+        slurm_seconds=account.seconds if account else None,
+        slurm_cpu_seconds=account.cpu_seconds if account else None,
+        slurm_granted_seconds=account.granted_seconds if account else None,
+        slurm_memory_peak=account.memory_peak if account else None,
     )
-
-
-def _array(usage: ElementUsage, arrays: Sequence[ArrayLine]) -> ArrayLine | None:
-    """The array in which an element last ran: by its number, or of local elements the last one that was
-    submitted before."""
-    if usage.array:
-        return next((one for one in reversed(arrays) if one.array == usage.array), None)
-    return next((one for one in reversed(arrays) if one.at <= usage.began + CLOCKS), None)
-
-
-def _notes(rows: Sequence[ElementRow]) -> Iterator[str]:
-    missing = sum(row.starts_missing or 0 for row in rows)
-    if missing:
-        yield (
-            f"{human.counted(missing, 'start')} left no figures (killed before the first ones): "
-            "hours and CPU time are without them, unless SLURM's accounting has them"
-        )
-    if left := sum(not row.done for row in rows):
-        yield f"{human.counted(left, 'element')} without a receipt: figures up to the last sign of life"
-
-
-def _submitted_again(arrays: Mapping[Place, Sequence[ArrayLine]]) -> Iterator[str]:
-    """A line for each step with elements that were in several arrays of a cluster with nodes."""
-    resubmitted: dict[str, dict[int, list[ArrayLine]]] = defaultdict(dict)
-    for (step, index), several in arrays.items():
-        submitted = [one for one in several if one.array and abilities_of(one.kind).has_nodes]
-        if len(submitted) > 1:
-            resubmitted[step][index] = submitted
-    for step, again in resubmitted.items():
-        most = max(again, key=lambda index: len(again[index]))
-        number = f"{human.counted(len(again), 'element')}, most often " if len(again) > 1 else ""
-        limits = [one.time for one in again[most] if one.time]
-        raised = ""
-        if limits and limits[-1] > limits[0]:
-            raised = f", its time limit from {human.duration(limits[0])} to {human.duration(limits[-1])}"
-        yield f"{step}: submitted again: {number}element {most} (in {len(again[most])} arrays{raised})"
 
 
 def _rounded(value: float | None, digits: int = 3) -> float | None:

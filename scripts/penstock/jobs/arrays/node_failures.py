@@ -1,6 +1,6 @@
 """Which nodes are left out of further submissions: those on which elements keep failing.
 
-Pure: `jobs.arrays.element_ends` feeds it with the ends of a step's elements, and leaves nodes out by its
+Pure: `jobs.arrays.worker_ends` feeds it with the ends of a step's elements, and leaves nodes out by its
 answers.
 
 What an element fails by may be the node's fault or not:

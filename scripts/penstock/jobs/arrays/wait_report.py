@@ -41,7 +41,7 @@ class Element:
     array: str
     """Its id, as the cluster gave it."""
     index: int
-    """The number of its shard."""
+    """Its number over all arrays of the step."""
     status: Status
     number: int
     """In its array, as the cluster counts."""

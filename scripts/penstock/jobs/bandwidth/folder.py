@@ -1,207 +1,176 @@
-"""The folder of the cap on a network link, and the operations of the protocol on it.
-
-The cap is divided among all elements that copy over the link; a slot is one of the equal parts that it is cut
-into. `share` carries out operations here for one element; preflight and `penstock limit` check or make the
-folder. This module makes, renames, reads and removes small files in `slots/`; it does not touch `cap`.
+"""The folder of the cap on a network link: judged, made, marked, shown; and the cap that holds.
 
 | in `bandwidth.folder` | is                                    | is written by                         |
 |-----------------------|---------------------------------------|---------------------------------------|
 | `cap`                 | the cap that holds now (`cap_file`)   | the folder's owner, the administrator |
-| `slots/`              | who has which share (`slots`)         | every account that stages; sticky     |
+| `holders/`            | who has which share (`shares.rule`)   | every account that stages; sticky     |
+| `slots/`              | the same, of penstock before 1.0      | nobody any more                       |
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 import stat
-from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import PreflightError
 from penstock.core.text import printable
-from penstock.fs import plain_files
-from penstock.jobs.bandwidth.holder import ListFolder, LookForCap, Make, ReadFile, Remove, Rename, Tidy
-from penstock.jobs.bandwidth.slots import parse_beat, superseded
+from penstock.fs import durable
+from penstock.jobs import older_versions
+from penstock.jobs.bandwidth import cap_file
+from penstock.jobs.bandwidth.cap_file import Cap, CapFile
+from penstock.jobs.shares.share import HolderShare, look, sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.jobs.bandwidth.holder import Operation
+    from penstock.config.settings import BandwidthConfig
 
-SLOTS_FOLDER = "slots"
-KEPT = 3600.0
-"""Seconds for which older generations stay after a later one was made, by the file system's own times: a
-listing that is that late, or an order that is held up for so long and then used, would give a slot to two."""
+HOLDERS = "holders"
+_OLDER = "slots"
 _STICKY = 0o1777
-_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_MODE = 0o644
-_MARK = re.compile("mark[.][0-9a-f]{16}", re.ASCII)
 
 
-def _judge(folder: Path) -> None:
-    """Raises PreflightError for a folder that is not there, or that others may write."""
+def unusable(path: Path, why: OSError | str) -> PreflightError:
+    """The error of a folder that cannot be used."""
+    where = why.filename if isinstance(why, OSError) and isinstance(why.filename, str) else str(path)
+    return PreflightError(
+        "the bandwidth folder cannot be used",
+        where=printable(where),
+        why=why if isinstance(why, str) else why.strerror or str(why),
+        hint="the link's administrator makes it by `penstock limit RATE`, in a folder that is there; each "
+        "account that stages must be able to list and write its folder `holders`, on each node",
+    )
+
+
+def looked_at(folder: Path) -> Path:
+    """The path of the folder of the holders, of a folder that can be used; it passes without them where this
+    account can make them. Changes nothing. Raises PreflightError with what to do, also where an older
+    penstock copies over the link."""
+    holders = folder / HOLDERS
     try:
         above = folder.stat()
-    except FileNotFoundError:
-        raise _unusable(folder, "there is no such folder") from None
+        if above.st_mode & cap_file.OTHERS and not above.st_mode & stat.S_ISVTX:
+            raise PreflightError(
+                "the bandwidth folder is not safe",
+                where=printable(str(folder)),
+                why=f"mode {stat.S_IMODE(above.st_mode):04o}: others than its owner may replace the cap file",
+                hint=f"chmod 755 {printable(str(folder))}, as its owner",
+            )
+        older_versions.refuse(folder / _OLDER, PreflightError)
+        if os.path.lexists(holders):
+            os.listdir(holders)
+        elif not os.access(folder, os.W_OK | os.X_OK):
+            raise unusable(folder, "it has no folder `holders` yet")
+        if os.path.lexists(holders) and not os.access(holders, os.R_OK | os.W_OK | os.X_OK):
+            raise unusable(holders, "this account may not write there")
     except OSError as error:
-        raise _unusable(folder, error.strerror or str(error)) from None
-    if above.st_mode & _OTHERS and not above.st_mode & stat.S_ISVTX:
-        mode = stat.S_IMODE(above.st_mode)
-        raise PreflightError(
-            "the bandwidth folder is not safe",
-            where=printable(str(folder)),
-            why=f"mode {mode:04o}: others than its owner may replace the cap file in it",
-            hint=f"chmod 755 {printable(str(folder))}, as its owner",
-        )
+        raise unusable(folder, error) from None
+    return holders
 
 
 def prepared(folder: Path) -> Path:
-    """The path of the folder of the slots, which is made where it is missing and this account may make it;
-    any account may then make files there. Raises PreflightError for a folder that cannot be used, with what
-    to do."""
-    _judge(folder)
-    slots = folder / SLOTS_FOLDER
+    """As `looked_at`; the folder of the holders is made where it is missing, and any account may make files
+    there."""
+    holders = looked_at(folder)
     try:
         with contextlib.suppress(FileExistsError):
-            os.mkdir(slots, 0o700)
-            os.chmod(slots, _STICKY)
-        os.listdir(slots)
-        if not os.access(slots, os.R_OK | os.W_OK | os.X_OK):
-            raise PermissionError(0, "this account may not write there")
+            os.mkdir(holders, 0o700)
+            os.chmod(holders, _STICKY)
     except OSError as error:
-        raise _unusable(slots, error.strerror or str(error)) from None
-    return slots
-
-
-def looked_at(folder: Path) -> None:
-    """Check the folder: raises as `prepared`, and changes nothing. A folder without `slots` passes where this
-    account can make it."""
-    _judge(folder)
-    slots = folder / SLOTS_FOLDER
-    try:
-        slots.lstat()
-    except FileNotFoundError:
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise _unusable(folder, "it has no folder `slots` yet") from None
-        return
-    except OSError as error:
-        raise _unusable(folder, error.strerror or str(error)) from None
-    prepared(folder)
+        raise unusable(holders, error) from None
+    return holders
 
 
 @contextlib.contextmanager
 def marked(folder: Path) -> Iterator[str]:
-    """The name of a new file in `slots`, which stays within this context: another node that sees the file
-    sees this folder, and not another one at the same path. "" where none could be made. Raises nothing of its
-    own."""
-    name, path = "", folder / SLOTS_FOLDER / f"mark.{secrets.token_hex(8)}"
-    with contextlib.suppress(OSError):
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE))
-        name = path.name
+    """The name of a new file in `holders`, which stays within this context: another node that sees the file
+    sees this folder, and not another one at the same path. "" where none could be made."""
+    # A beat without a holder: `sweep` removes it where this process is killed.
+    name = f"begin.{secrets.token_hex(8)}.{secrets.token_hex(4)}.0"
+    path = folder / HOLDERS / name
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
+    except OSError:
+        yield ""
+        return
     try:
         yield name
     finally:
-        if name:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 def has_mark(folder: Path, mark: str) -> bool:
     """Whether the folder, as this node sees it, is the one in which `marked` made the file `mark`."""
-    return os.path.lexists(folder / SLOTS_FOLDER / mark)
+    return os.path.lexists(folder / HOLDERS / mark)
 
 
-def _unusable(path: Path, why: str) -> PreflightError:
-    return PreflightError(
-        "the bandwidth folder cannot be used",
-        where=printable(str(path)),
-        why=why,
-        hint="the link's administrator makes it by `penstock limit RATE`; each account that stages must be "
-        "able to list and write its folder `slots`, on each node",
-    )
+def swept(folder: Path) -> None:
+    """Remove what this account's ended processes left, of this version and of older ones. Raises nothing."""
+    sweep(folder / HOLDERS)
+    older_versions.remove_dead(folder / _OLDER)
 
 
-class SlotFolder:
-    """Carries out the operations of `jobs.bandwidth.holder` in the folder `slots`. `look_for_cap` is called
-    for a `LookForCap`."""
+class Overview(NamedTuple):
+    """What one look at the folder shows; as old as the file system shows folders."""
 
-    def __init__(self, slots: Path, look_for_cap: Callable[[], None]) -> None:
-        self._slots, self._look_for_cap = slots, look_for_cap
+    said: Cap  # by the cap file
+    wrong: str  # why the cap file is not believed: a phrase; "" where it is, or there is none
+    mend: str  # what its owner can do about that
+    held: list[HolderShare]  # the largest first
 
-    def carry_out(self, operation: Operation) -> object:
-        """Do one operation, and return its answer, as the operation's class says. A `Sleep` is not done here.
-        Raises OSError."""
-        match operation:
-            case ListFolder():
-                return os.listdir(self._slots)
-            case Make(name, content):
-                return self._make(name, content)
-            case Rename(old, new):
-                try:
-                    os.rename(self._slots / old, self._slots / new)
-                except FileNotFoundError:
-                    return False
-                return True
-            case ReadFile(name):
-                try:
-                    return _content(self._slots / name)
-                except FileNotFoundError:
-                    return b""
-            case Remove(name):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(self._slots / name)
-            case LookForCap():
-                self._look_for_cap()
-            case Tidy(names, beat, most):
-                self.tidy(names, beat, most)
-        return None
 
-    def _make(self, name: str, content: bytes) -> bool:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            fd = os.open(self._slots / name, flags, _MODE)
-        except FileExistsError:
-            return False
-        # Made it is, whatever becomes of the content: that only lets others say whose it is, and see sooner
-        # that its process has ended. Over a quota of blocks a name can be made, and nothing be written.
+def overview(folder: Path) -> Overview:
+    """Changes nothing but a folder's time. Raises PreflightError where the folder cannot be read."""
+    try:
+        file = _read(folder)
+        return Overview(file.cap, file.wrong, file.mend, look(folder / HOLDERS))
+    except OSError as error:
+        raise unusable(folder, error) from None
+
+
+def _read(folder: Path) -> CapFile:
+    file = CapFile(folder)
+    file.look()
+    return file
+
+
+def cap_now(link: BandwidthConfig) -> Cap:
+    """The cap that holds now: the lower one of what is configured and what the cap file says, if it can be
+    read. For estimates."""
+    said = Cap()
+    if link.folder is not None:
         with contextlib.suppress(OSError):
-            try:
-                os.fchmod(fd, _MODE)
-                if content:
-                    os.write(fd, content)
-            finally:
-                os.close(fd)
-        return True
-
-    def tidy(self, names: list[str], beat: str, most: int) -> None:
-        """Remove this account's files that mean nothing any more: generations below one that is older than
-        KEPT, beats that stood still for as long, and marks. `beat` was just made or renamed: its time is now,
-        by the file system's clock. At most `most` files are removed. Raises OSError where `beat` is gone."""
-        now = (self._slots / beat).stat().st_ctime
-        left = (name for name in names if name != beat and (_MARK.fullmatch(name) or parse_beat(name)))
-        old = chain(
-            superseded(names, lambda name: self._is_old(name, now)),
-            (name for name in left if self._is_old(name, now)),
-        )
-        for name in islice(old, most):
-            self._forget(name)
-
-    def _is_old(self, name: str, now: float) -> bool:
-        with contextlib.suppress(OSError):
-            return now - (self._slots / name).stat().st_ctime > KEPT
-        return False
-
-    def _forget(self, name: str) -> None:
-        # In a sticky folder another account's files stay: its own holders remove them.
-        with contextlib.suppress(OSError):
-            os.unlink(self._slots / name)
+            said = _read(link.folder).cap
+    return Cap.configured(link).lower(said)
 
 
-def _content(path: Path) -> bytes:
-    with plain_files.opened(path) as file:
-        return file.read(1 << 16)
+def set_cap(folder: Path, rate: str) -> None:
+    """Write the cap file; the folder and its `holders` are made where they are missing. `rate`: as people
+    write it, or `none`; what the file says of requests stays. Raises PreflightError where this account is
+    neither root nor the folder's owner, where the folder cannot be used, and where the file would not be
+    believed after it was written."""
+    try:
+        if not folder.is_dir():
+            # Not what is above it: where its file system is not mounted, that would be made on another one.
+            folder.parent.stat()
+            durable.make_dirs(folder, 0o755)
+        owner = folder.stat().st_uid
+        if os.geteuid() not in (0, owner):
+            raise PreflightError(
+                "this account may not set the bandwidth cap",
+                where=printable(str(folder)),
+                why=f"it is uid {os.geteuid()}, and the folder belongs to uid {owner}",
+                hint="ask the administrator of the link; `engine.limit` bounds each of your own elements",
+            )
+        prepared(folder)
+        cap_file.write(folder, cap_file.render(rate, _read(folder).cap.requests))
+        wrong, mend = cap_file.judged(folder / cap_file.NAME, (folder / cap_file.NAME).lstat(), owner)
+        if wrong:
+            raise PreflightError("the cap file does not count", why=wrong, hint=mend)
+    except OSError as error:
+        raise unusable(folder, error) from None

@@ -1,4 +1,4 @@
-"""One element of an array: the whole work of one shard, from the state on the target alone.
+"""One element of an array: the whole work of its shards, from the state on the target alone.
 
 `penstock element` calls it, in a process that the controller started on this machine or SLURM on a node. It
 reads the run's folder and writes there progress, receipt and outcome of its shard; the rest, with sources,
@@ -15,50 +15,43 @@ import contextlib
 import os
 import secrets
 import sys
+import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-from penstock.core.documents import element_usage
+from penstock.config.settings import BandwidthConfig
 from penstock.core.documents.element_outcome import ElementOutcome
-from penstock.core.documents.promise import of_repair
 from penstock.core.errors import IMPOSSIBLE, STATE_ANEW, FailedError, InterruptedRunError, PenstockError
 from penstock.core.layout import DatasetLayout, RunLayout
 from penstock.core.step_table import BY_NAME, IN_ELEMENTS, RUN_IN_ELEMENTS
 from penstock.core.text import in_quotes, printable_lines
-from penstock.dataset import outcomes, receipts, run_claims
-from penstock.dataset.element_progress import Reporter, usage_of
+from penstock.dataset import outcomes, receipts, run_claims, staging_notice
+from penstock.dataset.element_progress import Reporter
 from penstock.dataset.run import Run, read_run
 from penstock.engine.records import journal
 from penstock.engine.workers.sizing import cpus
 from penstock.fs import durable
-from penstock.host import cgroups, job_environment
+from penstock.fs.capabilities import facts
+from penstock.host import job_environment
 from penstock.host.job_environment import host_name
-from penstock.host.resource_usage import Meter
-from penstock.jobs.arrays.shard_assignment import shard_for
-from penstock.jobs.elements.element_account import AttemptUsage
+from penstock.jobs.bandwidth.share import reading
 from penstock.jobs.elements.element_work import WORK, Attempt, Paces
-from penstock.jobs.ownership.ops_share import OpsShare
-from penstock.jobs.ownership.promises import OwnPromise
-from penstock.target import dataset_folders, pause
+from penstock.jobs.ownership import ops_share
+from penstock.jobs.shard_claims import ClaimLostError
+from penstock.target import dataset_folders, modes, pause
+from penstock.target.room_watch import RoomWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from penstock.core.documents.element_receipt import ElementReceipt
     from penstock.core.run_documents import ShardInfo
     from penstock.dataset.context import Stop
     from penstock.engine.tasks import Outcome
-    from penstock.jobs.bandwidth.cap_file import Cap
-    from penstock.jobs.bandwidth.share import Share
-
-
-class BandwidthCap(NamedTuple):
-    """What bounds the bytes that all runs read over one network link (`bandwidth` of the configuration)."""
-
-    folder: Path
-    cap: Cap
+    from penstock.jobs.shard_claims import Claim
 
 
 RESTED = 0.5
@@ -67,116 +60,201 @@ NAMED = 1000
 """Failed files that an outcome names; the rest is counted."""
 
 
-def run_element(
-    run_folder: Path,
-    step: str,
-    index: int,
-    attempt: str,
-    stop: Stop,
-    root: Path | None = None,
-    *,
-    ops: int = 0,
-    at_once: int = 1,
-    meter: Meter | None = None,
-    bandwidth: BandwidthCap | None = None,
-) -> int:
-    """Do one shard (see `shard_assignment`: not always that of this number); returns the exit status.
-    `attempt`: the name of this attempt; "auto" makes one that is unique. `root` is the configured target;
-    None: the one that the run was listed for. `ops`: metadata operations a second of all runs below the root,
-    0 without a budget; `at_once`: how many elements of this step share it. `meter`: measures what the element
-    uses; None: one that begins here. `bandwidth`: what bounds the bytes that all elements read from their
-    sources; None: nothing but `engine.limit`. Raises PreflightError where the dataset's folders are not this
-    account's own, LockedError where another run claimed the dataset: nothing is written then."""
-    folder = RunLayout(run_folder)
-    attempt = attempt_name() if attempt == "auto" else attempt
-    if step not in IN_ELEMENTS:
-        raise FailedError(
-            f"there are no elements of {in_quotes(step)}",
-            why=f"only of {', '.join(IN_ELEMENTS)}",
-            hint=IMPOSSIBLE,
-        )
-    # Before anything is written: a folder that is no run's stays as it is.
-    info = read_run(folder)
-    state = Path(info.state_root) if info.state_root else None
-    layout = DatasetLayout(root or Path(info.root), info.dataset, state)
-    run = Run(layout, info, folder)
-    if BY_NAME[step].makes_change:
-        dataset_folders.check_owner(layout)
-    if step in RUN_IN_ELEMENTS:
-        run_claims.check(layout, run.id)
-    index = shard_for(folder, step, index, host_name(), job_environment.current())
-    # A run whose controller is gone still writes: others see that by its promise.
-    promised = of_repair(run.release) if step == "repair" else run.id
-    beat = OwnPromise(layout, promised).beat if BY_NAME[step].copies else None
-    account = AttemptUsage(meter or Meter(cgroup=job_environment.current().cgroup), attempt)
-    reporter = Reporter(folder.progress(step, index), beat=beat, usage=account.so_far)
-    for path in (folder.progress(step, index), folder.receipt(step, index), folder.outcome(step, index)):
-        durable.make_dirs(path.parent)
-    account.earlier = element_usage.after(usage_of(folder.progress(step, index)), account.array)
-    reporter.begin()
-    before = journal.names(folder.journals(index))
-    watch = pause.PauseWatch(layout.root, _say)
-    try:
-        with pause.watching(watch):
-            _rest(reporter, stop)
-            shard = _shard(run, index)
-            ops_share = OpsShare(layout, promised, ops, at_once) if ops else None
-            with _bandwidth_share(run, shard, step, bandwidth, reporter, stop) as share, account.measuring():
-                paces = Paces(ops_share, share)
-                outcome, receipt = WORK[step](Attempt(run, shard, attempt, reporter, stop, paces))
-    except PenstockError as error:
+class Limits(NamedTuple):
+    """What bounds the processes of a step, as its controller tells them."""
+
+    ops: int = 0
+    """Metadata operations a second of all runs below the root; 0: without a budget."""
+    ops_holder: str = ""
+    """That of the run; "": the process is one by itself."""
+    keep_free: int = 0
+    """Bytes that stay free on the target: copying ends with NoSpaceError before."""
+    bandwidth: BandwidthConfig = BandwidthConfig()
+    """What bounds the bytes that all elements read from their sources."""
+    link_holder: str = ""
+    """That of the run on the network link; "": the process is one by itself."""
+
+
+class Element:
+    """A process that does shards of one step, one or two at a time; a context, which holds the shares of what
+    `limits` divides from the first shard on. Raises PreflightError where the dataset's folders are not this
+    account's own, LockedError where another run claimed the dataset: nothing is written then.
+
+    `root`: the configured target; None: the one that the run was listed for. `rests`: as of `RereadTask`.
+    `beside`: whether the process copies at the same time, to which most of its CPUs and memory belong.
+    `watch`: the PauseWatch of the element that copies: a process looks at PAUSE through the watch that was
+    entered last, and the copy must learn of a PAUSE too. None: one of its own."""
+
+    def __init__(
+        self,
+        folder: RunLayout,
+        step: str,
+        stop: Stop,
+        root: Path | None = None,
+        *,
+        limits: Limits = Limits(),  # noqa: B008 (it never changes)
+        rests: Callable[[int], bool] | None = None,
+        beside: Callable[[], bool] = lambda: False,
+        watch: pause.PauseWatch | None = None,
+    ) -> None:
+        if step not in IN_ELEMENTS:
+            raise FailedError(
+                f"there are no elements of {in_quotes(step)}",
+                why=f"only of {', '.join(IN_ELEMENTS)}",
+                hint=IMPOSSIBLE,
+            )
+        # Before anything is written: a folder that is no run's stays as it is.
+        info = read_run(folder)
+        state = Path(info.state_root) if info.state_root else None
+        self.layout = DatasetLayout(root or Path(info.root), info.dataset, state)
+        self.run, self.folder = Run(self.layout, info, folder), folder
+        self._step, self._stop, self._limits = step, stop, limits
+        self._rests, self._beside = rests, beside
+        self._done_bytes = 0
+        self._at_work: dict[Reporter, int] = {}
+        """The shards under way, each with its bytes."""
+        self._room: RoomWatch | None = None
+        self._counting = threading.RLock()
+        self.check()
+        self.watch = watch or pause.PauseWatch(self.layout.root, say)
+        self._shares = contextlib.ExitStack()
+        self._paces: Paces | None = None
+
+    def __enter__(self) -> Self:
+        self._shares.enter_context(pause.watching(self.watch))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._shares.close()
+
+    def moved(self) -> int:
+        """The bytes that this process did so far, of all its shards. From any thread."""
+        with self._counting:
+            return self._done_bytes + sum(reporter.grown for reporter in self._at_work)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether two shards may be under way at once: not under a limit of bytes, which counts for each."""
+        return self.run.config.engine.limit is None and self._limits.bandwidth.folder is None
+
+    def check(self) -> None:
+        """Raises PreflightError and LockedError, as the class says."""
+        if BY_NAME[self._step].makes_change:
+            dataset_folders.check_owner(self.layout)
+        if self._step in RUN_IN_ELEMENTS:
+            run_claims.check(self.layout, self.run.id)
+
+    def do(self, claim: Claim, fed: Callable[[], None] | None = None) -> int:
+        """Do the shard of this claim; returns the exit status. `fed`: called when worker processes have all
+        its rows: another thread may begin the next shard then. Raises ClaimLostError where another worker
+        took the shard: nothing is written then that says how this attempt ended."""
+        folder, step, index = self.folder, self._step, claim.index
+        reporter = Reporter(folder.progress(step, index), beat=self._beat())
+        durable.make_dirs(folder.progress(step, index).parent)
+        reporter.begin()
+        with self._counting:
+            self._at_work[reporter] = 0
+        try:
+            return self._do(claim, fed, reporter)
+        finally:
+            with self._counting:
+                self._done_bytes += reporter.grown
+                del self._at_work[reporter]
+
+    def _do(self, claim: Claim, fed: Callable[[], None] | None, reporter: Reporter) -> int:
+        folder, step, stop, index = self.folder, self._step, self._stop, claim.index
+        before = journal.names(folder.journals(index))
+        began = time.monotonic()
+        ended = ElementOutcome(claim.content.worker, claim.generation, host=host_name())
+        try:
+            with claim.beating():
+                _rest(reporter, stop)
+                shard = _shard(self.run, index)
+                self._at_work[reporter] = shard.bytes
+                paces = self._shared(reporter)
+                tried = Attempt(
+                    self.run, shard, claim, reporter, stop, paces, self._look_at_room,
+                    fed=fed, rests=self._rests, beside=self._beside(),
+                )  # fmt: skip
+                outcome, receipt = WORK[step](tried)
+        except ClaimLostError:
+            reporter.settle()
+            raise
+        except PenstockError as error:
+            reporter.settle()
+            stopped, progress = "", False
+            if isinstance(error, InterruptedRunError):
+                copies = BY_NAME[step].copies
+                progress = journal.records_more(folder.journals(index), before) if copies else reporter.grew
+                stopped = "time" if stop.out_of_time else "signal"
+            ended = ended._replace(stopped=stopped, progress=progress, paused=self.watch.stood_at >= began)
+            # On a full target there may be no room even for this: the exit status tells it then.
+            with contextlib.suppress(PenstockError):
+                outcomes.write(folder, step, index, _failed(ended, error))
+            say(str(error))
+            return error.exit_code
+        for text in outcome.warnings:
+            say(f"warning: {text}")
+        reporter.end(outcome.files + outcome.resumed_files, outcome.bytes + outcome.resumed_bytes)
         reporter.settle()
-        stopped, progress = "", False
-        if isinstance(error, InterruptedRunError):
-            # The other steps begin a shard anew.
-            progress = BY_NAME[step].copies and journal.records_more(folder.journals(index), before)
-            stopped = "time" if stop.out_of_time else "signal"
-        _failed(folder, step, index, attempt, error, stopped=stopped, progress=progress, paused=watch.stood)
-        _say(str(error))
-        return error.exit_code
-    for text in outcome.warnings:
-        _say(f"warning: {text}")
-    reporter.end(outcome.files + outcome.resumed_files, outcome.bytes + outcome.resumed_bytes)
-    reporter.settle()
-    if outcome.failures:
-        _outcome(folder, step, index, attempt, outcome)
-        for failure in outcome.failures[:NAMED]:
-            _say(f"{failure.path}: {failure.why}")
-        return outcome.exit_code
-    whole = _whole(receipt, run, shard, step, attempt, outcome, reporter)
-    receipts.write_element(folder, replace(whole, usage=account.so_far()))
-    return 0
+        if outcome.failures:
+            outcomes.write(folder, step, index, _rows_failed(ended, outcome, step))
+            for failure in outcome.failures[:NAMED]:
+                say(f"{failure.path}: {failure.why}")
+            return outcome.exit_code
+        whole = _whole(receipt, self.run, shard, step, claim.content.worker, outcome, reporter)
+        claim.prove(whole, receipts.held(self.run, step))
+        return 0
+
+    def _beat(self) -> Callable[[], None] | None:
+        """A run whose controller is gone still writes: others see that by its notice."""
+        layout = self.layout
+        notice = layout.repair_under_way if self._step == "repair" else layout.under_way
+        return partial(staging_notice.touch, notice) if BY_NAME[self._step].copies else None
+
+    def _shared(self, reporter: Reporter) -> Paces:
+        """The shares of this process, held until its end."""
+        if self._paces is None:
+            run, step, limits = self.run, self._step, self._limits
+            held = ops_share.held(self.layout, limits.ops, step, limits.ops_holder)
+            link = limits.bandwidth if BY_NAME[step].fetches else BandwidthConfig()
+            what = f"{step} {run.dataset}, an element"
+            wait = partial(_wait, self._stop, reporter)
+            with contextlib.ExitStack() as both:
+                rate = both.enter_context(held) if limits.ops else None
+                share = both.enter_context(reading(link, limits.link_holder, what, run.id, say, wait))
+                self._shares.push(both.pop_all())
+            divided = (lambda: rate() / max(1, len(self._at_work))) if rate else None
+            self._paces = Paces(divided, share)
+        return self._paces
+
+    def _look_at_room(self) -> None:
+        """Raises NoSpaceError, by what all shards of this process have written and still write."""
+        with self._counting:
+            if self._room is None:
+                run, layout = self.run, self.layout
+                gid = modes.group_id(run.config.dataset.permissions) if BY_NAME[self._step].copies else None
+                traits, keep = facts(layout.root).traits, self._limits.keep_free
+                self._room = RoomWatch(
+                    layout.releases, keep, gid, reserves=traits.preallocate, local=traits.local
+                )
+            # Objects that grew and are followed have more bytes than the shard was planned with.
+            left = sum(max(0, size - reporter.bytes) for reporter, size in self._at_work.items())
+            self._room(self.moved(), left)
 
 
 def _rest(reporter: Reporter, stop: Stop) -> None:
     """Return when no PAUSE stands. Raises InterruptedRunError."""
     while pause.standing() is not None:
-        stop.wait(RESTED)
-        reporter.alive()
+        _wait(stop, reporter, RESTED)
 
 
-@contextlib.contextmanager
-def _bandwidth_share(
-    run: Run, shard: ShardInfo, step: str, bandwidth: BandwidthCap | None, reporter: Reporter, stop: Stop
-) -> Iterator[Share | None]:
-    """The share of the bandwidth, held from before the first byte to the end of the work."""
-    if bandwidth is None or not BY_NAME[step].fetches:
-        yield None
-        return
-    from penstock.jobs.bandwidth.share import Share
-
-    what = f"{step} {run.dataset}, shard {shard.index}"
-    with Share(bandwidth.folder, bandwidth.cap, run.config.engine.limit, what, run.id, _say) as share:
-
-        def wait(seconds: float) -> None:
-            stop.wait(seconds)
-            reporter.alive()
-
-        share.first(wait)
-        yield share
+def _wait(stop: Stop, reporter: Reporter, seconds: float) -> None:
+    stop.wait(seconds)
+    reporter.alive()
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     """Into the element's log, which is its standard output; whatever locale the node has."""
     line = printable_lines(f"penstock: {text}")
     encoding = sys.stdout.encoding or "ascii"
@@ -223,7 +301,6 @@ def _whole(
     reporter: Reporter,
 ) -> ElementReceipt:
     """The receipt with what it says of every step."""
-    environment = job_environment.current()
     return replace(
         receipt,
         step=step,
@@ -243,7 +320,6 @@ def _whole(
         retried=outcome.retried,
         slowest=outcome.slowest,
         seconds=round(outcome.seconds, 3),
-        cpu_seconds=round(outcome.cpu_seconds, 3),
         workers=outcome.workers,
         streams=outcome.streams,
         durability=outcome.durability,
@@ -254,52 +330,30 @@ def _whole(
         why=outcome.why,
         attempt=attempt,
         host=host_name(),
-        cpus=cpus(environment)[0],
-        granted=cgroups.granted(),
-        job=attempt if environment.job else "",
-        restarts=environment.restarts,
+        cpus=cpus(job_environment.current())[0],
         started=reporter.started,
         ended=time.time(),
         samples=reporter.samples,
     )
 
 
-def _outcome(run: RunLayout, step: str, index: int, attempt: str, outcome: Outcome) -> None:
-    ended = ElementOutcome(
-        attempt=attempt,
-        host=host_name(),
+def _rows_failed(ended: ElementOutcome, outcome: Outcome, step: str) -> ElementOutcome:
+    return ended._replace(
         exit_code=outcome.exit_code,
-        retry=any(f.retry for f in outcome.failures),
+        # Files that do not read back as copied are copied again first.
+        retry=step != "verify" and any(f.retry for f in outcome.failures),
         failed=len(outcome.failures),
         failures=[(f.path, f.why) for f in outcome.failures[:NAMED]],
         linked_failures=[(f.path, f.why) for f in outcome.linked_failures[:NAMED]],
         split=outcome.split,
     )
-    outcomes.write(run, step, index, ended)
 
 
-def _failed(
-    run: RunLayout,
-    step: str,
-    index: int,
-    attempt: str,
-    error: PenstockError,
-    *,
-    stopped: str,
-    progress: bool,
-    paused: bool,
-) -> None:
-    outcome = ElementOutcome(
-        attempt=attempt,
-        host=host_name(),
+def _failed(ended: ElementOutcome, error: PenstockError) -> ElementOutcome:
+    return ended._replace(
         exit_code=error.exit_code,
+        free=bool(ended.stopped) and (ended.progress or ended.paused),
         # A stop from outside, or something that may pass, is worth another try.
-        retry=bool(stopped) or error.retry,
+        retry=bool(ended.stopped) or error.retry,
         error=str(error),
-        stopped=stopped,
-        progress=progress,
-        paused=paused,
     )
-    # On a full target there may be no room even for this: the exit status tells it then.
-    with contextlib.suppress(PenstockError):
-        outcomes.write(run, step, index, outcome)

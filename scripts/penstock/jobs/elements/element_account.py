@@ -1,9 +1,5 @@
-"""What an attempt of an element uses: measured on its node while it runs, added to what earlier attempts
-used.
-
-`jobs.elements.element` makes one for each attempt and writes the figures into progress file and receipt. This
-module reads the job's environment and the kernel's counters of this process and its job; it writes nothing.
-"""
+"""What a worker uses (CPU time, memory, hours): measured over the life of its process, and kept in one small
+file of the run, which the report reads."""
 
 from __future__ import annotations
 
@@ -11,53 +7,42 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.element_usage import EarlierUsage, ElementUsage
+from penstock.core.documents.element_usage import ELEMENT_USAGE, ElementUsage
+from penstock.dataset.element_progress import replace_figures
 from penstock.engine.workers.sizing import cpus
-from penstock.host import job_environment, resource_usage
+from penstock.fs import durable
+from penstock.host import heartbeat, job_environment, resource_usage
 from penstock.host.job_environment import host_name
+from penstock.jobs.elements.element import attempt_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.host.resource_usage import Meter
+    from penstock.core.layout import RunLayout
 
 
-class AttemptUsage:
-    """What this attempt uses. The caller sets `earlier`: what earlier attempts used."""
+@contextlib.contextmanager
+def accounting(run: RunLayout, step: str, array: str, number: int) -> Iterator[None]:
+    """Keep a file of what this process used since its start: a thread replaces it once in a HEARTBEAT, as
+    does the end of the block; never durable. What cannot be written is left out, and fails nothing. The
+    processes of the engine are to end within the block: their peaks of memory are read right before that."""
+    job = job_environment.current()
+    usage = ElementUsage(
+        array, number, job.restarts, host_name(), cpus=cpus(job)[0], node_cpus=os.cpu_count() or 0
+    )
+    meter = resource_usage.Meter(job.cgroup)
+    path = run.usage(step) / f"{attempt_name()}.json"
 
-    def __init__(self, meter: Meter, attempt: str) -> None:
-        self._meter, self._attempt = meter, attempt
-        self._here = job_environment.current()
-        self._ended = False
-        self.array = self._here.array
-        self.earlier = EarlierUsage()
+    def write() -> None:
+        with contextlib.suppress(OSError):
+            durable.make_dirs(path.parent)
+        replace_figures(path, ELEMENT_USAGE.to_json(meter.used(usage)))
 
-    @contextlib.contextmanager
-    def measuring(self) -> Iterator[None]:
-        """To be entered while the engine works, which then lets `meter` measure its workers before they end.
-        Once it was left, the figures stay as they are."""
-        resource_usage.enter(self._meter)
-        try:
+    write()
+    resource_usage.enter(meter)
+    try:
+        with heartbeat.beating(write, "usage"):
             yield
-        finally:
-            resource_usage.enter(None)
-            self._ended = True
-
-    def so_far(self) -> ElementUsage:
-        used = self._meter.final() if self._ended else self._meter.used()
-        return ElementUsage(
-            attempt=self._attempt,
-            array=self.array,
-            restarts=self._here.restarts,
-            host=host_name(),
-            began=round(used.began, 3),
-            seconds=round(used.seconds, 3),
-            cpu_seconds=round(used.cpu_seconds, 3),
-            cpus=cpus(self._here)[0],
-            node_cpus=os.cpu_count() or 0,
-            memory_peak=used.memory_peak,
-            processes=used.processes,
-            job_memory_peak=used.job_memory_peak,
-            job_memory_file=used.job_memory_file,
-            earlier=self.earlier,
-        )
+    finally:
+        resource_usage.enter(None)
+        write()

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from penstock.dataset.element_progress import Reporter
     from penstock.dataset.run import Run
     from penstock.engine.tasks import CopyTask, Outcome
-    from penstock.jobs.bandwidth.share import Share
-    from penstock.jobs.ownership.ops_share import OpsShare
+    from penstock.jobs.bandwidth.share import LinkShare
+    from penstock.jobs.shard_claims import Claim
 
 
 class Paces(NamedTuple):
     """The limits that an element shares with others: of metadata operations below the root, and of bytes read
     from sources. None: no such limit."""
 
-    ops: OpsShare | None
-    bandwidth: Share | None
+    ops: Callable[[], float] | None
+    bandwidth: LinkShare | None
 
 
 class Attempt(NamedTuple):
@@ -46,10 +46,38 @@ class Attempt(NamedTuple):
 
     run: Run
     shard: ShardInfo
-    name: str
+    claim: Claim
     reporter: Reporter
     stop: Stop
     paces: Paces
+    room: Callable[[], None]
+    """Raises NoSpaceError where the target has no room for what this process still writes."""
+    fed: Callable[[], None] | None = None
+    """As of `CopyTask`."""
+    rests: Callable[[int], bool] | None = None
+    """As of `RereadTask`."""
+    beside: bool = False
+    """Whether the process copies at the same time."""
+
+    @property
+    def name(self) -> str:
+        return self.claim.content.worker
+
+    def look(self) -> None:
+        """Raises InterruptedRunError once a signal has come, ClaimLostError where another process has the
+        shard."""
+        self.stop.signalled()
+        self.claim.look()
+
+    def check(self) -> None:
+        """As `look`, and rests while PAUSE stands."""
+        self.stop.check()
+        self.look()
+
+    def go_on(self) -> None:
+        """As `look`; raises NoSpaceError where the target has no room."""
+        self.look()
+        self.room()
 
     @property
     def rows(self) -> Path:
@@ -77,14 +105,16 @@ def _copy(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         stated=folder.stated if folder.stated.exists() else None,
         stagings=abandoned_stagings.planned(run),
         may_change=run.config.dataset.follow_limit.allowed(run.info.files),
+        fed=attempt.fed,
     )
-    outcome = copy_shard(task, attempt.reporter, attempt.stop.signalled, *attempt.paces)
+    outcome = copy_shard(task, attempt.reporter, attempt.go_on, *attempt.paces)
     return outcome, ElementReceipt(amended=outcome.amended, gone=outcome.gone)
 
 
 def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
     from penstock.engine.reread_shard import reread_shard
     from penstock.engine.tasks import RereadTask
+    from penstock.engine.workers import sizing
 
     run, index = attempt.run, attempt.shard.index
     folder, config = run.folder, run.config
@@ -98,12 +128,15 @@ def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         journals=folder.journals(index),
         data=data,
         records=records,
-        engine=config.engine,
+        engine=sizing.beside(config.engine) if attempt.beside else config.engine,
         verify=config.verify,
         run=run.id,
         attempt=attempt.name,
         host=host_name(),
+        rests=attempt.rests,
+        fed=attempt.fed,
         follow=config.dataset.changed == "follow",
+        way=run.plan.way,
         probe=run.probe,
         named=config.filesystem,
         recall=attempt.share_of(config.audit.recall),
@@ -122,7 +155,7 @@ def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         )
     if (adopted := folder.survey(index)).is_dir():
         task = replace(task, adopted=adopted)
-    outcome = reread_shard(task, attempt.reporter, attempt.stop.signalled)
+    outcome = reread_shard(task, attempt.reporter, attempt.look)
     if outcome.failures:
         return outcome, ElementReceipt()
     return outcome, ElementReceipt(
@@ -145,7 +178,7 @@ def _repair(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
     task = _copy_task(attempt, _there(staging, "the repair's staging is not here", "run the repair again"))
     release, named = run.layout.release(run.release) / DATA, run.config.filesystem
     outcome, result = repair_shard(
-        task, release, attempt.reporter, attempt.stop.signalled, *attempt.paces, named=named
+        task, release, attempt.reporter, attempt.go_on, *attempt.paces, named=named
     )
     fetched = run.folder.fetched(attempt.shard.index)
     documents.write(fetched_files.FETCHED_FILES, fetched, result)
@@ -171,7 +204,7 @@ def _audit(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         direct=described.direct,
     )
     durable.make_dirs(task.state.parent)
-    outcome, seen = audit_shard(task, attempt.reporter, attempt.stop.signalled)
+    outcome, seen = audit_shard(task, attempt.reporter, attempt.look)
     return outcome, ElementReceipt(findings=len(seen.bad), seen=receipts.file_digest(task.state))
 
 
@@ -197,7 +230,7 @@ def _adopt(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         recall=attempt.share_of(described.recall),
     )
     durable.make_dirs(task.survey)
-    return survey_shard(task, attempt.reporter, attempt.stop.check, attempt.paces.bandwidth), ElementReceipt()
+    return survey_shard(task, attempt.reporter, attempt.check, attempt.paces.bandwidth), ElementReceipt()
 
 
 WORK: Mapping[str, Callable[[Attempt], tuple[Outcome, ElementReceipt]]] = {

@@ -2,29 +2,28 @@
 
 The lock says which process changes the dataset now; a claim (a numbered file in `.penstock/claims/`) says
 which run the dataset is staged for, and the highest number counts. Steps and commands that change a dataset
-work inside `holding` or `lock_of`; list calls `claim`. This module writes small files below `.penstock/`, the
-run's promise and a notice for other accounts; it removes what killed commands left, and queries the cluster
-whether another holder's job has ended.
+work inside `holding` or `lock_of`; list calls `claim`. This module writes small files below `.penstock/`, and
+a notice for other accounts and runs; it removes what killed commands left, and queries the cluster whether
+another holder's job has ended.
 """
 
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core import events
-from penstock.core.documents.promise import of_repair
 from penstock.core.errors import FailedError, InterruptedRunError, LockedError, PenstockError, PreflightError
-from penstock.core.step_table import OF_RUN
+from penstock.core.step_table import BY_NAME, OF_RUN
 from penstock.dataset import cancel_mark, last_end, run_claims
 from penstock.dataset.held_dataset import HeldDataset
 from penstock.dataset.run import read_plan, read_run
-from penstock.dataset.staging_notice import Notice
+from penstock.dataset.staging_notice import Notice, touch
 from penstock.fs import durable
 from penstock.jobs.ownership import liveness
-from penstock.jobs.ownership.ops_share import OpsShare
-from penstock.jobs.ownership.promises import OwnPromise
 from penstock.target import dataset_folders, state_marker
+from penstock.target.operation_budget import unlimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,11 +72,10 @@ def holding(
     context: Context, dataset: str, run: str, step: str, *, release: str = ""
 ) -> Iterator[HeldDataset]:
     """Hold the dataset's lock for a step of `run` ("" for list, and for a repair, which is of a `release`).
-    Meanwhile `context.hold` is what is yielded. For a run or repair its promise (what it will still write,
-    `promises`), where there is one, names this process, and `context.spend` waits while PAUSE stands and for
-    the budget of metadata operations. For a step of a run a notice tells other accounts
-    (`dataset.staging_notice`), until the run is published or a step of it fails. Waiting and taking over are
-    reported by events.
+    Meanwhile `context.hold` is what is yielded. For a run or repair `context.spend` waits while PAUSE stands
+    and for the budget of metadata operations. A notice tells other accounts and runs
+    (`dataset.staging_notice`), until the run is published or the repair is done, or a step fails. Waiting and
+    taking over are reported by events.
 
     Raises LockedError (exit 7) that names the holder, or the run that overtook this one, also in place of an
     error of the step itself; CancelledError where the workflow of this step was cancelled; PreflightError
@@ -85,16 +83,9 @@ def holding(
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     dataset_folders.need_state(layout)
-    promised = run or (of_repair(release) if release else "")
-    kept = OwnPromise(layout, promised, context.controller) if promised else None
-    notice = Notice(layout, step, context.controller) if step in OF_RUN else None
-    signs = [sign.beat for sign in (kept, notice) if sign is not None]
-
-    def beat() -> None:
-        for sign in signs:
-            sign()
-
-    lock = lock_of(context, layout, run or release, step, beat=beat)
+    path = layout.repair_under_way if release else layout.under_way
+    notice = Notice(layout, path, step, context.controller) if step in OF_RUN or release else None
+    lock = lock_of(context, layout, run or release, step, beat=partial(touch, path) if notice else _nothing)
     with lock:
         hold = HeldDataset(layout, lock, run)
         if run:
@@ -107,54 +98,64 @@ def holding(
         over = True
         if notice:
             notice.begin()
-        if kept:
-            kept.begin(step)
         try:
-            with _paced(context, layout, promised) if kept else contextlib.nullcontext():
+            with _shares(context, layout, step, run, release):
                 yield hold
             if hold.run and step != "publish":
                 # What publish showed is done, whoever came after it.
                 run_claims.check(layout, hold.run)
-            over = bool(hold.run) and layout.run(hold.run).receipt("publish").exists()
+            over = bool(release) or (bool(hold.run) and layout.run(hold.run).receipt("publish").exists())
         except InterruptedRunError:
+            # Elements that go on touch the notice, and write what it says.
+            copies = step in BY_NAME and BY_NAME[step].copies
+            over = context.cluster.abilities.elements_end_with_controller or not copies
             raise
         except (PenstockError, OSError) as error:
             raise _overtaken(hold) or error from None
         finally:
             context.hold = before
-            if kept:
-                kept.end()
             if notice and over:
                 notice.end()
 
 
 @contextlib.contextmanager
-def _paced(context: Context, layout: DatasetLayout, run: str) -> Iterator[None]:
-    """Meanwhile `context.spend` holds while PAUSE stands, and waits for this process's share of `target.ops`,
-    where there is a budget."""
+def _shares(context: Context, layout: DatasetLayout, step: str, run: str, release: str) -> Iterator[None]:
+    """While the block works, list and plan wait for the run's share of the network link, which copy will use
+    (and says where it cannot). Of a run or repair `context.spend` holds while PAUSE stands, and waits for
+    this process's share of `target.ops`, where there is a budget."""
     before, hold = context.spend, context.stop.hold
-    if not context.ops:
-        context.spend = lambda _: hold()
-        try:
-            yield
-        finally:
-            context.spend = before
-        return
-    from penstock.host.pacing import spending
+    with contextlib.ExitStack() as stack:
+        if step in ("list", "plan") and context.config.bandwidth.folder is not None:
+            from penstock.jobs.bandwidth.share import link_hold
 
-    wait = context.stop.event.wait
-    share = OpsShare(layout, run, context.ops, 1, wait=wait)
-    with spending(share, wait) as spend:
+            with contextlib.suppress(PreflightError):
+                stack.enter_context(link_hold(context, layout, step, run))
+        if not run and not release:
+            yield
+            return
+        share, spend = None, unlimited
+        if context.ops:
+            from penstock.host.pacing import spending
+            from penstock.jobs.ownership.ops_share import ops_hold, rate_of
+
+            share = ops_hold(context, layout, step, run, release)
+            if share is not None:
+                stack.enter_context(share)
+            rate = rate_of(share, context.ops)
+            spend = stack.enter_context(spending(rate, context.stop.event.wait))
+        context.ops_hold = share
 
         def held(operations: int) -> None:
             hold()
+            if share is not None:
+                share.works()
             spend(operations)
 
         context.spend = held
         try:
             yield
         finally:
-            context.spend = before
+            context.spend, context.ops_hold = before, None
 
 
 def _overtaken(hold: HeldDataset) -> LockedError | None:

@@ -1,7 +1,7 @@
 """Whether a run may still be alive: its arrays, its elements on this host or another, its controller.
 
 No run is overtaken, and nothing of it removed, while one of these functions reports something that may live:
-locks, claims, promises, gc and status call them. They read the run's state, query the cluster (and may wait
+locks, claims, gc and status call them. They read the run's state, query the cluster (and may wait
 until it answers), and look at processes of this machine. They write only into the run's list of arrays: which
 ones have ended.
 """

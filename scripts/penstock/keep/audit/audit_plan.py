@@ -16,6 +16,7 @@ from penstock.core.audit_selection import WHOLE, AuditSelection
 from penstock.core.balance import Load
 from penstock.core.digests import Digest, of_hex, part_of
 from penstock.core.errors import FailedError, FindingsError, PreflightError
+from penstock.core.grades import is_soon
 from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL, SIGNATURE
 from penstock.core.model import Expected, Record
 from penstock.core.seal_tree import Tree, leaves
@@ -124,6 +125,8 @@ def _is_stored(path: Path, sealed: SealedManifest) -> bool:
 
 
 _COLUMNS = ("path", "size", "digest", "parts")
+_READING = ("size", "ctime_ns", "read_at", "shared")
+"""By which a file was read back soon."""
 FEW = 8
 """Where fewer than one in so many rows is chosen, only their values become Python objects; else whole columns
 do, by one call."""
@@ -134,7 +137,10 @@ def rows(choice: AuditSelection, files: Files, also: Container[bytes] = ()) -> I
     each chosen part. `also`: further paths, whose every byte is read."""
     parts = files["parts"]
     names = files.stored("path").to_pylist()
-    taken = drawn(choice, names)
+    soon = [False] * len(names)
+    if choice.soon_first.share:
+        soon = list(map(is_soon, *(files[name] for name in _READING)))
+    taken = drawn(choice, names, soon)
     if also:
         taken = sorted({*taken, *(i for i, name in enumerate(names) if name in also)})
     if len(taken) * FEW < len(files):
@@ -153,15 +159,17 @@ def rows(choice: AuditSelection, files: Files, also: Container[bytes] = ()) -> I
         if not parts[i]:
             name, length, digest = record
             yield [Expected(name, length, length=length, digest=digest)]
-        elif of := list(_parts(WHOLE if names[i] in also else choice, *record, parts[i])):
+        elif of := list(_parts(WHOLE if names[i] in also else choice, *record, parts[i], soon=soon[i])):
             yield of
 
 
-def _parts(choice: AuditSelection, path: str, size: int, digest: str, parts: bytes) -> Iterator[Expected]:
+def _parts(
+    choice: AuditSelection, path: str, size: int, digest: str, parts: bytes, *, soon: bool
+) -> Iterator[Expected]:
     """Those parts of a giant that were chosen."""
     step = Digest.parse(digest).part_bytes
     for number, offset in enumerate(range(0, size, step)):
-        if takes(choice, path, number):
+        if takes(choice, path, number, soon=soon):
             own = of_hex(part_of(parts, number).hex())
             yield Expected(path, size, number, offset, min(step, size - offset), own)
 
@@ -187,6 +195,7 @@ def plan(
     else:
         made = array_job.cut(
             context,
+            layout,
             folder,
             "audit",
             load(seal, audit.choice),
@@ -204,7 +213,8 @@ def plan(
 def _write(
     context: Context, manifest: Path, choice: AuditSelection, also: Container[bytes], shards: ShardsWriter
 ) -> None:
-    for files in read_files(manifest, columns=_COLUMNS):
+    columns = (*_COLUMNS, *_READING[1:]) if choice.soon_first.share else _COLUMNS
+    for files in read_files(manifest, columns=columns):
         context.stop.check()
         chosen = list(rows(choice, files, also))
         flat = [row for file in chosen for row in file]

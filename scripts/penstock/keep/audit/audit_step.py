@@ -33,7 +33,7 @@ from penstock.core.documents import typed_json
 from penstock.core.documents.findings import OF_A_FILE, Finding
 from penstock.core.documents.skipped_file import SkippedFile
 from penstock.core.documents.verdict import LastAudit
-from penstock.core.errors import ConfigError, FailedError, FindingsError, InterruptedRunError, PreflightError
+from penstock.core.errors import FailedError, FindingsError, InterruptedRunError, PreflightError
 from penstock.core.grades import answered_by, audit_grade
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.dataset import history, own_state, receipts, reserve, verdicts
@@ -42,8 +42,9 @@ from penstock.engine.audit_shard import AuditedRows
 from penstock.fs import durable
 from penstock.fs.capabilities import traits_of_mount
 from penstock.fs.store_checks import data_states
-from penstock.jobs import audit_store
+from penstock.jobs import audit_store, counted_readings
 from penstock.jobs.arrays.array_runner import run_array
+from penstock.jobs.arrays.array_throttle import started_event
 from penstock.jobs.forecast import element_time
 from penstock.jobs.ownership.dataset_hold import lock_of
 from penstock.keep.audit import audit_plan
@@ -88,8 +89,6 @@ class AuditRequest:
     """Above 0: in place of `choice` the next slice of that many."""
     limit: int | None = None
     """Bytes per second, of all elements together; None: no limit."""
-    into: Path | None = None
-    """Where the state of an audit lies that is of another account's dataset; None: in this account's home."""
     times: bool = False
     """Files that have another modification time than verify saw are read, too. Such an audit is never
     continued: what it looked at before it was stopped may have changed since."""
@@ -127,14 +126,8 @@ def run(context: Context, dataset: str, request: AuditRequest | None = None) -> 
     release = released(context, layout, request.release, STEP)
     if dataset_folders.owns(layout):
         dataset_folders.check_owner(layout)
-        if request.into is not None:
-            raise ConfigError(
-                "--into is for an audit of another account's dataset",
-                where=dataset,
-                hint="this account stages the dataset: leave the option out",
-            )
     else:
-        layout = _as_reader(context, layout, request.into)
+        layout = _as_reader(context, layout)
     return reserve.sparing(
         context, layout, STEP, lambda: _run(context, layout, release, request), keep=reserve.KEPT
     )
@@ -147,9 +140,8 @@ def _run(context: Context, layout: DatasetLayout, release: str, request: AuditRe
         seal, digest = audit_plan.read_seal(layout, release)
         choice = request.choice
         if request.rotate:
-            choice = AuditSelection(
-                "slice", turn=audit_store.next_turn(layout, request.rotate), turns=request.rotate
-            )
+            soon = _soon(layout, release, seal)
+            choice = audit_store.next_slice(layout, release, digest, request.rotate, soon)
         audit = None if request.times else audit_store.open_audit(layout, release, digest, choice)
         if audit is None:
             audit = audit_store.begin(
@@ -170,6 +162,15 @@ def _run(context: Context, layout: DatasetLayout, release: str, request: AuditRe
         audit_store.tidy(layout)
     context.emit(events.Ended(dataset, STEP, {k: v for k, v in result.items() if k != "findings"}))
     return result
+
+
+def _soon(layout: DatasetLayout, release: str, seal: Seal) -> float:
+    """The fraction of a release's files that were read back soon after their writing; 0 where an audit has
+    read all of them since."""
+    delay, readings = seal.evidence.read_after, counted_readings.of(layout, release)
+    if delay is None or not seal.files or (readings is not None and readings.whole):
+        return 0.0
+    return delay.soon / seal.files
 
 
 def _control_files_are_here(context: Context, layout: DatasetLayout, release: str) -> None:
@@ -197,11 +198,11 @@ def _states(context: Context, folder: Path) -> Iterator[DataStates | None]:
             states.close()
 
 
-def _as_reader(context: Context, layout: DatasetLayout, into: Path | None) -> DatasetLayout:
+def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
     """Of another account's dataset: what an audit sees lies with who made it, and decides nothing at the
     gate. What this account may not read is a finding; which pages stay in memory the kernel hides from it, so
     it claims `reread` at most."""
-    own = own_state.beside(layout, "this audit", into)
+    own = own_state.beside(layout, "this audit")
     text = f"another account stages this dataset: what is found stands in {own.audits}, and not at the gate"
     context.emit(events.Noted(layout.dataset, STEP, text))
     return own
@@ -245,7 +246,7 @@ def _audit(
         _not_too_many(layout, release, touched)
     run = audit_plan.plan(context, layout, audit, seal, touched.paths)
     plan, indices = run.plan, run.indices
-    context.emit(events.Started(dataset, STEP, files=_rows(plan), bytes=plan.bytes, elements=len(indices)))
+    context.emit(started_event(context, run, STEP, _rows(plan)))
     methods: Counter[str] = Counter()
     resumed = sum(AuditedRows.read(folder.audited_rows(i), run.shards[i]).files for i in indices)
     with _Aside((lambda _: None) if times else compare, context.stop.check) as aside:

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING
 
 from penstock.core import events
 from penstock.core.documents import fetched_files
-from penstock.core.documents.promise import of_repair
 from penstock.core.errors import NoSpaceError, PenstockError
 from penstock.core.layout import DATA
-from penstock.dataset import documents, receipts
+from penstock.dataset import documents, receipts, staging_notice
 from penstock.jobs.arrays.array_runner import run_array, still_alive
-from penstock.jobs.arrays.array_throttle import read_slots
-from penstock.jobs.bandwidth.overview import cap_now
+from penstock.jobs.arrays.array_throttle import read_slots, started_event
+from penstock.jobs.bandwidth.folder import cap_now
 from penstock.jobs.forecast import element_rate, element_time
-from penstock.jobs.ownership import ops_share, promises
-from penstock.jobs.ownership.lowered_promise import LoweredPromise
+from penstock.jobs.room_beside_others import LoweredNotice
 from penstock.keep.repair import repair_plan, repair_room
 from penstock.keep.repair.published_files import inode_of, mender_of
 
@@ -123,9 +121,7 @@ def fetch(
         if any(_lost(run, one) for one in _fetched(run, index).files):
             receipts.drop(run.folder.receipt(STEP, index))
     plan = run.plan
-    context.emit(
-        events.Started(run.dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(run.indices))
-    )
+    context.emit(started_event(context, run, STEP, plan.files))
     times = {record.path: record.mtime_ns for record in records}
 
     def put(stop: Callable[[], None]) -> None:
@@ -144,32 +140,20 @@ def fetch(
                     )
                 )
 
-    who = of_repair(run.release)
+    notice = run.layout.repair_under_way
     left = sum(not ok(index) for index in run.indices)
     elements = min(read_slots(context, run.folder, STEP), left)
-    ops_share.begin(context, run.layout, who, max(1, elements))
-    lowered = LoweredPromise(run.layout, who, plan.files, plan.bytes)
-
-    def widen(at_once: int) -> None:
-        nonlocal elements
-        elements = min(at_once, left)
-        ops_share.begin(context, run.layout, who, max(1, elements))
-
+    lowered = LoweredNotice(run.layout, notice, plan.files, plan.bytes)
     try:
         rate = element_rate(run.config.engine.limit, cap_now(context.config.bandwidth).rate, elements)
         expected = element_time(run.layout, run.shards, rate, copies=True)
         run_array(
             context, run.dataset, run.folder, STEP, run.indices, ok, amounts=lowered, expected=expected,
-            widen=widen,
         )  # fmt: skip
     except BaseException:
-        stays = not context.cluster.abilities.elements_end_with_controller
-        promises.at_once(context, run.layout, who, 1 + stays * elements)
         put(lambda: None)
         raise
-    promises.lower(run.layout, who, 0, 0)
-    # This process is the one part that is left.
-    promises.at_once(context, run.layout, who, 1)
+    staging_notice.written(run.layout, notice)
     put(context.stop.check)
 
 

@@ -52,9 +52,9 @@ UNKNOWN = "its source is not in the configuration any more"
 def sources(context: Context, dataset: str, seal: Seal) -> dict[int, int]:
     """Maps the sources that a release's records name to those of today's configuration; what is not
     configured any more is not in it. Nothing is requested from them."""
-    config, timeout = context.dataset(dataset), context.config.engine.timeout
+    config = context.dataset(dataset)
     named = {
-        open_source(one, config, credentials=credentials(one), timeout=timeout).url: index
+        open_source(one, config, credentials=credentials(one)).url: index
         for index, one in enumerate(config.sources)
     }
     return {index: named[one.url] for index, one in enumerate(seal.sources) if one.url in named}
@@ -127,6 +127,7 @@ def begin(
         durable.make_dirs(layout.repair_staging(release) / DATA)
         made = array_job.cut(
             context,
+            layout,
             folder,
             "repair",
             Load(sum(costs), size, len(files)),

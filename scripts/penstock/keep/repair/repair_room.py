@@ -1,6 +1,6 @@
 """Whether a repair has the space that it needs: that of the damaged files once more, until each is replaced.
 
-It is promised and counted as a plan's. What lies in the repair's staging by now, since an earlier attempt
+It is stated and counted as a plan's. What lies in the repair's staging by now, since an earlier attempt
 fetched it, is not counted again.
 """
 
@@ -12,16 +12,11 @@ from typing import TYPE_CHECKING
 
 from penstock.core import events
 from penstock.core.checks import sentence
-from penstock.core.documents.promise import of_repair
 from penstock.core.errors import NoSpaceError
 from penstock.engine.records import journal
-from penstock.fs.capabilities import facts
 from penstock.fs.stores.striping import INHERIT
-from penstock.jobs import forecast
+from penstock.jobs import room_beside_others
 from penstock.jobs.forecast import Totals
-from penstock.jobs.ownership import promises
-from penstock.jobs.ownership.promises import SpacePromise
-from penstock.jobs.ownership.repair_promise import STEP
 from penstock.jobs.target_stores import TargetStores
 from penstock.tables.shards import read_shard
 from penstock.target import modes
@@ -34,6 +29,8 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import PlanInfo
     from penstock.dataset.context import Context
 
+STEP = "repair"
+
 
 def take(
     context: Context,
@@ -42,37 +39,23 @@ def take(
     files: Iterable[Sequence[Entry]],
     standing: PlanInfo | None,
 ) -> None:
-    """Promise the space for these files of a release, each as its rows; then count. `standing`: the plan of
-    the attempt that is continued. Where elements of it may be at work, what they need was counted.
+    """State the space for these files of a release, each as its rows; then count. `standing`: the plan of
+    the attempt that is continued.
 
     Raises NoSpaceError, with the runs that take the room, when it does not fit."""
-    who, target = of_repair(release), context.config.target
     gid = modes.group_id(context.dataset(layout.dataset).permissions)
-    stores = TargetStores(layout, replace(target, striping=INHERIT), gid)
+    stores = TargetStores(layout, replace(context.config.target, striping=INHERIT), gid)
     totals = _totals(files if standing is None else _left(layout, release, standing), stores)
-    need = totals.blocks, totals.files + totals.folders
-    if standing is not None and promises.alive(context, layout, who):
-        promises.again(context, layout, who, STEP, *need, stores.gid)
-        return
-    keep = target.kept(facts(layout.root).total_bytes)
-    promise = SpacePromise(context, layout, who, STEP)
     try:
-        promise.ask(*need, stores.gid, stores.expected_chunk_files(totals))
-        _, results = promise.admitted(
-            lambda others: (forecast.require_room(layout, totals, keep, others), stores.check(totals, others))
-        )
-        promise.keep(stores.pool, stores.chunk_files)
+        path = layout.repair_under_way
+        _, results = room_beside_others.take(context, layout, path, STEP, totals, stores)
     except NoSpaceError as error:
-        promise.drop()
         raise NoSpaceError(
             f"the target has too little room for the repair of release {release}",
             where=error.where,
             why=error.why,
             hint=f"the damaged files need their space once more until they are replaced; {error.hint}",
         ) from None
-    except BaseException:
-        promise.drop()
-        raise
     for result in results:
         if result.verdict == "warning":
             context.emit(events.Warned(layout.dataset, STEP, text=sentence(result)))

@@ -27,7 +27,6 @@ from penstock.fs import clock
 from penstock.fs.errno_map import printable, storage_error
 from penstock.jobs import audit_store
 from penstock.jobs.ownership.dataset_hold import holding
-from penstock.jobs.ownership.repair_promise import promised
 from penstock.keep.audit import audit_plan, text_manifests
 from penstock.keep.audit.audit_step import auditing, findings_of
 from penstock.keep.repair import repair_plan
@@ -87,7 +86,6 @@ def run(
             auditing(context, layout, release, STEP),
             standing(layout, release, STEP),
             holding(context, dataset, "", STEP, release=release),
-            promised(context, layout, release),
         ):
             return _repair(context, layout, audits, spared)
 

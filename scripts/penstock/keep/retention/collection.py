@@ -4,7 +4,7 @@ without a lock        snapshot, decision, forecast: all that a dry run does
 the dataset's lock    what was killed before is settled; snapshot and decision again (a release is removed
                       only where both say so); mark; wait (`settling`); pins and `current` again; rename
                       and of stagings that are removed, too
-the lock `gc.lock`    the files, within the pace of removals (`removal_share`)
+the lock `gc.lock`    the files, within the pace of removals (`ops_share`)
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from penstock.dataset import history, pins, reserve, run_store
 from penstock.fs import clock
 from penstock.jobs.ownership import abandoned_stagings, liveness
 from penstock.jobs.ownership.dataset_hold import holding, lock_of
+from penstock.jobs.ownership.ops_share import removing
 from penstock.keep.retention import freed_space, interrupted_changes, release_snapshot, removals
-from penstock.keep.retention.removal_share import paced
 from penstock.target import cross_account_files, dataset_folders
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ def _clear(context: Context, layout: DatasetLayout, step: str) -> tuple[int, str
             # Where no space is left for this lock, files go without it: of two that remove each goes on.
             with contextlib.suppress(NoSpaceError):
                 held.enter_context(lock_of(context, layout, "", step, GC_LOCK))
-            held.enter_context(paced(context, layout))
+            held.enter_context(removing(context, layout))
             removals.clear(context, layout, folders)
     except LockedError as error:
         return 0, f"the files are being removed already: {error.why or error.what}"

@@ -30,10 +30,10 @@ from penstock.core.layout import CURRENT, DATA, RunLayout
 from penstock.core.text import in_quotes
 from penstock.dataset import adopted_trees, run_claims
 from penstock.jobs.arrays.live_arrays import live_arrays, unanswered
-from penstock.jobs.ownership import liveness, promises
+from penstock.jobs.ownership import liveness
 from penstock.jobs.ownership.dataset_hold import holding
+from penstock.jobs.ownership.ops_share import removing
 from penstock.keep.retention import collection, interrupted_changes, release_snapshot, removals
-from penstock.keep.retention.removal_share import paced
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:
@@ -72,7 +72,6 @@ def take_name(
                 # Who pinned before it could see the mark.
                 decisions = release_snapshot.take(context, layout).decide(criteria)
             if not any(one.held_by for one in decisions):
-                promises.withdraw(layout)
                 elsewhere = [] if layout.state_root is None else [layout.state.parent]
                 removals.set_aside(context, layout.folder, *elsewhere)
                 marks.clear()
@@ -101,7 +100,7 @@ def clear(context: Context, layout: DatasetLayout) -> int:
     """Remove those files, within the pace of removals; returns how many folders it were."""
     folders = left(layout)
     if folders:
-        with paced(context, layout):
+        with removing(context, layout):
             for folder in folders:
                 tree_removal.remove_tree(folder, context.spend)
     return len(folders)
@@ -113,7 +112,7 @@ def _refuse(context: Context, layout: DatasetLayout) -> None:
     ways = [liveness.of_claim(context, layout, claim)] if claim else []
     ways += [f"array {one.array} has not ended" for one in live_arrays(context, layout.dataset)]
     ways += [f"{one.name} had no answer from the cluster" for one, _ in unanswered(context, layout.dataset)]
-    known = {CURRENT, "releases", "audits", "verdicts", "pins", layout.under_way.name}
+    known = {CURRENT, "releases", "audits", "verdicts", "pins", *(path.name for path in layout.under_ways)}
     others = [name for name in sorted(os.listdir(layout.folder)) if name not in known and name[0] != "."]
     ways += [f"{in_quotes(name)} is not of penstock" for name in others]
     trees = filter(None, (adopted_trees.read(RunLayout(one)) for one in layout.runs.glob("*")))

@@ -14,6 +14,7 @@ from penstock.core import events, human
 from penstock.core.documents.history_line import Removal
 from penstock.core.errors import PreflightError
 from penstock.dataset import history, missing_releases
+from penstock.jobs import older_versions
 from penstock.keep.retention import collection, dataset_removal, freed_space, release_snapshot
 from penstock.keep.retention.collection import Plan
 from penstock.keep.retention.decision import Criteria
@@ -34,6 +35,8 @@ def gc(context: Context, dataset: str, *, dry_run: bool, unpinned: Collection[st
     layout = context.layout(dataset)
     criteria = Criteria(release_snapshot.grace(context), rules=context.dataset(dataset).retention)
     planned = collection.plan(context, layout, criteria, unpinned=unpinned)
+    if not dry_run:
+        older_versions.remove_dead(layout.promises)
     return _done(context, layout, planned, criteria, "gc", dry_run=dry_run, unpinned=unpinned)
 
 

@@ -33,13 +33,16 @@ class Task:
     begun: float
     total_files: int = 0
     total_bytes: int = 0
-    elements: int = 0
+    shards: int = 0
+    elements: int = 0  # that may work on them at once
     files: int = 0
     bytes: int = 0
     failed: int = 0
+    read_back: int | None = None  # bytes, of a step beside which verify's work is done
     carried_files: int = 0
     """Of `files` and `bytes`, those that verify did not read (`verify.linked`)."""
     carried_bytes: int = 0
+    beside_copy: int = 0  # bytes that verify finds read
     states: dict[str, int] = field(default_factory=dict)
     moves: bool = False
     """The step has begun; False while only a note named it."""
@@ -51,13 +54,16 @@ class Task:
     _moved: float = 0.0
     """When files or bytes last grew."""
     _curve: ProgressCurve = field(default_factory=ProgressCurve)
+    _unread: tuple[float, int] = (0.0, 0)
+    """When the first bytes were read back that this command saw, and `read_back` until then."""
 
     def take(self, event: Event, now: float) -> None:
         """Update the totals by one event. Fields that it lacks stay as they are."""
         self.moves |= isinstance(event, (Started, Progressed))
         match event:
-            case Started(files=files, bytes=size, elements=elements):
-                self.total_files, self.total_bytes, self.elements = files or 0, size or 0, elements or 0
+            case Started():
+                self.total_files, self.total_bytes = event.files or 0, event.bytes or 0
+                self.shards, self.elements = event.shards or 0, event.elements or 0
             case Progressed():
                 self._progress(event, now)
             case Ended(result=result):
@@ -66,6 +72,8 @@ class Task:
                 self.bytes = whole(result, "bytes", self.bytes)
                 self.carried_files = whole(result, "carried_files")
                 self.carried_bytes = whole(result, "carried_bytes")
+                self.beside_copy = whole(result, "beside_copy_bytes")
+                self.shards = whole(result, "elements", self.shards)
                 failed = result.get("failed")
                 self.failed = (
                     len(failed) if isinstance(failed, list) else whole(result, "failed", self.failed)
@@ -78,11 +86,16 @@ class Task:
                     self.moved = whole(result, "moved_bytes"), took
 
     def _progress(self, event: Progressed, now: float) -> None:
-        before = self.files, self.bytes
+        before = self.files, self.bytes, self.read_back
         # A giant's parts count one by one while they are under way.
         files = min(event.files, self.total_files) if self.total_files else event.files
         self.files, self.bytes = max(self.files, files), max(self.bytes, event.bytes or 0)
-        if (self.files, self.bytes) != before or not self._moved:
+        if event.read_back_bytes is not None:
+            read = max(self.read_back or 0, event.read_back_bytes)
+            if self.read_back is None or read == self._unread[1]:
+                self._unread = now, read
+            self.read_back = read
+        if (self.files, self.bytes, self.read_back) != before or not self._moved:
             self._moved = now
         if event.failed is not None:
             self.failed = event.failed
@@ -97,10 +110,25 @@ class Task:
 
     def seconds_left(self, now: float) -> float | None:
         """At the pace of late (`core.progress_curve`); None while nobody can say: where no element runs, or
-        nothing has moved for STALE_SECONDS."""
+        nothing has moved for STALE_SECONDS. Reading back goes on beside the copy, and after it:
+
+        | read back so far | the time left                                                            |
+        |------------------|--------------------------------------------------------------------------|
+        | None             | the step's own                                                           |
+        | nothing          | the copy's, then that of all bytes at the copy's rate                    |
+        | some             | the later of the copy's, and of what is unread at the mean rate of reads |
+        """
         if (self.states and "running" not in self.states) or now - self._moved > STALE_SECONDS:
             return None
-        return self._curve.seconds_left(now, self.total_files - self.files, self.total_bytes - self.bytes)
+        left = self._curve.seconds_left(now, self.total_files - self.files, self.total_bytes - self.bytes)
+        unread = self.total_bytes - (self.read_back or 0)
+        if self.read_back is None or unread <= 0:
+            return left
+        since, before = self._unread
+        if self.read_back > before:
+            return max(left or 0.0, unread * (now - since) / (self.read_back - before))
+        rate = self.rates(now)[0]
+        return (left or 0.0) + unread / rate if rate else left
 
     def fraction(self) -> float | None:
         """0 to 1, or None when the totals are not known."""
@@ -117,10 +145,15 @@ class Task:
         elif self.files:
             phrases.append(human.counted(self.files, "file"))
         if self.total_bytes and (self.bytes or self.step in MOVES_BYTES):
-            phrases.append(human.size_of(self.bytes, self.total_bytes))
+            copied = human.size_of(self.bytes, self.total_bytes)
+            phrases.append(f"copied {copied}" if self.read_back else copied)
         elif self.bytes:
             phrases.append(human.size(self.bytes))
         return ", ".join(phrases)
+
+    def read_back_text(self) -> str:
+        """`read back 1.10 GiB`, or ""."""
+        return f"read back {human.size(self.read_back)}" if self.read_back else ""
 
     def states_text(self) -> str:
         """`3 running, 1 done`: the elements by state."""
@@ -131,8 +164,7 @@ class Task:
     def elements_text(self) -> str:
         """`4 elements: 3 running, 1 done`, or "" when nothing is known of them."""
         states = self.states_text()
-        total = self.elements or sum(self.states.values())
-        return f"{human.counted(total, 'element')}: {states}" if states else ""
+        return f"{human.counted(sum(self.states.values()), 'element')}: {states}" if states else ""
 
 
 class Tally:

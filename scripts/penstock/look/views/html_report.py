@@ -98,15 +98,15 @@ def render(data: Result) -> str:
         throughput=plots.throughput(data.get("throughput") or ()),
         histogram=plots.histogram(data.get("histogram") or ()),
         evidence=_evidence(data.get("evidence")),
-        carried=data.get("carried"),
+        readings=[text for text in (data.get("carried"), data.get("read_after")) if text],
         steps=[_step(step) for step in data.get("steps") or ()],
         usage=table,
         usage_nodes=any(line.node_hours for line in table),
         usage_worst=usage_text.worst(usage),
         usage_sources=usage_text.sources(usage),
-        queue=plots.queue(elements),
+        queue=plots.queue(usage.spans),
         lanes=lanes,
-        lanes_legend=_legend(lanes, elements) if lanes else [],
+        lanes_legend=_legend(elements),
         slowest=[
             (key, human.size(size), human.duration(seconds), human.speed(size, seconds))
             for seconds, size, key in data.get("slowest") or ()
@@ -213,7 +213,7 @@ def _evidence(evidence: object) -> list[tuple[str, str, str, str, str]]:
 
 
 def _step(step: StepResult) -> StepRow:
-    seconds, size = step.get("seconds"), step.get("bytes")
+    seconds, size, beside = step.get("seconds"), step.get("bytes"), step.get("beside_copy_bytes")
     moves = step.get("step") in step_table.MOVES_BYTES
     return StepRow(
         name=str(step.get("step", "")),
@@ -223,17 +223,14 @@ def _step(step: StepResult) -> StepRow:
         size=human.size(size) if size is not None else "",
         rate=summary.rate(step) if moves else "",
         elements=human.count(step["elements"]) if step.get("elements") else "",
-        why=str(step.get("why", "")),
+        why=f"{human.size(beside)} of them beside the copy" if beside else str(step.get("why", "")),
     )
 
 
-def _legend(lanes: plots.Plot, elements: Sequence[ElementResult]) -> list[tuple[str, str]]:
-    """[(class of the style sheet, what it stands for), ...] of the bars of `lanes`."""
+def _legend(elements: Sequence[ElementResult]) -> list[tuple[str, str]]:
+    """[(class of the style sheet, what it stands for), ...] of the bars of `plots.lanes`."""
     steps = dict.fromkeys(str(element.get("step")) for element in elements)
-    legend = [(step_table.colour(step), step) for step in steps]
-    if any(bar.style == plots.FAILED for bar in lanes.bars):
-        legend.append((plots.FAILED, "failed or lost"))
-    return legend
+    return [(step_table.colour(step), step) for step in steps]
 
 
 def _failures(data: Result) -> tuple[list[tuple[str, str]], str]:
@@ -278,17 +275,4 @@ def _details(data: Result) -> list[tuple[str, str]]:
         rows.append(("Elements", table))
     reasons = dict.fromkeys(element.get("why") for element in data.get("elements") or ())
     rows += [("Engine", str(why)) for why in list(reasons)[:SHOWN_REASONS] if why]
-    grants = dict.fromkeys(map(_granted, data.get("elements") or ()))
-    rows += [("Granted", text) for text in list(grants)[:SHOWN_REASONS] if text]
     return rows
-
-
-def _granted(element: ElementResult) -> str:
-    """What its node let an element of a job use; "" where that is not known."""
-    granted = element.get("granted") or {}
-    cores, memory = granted.get("cores"), granted.get("memory")
-    if not cores or not element.get("job"):
-        return ""
-    many = "," in cores or "-" in cores
-    text = f"{element.get('node', '')}: core{'s' if many else ''} {cores}"
-    return f"{text}, {human.size(memory) if memory else 'no limit'} of memory"

@@ -26,6 +26,8 @@ class TimedAmount(TypedDict, total=False):
     moved_bytes: int
     """What the last command that moved any moved itself, in `moved_seconds`: rates are made of these."""
     moved_seconds: float
+    beside_copy_bytes: int
+    """Of verify: those that elements of copy read, while others were copied."""
 
 
 class StepResult(TimedAmount, total=False):
@@ -41,18 +43,8 @@ class StepResult(TimedAmount, total=False):
     """One line: what decided (workers, streams, what limited it), or what failed."""
 
 
-class GrantedAmounts(TypedDict, total=False):
-    """What a node let an element use; "" and null: not known."""
-
-    cores: str
-    """The CPUs, as the kernel lists them: `0-3,8`."""
-    memory: int | None
-    """Bytes; null also where nothing limits it."""
-
-
 class ElementResult(TypedDict, total=False):
-    """One attempt of one element: a bar of the report's timeline. The report shows these keys in this
-    order."""
+    """One attempt at one shard: a bar of the report's timeline. The report shows these keys in this order."""
 
     step: str
     index: int
@@ -65,24 +57,10 @@ class ElementResult(TypedDict, total=False):
     bytes: int
     moved_bytes: int
     """Of `bytes`, those that this attempt moved itself."""
-    state: str
-    """`done`, `failed`, `cancelled`, `lost`, `running`."""
-    restarts: int
-    job: str
     seconds: float
-    cpu_seconds: float
-    """Of the engine alone; `cpu_efficiency` is of all processes."""
     cpus: int
-    granted: GrantedAmounts
     workers: int
     streams: int
-    begun: float
-    """`started` of `elements.parquet`: before `started` here by the time that the process takes to begin."""
-    queue_wait: float
-    cpu_efficiency: float
-    memory_peak: int
-    attempts: int
-    """As in `elements.parquet`."""
     why: str
     """Why this many workers and streams, in the engine's words."""
 
@@ -176,13 +154,13 @@ class Result(TypedDict, total=False):
     """Those of the retries whose cause is known, by it, the most first."""
     slowest: Sequence[tuple[float, int, str]]
     """[[seconds, bytes, key], ...] of the objects whose copy took longest (`core.slow_objects`)."""
-    node_hours: float
-    """Hours of the last attempts of all elements, as if each had a node for itself; see `usage`."""
     usage: Usage
     evidence: EvidenceAmounts
     carried: str
     """How many linked files were not read back, and when the one was that was read longest ago; not there
     where all were read."""
+    read_after: str
+    """How long after their writing the others were read back; not there where the seal does not say it."""
     seal: str
     """The root of the seal's tree over the records, `sha256:<hex>`."""
     listing_digest: str

@@ -145,7 +145,7 @@ class Lines(Silent):
             return [started(task)]
         if isinstance(event, Progressed):
             last, before = self._shown.setdefault(key, (now, ""))
-            text = task.amount() + task.elements_text()
+            text = task.amount() + task.read_back_text() + task.elements_text()
             if now - last < INTERVAL or text == before:
                 return []
             self._shown[key] = (now, text)
@@ -184,18 +184,22 @@ class JsonLines(Silent):
 
 
 def started(task: Task) -> str:
+    """`started: 20,002 files, 3.42 GiB, 31 shards, up to 4 elements`."""
     phrases = []
     if task.total_files:
         phrases.append(human.counted(task.total_files, "file"))
     if task.total_bytes:
         phrases.append(human.size(task.total_bytes))
-    if task.elements:
-        phrases.append(human.counted(task.elements, "element"))
+    if task.shards:
+        phrases.append(human.counted(task.shards, "shard"))
+    if at_once := min(task.shards, task.elements):
+        phrases.append(f"{'up to ' if at_once > 1 else ''}{human.counted(at_once, 'element')}")
     return "started" + (": " + ", ".join(phrases) if phrases else "")
 
 
 def moving(task: Task, now: float) -> str:
-    """`45%, 9,000 of 20,002 files, 1.50 of 3.42 GiB, 153 MiB/s, 13 s left; 2 elements: 2 running`."""
+    """`45%, 9,000 of 20,002 files, 1.50 of 3.42 GiB, 153 MiB/s, 13 s left; 2 elements: 2 running`; with
+    `copied 1.50 of 3.42 GiB, 153 MiB/s, read back 1.10 GiB` of a step that reads back meanwhile."""
     phrases = []
     fraction, left = task.fraction(), task.seconds_left(now)
     if fraction is not None:
@@ -206,6 +210,8 @@ def moving(task: Task, now: float) -> str:
         phrases.append(human.rate(by_bytes))
     elif by_files:
         phrases.append(f"{by_files:.0f} files/s")
+    if task.read_back:
+        phrases.append(task.read_back_text())
     if left is not None:
         phrases.append(f"{human.duration(left)} left")
     if task.failed:
@@ -217,21 +223,25 @@ def moving(task: Task, now: float) -> str:
 def finished(task: Task) -> str:
     """`done: 20,002 files, 3.42 GiB in 23 s (153 MiB/s)`; of what verify carried over:
     `done: 29 files, 1.10 MiB in 1.7 s (663 KiB/s); 2,970 linked files carried over unread`; of a step that
-    went on with what was done before: `done: 100 files, 80 MiB, of them 48 MiB now in 6 s (8 MiB/s)`."""
+    went on with what was done before: `done: 100 files, 80 MiB, of them 48 MiB now in 6 s (8 MiB/s)`; of what
+    copy's elements had read: `done: all 31 shards were read back while others were copied`."""
     taken = task.seconds if task.seconds is not None else (task.ended or task.begun) - task.begun
     files, size = task.files - task.carried_files, task.bytes - task.carried_bytes
-    phrases = []
-    if files:
-        phrases.append(human.counted(files, "file"))
-    if size:
-        phrases.append(human.size(size))
+    phrases = [human.counted(files, "file")] if files else []
+    phrases += [human.size(size)] if size else []
+    parts = [f"{human.size(task.beside_copy)} beside the copy"] if task.beside_copy else []
+    all_read = 0 < size <= task.beside_copy
     if task.moved is not None and task.moved[0] < size:
         size, taken = task.moved
-        if size:
-            phrases.append(f"of them {human.size(size)} now")
+        parts += [f"{human.size(size)} now"] if size else []
+    if parts:
+        phrases.append(f"of them {', '.join(parts)}")
     text = f"{', '.join(phrases)} in {human.duration(taken)}".strip().removeprefix("in ")
     if size and taken >= 0.1 and task.step in MOVES_BYTES:
         text += f" ({human.speed(size, taken)})"
+    if all_read and not size:
+        many = f"all {human.count(task.shards)} shards were read back while others were copied"
+        text = many if task.shards > 1 else "the shard was read back as soon as it was copied"
     if task.carried_files:
         text += f"; {human.counted(task.carried_files, 'linked file')} carried over unread"
     return f"{human.count(task.failed)} FAILED, {text}" if task.failed else f"done: {text}"
@@ -240,7 +250,8 @@ def finished(task: Task) -> str:
 def left_off(task: Task) -> str:
     """`left off at 9,000 of 20,002 files, 1.50 of 3.42 GiB`, of a step that did not end; "" where nothing
     was done."""
-    return f"left off at {task.amount()}" if task.files or task.bytes else ""
+    amounts = ", ".join(filter(None, (task.amount(), task.read_back_text())))
+    return f"left off at {amounts}" if task.files or task.bytes else ""
 
 
 def element(event: ElementChanged) -> str:

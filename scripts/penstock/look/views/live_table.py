@@ -132,6 +132,8 @@ class LiveTable(LiveView):
             bar: RenderableType = live_view.bar(task, now)
             if task.states and "running" not in task.states:
                 bar = Text(task.states_text(), RESTS, no_wrap=True, overflow="ellipsis")
+            if task.read_back and task.total_bytes:
+                state.append(f", verify {min(1.0, task.read_back / task.total_bytes):.0%}")
             if task.failed:
                 state.append(f", {human.count(task.failed)} FAILED", FAILED)
             speed = Text(live_view.speed(task, now), "cyan")

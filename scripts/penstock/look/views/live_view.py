@@ -1,6 +1,6 @@
 """The live display on a terminal: the steps under way at the bottom, what is over above them.
 
-Two lines a step: bar, share, bytes, rate, time left; then files and elements by state. When a
+Two lines a step: bar, share, rate, time left; then files, bytes and elements by state. When a
 step ends, its one line of result scrolls away upwards.
 """
 
@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, Group
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -177,12 +178,12 @@ class LiveView:
             grid.add_column(justify="right", no_wrap=True)
         name = Text(human.printable(_name(task.dataset, task.step)), style="bold", overflow="ellipsis")
         grid.add_row(name, bar(task, now), percent(task), Text(speed(task, now), "cyan"), clock(task, now))
-        second = Text("  ", no_wrap=True, overflow="ellipsis")
+        second = Text()
         if task.failed:
             second.append(f"{human.count(task.failed)} FAILED; ", style=FAILED)
-        phrases = [task.amount() or "under way", task.states_text()]
-        second.append("; ".join(filter(None, phrases)), style="dim")
-        return Group(grid, second)
+        amounts = ", ".join(filter(None, (task.amount() or "under way", task.read_back_text())))
+        second.append("; ".join(filter(None, (amounts, task.states_text()))), style="dim")
+        return Group(grid, Padding(second, (0, 0, 0, 2)))
 
 
 def bar(task: Task, now: float) -> ProgressBar:

@@ -24,10 +24,6 @@ MAX_LANES = 64
 MAX_BARS = 4000
 
 
-FAILED = "f"
-"""The class, in the style sheet, of an element that failed or was lost."""
-
-
 @dataclass(frozen=True, slots=True)
 class PlotLine:
     """A horizontal line of the grid."""
@@ -202,17 +198,10 @@ def histogram(rows: Sequence[Sequence[int]]) -> Plot | None:
     return Plot("Sizes of the files", WIDTH, HEIGHT, marks)
 
 
-def queue(elements: Sequence[ElementResult]) -> Plot | None:
+def queue(timed: Sequence[tuple[float, float, float]]) -> Plot | None:
     """How many elements were at work, and on top of them how many were in the queue, over time: the mean
-    number in each of BUCKETS spans. Of an element that was started several times, all of its wait lies right
-    before its last start. None where no element waited for a second."""
-    timed = [
-        (float(element["begun"]) - wait, float(element["begun"]), float(element["ended"]))
-        for element in elements
-        if (wait := element.get("queue_wait")) is not None
-        and element.get("begun")
-        and float(element.get("ended") or 0) >= float(element["begun"])
-    ]
+    number in each of BUCKETS spans. `timed`: `element_use.Usage.spans`. None where no element waited for a
+    second."""
     if len(timed) < 2 or max(start - submitted for submitted, start, _ in timed) < 1:
         return None
     begin, end = min(one[0] for one in timed), max(one[2] for one in timed)
@@ -272,8 +261,7 @@ def lanes(elements: Sequence[ElementResult]) -> Plot | None:
         for element in work:
             x = left + (float(element["started"]) - begin) / span * (width - left - RIGHT)
             long = (float(element["ended"]) - float(element["started"])) / span * (width - left - RIGHT)
-            good = str(element.get("state", "done")) in ("done", "running")
-            style = step_table.colour(str(element.get("step"))) if good else FAILED
+            style = step_table.colour(str(element.get("step")))
             marks.append(Bar(style, x, y + 2, max(long, 2), lane - 5, 3, _about(element)))
     y = height - 8
     marks.append(Label(left, y, "0"))
@@ -302,7 +290,7 @@ def _about(element: ElementResult) -> str:
     text = f"{element.get('step', '')} {element.get('index', '')}"
     if element.get("attempt"):
         text += f", attempt {element['attempt']}"
-    text += f": {element.get('state', 'done')}, {human.duration(seconds)}"
+    text += f": {human.duration(seconds)}"
     if element.get("bytes"):
         text += f", {human.size(element['bytes'])}"
         moved = element.get("moved_bytes", element["bytes"])

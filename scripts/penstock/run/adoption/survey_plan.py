@@ -44,6 +44,7 @@ def make(
         tree_removal.remove_tree(survey, context.spend)
     made = array_job.cut(
         context,
+        context.layout(adoption.dataset),
         folder,
         "adopt",
         Load(adoption.files * FILE_COST + adoption.bytes, adoption.bytes, adoption.files),

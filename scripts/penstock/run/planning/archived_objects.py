@@ -2,7 +2,7 @@
 class that the source's last listing stated, and stops.
 
 Files that are linked from a release, or taken over, are read at no source: they are not counted.
-It reads the run's list of archived objects, and writes nothing.
+Pure.
 """
 
 from __future__ import annotations
@@ -15,40 +15,30 @@ from penstock.core import human
 from penstock.core.errors import NAMED_FILES, PreflightError
 from penstock.fs.errno_map import printable
 from penstock.run.planning import row_sums
-from penstock.tables import archived_objects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from penstock.dataset.run import Run
-
 
 class ArchivedObjects:
-    """Counts archived objects in one pass over a run's files, which come in the order of the listing."""
+    """Counts archived objects in one pass over a run's files."""
 
-    def __init__(self, run: Run) -> None:
-        self._dataset = run.dataset
-        self._archived = archived_objects.read(run.folder.archived)
-        self._next = next(self._archived, None)
+    def __init__(self, dataset: str) -> None:
+        self._dataset = dataset
         self._files: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
         self._named: list[str] = []
 
     def add(self, batch: pa.RecordBatch, sizes: Sequence[int]) -> None:
         """Count those of these rows of the plan that are to be copied and are archived; sizes in bytes."""
-        if self._next is None:
+        if not batch["archived"].total_values_length:
             return
-        columns = (batch["path"].to_pylist(), sizes, row_sums.lying(batch))
-        for path, size, lies in zip(*columns, strict=True):
-            if self._next is None:
-                return
-            # What a plan lacks of its listing (`changed: follow`) is passed over.
-            while self._next is not None and os.fsencode(self._next[0]) < path:
-                self._next = next(self._archived, None)
-            if self._next is not None and os.fsencode(self._next[0]) == path and not lies:
-                self._count(*self._next, size)
+        columns = (batch["path"].to_pylist(), batch["archived"].to_pylist(), sizes, row_sums.lying(batch))
+        for path, stored, size, lies in zip(*columns, strict=True):
+            if stored and not lies:
+                self._count(os.fsdecode(path), os.fsdecode(stored), size)
 
     def _count(self, path: str, stored: str, size: int) -> None:
         self._files[stored] += 1

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.config.source_kinds import of_url
 from penstock.core import human
 from penstock.core.errors import NAMED_FILES, PreflightError
 from penstock.fs.errno_map import printable
 from penstock.listing.evidence import unprovable
 from penstock.run.planning.reuse_choice import REFUSED
 from penstock.sources.port import REQUEST
-from penstock.sources.registry import in_blocks, may_be_split, states_checksums
+from penstock.sources.registry import may_be_split
 from penstock.tables.listing_file import read_listing
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _refuse_unprovable(context: Context, run: Run) -> None:
     if verify.source_checksum != "require":
         return
     plan, info = run.config.plan, run.info
-    stated = [states_checksums(url) for url in info.sources]
+    stated = [of_url(url).states_checksums for url in info.sources]
     later = verify.digests if verify.whole_giants else ()
     named: list[str] = []
     count = 0
@@ -89,7 +90,7 @@ def _refuse_unprovable(context: Context, run: Run) -> None:
 def _refuse_unpinned(context: Context, run: Run) -> None:
     """Raises PreflightError with the files that would be read by several requests although nothing identifies
     their version, so that bytes of two versions could be mixed unnoticed."""
-    blocks = [in_blocks(url) for url in run.info.sources]
+    blocks = [of_url(url).blocks for url in run.info.sources]
     if not any(blocks):
         return
     named: list[str] = []

@@ -11,13 +11,12 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from penstock.config.source_kinds import FOLDER_SCHEMES, scheme
+from penstock.config.source_kinds import FOLDER, folder, of_url
 from penstock.core import human
 from penstock.core.errors import LOOK_AT_FILE, NAMED_FILES, PreflightError
 from penstock.fs.errno_map import printable
 from penstock.fs.store_checks import data_states
 from penstock.run.planning import row_sums
-from penstock.sources.registry import folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +38,7 @@ class SourceRecall:
         self._bytes: Counter[str] = Counter()
         self._named: list[str] = []
         for number, url in enumerate(run.info.sources):
-            if scheme(url) not in FOLDER_SCHEMES:
+            if of_url(url) is not FOLDER:
                 continue
             path = Path(folder(url))
             try:

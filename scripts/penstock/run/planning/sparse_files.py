@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.config.source_kinds import FOLDER_SCHEMES, scheme
+from penstock.config.source_kinds import FOLDER, of_url
 from penstock.core.errors import PenstockError
 from penstock.run.planning import row_sums
-from penstock.sources.port import SparseReader
 from penstock.sources.registry import open_source
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class SparseFiles:
         """`kept`: whether the target keeps holes; else every file counts whole."""
         self._dataset = run.config.dataset
         self._folders = {
-            number for number, url in enumerate(run.info.sources) if kept and scheme(url) in FOLDER_SCHEMES
+            number for number, url in enumerate(run.info.sources) if kept and of_url(url) is FOLDER
         }
         self._readers: dict[int, Reader] = {}
 
@@ -58,7 +57,6 @@ class SparseFiles:
         try:
             if source not in self._readers:
                 self._readers[source] = open_source(self._dataset.sources[source], self._dataset).reader()
-            reader = self._readers[source]
-            return reader.data_bytes(key, size) if isinstance(reader, SparseReader) else size
+            return self._readers[source].data_bytes(key, size)
         except PenstockError:
             return size

@@ -20,7 +20,7 @@ from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
 from penstock.host.job_environment import host_name
 from penstock.jobs.ownership import abandoned_stagings
-from penstock.sources.origin import same_bytes
+from penstock.sources.registry import same_bytes
 from penstock.target import modes
 from penstock.target.staging_writer import StagingWriter
 

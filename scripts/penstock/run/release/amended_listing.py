@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from penstock.core.documents.seal import SealedAmendment
 from penstock.core.errors import IMPOSSIBLE, FailedError
 from penstock.core.text import in_quotes
-from penstock.dataset import outcomes, receipts
+from penstock.dataset import receipts
 from penstock.engine.change_following import beyond
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
+from penstock.jobs import shard_claims
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:
@@ -67,11 +68,9 @@ def join_giants(run: Run, host: str) -> list[str]:
     """Turn giants whose object changed during the copy into files that one element copies whole, and take
     back the records of their parts. Returns their paths."""
     paths: set[str] = set()
-    for shard in run.plan.shards:
-        outcome = outcomes.find(run.folder, "copy", shard.index)
-        rows = set(outcome.split) if outcome else set()
-        if rows:
-            paths |= {entry.path for row, entry in _rows(run.folder, shard.index) if row in rows}
+    for index, outcome in shard_claims.last_ends(run.folder, "copy"):
+        if rows := set(outcome.split):
+            paths |= {entry.path for row, entry in _rows(run.folder, index) if row in rows}
     _join(run, host, paths)
     return sorted(paths)
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import PlanInfo
     from penstock.run.release.tree_comparison import Deviations
     from penstock.tables.records import SeenRow
+    from penstock.target.modes import FilePermissions
 
     Joined = tuple[Files, tuple[int, ...]]
     """Files, and the shards that hold their rows."""
@@ -52,6 +53,7 @@ def close(
     deviations: Deviations,
     as_assumed: Callable[[Entry, SourceChecksum], bool] = _taken_for_granted,
     folders: Iterable[str] = (),
+    permissions: FilePermissions | None = None,
 ) -> Iterator[Joined]:
     """The records of all files, in order, each compared with its listed entry and with the tree.
 
@@ -59,9 +61,9 @@ def close(
     `deviations`, and records are still given: they are valid only if nothing was added by the end. `ask`
     gives the source's checksums of a giant. `as_assumed` says whether the giant was uploaded in parts of the
     size that a composite checksum assumes, and is called only where it does not hold. `folders`: those
-    that the tree holds though they are empty.
+    that the tree holds though they are empty. `permissions`: None where they are not compared.
     """
-    planned, standing = _Listed(listing), Standing(data, deviations, folders)
+    planned, standing = _Listed(listing), Standing(data, deviations, permissions, folders)
     before, files, size = "", 0, 0
     for some, shards in _joined(plan, rows, planned, partial(_judged, ask, as_assumed), deviations):
         before = _in_order(before, some["path"])

@@ -33,6 +33,7 @@ from penstock.fs.errno_map import storage_error
 from penstock.listing.evidence import required
 from penstock.listing.giant_checksums import GiantChecksums
 from penstock.run.release import amended_listing
+from penstock.run.release.read_delays import ReadDelays
 from penstock.run.release.reconciliation import close
 from penstock.run.release.tree_comparison import Deviations
 from penstock.tables import empty_folders
@@ -76,10 +77,11 @@ def seal_staging(context: Context, run: Run, *, in_memory: bool = False, overdue
 
 def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviations:
     info, folder, plan, staging = run.info, run.folder, run.plan, run.staging
-    verify = run.config.verify
+    verify, config = run.config.verify, run.config.dataset
+    gid = modes.group_id(config.permissions)
     evidence = required(verify, direct=facts(run.data).direct)
     evidence.fsync_ends = receipts.fsync_ends(receipts.of_elements(run, "copy"))
-    deviations, tree = Deviations(), Tree()
+    delays, deviations, tree = ReadDelays(), Deviations(), Tree()
     verified = receipts.of_elements(run, "verify")
     fields = CARRYING_FIELDS if any(one.carried[0] for one in verified) else SEALED_FIELDS
     late = _late(context, run) if overdue else None
@@ -100,7 +102,9 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
         ask = GiantChecksums(context, run)
         listing = read_columns(amended.path if amended else folder.listing)
         folders = empty_folders.read(folder.empty_folders)
-        joined = close(plan, listing, rows, run.data, ask, deviations, ask.as_assumed, folders)
+        final = modes.FinalAccess(config.permissions, gid)
+        permissions = stack.enter_context(modes.FilePermissions(run.data, final, context.spend))
+        joined = close(plan, listing, rows, run.data, ask, deviations, ask.as_assumed, folders, permissions)
         for files, shards in joined:
             context.stop.check()
             for path, why, held in evidence.add(files):
@@ -113,6 +117,7 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
             for path in late(files) if late else ():
                 why = "it was last read longer ago than `verify.linked`"
                 deviations.add("overdue", f"{in_quotes(path)}: {why}", shards)
+            delays.add(files)
             tree.extend(leaves(files, fields))
             giants += len(files) - files["parts"].count(b"")
             for text in texts.values():
@@ -147,8 +152,6 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
     for name in (MANIFEST_XXH, MANIFEST_SHA256):
         if name not in texts:
             (staging / name).unlink(missing_ok=True)
-    config = run.config.dataset
-    gid = modes.group_id(config.permissions)
     seal = Seal(
         dataset=info.dataset,
         release=info.release,
@@ -179,11 +182,11 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
             user=owners.user_name(os.geteuid()),
             group="" if gid is None else owners.group_name(gid),
             modes=[SealedModes(rule.match, rule.file, rule.dir) for rule in config.permissions.modes],
-            acl=modes.access_rules(config.permissions).entries,
+            acl=final.rules.entries,
         ),
         records=SealedRecords(tree.root(), tree.count, fields),
         manifests=manifests,
-        evidence=evidence.sealed(),
+        evidence=evidence.sealed()._replace(read_after=delays.sealed()),
         carried=evidence.carried(),
         amended=amended.sealed(info.created, _ended(receipts.step(folder, "copy"))) if amended else None,
     )

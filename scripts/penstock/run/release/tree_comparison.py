@@ -1,10 +1,15 @@
-"""Compares a staging's tree with verify's records, and collects what deviates."""
+"""Compares a staging's tree with verify's records and with the permissions that files are to have, and
+collects what deviates.
+
+One lstat of each file answers both: it is made here, after the last writer, and nowhere before, unless a
+file's writer had to look at what it wrote.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from stat import S_ISREG
+from stat import S_IFREG, S_ISREG
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import NAMED_FILES
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.fs.dir_stat import Looked
     from penstock.fs.path_walk import WalkedPath
     from penstock.tables.files import Files
+    from penstock.target.modes import FilePermissions
 
 
 @dataclass
@@ -33,6 +39,8 @@ class Deviations:
     missing: list[str] = field(default_factory=list)
     touched: list[str] = field(default_factory=list)
     """Size, kind or times are not those that verify saw."""
+    permissions: list[str] = field(default_factory=list)
+    """Mode, group or ACL are not those of the configuration."""
     contradicted: list[str] = field(default_factory=list)
     """Giants whose parts contradict the source's own checksum."""
     wrong: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -42,7 +50,7 @@ class Deviations:
     overdue: list[str] = field(default_factory=list)
     """Carried over, and last read longer ago than `verify.linked` by now."""
     shards: set[int] = field(default_factory=set)
-    """Shards of what is missing, touched, contradicted, weak or overdue."""
+    """Shards of what is missing, touched, contradicted, weak or overdue, or has other permissions."""
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, kind: str, text: str, shards: Iterable[int] = ()) -> None:
@@ -68,24 +76,39 @@ class Deviations:
 class Standing:
     """The entries of the tree, in order, as far as they were compared."""
 
-    def __init__(self, data: Path, deviations: Deviations, folders: Iterable[str] = ()) -> None:
-        """`folders`: those that stand empty there."""
+    def __init__(
+        self, data: Path, deviations: Deviations, final: FilePermissions | None, folders: Iterable[str] = ()
+    ) -> None:
+        """`final`: None where permissions are not compared. `folders`: those that stand empty there."""
         self._tree, self._deviations, self._folders = Cursor(data), deviations, Kept(folders)
+        self._final = final
 
     def compare(self, files: Files, shards: tuple[int, ...]) -> None:
         """Compare the next entries with these records; each difference becomes a deviation."""
         paths = files["path"]
-        for index, item, own in self._tree.against(paths, partial(_as_seen, files)):
+        for index, item, own in self._tree.against(paths, partial(self._as_expected, files)):
             if own:
                 self._compared(item, files.record(index), shards)
             elif item is not None and not item.holds(paths[index]):
                 self._extra(item)
 
+    def _as_expected(self, files: Files, looked: Looked, start: int) -> bool:
+        paths = files["path"][start : start + len(looked.mode)]
+        return _as_seen(files, looked, start) and (
+            self._final is None or self._final.held(paths, looked.mode, looked.gid)
+        )
+
     def _compared(self, item: WalkedPath | None, record: Record, shards: tuple[int, ...]) -> None:
         if item is None:
             self._deviations.add("missing", in_quotes(record.path), shards)
-        elif why := _touched(item, record):
+            return
+        if why := _touched(item, record):
             self._deviations.add("touched", f"{in_quotes(record.path)}: {why}", shards)
+        if self._final is None or item.kind != "file":
+            return
+        if not self._final.held([item.path], [S_IFREG | item.mode], [item.gid]):
+            why = f"it has mode {item.mode:04o} and group {item.gid}, or another ACL"
+            self._deviations.add("permissions", f"{in_quotes(record.path)}: {why}", shards)
 
     def end(self) -> None:
         """End of the comparison: entries that are left were never listed, and an expected empty folder that

@@ -1,29 +1,51 @@
-"""Which account, container and secret an Azure source uses. Resolved once, in the parent process.
+"""Which account, container and secret an Azure source uses, resolved once, in the parent process; how
+requests prove whose they are; and which error a refusal of Azure means.
 
 The first of these that is there counts: `anon`; `credentials_file` (KEY=VALUE lines: connection_string,
 account_key, sas_token, or client_id, client_secret and tenant_id); the same names in the environment as
 AZURE_STORAGE_*; last what azure-identity finds (managed identity, workload identity, `az login`). Secrets are
-never shown. `resolve` reads the environment and the credentials file, and sends nothing: access tokens are
-fetched by `azure.signing`, with the first request.
-"""
+never shown. `resolve` reads the environment and the credentials file, and sends nothing.
+
+A proof is the account's key (Shared Key), a signature in the query (SAS), or an access token from
+azure-identity. Shared Key follows Microsoft's "Authorize with Shared Key" (blob service, version 2009-09-19
+and later); tests compare it with the SDK's own signer. Keys and signatures are computed here; `Token` has
+azure-identity fetch a token over the network (or start `az`) where it has none that lasts."""
 
 from __future__ import annotations
 
+import base64
+import hmac
 import os
 import re
+import threading
 from dataclasses import dataclass, field, replace
+from email.utils import formatdate
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
-from penstock.core.errors import ConfigError, PreflightError
+from penstock.core.errors import (
+    ConfigError,
+    ExpiredCredentialsError,
+    FailedError,
+    ObjectError,
+    PenstockError,
+    PreflightError,
+    TransientError,
+)
+from penstock.sources.credentials import ENVIRONMENT, keep_off_the_terminal, pairs, read_secret
 from penstock.sources.http.endpoint import split
-from penstock.sources.renewal import ENVIRONMENT
-from penstock.sources.secret_file import pairs, read_secret
+from penstock.sources.http.sockets import AUTHORITIES
+from penstock.sources.objects.access_token import AccessToken
+from penstock.sources.objects.answers import REFUSED, Meaning, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from penstock.config.settings import SourceConfig
+
+    Sign = Callable[[str, str, str, str], tuple[str, str]]
+    """The query and the header lines as they are sent, of a request's method, path, query and lines. Each
+    header line ends in CR LF."""
 
 NAMES = ("connection_string", "account_key", "sas_token", "client_id", "client_secret", "tenant_id")
 SECRETS = frozenset({"connection_string", "account_key", "sas_token", "client_secret"})
@@ -37,10 +59,8 @@ class BlobPrefix(NamedTuple):
     """What a URL names."""
 
     container: str
-    prefix: str
-    """"" or ending in a slash."""
-    host: str
-    """The account's host, where the URL names it, else ""."""
+    prefix: str  # "" or ending in a slash
+    host: str  # the account's host, where the URL names it, else ""
 
     @property
     def url(self) -> str:
@@ -52,25 +72,19 @@ class BlobPrefix(NamedTuple):
 class AzureCredentials:
     """What a worker needs, beside the configuration, to speak to the account. Picklable."""
 
-    endpoint: str
-    """Where the blobs are, as in `https://account.blob.core.windows.net`."""
-    connection: str = field(default="", repr=False)
-    """A connection string, complete; "" when tokens come from `principal` or from the environment."""
+    endpoint: str  # where the blobs are, as in `https://account.blob.core.windows.net`
+    account: str = ""
+    key: str = field(default="", repr=False)  # the account's
+    signature: str = field(default="", repr=False)  # of shared access: fields of a query
+    login: bool = False  # tokens come from `principal`, or from what azure-identity finds
     principal: Mapping[str, str] = field(default_factory=dict, repr=False)
     """client_id, client_secret and tenant_id, or nothing."""
-    origin: str = ""
-    """See `renewal.origin`."""
-
-    @property
-    def fields(self) -> dict[str, str]:
-        """Of the connection string, by their names in lower case."""
-        pairs = (item.partition("=") for item in self.connection.split(";") if "=" in item)
-        return {name.lower(): value for name, _, value in pairs}
+    origin: str = ""  # see `sources.credentials`
 
     def cleaned(self, text: str) -> str:
         """`text` without any secret of this account, and without signatures."""
-        for _, secret in _secrets(self.connection, self.principal):
-            text = text.replace(secret, "...")
+        for secret in (self.key, self.signature, self.principal.get("client_secret", "")):
+            text = text.replace(secret, "...") if secret else text
         return without_signatures(text)
 
 
@@ -114,25 +128,22 @@ def resolve(config: SourceConfig) -> AzureCredentials:
 
 
 def _resolved(config: SourceConfig, given: Mapping[str, str]) -> AzureCredentials:
-    options = config.storage_options
     where = place(config.url)
     if not given.get("connection_string"):
-        endpoint = _endpoint(config, where, given)
-        return _by_options(config, endpoint, given)
-    connection = given["connection_string"].strip().rstrip(";")
-    fields = dict(item.split("=", 1) for item in connection.split(";") if "=" in item)
-    named = {name.lower(): value for name, value in fields.items()}
+        return _by_options(config, where, given)
+    pairs = (item.partition("=") for item in given["connection_string"].strip().split(";") if "=" in item)
+    named = {name.lower(): value for name, _, value in pairs}
     if named.get("usedevelopmentstorage", "").lower() == "true":
         raise ConfigError(
             "a connection string for development storage", hint="name its BlobEndpoint in the string instead"
         )
     account, suffix = named.get("accountname", ""), named.get("endpointsuffix", "core.windows.net")
-    endpoint = str(options.get("endpoint_url") or named.get("blobendpoint") or "")
+    endpoint = str(config.storage_options.get("endpoint_url") or named.get("blobendpoint") or "")
     if not endpoint and not account:
         raise PreflightError("the connection string names no account", where=config.url, hint=HINT)
-    endpoint = endpoint or f"https://{account}.blob.{suffix}"
-    kept = [f"{k}={v}" for k, v in fields.items() if k.lower() != "blobendpoint"]
-    return AzureCredentials(endpoint.rstrip("/"), ";".join([*kept, f"BlobEndpoint={endpoint.rstrip('/')}"]))
+    endpoint = (endpoint or f"https://{account}.blob.{suffix}").rstrip("/")
+    signature = named.get("sharedaccesssignature", "").lstrip("?")
+    return AzureCredentials(endpoint, account, named.get("accountkey", ""), signature)
 
 
 def _given(options: Mapping[str, object]) -> dict[str, str]:
@@ -154,64 +165,203 @@ def _given(options: Mapping[str, object]) -> dict[str, str]:
             hint="write account_key=..., sas_token=..., connection_string=..., or client_id=..., "
             "client_secret=... and tenant_id=...",
         )
-    if os.environ.get("AZURE_STORAGE_CONNECTION_STRING") and not (
-        settings.keys() & {"connection_string", "account_key", "sas_token"}
-    ):
-        raise PreflightError(
-            "AZURE_STORAGE_CONNECTION_STRING in the environment contradicts the credentials file",
-            where=path,
-            hint="unset one of them",
-        )
     return settings
 
 
-def _endpoint(config: SourceConfig, where: BlobPrefix, given: Mapping[str, str]) -> str:
-    options = config.storage_options
+def _endpoint(options: Mapping[str, object], where: BlobPrefix, account: str, url: str) -> str:
     if options.get("endpoint_url"):
-        url = str(options["endpoint_url"])
-        components = split(url)
+        stated = str(options["endpoint_url"])
+        components = split(stated)
         if components.username or components.password or components.query:
             raise ConfigError("a secret in a URL", where="endpoint_url", hint=HINT)
-        return url.rstrip("/")
+        return stated.rstrip("/")
     host = str(options.get("account_host") or where.host.replace(".dfs.", ".blob.", 1))
-    account = _account(config, given)
     if not host and not account:
-        raise ConfigError("the source names no account", where=config.url, hint=HINT)
+        raise ConfigError("the source names no account", where=url, hint=HINT)
     return f"https://{host or account + '.blob.core.windows.net'}"
 
 
-def _account(config: SourceConfig, given: Mapping[str, str]) -> str:
-    return str(
-        config.storage_options.get("account_name")
+def _by_options(config: SourceConfig, where: BlobPrefix, given: Mapping[str, str]) -> AzureCredentials:
+    options = config.storage_options
+    account = str(
+        options.get("account_name")
         or given.get("account_name")
         or os.environ.get(VARIABLES + "ACCOUNT_NAME")
-        or place(config.url).host.partition(".")[0]
+        or where.host.partition(".")[0]
     )
-
-
-def _by_options(config: SourceConfig, endpoint: str, given: Mapping[str, str]) -> AzureCredentials:
-    if config.storage_options.get("anon"):
-        return AzureCredentials(endpoint, f"BlobEndpoint={endpoint}")
+    endpoint = _endpoint(options, where, account, config.url)
+    if options.get("anon"):
+        return AzureCredentials(endpoint)
     if given.get("account_key"):
-        account = _account(config, given) or (split(endpoint).hostname or "").partition(".")[0]
-        key = given["account_key"]
-        return AzureCredentials(endpoint, f"BlobEndpoint={endpoint};AccountName={account};AccountKey={key}")
+        account = account or (split(endpoint).hostname or "").partition(".")[0]
+        return AzureCredentials(endpoint, account, given["account_key"])
     if given.get("sas_token"):
         token = given["sas_token"].lstrip("?")
         if "sig" not in dict(parse_qsl(token)):
             raise PreflightError("the sas_token has no signature", where=config.url, hint=HINT)
-        return AzureCredentials(endpoint, f"BlobEndpoint={endpoint};SharedAccessSignature={token}")
-    if given.get("client_secret"):
-        names = ("client_id", "client_secret", "tenant_id")
-        principal = {name: given.get(name, "") for name in names}
-        if not all(principal.values()):
-            missing = ", ".join(name for name, value in principal.items() if not value)
-            raise PreflightError("a service principal is incomplete", why=f"without {missing}", hint=HINT)
-        return AzureCredentials(endpoint, "", principal)
-    return AzureCredentials(endpoint)
+        return AzureCredentials(endpoint, signature=token)
+    names = ("client_id", "client_secret", "tenant_id") if given.get("client_secret") else ()
+    if missing := ", ".join(name for name in names if not given.get(name)):
+        raise PreflightError("a service principal is incomplete", why=f"without {missing}", hint=HINT)
+    return AzureCredentials(endpoint, login=True, principal={name: given[name] for name in names})
 
 
-def _secrets(connection: str, principal: Mapping[str, str]) -> list[tuple[str, str]]:
-    fields = dict(item.split("=", 1) for item in connection.split(";") if "=" in item)
-    found = [(k.lower(), v) for k, v in (*fields.items(), *principal.items())]
-    return [(k, v) for k, v in found if k in ("accountkey", "sharedaccesssignature", "client_secret") and v]
+_WRONG_KEYS = Meaning(FailedError, "the store refuses the credentials", HINT)
+_NO_CONTAINER = Meaning(FailedError, "there is no such container")
+_ARCHIVED = Meaning(ObjectError, "the object is archived", "rehydrate it first")
+CODES = {
+    **dict.fromkeys(
+        (
+            "NoAuthenticationInformation",
+            "AuthorizationFailure",
+            "PublicAccessNotPermitted",
+            "AccountIsDisabled",
+        ),
+        _WRONG_KEYS,
+    ),
+    # A key that was made anew, a login that was withdrawn.
+    **dict.fromkeys(("AuthenticationFailed", "InvalidAuthenticationInfo"), REFUSED),
+    **dict.fromkeys(("ContainerNotFound", "ContainerBeingDeleted", "ResourceNotFound"), _NO_CONTAINER),
+    **dict.fromkeys(("BlobArchived", "BlobBeingRehydrated"), _ARCHIVED),
+}
+"""What Azure's codes mean beyond the status that they come with."""
+
+
+def refused(
+    status: int,
+    code: str,
+    message: str,
+    headers: Mapping[bytes, bytes],
+    where: str,
+    *,
+    listing: bool = False,
+) -> PenstockError:
+    """`answers.refusal` with Azure's codes. A signature before or after its period is
+    ExpiredCredentialsError. `message` holds no secret."""
+    if status == 403 and "time frame" in message:
+        why = f"status {status} {code}"
+        return ExpiredCredentialsError("the signature is not valid at this time", where=where, why=why)
+    return refusal(status, headers, where, code=code, message=message, codes=CODES, listing=listing)
+
+
+def failure(error: BaseException, cleaned: Callable[[str], str], where: str) -> PenstockError:
+    """As `refused`, for an exception of azure-identity; `cleaned` takes secrets out of a text. For an
+    exception without an answer: TransientError for the network, FailedError where there is no token or a
+    certificate is not trusted."""
+    message = cleaned(str(getattr(error, "message", "") or error)).strip()
+    status = getattr(error, "status_code", None)
+    if not status:
+        return _without_answer(error, message.partition("\n")[0][:300], where)
+    code = getattr(error, "error_code", None)
+    stated = getattr(getattr(error, "response", None), "headers", None) or {}
+    headers = {b"retry-after": str(stated.get("Retry-After", "")).encode("latin-1", "replace")}
+    message = message if "time frame" in message else message.partition("\n")[0]
+    return refused(status, str(getattr(code, "value", code) or ""), message, headers, where)
+
+
+def _without_answer(error: BaseException, message: str, where: str) -> PenstockError:
+    from azure.core.exceptions import ClientAuthenticationError
+
+    if isinstance(error, ClientAuthenticationError):
+        return FailedError("there are no credentials for the source", where=where, why=message, hint=HINT)
+    if "CERTIFICATE_VERIFY_FAILED" in message:
+        what, hint = "the server's certificate is not trusted", AUTHORITIES
+        return FailedError(what, where=where, why=message, hint=hint)
+    what = "the exchange with the server failed"
+    return TransientError(what, where=where, why=message or type(error).__name__)
+
+
+VERSION = "2021-12-02"
+"""`x-ms-version` of every request: newer ones add nothing that is read."""
+SCOPE = "https://storage.azure.com/.default"
+"""What an access token is requested for."""
+EARLY = 300.0
+"""Seconds before a token's end at which a new one is fetched."""
+
+IMPATIENT: Mapping[str, int] = {"connection_timeout": 10, "read_timeout": 10, "retry_total": 1}
+"""Seconds, and retries, for each way that azure-identity tries: its own limits are 300 s, four times. `az`
+has 10 s as it is."""
+
+
+class SharedKey:
+    """HMAC-SHA256 over the request by the account's key."""
+
+    def __init__(self, account: str, key: str) -> None:
+        """Raises FailedError for a key that is not written in base64."""
+        self._account = account
+        try:
+            self._key = base64.b64decode(key.encode(), validate=True)
+        except ValueError:
+            raise FailedError("the account key is not written as Azure writes it", hint=HINT) from None
+
+    def sign(self, method: str, path: str, query: str, lines: str) -> tuple[str, str]:
+        stamp = formatdate(usegmt=True)
+        text = self.canonical(method, path, query, lines, stamp)
+        signature = base64.b64encode(hmac.digest(self._key, text.encode(), "sha256")).decode("ascii")
+        return query, (
+            f"x-ms-date: {stamp}\r\nx-ms-version: {VERSION}\r\n{lines}"
+            f"Authorization: SharedKey {self._account}:{signature}\r\n"
+        )
+
+    def canonical(self, method: str, path: str, query: str, lines: str, stamp: str) -> str:
+        """The text that is signed."""
+        headers = dict(line.split(": ", 1) for line in lines.split("\r\n") if line)
+        own = ("If-Match", "If-None-Match", "If-Unmodified-Since", "Range")
+        pairs = sorted(unquote(pair).partition("=")[::2] for pair in query.split("&") if pair)
+        return (
+            f"{method}\n\n\n\n\n\n\n\n"
+            + "".join(f"{headers.get(name, '')}\n" for name in own)
+            + f"x-ms-date:{stamp}\nx-ms-version:{VERSION}\n/{self._account}{path}"
+            + "".join(f"\n{name.lower()}:{value}" for name, value in pairs)
+        )
+
+
+class Token:
+    """An access token of a service principal, or of what azure-identity finds around (managed identity,
+    workload identity, `az login`). Shared by the threads of a source."""
+
+    def __init__(self, credentials: AzureCredentials) -> None:
+        self._credentials = credentials
+        self._lock = threading.Lock()
+        self._source: object = None
+        self._token = AccessToken("", 0.0)
+
+    def sign(self, method: str, path: str, query: str, lines: str) -> tuple[str, str]:  # noqa: ARG002
+        """Raises FailedError where there are no credentials, TransientError for the network."""
+        with self._lock:
+            if not self._token.lasts(EARLY):
+                self._fetch()
+            line = self._token.line
+        return query, f"x-ms-version: {VERSION}\r\n{lines}{line}"
+
+    def _fetch(self) -> None:
+        from azure.core.exceptions import AzureError
+        from azure.identity import ClientSecretCredential, DefaultAzureCredential
+
+        keep_off_the_terminal("azure", "msal")
+        principal: Mapping[str, str] = self._credentials.principal
+        try:
+            if self._source is None:
+                kind = ClientSecretCredential if principal else DefaultAzureCredential
+                self._source = kind(**principal, **IMPATIENT)  # type: ignore[arg-type]
+            assert isinstance(self._source, (ClientSecretCredential, DefaultAzureCredential))
+            token = self._source.get_token(SCOPE)
+        except (AzureError, OSError) as error:
+            raise failure(error, self._credentials.cleaned, self._credentials.endpoint) from None
+        except ValueError as error:
+            why = self._credentials.cleaned(str(error))
+            where = self._credentials.endpoint
+            raise FailedError("the account cannot be used", where=where, why=why, hint=HINT) from None
+        self._token = AccessToken(token.token, float(token.expires_on))
+
+
+def proof(credentials: AzureCredentials) -> Sign:
+    """How these credentials prove themselves. Raises FailedError for ones that cannot be used."""
+    if credentials.login:
+        return Token(credentials).sign
+    if credentials.key and not credentials.account:
+        raise FailedError("an account key without the account's name", hint=HINT)
+    if credentials.key:
+        return SharedKey(credentials.account, credentials.key).sign
+    head = f"x-ms-version: {VERSION}\r\n"
+    return lambda _, __, query, lines: ("&".join(filter(None, (query, credentials.signature))), head + lines)

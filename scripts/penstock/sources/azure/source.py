@@ -5,66 +5,167 @@ a hierarchical namespace lists folder by folder: its whole listing is sorted on 
 account that does not say which one it is (`anon`, and many credentials, do not allow the query).
 
 `registry.open_source` makes an `AzureSource` of a URL. It sends requests that only read, and writes nothing
-to disk but what is sorted: in the folder that `list_sorted` is given, else where temporary files lie.
-"""
+to disk but what is sorted: in the folder that `list_sorted` is given, else where temporary files lie."""
 
 from __future__ import annotations
 
+import re
 import threading
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
 
-from penstock.core.errors import PenstockError
-from penstock.sources.azure.account import HINT, AzureCredentials, place, resolve
-from penstock.sources.azure.client import AzureClient
-from penstock.sources.azure.page import understand
-from penstock.sources.azure.signing import proof
-from penstock.sources.external_sort import in_order
-from penstock.sources.http.quoting import query_string
-from penstock.sources.objects.pages import ascending
+from penstock.core.errors import FailedError, PenstockError, TransientError
+from penstock.core.model import Listed, SourceChecksum
+from penstock.sources.azure.account import HINT, AzureCredentials, place, proof, refused, resolve
+from penstock.sources.checksum_headers import decode
+from penstock.sources.http.endpoint import endpoint, split
+from penstock.sources.http.response_template import HeaderNames
+from penstock.sources.http.values import (
+    decimal,
+    first_values,
+    plain,
+    query_string,
+    quoted,
+    stated_in_metadata,
+    stated_time,
+)
+from penstock.sources.listing_order import Objects, in_order
+from penstock.sources.objects.answers import amiss, grouped, within
+from penstock.sources.objects.client import Described, ObjectClient
 from penstock.sources.objects.source import ObjectSource, single_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.config.settings import SourceConfig
-    from penstock.core.model import Listed
-    from penstock.sources.azure.signing import Signer
-    from penstock.sources.objects.pages import Objects
+    from penstock.sources.azure.account import BlobPrefix, Sign
+
+ARCHIVE = "Archive"
+"""The access tier whose blobs cannot be read; one that is being rehydrated is in it until it can."""
+_BLOB = re.compile(r"<Blob>(.*?)</Blob>", re.DOTALL)
+_NAME = re.compile(r"\s*<Name( Encoded=\"true\")?>([^<]*)</Name>")
+_FIELD = re.compile(r"<(Last-Modified|Etag|Content-Length|AccessTier)>([^<]*)</")
+# A blob that stands for a folder, as hierarchical accounts and Hadoop's drivers write them.
+_FOLDER = re.compile(r"<hdi_isfolder>\s*true\s*</", re.IGNORECASE)
+_NEXT = re.compile(r"<NextMarker>([^<]*)</NextMarker>")
 
 
-class AzureSource(ObjectSource[AzureClient]):
+def understand(text: str, place: BlobPrefix) -> Objects:
+    """The blobs of a page, keys relative to the prefix, and the marker of the next one.
+
+    Raises FailedError for what is no page of a listing, or one that groups blobs, TransientError for one that
+    is cut off.
+    """
+    if "<EnumerationResults" not in text[:2000]:
+        raise FailedError(
+            "the answer is no listing", where=place.url, hint="check the account and endpoint_url"
+        )
+    if not text[-200:].rstrip().endswith("</EnumerationResults>"):
+        raise TransientError("the listing ends in the middle of a page", where=place.url)
+    if "<BlobPrefix>" in text:
+        raise grouped(place.url)
+    rows: list[Listed] = []
+    markers = 0
+    dates: dict[str, int] = {}
+    blobs = _BLOB.findall(text)
+    if len(blobs) != text.count("<Blob>"):
+        raise amiss("is malformed", place.url)
+    for blob in blobs:
+        head, _, rest = blob.partition("<Properties>")
+        properties, _, metadata = rest.partition("</Properties>")
+        fields, name = dict(_FIELD.findall(properties)), _NAME.match(head)
+        size = decimal(fields.get("Content-Length", "").strip())
+        if name is None or size is None:
+            raise amiss("has an object without key or size", place.url)
+        full = plain(name[2])
+        if name[1]:
+            full = unquote_to_bytes(full).decode("utf-8", "surrogateescape")
+        key = within(full, place.prefix, place.url)
+        if not key or (not size and _FOLDER.search(metadata)):
+            markers += bool(key)
+            continue
+        date = fields.get("Last-Modified", "")
+        if date not in dates:
+            dates[date] = stated_time(date, place.url)
+        tag = plain(fields.get("Etag", "")).strip('"')
+        archived = ARCHIVE if fields.get("AccessTier") == ARCHIVE else ""
+        rows.append(Listed(key, size, tag, dates[date], archived=archived))
+    following = _NEXT.search(text)
+    return Objects(rows, plain(following[1]) if following else "", markers)
+
+
+class AzureClient(ObjectClient):
+    """A path is below the container."""
+
+    NAMES = HeaderNames(values=(b"content-md5", b"x-ms-blob-content-md5"))
+
+    def __init__(
+        self, config: SourceConfig, credentials: AzureCredentials, proof: Callable[[AzureCredentials], Sign]
+    ) -> None:
+        """`proof`: shared by the clients of a source, so that a token is fetched once."""
+        named = place(config.url)
+        super().__init__(named.url, named.prefix, single_name(config))
+        self._credentials, self._proof_of = credentials, proof
+        self._sign = proof(credentials)
+        base = split(credentials.endpoint).path.rstrip("/")
+        self.go_to(endpoint(credentials.endpoint, config.reach), f"{base}/{quoted(named.container)}")
+
+    def renew(self, credentials: object) -> None:
+        if credentials is not self._credentials:
+            assert isinstance(credentials, AzureCredentials)
+            self._credentials = credentials
+            self._sign = self._proof_of(credentials)
+
+    def signed(self, method: str, path: str, query: str, lines: str) -> tuple[str, str]:
+        return self._sign(method, path, query, lines)
+
+    def described(self, headers: Mapping[bytes, bytes]) -> Described:
+        """A folder is a directory of a hierarchical account, or what Hadoop's drivers write for one."""
+        folder = headers.get(b"x-ms-meta-hdi_isfolder", b"").strip().lower() == b"true"
+        archived = ARCHIVE if headers.get(b"x-ms-access-tier", b"").decode("latin-1") == ARCHIVE else ""
+        return Described(folder, archived, stated_in_metadata(headers.get(b"x-ms-meta-mtime", b"")))
+
+    def checksums(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[SourceChecksum]:
+        """The blob's own MD5, which is of all its bytes whatever the range was; where whoever wrote it left
+        one."""
+        stated = (headers.get(b"x-ms-blob-content-md5") or headers.get(b"content-md5", b"")) if whole else b""
+        value = decode(stated.decode("latin-1"), 16) if stated else None
+        return [SourceChecksum("md5", "full", value)] if value else []
+
+    def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
+        told = first_values(body)
+        code = headers.get(b"x-ms-error-code", b"").decode("latin-1") or told.get("Code", "")
+        message = " ".join(filter(None, (told.get("Message"), told.get("AuthenticationErrorDetail"))))
+        message = self._credentials.cleaned(" ".join(message.split()))
+        return refused(status, code, message, headers, self.where(key), listing=not key)
+
+
+class AzureSource(ObjectSource[AzureClient, AzureCredentials]):
     """`credentials` come from `azure.account.resolve`; a worker gets them from its parent."""
 
     PAGE = NEAR = 5000
     CHECK = f"check the account, the container's name and the credentials; {HINT}"
+    RESOLVE = staticmethod(resolve)
 
     def __init__(
-        self, config: SourceConfig, credentials: AzureCredentials | None = None, *, timeout: float = 60.0
+        self, config: SourceConfig, credentials: AzureCredentials | None = None, **_: object
     ) -> None:
-        self._config, self._timeout = config, timeout
         self.place = place(config.url)
-        known = credentials if credentials is not None else resolve(config)
-        super().__init__(self.place.url, known.endpoint, known, single_name(config), times=config.times)
+        super().__init__(config, credentials, self.place.url)
+        self._at = self.credentials().endpoint
         self._lock = threading.Lock()
-        self._proof: tuple[AzureCredentials, Signer] | None = None
-
-    def credentials(self) -> AzureCredentials:
-        assert isinstance(self._credentials, AzureCredentials)
-        return self._credentials
+        self._proof: tuple[AzureCredentials, Sign] | None = None
 
     def client(self) -> AzureClient:
-        options, known = self._config.storage_options, self.credentials()
-        return AzureClient(self.place, known, self._proof_of, options, self._timeout, self.single)
+        return AzureClient(self._config, self.credentials(), self._proof_of)
 
-    def _proof_of(self, credentials: AzureCredentials) -> Signer:
+    def _proof_of(self, credentials: AzureCredentials) -> Sign:
         """The signer of these credentials: made once, and shared by all clients."""
         with self._lock:
             if self._proof is None or self._proof[0] is not credentials:
                 self._proof = credentials, proof(credentials)
             return self._proof[1]
-
-    def resolve(self) -> AzureCredentials:
-        return resolve(self._config)
 
     def page(self, client: AzureClient, token: str, limit: int, begins: str = "") -> Objects:
         pairs = [("restype", "container"), ("comp", "list"), ("include", "metadata")]
@@ -73,23 +174,19 @@ class AzureSource(ObjectSource[AzureClient]):
         text = client.fetched("", query_string(pairs)).decode("utf-8", "surrogateescape")
         return understand(text, self.place)
 
-    def list(self) -> Iterator[Sequence[Listed]]:
-        """See `port.Source.list`. The listing of a flat account is streamed; any other is sorted on disk as a
-        whole."""
+    def _in_order(self) -> Iterator[Sequence[Listed]]:
+        """The listing of a flat account is streamed; any other is sorted on disk as a whole."""
         pages = self._pages()
-        self._twice = 0
-        below = pages if self._flat() else in_order(pages)
-        return self.either(ascending(below, self.url, twice=self.count_twice))
+        return self._ascending(pages if self._flat() else in_order(pages))
 
     def _flat(self) -> bool:
         """Whether the account says that its namespace is flat."""
         if self._config.storage_options.get("anon"):
             return False
-        client = self.client()
-        try:
+        with closing(self.client()) as client, suppress(PenstockError):
             connection = client.request("HEAD", "", "comp=properties&restype=account")
             return connection.status == 200 and connection.headers.get(b"x-ms-is-hns-enabled") == b"false"
-        except PenstockError:
-            return False
-        finally:
-            client.close()
+        return False
+
+
+open_source = AzureSource

@@ -1,27 +1,167 @@
-"""Google Cloud Storage as a source: one bucket and prefix. `registry.open_source` makes it of a URL
-`gs://bucket/prefix`; an object is read by its generation, the number that Google gives to each version."""
+"""Google Cloud Storage as a source: one bucket and prefix, by the JSON API. `registry.open_source` makes it
+of a URL `gs://bucket/prefix`; an object is read by its generation, the number that Google gives to each
+version. All requests only read.
+
+A token is asked for reading alone; it ends at `AccessToken.expires`, mostly after an hour, and does not renew
+itself. `resolve` is called anew for the next one: by `GcsSource` when the store refuses the old one, by the
+engine (through `sources.registry.credentials`) also before the old one ends. It reads the environment and
+files of secrets, and sends requests to the token server.
+
+| the first that is there | token |
+|---|---|
+| `anon` | none |
+| `credentials_file`: a service account's JSON, or the line `token=` with the path of one | by a signed JWT |
+| `instance_metadata` | the metadata server's (GCE_METADATA_HOST of the environment, or METADATA) |
+| `GOOGLE_APPLICATION_CREDENTIALS` of the environment: as `credentials_file` | by a signed JWT |
+| none of these | none |
+
+https://developers.google.com/identity/protocols/oauth2/service-account#httprest says what the JWT holds."""
 
 from __future__ import annotations
 
+import json
+import os
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
-from penstock.core.errors import STORE_AMISS, FailedError, PenstockError, SourceChangedError, TransientError
+from penstock.config.settings import Reach
+from penstock.core.errors import (
+    STORE_AMISS,
+    FailedError,
+    PenstockError,
+    PreflightError,
+    SourceChangedError,
+    TransientError,
+)
 from penstock.core.model import Listed
-from penstock.core.text import in_quotes
-from penstock.sources.gcs.client import GOOGLE, GcsClient
-from penstock.sources.gcs.credentials import resolve
-from penstock.sources.http.dates import stated_time
-from penstock.sources.http.quoting import query_string
-from penstock.sources.objects.json_text import document
-from penstock.sources.objects.judgement import head_misfit, other_version
-from penstock.sources.objects.pages import Objects
+from penstock.sources.checksum_headers import COMBINE, google_checksums
+from penstock.sources.credentials import pairs, read_secret
+from penstock.sources.http.endpoint import Endpoint, endpoint, split
+from penstock.sources.http.response_template import HeaderNames
+from penstock.sources.http.values import document, query_string, quoted_value, stated_time
+from penstock.sources.listing_order import Objects
+from penstock.sources.objects.access_token import TIMEOUT, AccessToken, jwt_grant, requested
+from penstock.sources.objects.answers import Meaning, head_misfit, other_version, refusal, within
+from penstock.sources.objects.client import ObjectClient
 from penstock.sources.objects.reader import ObjectReader
 from penstock.sources.objects.source import ObjectSource, bucket_and_prefix, single_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.config.settings import SourceConfig
     from penstock.core.model import Entry, SourceChecksum
-    from penstock.sources.objects.access_token import AccessToken
+    from penstock.sources.objects.client import Request
+
+SCOPE = "https://www.googleapis.com/auth/devstorage.read_only"
+METADATA = "metadata.google.internal"
+HINT = (
+    "give storage_options a credentials_file, `instance_metadata: true` or `anon: true`; other ways to log "
+    "in are those of `reader: fsspec`"
+)
+
+
+def resolve(config: SourceConfig) -> AccessToken:
+    """The token by the table, requested now; one without text where the table says none. A server that does
+    not answer is asked up to four times, over a minute at most (`access_token.TRIES`, `TIMEOUT`).
+
+    Raises PreflightError for files that are not kept safely or hold no account, FailedError where the server
+    gives no token, TransientError where it does not answer or asks for a later try, ConfigError for a
+    `token_uri` or a GCE_METADATA_HOST that makes no URL; and what `endpoint` raises of a proxy or of a bundle
+    of certificate authorities."""
+    options = config.storage_options
+    path = str(options.get("credentials_file") or "")
+    if options.get("anon"):
+        return AccessToken()
+    if not path and options.get("instance_metadata"):
+        host = split(f"http://{os.environ.get('GCE_METADATA_HOST') or METADATA}")
+        query = f"token?{urlencode({'scopes': SCOPE})}"
+        line = f"GET /computeMetadata/v1/instance/service-accounts/default/{query}"
+        # Never through a proxy.
+        there = Endpoint(host.hostname or "", host.port or 80, tls=False, reach=Reach(5.0))
+        return requested(there, line, "Metadata-Flavor: Google\r\n", origin="the metadata server", hint=HINT)
+    path = os.path.expanduser(path or os.environ.get("GOOGLE_APPLICATION_CREDENTIALS", ""))
+    if not path:
+        return AccessToken()
+    text = read_secret(path)
+    if not text.lstrip().startswith("{"):
+        path = os.path.expanduser(pairs(text).get("token", ""))
+        text = read_secret(path)
+    try:
+        account = json.loads(text)
+        server, sender, key = str(account["token_uri"]), account["client_email"], account["private_key"]
+        body = jwt_grant(server, sender, SCOPE, key, account["private_key_id"])
+    except (ValueError, KeyError, TypeError):
+        raise PreflightError("the file is no service account's", where=path, hint=HINT) from None
+    there = endpoint(server, config.reach._replace(timeout=TIMEOUT))
+    line = f"POST {there.origin}{split(server).path or '/'}"
+    return requested(there, line, body=body, origin=path, hint=HINT)
+
+
+GOOGLE = "https://storage.googleapis.com"
+"""The server, unless `storage_options` names an `endpoint_url`."""
+_NOBODY = Meaning(FailedError, "there are no credentials for the source", HINT)
+_NO_BUCKET = Meaning(FailedError, "there is no such bucket")
+
+
+class GcsClient(ObjectClient):
+    """Carries a bearer token. `url` is `gs://bucket/prefix/`; `single` as of `ObjectClient`."""
+
+    NAMES = HeaderNames(values=(b"x-goog-generation", b"x-goog-hash"))
+    VERSION = b"x-goog-generation"
+
+    def __init__(self, config: SourceConfig, credentials: object) -> None:
+        bucket, prefix = bucket_and_prefix(config.url)
+        super().__init__(f"gs://{bucket}/{prefix}", prefix, single_name(config))
+        options = config.storage_options
+        base = str(options.get("endpoint_url") or GOOGLE)
+        root = f"{split(base).path.rstrip('/')}/storage/v1/b/{quoted_value(bucket)}/o"
+        self.go_to(endpoint(base, config.reach), root)
+        payer = str(options.get("project") or "")
+        self._payer = f"&userProject={quoted_value(payer)}" if payer else ""
+        self.renew(credentials)
+
+    def renew(self, credentials: object) -> None:
+        assert isinstance(credentials, AccessToken)
+        self._token = credentials.line
+
+    def signed(self, method: str, path: str, query: str, lines: str) -> tuple[str, str]:  # noqa: ARG002
+        return query + self._payer, self._token + lines
+
+    def path(self, key: str) -> str:
+        return "/" + quoted_value(self.name_in(self.prefix, key))
+
+    def get(self, entry: Entry) -> Request:
+        """The GET names the generation, since not every server obeys `ifGenerationMatch`."""
+        pinned = f"&generation={quoted_value(entry.token)}" if entry.token else ""
+        # Without gzip Google unpacks objects that are stored compressed, and they differ from the listing.
+        return self.path(entry.key), f"alt=media{pinned}", "Accept-Encoding: gzip\r\n"
+
+    def checksums(self, headers: Mapping[bytes, bytes], *, whole: bool) -> list[SourceChecksum]:
+        found = google_checksums(headers.get(b"x-goog-hash", b"").decode("latin-1"))
+        return [checksum for checksum in found if whole or checksum.algorithm in COMBINE]
+
+    def describe(self, key: str) -> tuple[int, str, list[SourceChecksum]]:
+        """Size, generation and checksums of an object as it is now. Raises the refusal, FailedError for an
+        answer that describes no object."""
+        answer = document(self.fetched(self.path(key), "alt=json", key), self.where(key))
+        try:
+            stated = f"crc32c={answer.get('crc32c')},md5={answer.get('md5Hash')}"
+            return int(answer["size"]), str(answer["generation"]), google_checksums(stated)
+        except (ValueError, KeyError, TypeError):
+            what = "the answer describes no object"
+            raise FailedError(what, where=self.where(key), hint=STORE_AMISS) from None
+
+    def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
+        try:
+            told = json.loads(body)["error"]
+            code, message = str(told["errors"][0]["reason"]), str(told["message"])
+        except (ValueError, KeyError, TypeError, IndexError):
+            code, message = "", ""
+        meanings = ({} if self._token else {401: _NOBODY}) | ({} if key else {404: _NO_BUCKET})
+        codes = {code: meanings[status]} if status in meanings else {}
+        return refusal(status, headers, self.where(key), code=code, message=message, codes=codes)
+
 
 FIELDS = "kind,nextPageToken,items(name,size,generation,updated)"
 KIND = "storage#objects"
@@ -52,26 +192,23 @@ class GcsReader(ObjectReader[GcsClient]):
         return checksums
 
 
-class GcsSource(ObjectSource[GcsClient]):
-    """`credentials` come from `gcs.credentials.resolve`; a worker gets them from its parent."""
+class GcsSource(ObjectSource[GcsClient, AccessToken]):
+    """`credentials` come from `gcs.source.resolve`; a worker gets them from its parent."""
 
     CHECK = "check endpoint_url, the bucket's name and the credentials (none are used where none are named)"
+    RESOLVE = staticmethod(resolve)
 
-    def __init__(
-        self, config: SourceConfig, credentials: AccessToken | None = None, *, timeout: float = 60.0
-    ) -> None:
+    def __init__(self, config: SourceConfig, credentials: AccessToken | None = None, **_: object) -> None:
         bucket, self._prefix = bucket_and_prefix(config.url)
-        self._config, self._timeout = config, timeout
         self.endpoint = str(config.storage_options.get("endpoint_url") or GOOGLE)
-        known = credentials if credentials is not None else resolve(config)
-        super().__init__(f"gs://{bucket}/{self._prefix}", self.endpoint, known, single_name(config))
+        super().__init__(config, credentials, f"gs://{bucket}/{self._prefix}", self.endpoint)
+
+    @property
+    def origin(self) -> str:
+        return f"{self.endpoint.rstrip('/').lower()} {self.url}"
 
     def client(self) -> GcsClient:
-        options, url = self._config.storage_options, self._prefix_url
-        return GcsClient(url, options, self._timeout, self.credentials(), self.single)
-
-    def resolve(self) -> AccessToken:
-        return resolve(self._config)
+        return GcsClient(self._config, self.credentials())
 
     def page(self, client: GcsClient, token: str, limit: int, begins: str = "") -> Objects:
         how = {"fields": FIELDS, "maxResults": str(limit), "prefix": self._prefix + begins}
@@ -82,28 +219,19 @@ class GcsSource(ObjectSource[GcsClient]):
                 raise ValueError(answer["kind"])
             rows = [self._listed(item) for item in answer.get("items", ())]
         except (ValueError, KeyError, TypeError):
-            raise FailedError(
-                "the answer is no listing",
-                where=self.url,
-                why="it is no JSON of the kind that a listing has",
-                hint=STORE_AMISS,
-            ) from None
+            what, why = "the answer is no listing", "it is no JSON of the kind that a listing has"
+            raise FailedError(what, where=self.url, why=why, hint=STORE_AMISS) from None
         return Objects([row for row in rows if row.key], str(answer.get("nextPageToken", "")))
 
     def _listed(self, item: dict[str, str]) -> Listed:
-        name: str = item["name"]
-        if not name.startswith(self._prefix):
-            raise FailedError(
-                "the listing has a key outside of the prefix",
-                where=self.url,
-                why=in_quotes(name),
-                hint=STORE_AMISS,
-            )
-        when = stated_time(item["updated"], self.url)
-        return Listed(name[len(self._prefix) :], int(item["size"]), str(item["generation"]), when)
+        key = within(item["name"], self._prefix, self.url)
+        return Listed(key, int(item["size"]), str(item["generation"]), stated_time(item["updated"], self.url))
 
     def find(self, client: GcsClient, key: str) -> None:
         client.describe(key)
 
     def reader(self) -> GcsReader:
         return GcsReader(self.client, self.credentials)
+
+
+open_source = GcsSource

@@ -22,9 +22,10 @@ import socket
 import ssl
 import time
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from penstock.config.settings import Reach
 from penstock.sources.generic.ftp_listing import (
     FILE,
     FOLDER,
@@ -36,12 +37,14 @@ from penstock.sources.generic.ftp_listing import (
     stated_cut,
     stated_entry,
 )
-from penstock.sources.http.stall_guard import PacedSocket
+from penstock.sources.http.endpoint import ca_bundle, tls_context
+from penstock.sources.http.sockets import PacedSocket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.sources.generic.info import Info
+    Info = Mapping[str, Any]
+    """What a protocol states of one name, by `info` or `ls`: which fields there are is the protocol's."""
 
 _UNKNOWN = frozenset({"500", "502", "504"})
 """Answers to a command that a server does not have (RFC 959, 4.2)."""
@@ -78,12 +81,12 @@ class FtpConnection:
         username: str = "",
         password: str = "",
         acct: str = "",
-        timeout: float = 30,
         encoding: str = "utf-8",
         tls: bool = False,
-        **_: object,
+        *,
+        reach: Reach = Reach(),  # noqa: B008
     ) -> None:
-        """`timeout`: seconds without a byte. `tls`: AUTH TLS, for data too. Raises ValueError."""
+        """`tls`: AUTH TLS, for data too. Raises ValueError."""
         if not host:
             raise ValueError("the URL names no host")
         if not isinstance(tls, bool):
@@ -92,18 +95,15 @@ class FtpConnection:
             codecs.lookup(encoding)
         except LookupError:
             raise ValueError(f"`encoding` has no encoding that there is: {encoding}") from None
-        self._address, self._timeout = (host, int(port)), float(timeout)
+        self._address, self._reach = (host, int(port)), reach
         self._encoding, self._tls = encoding, tls
         self._login = [str(value).encode().decode(_WIRE) for value in (username, password, acct)]
         self._control: ftplib.FTP | None = None
         self._file: Callable[[], FtpFile | None] = lambda: None
         """The file that is open. A weak reference, so that whoever drops the connection ends it."""
-        self._lacks: set[str] = set()
-        """Commands that the server does not have."""
-        self._unique: dict[str, str] = {}
-        """Path to identity of the folders that were listed by MLSD."""
-        self._list = ""
-        """The form of LIST by which this server shows all names; "" while that is not known."""
+        self._lacks: set[str] = set()  # commands that the server does not have
+        self._unique: dict[str, str] = {}  # path to identity of the folders that were listed by MLSD
+        self._list = ""  # the form of LIST by which this server shows all names; "" while that is not known
 
     @classmethod
     def to(cls, url: str, **options: object) -> tuple[FtpConnection, str]:
@@ -195,7 +195,7 @@ class FtpConnection:
 
     def paced(self, data: socket.socket) -> PacedSocket:
         """What raises TimeoutError for a transfer that brings next to nothing."""
-        return PacedSocket(data, self._timeout, kernel=False)
+        return PacedSocket(data, self._reach.timeout, kernel=False)
 
     def ended(self, data: socket.socket) -> str:
         """Ends a transfer whose bytes have all come; returns the server's answer. Raises ftplib.Error unless
@@ -228,11 +228,12 @@ class FtpConnection:
         if self._control is not None:
             return self._control
         # Who names an FTP server as a source knows how it speaks; its bytes are compared with its own sizes.
+        timeout = self._reach.timeout
         if self._tls:
-            tls = ssl.create_default_context()
-            control: ftplib.FTP = _ProtectedFtp(context=tls, timeout=self._timeout, encoding=_WIRE)
+            tls = tls_context(ca_bundle(self._reach), None)
+            control: ftplib.FTP = _ProtectedFtp(context=tls, timeout=timeout, encoding=_WIRE)
         else:
-            control = _Control(timeout=self._timeout, encoding=_WIRE)
+            control = _Control(timeout=timeout, encoding=_WIRE)
         try:
             control.connect(*self._address)
             if control.sock is not None:  # a long transfer leaves this connection without a byte

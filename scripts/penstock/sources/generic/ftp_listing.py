@@ -24,8 +24,7 @@ class FtpEntry(NamedTuple):
     modify: str = ""
     """As MLSD and MDTM write it, in UTC; "" where the line does not state it. Dates of LIST are in a zone
     that the server does not name and often lack the year or the seconds: they are not taken."""
-    unique: str = ""
-    """The same for all names of a file or folder, where MLSD states it."""
+    unique: str = ""  # the same for all names of a file or folder, where MLSD states it
 
 
 _UNIX = re.compile(

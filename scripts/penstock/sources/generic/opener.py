@@ -1,34 +1,164 @@
-"""Makes fsspec's file system object for a URL. `storage_options` and the lines of `credentials_file` are
-handed on as they are. Errors name what the configuration lacks: an option, a package, the permission to
-list.
+"""Makes fsspec's file system object for a URL, and says in penstock's terms what its protocol states of an
+object (version, time, checksums) and what its errors mean. Each protocol names these fields in its own way.
 
-`generic.source` and its readers go through an `Opener`. It reads the credentials file and loads the
-protocol's library, which may connect to the server; penstock itself writes nothing.
-"""
+`storage_options` and the lines of `credentials_file` are handed on as they are. Errors name what the
+configuration lacks: an option, a package, the permission to list. An `Opener` reads the credentials file and
+loads the protocol's library, which may connect to the server; penstock itself writes nothing."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import datetime as dt
+import ftplib
 import inspect
 import os
 import re
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import source_kinds
-from penstock.core.errors import ConfigError, PreflightError
+from penstock.core.errors import (
+    ConfigError,
+    CrowdedError,
+    FailedError,
+    ObjectError,
+    PenstockError,
+    PreflightError,
+    SourceChangedError,
+)
+from penstock.core.model import SourceChecksum
 from penstock.core.text import nearest
+from penstock.core.timestamps import of_datetime
 from penstock.sources.azure.account import without_signatures
+from penstock.sources.backoff import asked_for
+from penstock.sources.checksum_headers import decode
+from penstock.sources.credentials import keep_off_the_terminal
 from penstock.sources.generic.ftp import FtpConnection
-from penstock.sources.generic.info import failure, protocol_errors
-from penstock.sources.library_logs import keep_off_the_terminal
+from penstock.sources.http.values import stated_time
+from penstock.sources.objects.answers import STATUSES
 from penstock.sources.objects.source import two_meanings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from penstock.config.settings import SourceConfig
-    from penstock.core.errors import PenstockError
+    from penstock.sources.generic.ftp import Info
+
+
+# Fields in which protocols state an object's version, and its time; the first one that is set counts.
+VERSIONS = ("generation", "version_id", "etag", "ETag", "e_tag", "content_hash")
+TIMES = ("mtime", "last_modified", "LastModified", "modified", "updated", "modify", "created")
+
+_FTP = re.compile(r"(\d{8})(\d{6}(?:\.\d+)?)", re.ASCII)
+"""Of MLSD and MDTM (RFC 3659, 2.3), always UTC."""
+
+_CROWDED = re.compile(
+    r"421|530.*(?:too many|maxim|\bmax\b|limit|already (?:logged|connected)|connections|sessions)",
+    re.ASCII | re.DOTALL | re.IGNORECASE,
+)
+"""An FTP server that takes no further connection: at once, or after the login (ProFTPD's MaxClients)."""
+
+
+def protocol_errors() -> tuple[type[BaseException], ...]:
+    """What the protocols in use raise when the other side or the network fails."""
+    errors: list[type[BaseException]] = [OSError, EOFError, ftplib.Error]
+    for module, name in (
+        ("azure.core.exceptions", "AzureError"),
+        ("botocore.exceptions", "BotoCoreError"),
+        ("google.auth.exceptions", "GoogleAuthError"),
+        ("aiohttp", "ClientError"),
+        ("gcsfs.retry", "HttpError"),
+        ("paramiko", "SSHException"),
+        ("fsspec.exceptions", "FSTimeoutError"),
+    ):
+        kind = getattr(sys.modules.get(module), name, None)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            errors.append(kind)
+    return tuple(errors)
+
+
+def nanoseconds(value: object) -> int:
+    """Nanoseconds since the epoch, from a time as protocols write it: datetime, seconds, ISO 8601, HTTP's
+    dates, or FTP's YYYYMMDDHHMMSS with or without a fraction. 0 for anything else."""
+    if isinstance(value, dt.datetime):
+        return of_datetime(value)
+    if isinstance(value, (int, float)):
+        # Microseconds are enough: a protocol may give the same time as a float in one answer and as a
+        # datetime in another, and both must become the same number.
+        return round(value * 1_000_000) * 1000
+    if isinstance(value, str):
+        ftp = _FTP.fullmatch(value)
+        try:
+            return stated_time(f"{ftp[1]}T{ftp[2]}" if ftp else value, "")
+        except FailedError:
+            return 0
+    return 0
+
+
+def modified(info: Info) -> int:
+    """When the object was written: nanoseconds since the epoch, 0 where the protocol does not say."""
+    return next((when for name in TIMES if info.get(name) and (when := nanoseconds(info[name]))), 0)
+
+
+def token_of(info: Info) -> str:
+    """The version by etag or generation; else size and time together; else ""."""
+    for name in VERSIONS:
+        if info.get(name):
+            return str(info[name]).strip('"')
+    changed = modified(info)
+    return f"{info.get('size')}-{changed}" if changed else ""
+
+
+def checksums_of(info: Info) -> list[SourceChecksum]:
+    """The checksums in the descriptions of objects that Google's and Azure's protocols give."""
+    checksums: list[SourceChecksum] = []
+    if value := decode(str(info.get("crc32c") or ""), 4):
+        checksums.append(SourceChecksum("crc32c", "full", value))
+    stated = info.get("md5Hash")
+    settings = info.get("content_settings")
+    if not stated and settings is not None:
+        name = "content_md5"
+        raw = settings.get(name) if hasattr(settings, "get") else getattr(settings, name, None)
+        stated = base64.b64encode(bytes(raw)).decode("ascii") if isinstance(raw, (bytes, bytearray)) else raw
+    if value := decode(str(stated or ""), 16):
+        checksums.append(SourceChecksum("md5", "full", value))
+    return checksums
+
+
+def failure(error: BaseException, key: str) -> PenstockError:
+    """What an error of a protocol means for the object `key`. The text of `error` is taken as it is:
+    `Opener.failure` takes secrets out of it."""
+    why = str(error)[:300] or type(error).__name__
+    if isinstance(error, FileNotFoundError):
+        return SourceChangedError("the object is gone since it was listed", where=key, why=why)
+    if isinstance(error, ftplib.Error) and _CROWDED.match(why):
+        return CrowdedError(
+            "the server takes no further connection",
+            where=key,
+            why=f"{why}; `engine.streams` and `cluster.max_elements` say how many this run opens",
+        )
+    if isinstance(error, (PermissionError, IsADirectoryError, ftplib.error_perm)):
+        return ObjectError("the object cannot be read", where=key, why=why)
+    status = _status(error)
+    if status in STATUSES:
+        meaning = STATUSES[status]
+        return meaning.error(meaning.what, where=key, why=why, hint=meaning.hint)
+    return asked_for("reading the object failed", key, why, status, "", None)
+
+
+def _status(error: BaseException) -> int:
+    """The status of the answer that an error is of, or 0."""
+    answer = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
+    if isinstance(answer, dict):  # botocore's, which s3fs gives as the cause of its own
+        stated = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    else:
+        # aiohttp's errors carry `status`, gcsfs's `code`, those of requests, httpx and Azure the answer.
+        stated = getattr(error, "status", None) or getattr(error, "code", None)
+        stated = stated or getattr(answer, "status_code", None)
+    return stated if isinstance(stated, int) else 0
+
 
 PACKAGES = {
     "s3": "s3fs",
@@ -67,14 +197,13 @@ class FsspecCredentials:
     """Options that a `credentials_file` holds, for one protocol. Shows nothing of itself."""
 
     options: Mapping[str, str] = field(repr=False)
-    origin: str = ""
-    """See `renewal.origin`."""
+    origin: str = ""  # see `sources.credentials`
 
 
 def resolve(config: SourceConfig) -> FsspecCredentials | None:
     """The KEY=VALUE lines of `credentials_file`, as options of the protocol; None where no file is named.
     Raises PreflightError."""
-    from penstock.sources.secret_file import pairs, read_secret
+    from penstock.sources.credentials import pairs, read_secret
 
     path = config.storage_options.get("credentials_file")
     if not path:
@@ -88,13 +217,11 @@ class Opener:
     errors mean. `storage_options` go to the library as they are, but for penstock's own."""
 
     def __init__(self, config: SourceConfig, credentials: FsspecCredentials | None) -> None:
-        self.url, self._options = config.url, config.storage_options
+        self.url, self._options, self._reach = config.url, config.storage_options, config.reach
         self.secrets = credentials if credentials is not None else resolve(config)
-        self.root = ""
-        """The name by which the library knows the URL, once it was connected."""
+        self.root = ""  # the name by which the library knows the URL, once it was connected
         self._single: bool | None = None
-        self.markers = 0
-        """1 where an object of no bytes has the root's name, and others are below it."""
+        self.markers = 0  # 1 where an object of no bytes has the root's name, and others are below it
 
     def renew(self, credentials: object) -> None:
         """Use these from the next `connect` on; readers connect anew then."""
@@ -109,12 +236,13 @@ class Opener:
         keep_off_the_terminal(*LOGS)
         scheme = source_kinds.scheme(self.url)
         options = {k: v for k, v in self._options.items() if k not in OURS}
-        options = {**(GOOGLE if scheme in source_kinds.GCS else {}), **options}
+        options = {**(GOOGLE if source_kinds.of_url(self.url) is source_kinds.GCS else {}), **options}
         options |= dict(self.secrets.options) if self.secrets else {}
         try:
-            if scheme in source_kinds.FTP:
+            if source_kinds.of_url(self.url) is source_kinds.FTP:
+                options.pop("ca_bundle", None)  # of `Reach`
                 _check_names(FtpConnection, options)
-                fs, root = FtpConnection.to(self.url, **options)
+                fs, root = FtpConnection.to(self.url, reach=self._reach, **options)
             else:
                 _check_names(fsspec.get_filesystem_class(scheme), options)
                 fs, root = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, **options)
@@ -209,8 +337,13 @@ def finds_by_prefix(fs: Any) -> bool:
 def _check_names(kind: type[Any], options: Mapping[str, object]) -> None:
     """Raises TypeError for an option that is nearly one that the protocol's class names: many classes pass
     over what they do not know. Any other option may be meant for what a class hands its options on to."""
-    makers = (vars(base).get("__init__") for base in kind.__mro__)
-    named = {name for maker in filter(None, makers) for name in inspect.signature(maker).parameters}
+    makers = (vars(base).get("__init__") for base in kind.__mro__ if base is not object)
+    named = {
+        name: it for maker in filter(None, makers) for name, it in inspect.signature(maker).parameters.items()
+    }
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in named.values())
     for option in options:
         if option not in named and (close := nearest(option, named)):
             raise TypeError(f"unknown option `{option}`; did you mean `{close}`?")
+        if option not in named and not takes_any:
+            raise TypeError(f"unknown option `{option}`")

@@ -1,40 +1,182 @@
 """A source that fsspec opens, and FTP: SFTP, Hugging Face, memory, ..., and stores by `reader: fsspec`.
 
 `registry.open_source` makes a `FsspecSource` of a URL. The listing descends folder by folder, in the byte
-order of the keys; `generic.reader` reads the objects. All requests only read. What a protocol's library keeps
-in memory or on disk is its own affair.
-"""
+order of the keys. The protocols know no conditional requests: the description of an object (etag, generation,
+or size and time of change) is requested before and after its bytes. Both descriptions must be of the listed
+version, and alike, or the object counts as changed. All requests only read. What a protocol's library keeps
+in memory or on disk is its own affair."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import source_kinds
-from penstock.core.errors import SourceChangedError, TransientError
+from penstock.core.errors import ObjectError, SourceChangedError, TransientError, longer
 from penstock.core.model import Listed
 from penstock.core.text import printable
-from penstock.sources.generic.info import checksums_of, modified, protocol_errors, token_of
-from penstock.sources.generic.opener import Opener, finds_by_prefix
-from penstock.sources.generic.reader import FsspecReader
+from penstock.sources.checksum_headers import COMBINE
+from penstock.sources.generic.opener import (
+    Opener,
+    checksums_of,
+    finds_by_prefix,
+    modified,
+    protocol_errors,
+    token_of,
+)
+from penstock.sources.port import REQUEST, Reader, Source
 from penstock.sources.refused_files import RefusedFiles, Remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from penstock.config.settings import SourceConfig
+    from penstock.config.settings import DatasetConfig, SourceConfig
     from penstock.core.model import Entry, SourceChecksum
-    from penstock.sources.generic.info import Info
+    from penstock.sources.generic.ftp import Info
     from penstock.sources.generic.opener import FsspecCredentials
+    from penstock.sources.port import Keep
 
     Names = list[tuple[bytes, str, Info]]
+
+LONGEST = 300.0
+"""Seconds that one request may take: `port.REQUEST` bytes at 28 KB/s. The libraries' own limits are on the
+time without a byte, which a server that sends a byte now and then never reaches; gcsfs has none."""
+
+
+class FsspecBody:
+    """One range: by ranged requests where the protocol has them, else through a file object. `described` is
+    the object's description before its bytes."""
+
+    def __init__(self, reader: FsspecReader, entry: Entry, offset: int, length: int, described: Info) -> None:
+        self.checksums: Sequence[SourceChecksum] = [
+            checksum
+            for checksum in checksums_of(described)
+            if length == entry.size or checksum.algorithm in COMBINE
+        ]
+        self._reader, self._entry, self._modified = reader, entry, modified(described)
+        self._at, self._end = offset, offset + length
+        self._ready = memoryview(b"")
+        self._file: Any = None
+        self._beyond = False  # the object has bytes behind its stated end
+
+    def readinto(self, buffer: memoryview) -> int:
+        if not self._ready and self._at < self._end:
+            self._ready = memoryview(self._next())
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+    def _next(self) -> bytes:
+        """The next bytes of the range. The object's last ones are requested with one byte more: what the
+        object has beyond is kept for `close`."""
+        size = min(REQUEST, self._end - self._at)
+        last = self._at + size == self._entry.size
+        block = self._requested(self._at, size + last)
+        if not block:
+            raise TransientError("the body ended early", where=self._entry.key)
+        if len(block) > size + last:
+            raise ObjectError("the server ignores ranges", where=self._entry.key)
+        self._at += min(len(block), size)
+        self._beyond = len(block) > size
+        return block[:size]
+
+    def _requested(self, start: int, size: int) -> bytes:
+        fs, path = self._reader.fs, self._reader.path(self._entry.key)
+        try:
+            if fs.async_impl:
+                # No range of an empty object can be requested.
+                span = {"start": start, "end": start + size} if self._entry.size else {}
+                return bytes(_within(fs, fs._cat_file, path, **span))  # noqa: SLF001
+            if self._file is None:
+                self._file = fs.open(path, "rb")
+                self._file.seek(start)
+            block: bytes = self._file.read(size)
+            return block
+        except protocol_errors() as error:
+            raise self._reader.opener.failure(error, self._entry.key) from None
+
+    def close(self) -> None:
+        whole = self._at == self._end and not self._ready
+        try:
+            ended = whole and self._at == self._entry.size and not self._beyond
+            if ended and (self._file is not None or not self._at):
+                # A file has ended when its transfer is complete.
+                self._beyond = bool(self._requested(self._at, 1))
+        finally:
+            self.abandon()
+        if whole:
+            changed = modified(self._reader.look(self._entry))
+            if changed != self._modified:
+                raise _changed(self._entry, "written again while it was read")
+            if self._beyond:
+                raise longer(self._entry.key, self._entry.size)
+
+    def abandon(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class FsspecReader(Reader):
+    """See `port.Reader`. For one thread: a file system object of its own, made when it is first used and
+    after credentials were renewed."""
+
+    def __init__(self, opener: Opener) -> None:
+        self.opener = opener
+        self._fs: Any = None
+        self._secrets: object = None
+
+    @property
+    def fs(self) -> Any:
+        if self._fs is None or self._secrets is not self.opener.secrets:
+            self._secrets = self.opener.secrets
+            self._fs = self.opener.connect()
+        return self._fs
+
+    def path(self, key: str) -> str:
+        return self.opener.path(self.fs, key)
+
+    def look(self, entry: Entry) -> Info:
+        """The protocol's description of the object, which must be of the listed version. Raises
+        SourceChangedError where it is not, and what `Opener.failure` makes of the protocol's errors."""
+        try:
+            fs, path = self.fs, self.path(entry.key)
+            fs.invalidate_cache()
+            info: Info = _within(fs, fs._info, path) if fs.async_impl else fs.info(path)  # noqa: SLF001
+        except protocol_errors() as error:
+            raise self.opener.failure(error, entry.key) from None
+        token = token_of(info)
+        if info.get("size") != entry.size or (entry.token and token != entry.token):
+            raise _changed(entry, "what the store states of it is another")
+        return info
+
+    def open(self, entry: Entry, offset: int, length: int) -> FsspecBody:
+        return FsspecBody(self, entry, offset, length, self.look(entry))
+
+    def close(self) -> None:
+        self.opener.disconnect(self._fs)
+        self._fs = None
+
+
+def _changed(entry: Entry, why: str) -> SourceChangedError:
+    return SourceChangedError("the object changed since it was listed", where=entry.key, why=why)
+
+
+def _within(fs: Any, request: Any, *arguments: object, **more: object) -> Any:
+    """The result of a coroutine function of an asynchronous protocol, within LONGEST."""
+    from fsspec.asyn import sync
+
+    return sync(fs.loop, request, *arguments, timeout=LONGEST, **more)
+
 
 BATCH = 2048
 """Objects that `list` gives at once."""
 
 
-class FsspecSource:
+class FsspecSource(Source):
     """One root of a protocol, listed folder by folder."""
 
     def __init__(
@@ -42,15 +184,19 @@ class FsspecSource:
         config: SourceConfig,
         credentials: FsspecCredentials | None = None,
         *,
-        links: str = "refuse",
-        keep: Callable[[str], bool] | None = None,
+        dataset: DatasetConfig | None = None,
+        keep: Keep | None = None,
     ) -> None:
-        """`links` is the dataset's policy, of links that a protocol shows as such."""
-        self.url = config.url
-        self._links, self._keep = links, keep
+        self.url, self._options = config.url, config.storage_options
+        self._links = "refuse" if dataset is None else dataset.links
+        self._keep = keep
         self._opener = Opener(config, credentials)
         self._markers = self._skipped = 0
         self._threads = threading.local()
+
+    @property
+    def origin(self) -> str:
+        return f"{self.url} {json.dumps(dict(self._options), sort_keys=True, default=str)}"
 
     @property
     def ignored(self) -> Mapping[str, int]:
@@ -59,7 +205,6 @@ class FsspecSource:
         return {what: count for what, count in counts.items() if count}
 
     def renew(self, credentials: object) -> None:
-        """See `port.Source`."""
         self._opener.renew(credentials)
 
     def check(self) -> None:
@@ -233,7 +378,10 @@ class FsspecSource:
     def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
         """See `port.Source`. A protocol that states none is not asked: an FTP server may take no further
         connection than the caller's."""
-        if source_kinds.scheme(self.url) in source_kinds.SILENT:
+        if not source_kinds.of_url(self.url).states_checksums:
             return ()
         with self._own_reader() as reader:
             return checksums_of(reader.look(entry))
+
+
+open_source = FsspecSource

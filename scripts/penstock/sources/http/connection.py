@@ -17,19 +17,16 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import PenstockError, TransientError
-from penstock.sources.decimals import decimal
-from penstock.sources.http.addresses import addresses
-from penstock.sources.http.connect import STATUS, broken, connect, why
 from penstock.sources.http.response_template import FIELD, LENGTH, HeaderNames, fields, learn
+from penstock.sources.http.sockets import STATUS, addresses, broken, connect, why
+from penstock.sources.http.values import decimal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.sources.http.addresses import Addresses
     from penstock.sources.http.endpoint import Endpoint
     from penstock.sources.http.response_template import Shape
-    from penstock.sources.http.stall_guard import PacedSocket
-    from penstock.sources.http.tls import TlsSocket
+    from penstock.sources.http.sockets import Addresses, PacedSocket, TlsSocket
 
 HEAD_ROOM = 8192
 """Bytes of the buffer that heads are received into, at first."""
@@ -43,6 +40,7 @@ field."""
 _FIELD = re.compile(rb"\r\n" + FIELD)
 _FOLD = re.compile(rb"[ \t]*\r\n[ \t]+")
 """A field's value that goes on in the next line (RFC 9112, 5.2)."""
+_BAD_CHUNK = "the body's chunks are malformed"
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL)
 
 
@@ -127,7 +125,6 @@ class Connection:
         try:
             return self._exchange(anew() if anew else head, bodyless, room)
         except _StaleError:
-            self.abandon()
             raise self._broken("the server closed the connection without an answer") from None
 
     def _exchange(self, head: bytes, bodyless: bool, room: memoryview | None) -> int:
@@ -147,11 +144,9 @@ class Connection:
             stop = self._read_head()
         except (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
             if self._end:
-                self.abandon()
                 raise self._broken("the connection was reset") from None
             raise _StaleError from None
         except OSError as error:
-            self.abandon()
             raise self._broken(why(error)) from None
         self._understand(stop, bodyless)
         self._socket.expect(max(0, self._left))
@@ -246,19 +241,16 @@ class Connection:
         self._start = stop + 4
         status = STATUS.match(head)
         if status is None:
-            self.abandon()
             raise self._broken("the answer is not HTTP/1.1")
         self.status = int(status[2])
         if b"\r\n " in head or b"\r\n\t" in head:
             head = _FOLD.sub(b" ", head)
         lines = _FIELD.findall(head)
         if not head.count(b"\r") == head.count(b"\n") == len(lines):
-            self.abandon()
             raise self._broken("a line of the answer's head is no header field")
         headers, twice = fields(lines)
         self.headers = headers
         if twice:
-            self.abandon()
             raise self._broken(f"the answer states {twice.decode('latin-1')} twice, and not alike")
         kept = headers.get(b"connection", b"").lower()
         self._keep = (b"close" not in kept) if status[1] == b"1" else (b"keep-alive" in kept)
@@ -270,14 +262,12 @@ class Connection:
             self.length = -1 if stated is None else stated
         elif (coding := headers.get(b"transfer-encoding", b"identity").lower()) != b"identity":
             if coding != b"chunked":
-                self.abandon()
                 raise self._broken("the answer's Transfer-Encoding is not chunked")
             self._chunked, self._left, self.length = True, -1, -1
             self._left = self._next_chunk(first=True)
         elif length is not None:
             stated = decimal(length)
             if stated is None:
-                self.abandon()
                 raise self._broken("the answer's Content-Length is no number")
             self._left = self.length = stated
         else:
@@ -318,8 +308,7 @@ class Connection:
             try:
                 self._left = self._next_chunk()
             except TransientError as error:
-                self._broke_behind(error)
-                self._left = -1
+                self._fault, self._left = error, -1
         return count
 
     def _receive(self, buffer: memoryview) -> int:
@@ -331,10 +320,8 @@ class Connection:
             if count and count < len(buffer):
                 count = self._rest(buffer, count)
         except OSError as error:
-            self.abandon()
             raise self._broken(why(error)) from None
         if not count and self._left > 0:
-            self.abandon()
             raise self._broken("the connection was closed within the body")
         return count
 
@@ -347,19 +334,14 @@ class Connection:
             try:
                 count = self._socket.recv_into(buffer[got:], 0, self._flags)
             except OSError as error:
-                self._broke_behind(self._broken(why(error)))
+                self._fault = self._broken(why(error))  # raised once the bytes before it were handed out
                 break
             if not count:
                 break  # the next call meets the end again
             got += count
-            if time.monotonic() - began >= self.endpoint.timeout:
+            if time.monotonic() - began >= self.endpoint.reach.timeout:
                 break
         return got
-
-    def _broke_behind(self, fault: TransientError) -> None:
-        """The connection is dropped; `fault` is raised once the bytes before it were handed out."""
-        self.abandon()
-        self._fault = fault
 
     def _require_whole(self) -> None:
         if self._fault is not None:
@@ -369,21 +351,17 @@ class Connection:
     def _next_chunk(self, *, first: bool = False) -> int:
         """Read up to the next chunk's size; 0 after the last chunk and its trailer."""
         if not first and self._line():
-            raise self._bad_chunk()
+            raise self._broken(_BAD_CHUNK)
         size = _CHUNK_SIZE.fullmatch(self._line())
         if size is None:
-            raise self._bad_chunk()
+            raise self._broken(_BAD_CHUNK)
         left = int(size[1], 16)
         if not left:
             for _ in range(INTERIM):
                 if not self._line():
                     return 0
-            raise self._bad_chunk()
+            raise self._broken(_BAD_CHUNK)
         return left
-
-    def _bad_chunk(self) -> TransientError:
-        self.abandon()
-        return self._broken("the body's chunks are malformed")
 
     def _line(self) -> bytes:
         """One line of the chunked framing, without its end."""
@@ -394,7 +372,7 @@ class Connection:
                 self._start = stop + 2
                 return line
             if self._end - self._start > 1024:
-                raise self._bad_chunk()
+                raise self._broken(_BAD_CHUNK)
             if self._start:
                 rest = bytes(self._view[self._start : self._end])
                 self._view[: len(rest)] = rest
@@ -403,10 +381,8 @@ class Connection:
             try:
                 count = self._socket.recv_into(self._view[self._end :])
             except OSError as error:
-                self.abandon()
                 raise self._broken(why(error)) from None
             if not count:
-                self.abandon()
                 raise self._broken("the connection was closed within the body")
             self._end += count
 
@@ -416,7 +392,6 @@ class Connection:
             self.finish()
             return b""
         if self.length > limit:
-            self.abandon()
             raise self._broken(f"an answer of {self.length} bytes where at most {limit} make sense")
         if self.length >= 0:
             body = bytearray(self.length)
@@ -432,7 +407,6 @@ class Connection:
         while count := self.readinto(block):
             total += count
             if total > limit:
-                self.abandon()
                 raise self._broken(f"an answer of more than {limit} bytes")
             blocks.append(bytes(block[:count]))
         self.finish()
@@ -466,6 +440,8 @@ class Connection:
     # ---- connecting
 
     def _broken(self, reason: str) -> TransientError:
+        """The connection is dropped; the error to raise."""
+        self.abandon()
         return broken(self.endpoint, reason)
 
     def _connect(self) -> None:

@@ -1,7 +1,7 @@
 """Where and how a server is reached: address, TLS, proxy, certificate authorities.
 
 HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY (lower case too), AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE and
-SSL_CERT_FILE are honoured; what `storage_options` names (`proxy`, `ca_bundle`) goes first.
+SSL_CERT_FILE are honoured; what `Reach` names goes first.
 
 The clients of all stores over HTTP make their `Endpoint` here. Reads the environment and the files of
 certificate authorities; nothing is sent.
@@ -14,14 +14,11 @@ import functools
 import ipaddress
 import os
 import ssl
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from penstock.config.settings import Reach
 from penstock.core.errors import ConfigError, PreflightError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True)
@@ -31,14 +28,10 @@ class Endpoint:
     host: str
     port: int
     tls: bool
-    timeout: float = 60.0
-    """Seconds without progress after which a connection is given up."""
-    ca_bundle: str | None = None
-    """A file or folder of certificate authorities; None: the system's."""
-    proxy: tuple[str, int] | None = None
-    """Host and port; None: the server is reached directly."""
-    proxy_authorization: str = ""
-    """The value of the header Proxy-Authorization; "": none is sent."""
+    reach: Reach = field(default_factory=Reach)
+    ca_bundle: str | None = None  # A file or folder of certificate authorities; None: the system's
+    proxy: tuple[str, int] | None = None  # host and port; None: the server is reached directly
+    proxy_authorization: str = ""  # the value of the header Proxy-Authorization; "": none is sent
 
     @property
     def url(self) -> str:
@@ -99,37 +92,36 @@ def without_user(url: str) -> str:
     return components._replace(netloc=components.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
-def endpoint(url: str, options: Mapping[str, object], *, timeout: float = 60.0) -> Endpoint:
-    """The server of a URL, reached as the options and the environment say. `timeout` is in seconds. Raises
-    ConfigError for what is no http(s) URL and for a proxy of the options that cannot be used, PreflightError
-    for such a proxy of the environment and for a bundle that is not there."""
+def endpoint(url: str, reach: Reach) -> Endpoint:
+    """The server of a URL, reached as `reach` and the environment say. Raises ConfigError for what is no
+    http(s) URL and for a proxy of the options that cannot be used, PreflightError for such a proxy of the
+    environment and for a bundle that is not there."""
     components = split(url)
     assert components.hostname is not None
     tls = components.scheme == "https"
     host, port = ascii_host(components.hostname), components.port or (443 if tls else 80)
-    address, authorization = _proxy(host, port, components.scheme, options)
-    bundle = ca_bundle(options) if tls else None
-    return Endpoint(host, port, tls, timeout, bundle, address, authorization)
+    address, authorization = _proxy(host, port, components.scheme, reach.proxy)
+    bundle = ca_bundle(reach) if tls else None
+    return Endpoint(host, port, tls, reach, bundle, address, authorization)
 
 
-def _proxy(
-    host: str, port: int, scheme: str, options: Mapping[str, object]
-) -> tuple[tuple[str, int] | None, str]:
+def _proxy(host: str, port: int, scheme: str, configured: str) -> tuple[tuple[str, int] | None, str]:
     """The proxy's address and what authorises there; (None, "") where there is none. Raises ConfigError, or
     PreflightError for one of the environment, where it is not spoken to by http."""
-    name, url = _named_proxy(host, port, scheme, options)
+    name, url = _named_proxy(host, port, scheme, configured)
     if not url:
         return None, ""
-    way = _http_proxy(url)
-    if way is None:
-        configured = bool(options.get("proxy"))
+    try:
+        way = split(url if "://" in url else f"http://{url}")
+    except ConfigError:
+        way = None
+    if way is None or way.scheme != "http":
+        mend = f"unset {name}, or name an http:// proxy there; NO_PROXY names servers that need none"
         raise (ConfigError if configured else PreflightError)(
             f"the proxy that {name} names cannot be used",
             where=without_user(url),
             why="penstock speaks to proxies by http:// alone, not by SOCKS or https://",
-            hint="name an http:// proxy"
-            if configured
-            else f"unset {name}, or name an http:// proxy there; NO_PROXY names servers that need none",
+            hint="name an http:// proxy" if configured else mend,
         )
     authorization = ""
     if way.username:
@@ -138,25 +130,17 @@ def _proxy(
     return (way.hostname or "", way.port or 80), authorization
 
 
-def _named_proxy(host: str, port: int, scheme: str, options: Mapping[str, object]) -> tuple[str, str]:
+def _named_proxy(host: str, port: int, scheme: str, configured: str) -> tuple[str, str]:
     """What names the proxy of a server (`proxy`, or a variable of the environment), and its URL; ("", "")
     where there is none."""
-    if options.get("proxy"):
-        return "`proxy`", str(options["proxy"])
+    if configured:
+        return "`proxy`", configured
     for name in (f"{scheme}_proxy", "all_proxy"):
         for variable in (name, name.upper()):
             if os.environ.get(variable):
-                skipped = bypassed(host, port, _environment("no_proxy"))
+                skipped = bypassed(host, port, os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "")
                 return ("", "") if skipped else (variable, os.environ[variable])
     return "", ""
-
-
-def _http_proxy(url: str) -> SplitResult | None:
-    try:
-        way = split(url if "://" in url else f"http://{url}")
-    except ConfigError:
-        return None
-    return way if way.scheme == "http" else None
 
 
 def bypassed(host: str, port: int, no_proxy: str) -> bool:
@@ -176,22 +160,18 @@ def bypassed(host: str, port: int, no_proxy: str) -> bool:
     return False
 
 
-def _environment(name: str) -> str:
-    return os.environ.get(name) or os.environ.get(name.upper()) or ""
-
-
-def ca_bundle(options: Mapping[str, object]) -> str | None:
+def ca_bundle(reach: Reach) -> str | None:
     """The file or folder of certificate authorities; None: the system's.
 
     Raises PreflightError when the file named is not there.
     """
     for name, value in (
-        ("ca_bundle", options.get("ca_bundle")),
+        ("ca_bundle", reach.ca_bundle),
         ("AWS_CA_BUNDLE", os.environ.get("AWS_CA_BUNDLE")),
         ("REQUESTS_CA_BUNDLE", os.environ.get("REQUESTS_CA_BUNDLE")),
     ):
         if value:
-            path = os.path.expanduser(str(value))
+            path = os.path.expanduser(value)
             if not os.path.exists(path):
                 raise PreflightError(
                     "the file of certificate authorities is not there",
@@ -204,15 +184,11 @@ def ca_bundle(options: Mapping[str, object]) -> str | None:
 
 
 @functools.lru_cache(maxsize=8)
-def tls_context(bundle: str | None) -> ssl.SSLContext:
-    """Verifies names and certificates, always. One for each bundle and process."""
+def tls_context(bundle: str | None, protocol: str | None = "http/1.1") -> ssl.SSLContext:
+    """Verifies names and certificates, always. One for each bundle, protocol and process."""
     try:
-        if bundle is None:
-            context = ssl.create_default_context()
-        elif os.path.isdir(bundle):
-            context = ssl.create_default_context(capath=bundle)
-        else:
-            context = ssl.create_default_context(cafile=bundle)
+        folder = bundle if bundle is not None and os.path.isdir(bundle) else None
+        context = ssl.create_default_context(cafile=None if folder else bundle, capath=folder)
     except (OSError, ssl.SSLError) as error:
         raise PreflightError(
             "the certificate authorities cannot be read",
@@ -220,5 +196,6 @@ def tls_context(bundle: str | None) -> ssl.SSLContext:
             why=str(error),
             hint="name a file or folder of certificates in PEM by `ca_bundle` in storage_options",
         ) from None
-    context.set_alpn_protocols(["http/1.1"])
+    if protocol:
+        context.set_alpn_protocols([protocol])
     return context

@@ -27,10 +27,8 @@ class HeaderNames(NamedTuple):
     """The fields of an answer that are read of one store's objects, beside HTTP's own; in lower case. A name
     that ends in a dash stands for all names that begin so."""
 
-    values: tuple[bytes, ...] = ()
-    """Differ from object to object: checksums, versions."""
-    fixed: tuple[bytes, ...] = ()
-    """Are mostly alike for all objects: kinds of checksums, encryption."""
+    values: tuple[bytes, ...] = ()  # differ from object to object: checksums, versions
+    fixed: tuple[bytes, ...] = ()  # are mostly alike for all objects: kinds of checksums, encryption
 
 
 _FIXED = (b"connection", b"transfer-encoding", b"content-encoding")

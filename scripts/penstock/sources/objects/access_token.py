@@ -15,7 +15,7 @@ from penstock.core.errors import ExpiredCredentialsError, FailedError
 from penstock.host import waits
 from penstock.sources.backoff import retrying
 from penstock.sources.http.connection import Connection
-from penstock.sources.objects.refusals import refusal
+from penstock.sources.objects.answers import refusal
 
 if TYPE_CHECKING:
     from penstock.sources.http.endpoint import Endpoint
@@ -30,12 +30,9 @@ TRIES, TIMEOUT = 4, 10.0
 class AccessToken:
     """One token and its end. Picklable; its text is in no representation."""
 
-    text: str = field(default="", repr=False)
-    """"" where requests are made without any."""
-    expires: float | None = None
-    """Seconds since the epoch; None: never."""
-    origin: str = ""
-    """See `renewal.origin`."""
+    text: str = field(default="", repr=False)  # "" where requests are made without any
+    expires: float | None = None  # seconds since the epoch; None: never
+    origin: str = ""  # see `sources.credentials`
 
     @property
     def line(self) -> str:

@@ -1,31 +1,94 @@
 """Reads ranges of objects of one store, pinned to the listed version, whatever the store's dialect.
 
 Every GET is conditional, and the answer's own version, range and length are compared with the listing
-(`judgement`), since some servers ignore the condition.
+(`answers`), since some servers ignore the condition.
 
 A worker's threads copy by it, each with a reader of its own. It sends requests to the store, and writes bytes
-nowhere but into the caller's buffers.
-"""
+nowhere but into the caller's buffers."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from penstock.core.errors import ObjectError, PenstockError
-from penstock.sources.http.body import BEGIN, HttpBody
+from penstock.core.errors import ObjectError, PenstockError, TransientError
+from penstock.sources.objects.answers import head_misfit, misfit
 from penstock.sources.objects.client import ObjectClient, Request
-from penstock.sources.objects.judgement import head_misfit, misfit
+from penstock.sources.port import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.core.model import Entry, SourceChecksum
+    from penstock.sources.http.connection import Connection
+    from penstock.sources.objects.client import Judge
+
+BEGIN = 1024
+"""Bytes by which a body is judged."""
+
+
+class HttpBody:
+    """See `port.Body`. Exactly `length` bytes, or TransientError."""
+
+    __slots__ = ("_begin", "_connection", "_judge", "_left", "_where", "checksums")
+
+    def __init__(
+        self,
+        connection: Connection,
+        length: int,
+        checksums: Sequence[SourceChecksum],
+        where: str,
+        judge: Judge | None = None,
+    ) -> None:
+        """`judge`: raise what it says of the first bytes, before the last ones are given."""
+        self._connection, self._left, self.checksums, self._where = connection, length, checksums, where
+        self._judge, self._begin = judge, b""
+
+    def readinto(self, buffer: memoryview) -> int:
+        left = self._left
+        if not left:
+            return 0
+        if len(buffer) > left:
+            buffer = buffer[:left]
+        count = self._connection.readinto(buffer)
+        if not count:
+            self._connection.abandon()
+            raise TransientError("the body ended early", where=self._where, why=f"{left} bytes are missing")
+        self._left = left - count
+        if self._judge is not None:
+            self._begin += buffer[: min(count, BEGIN)]
+            if len(self._begin) >= BEGIN or not self._left:
+                judge, self._judge = self._judge, None
+                if (error := judge(self._begin)) is not None:
+                    self._connection.abandon()
+                    raise error
+        return count
+
+    def read_all(self, buffer: memoryview) -> None:
+        """The whole range into a buffer of its length, and `close`."""
+        at = 0
+        while at < len(buffer):
+            at += self.readinto(buffer[at:])
+        self.close()
+
+    def close(self) -> None:
+        connection = self._connection
+        if self._left:
+            connection.abandon()
+            return
+        if not connection.ends():
+            connection.abandon()
+            raise TransientError("the body is longer than the listed size", where=self._where)
+        connection.finish()
+
+    def abandon(self) -> None:
+        self._connection.abandon()
+
 
 C = TypeVar("C", bound=ObjectClient)
 
 
-class ObjectReader(Generic[C]):
+class ObjectReader(Reader, Generic[C]):
     """For one thread: one connection, and one more for each object that is prefetched. `credentials` returns
     the present credentials, which may be renewed at any time."""
 
@@ -43,9 +106,8 @@ class ObjectReader(Generic[C]):
         if length != entry.size:
             lines = f"Range: bytes={offset}-{offset + length - 1}\r\n{lines}"
         connection = client.request("GET", path, query, lines)
-        checksums = self._checked(client, entry, offset, length)
-        judge = None if offset else client.judge(entry, connection.headers)
-        return HttpBody(connection, length, checksums, client.where(entry.key), judge)
+        checksums, judge = self._checked(client, entry, offset, length)
+        return HttpBody(connection, length, checksums, client.where(entry.key), None if offset else judge)
 
     def ahead(self, entry: Entry) -> None:
         """See `port.AheadReader`. Each object that is on its way has a connection of its own."""
@@ -69,8 +131,7 @@ class ObjectReader(Generic[C]):
         try:
             client.renew(self._credentials())
             connection = client.request("GET", *(request or client.get(entry)), buffer)
-            checksums = self._checked(client, entry, 0, entry.size)
-            judge = client.judge(entry, connection.headers)
+            checksums, judge = self._checked(client, entry, 0, entry.size)
             data = connection.take()
             if data is None:
                 data = buffer[: entry.size]
@@ -86,14 +147,9 @@ class ObjectReader(Generic[C]):
         """By HEAD. See `port.Source.checksum`."""
         client = self._client
         client.renew(self._credentials())
-        connection = client.request("HEAD", *client.get(entry))
-        if connection.status != 200:
-            raise client.failure(entry.key)
-        headers, length = connection.headers, connection.length
-        connection.finish()
+        headers, length = client.stated(entry)
         version = client.version(headers, entry.size)
-        if (strange := client.foreign(entry, headers)) is not None:
-            raise strange
+        client.judge(entry, headers)
         if (error := head_misfit(length, headers, version, entry, client.where(entry.key))) is not None:
             raise error
         return self._checksums(client, entry, headers, whole=True)
@@ -117,15 +173,20 @@ class ObjectReader(Generic[C]):
             client.close()
             self._idle.append(client)
 
-    def _checked(self, client: C, entry: Entry, offset: int, length: int) -> Sequence[SourceChecksum]:
-        """The checksums of the answer. Raises its error where it does not fit the request and the listing."""
+    def _checked(
+        self, client: C, entry: Entry, offset: int, length: int
+    ) -> tuple[Sequence[SourceChecksum], Judge | None]:
+        """The checksums of the answer, and what judges its first bytes. Raises its error where it does not
+        fit the request and the listing."""
         connection = client.connection
         whole, status, headers = length == entry.size, connection.status, connection.headers
         if status != (200 if whole else 206):
             raise self._refused(client, entry)
-        if (strange := client.foreign(entry, headers)) is not None:
+        try:
+            judge = client.judge(entry, headers)
+        except PenstockError:
             connection.abandon()
-            raise strange
+            raise
         version = client.version(headers, entry.size)
         # These comparisons pass most answers; the others go through the whole table of `misfit`.
         if (
@@ -139,7 +200,7 @@ class ObjectReader(Generic[C]):
             if error is not None:
                 connection.abandon()
                 raise error
-        return self._checksums(client, entry, headers, whole=whole)
+        return self._checksums(client, entry, headers, whole=whole), judge
 
     def _checksums(
         self, client: C, entry: Entry, headers: Mapping[bytes, bytes], *, whole: bool

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from penstock.config.patterns import of_file_alone, written
 from penstock.core.errors import (
@@ -24,12 +24,13 @@ from penstock.core.errors import (
 from penstock.core.model import Entry, Listed
 from penstock.host import waits
 from penstock.sources.backoff import TRIES
-from penstock.sources.external_sort import in_order
-from penstock.sources.http.dates import stated_time
-from penstock.sources.objects.client import ObjectClient
-from penstock.sources.objects.pages import Objects, Requests, ascending, one_by_one
+from penstock.sources.credentials import renewed
+from penstock.sources.http.values import stated_time
+from penstock.sources.listing_order import Objects, ascending, in_order, one_by_one
+from penstock.sources.objects.answers import reaching
+from penstock.sources.objects.client import ObjectClient, Requests
 from penstock.sources.objects.reader import ObjectReader
-from penstock.sources.renewal import renewed
+from penstock.sources.port import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 AT_ONCE = 32
 """HEAD requests for times at once."""
 C = TypeVar("C", bound=ObjectClient)
+K = TypeVar("K")
+"""The credentials."""
 
 
 def bucket_and_prefix(url: str) -> tuple[str, str]:
@@ -55,10 +58,7 @@ def bucket_and_prefix(url: str) -> tuple[str, str]:
     if bucket.startswith("arn:"):
         hint = f"write {scheme}://{bucket.rpartition(':')[2]}/{prefix}"
         if "accesspoint" in bucket:
-            hint = (
-                f"write the access point's alias in its place, {scheme}://NAME-s3alias/prefix/: "
-                "`aws s3control get-access-point` shows it"
-            )
+            hint = f"write the access point's alias in its place, {scheme}://NAME-s3alias/prefix/"
         raise ConfigError("the URL has an ARN where a bucket's name belongs", where=url, hint=hint)
     return bucket, f"{prefix.removesuffix('/')}/" if prefix else ""
 
@@ -85,8 +85,8 @@ def two_meanings(url: str, size: int) -> PreflightError:
     )
 
 
-class ObjectSource(Generic[C]):
-    """Base of the stores' sources (`port.Source`). A subclass gives `client`, `resolve` and `page`.
+class ObjectSource(Source, Generic[C, K]):
+    """Base of the stores' sources (`port.Source`). A subclass gives `client`, `RESOLVE` and `page`.
 
     A URL without a slash at its end may name one object, whose key is then its last segment:
 
@@ -98,31 +98,30 @@ class ObjectSource(Generic[C]):
     | there, with bytes | objects | refused |
     """
 
-    PAGE: ClassVar[int] = 1000
-    """Objects that a page is asked to hold."""
+    PAGE: ClassVar[int] = 1000  # objects that a page is asked to hold
     NEAR: ClassVar[int] = 1
     """Objects among which the one of a given name is, when those are listed that begin with its name."""
     CHECK: ClassVar[str] = "check the bucket's name and the credentials"
     """What to do about a source that cannot be listed."""
 
-    def __init__(
-        self, url: str, at: str, credentials: object, single: str = "", *, times: str = "store"
-    ) -> None:
-        """`url`: with the prefix, for people. `at`: the server, for people. `single`: see `single_name`.
-        `times`: see `SourceConfig`."""
-        self.url, self._at, self._credentials, self.single = url, at, credentials, single
-        self._by_metadata, self._untimed = times == "metadata", 0
-        self._prefix_url = url
+    RESOLVE: ClassVar[Any]
+    """A static method that resolves the credentials of a `SourceConfig`. Raises PreflightError."""
+    url: str  # with the prefix, for people, and without its slash at the end where the source is one object
+
+    def __init__(self, config: SourceConfig, credentials: K | None, url: str, at: str = "") -> None:
+        """`url`: with the prefix. `at`: the server, for people."""
+        self._config = config
+        self._credentials: K = self.RESOLVE(config) if credentials is None else credentials
+        self.url = self._prefix_url = url
+        self._at = at
+        self.single = single_name(config)
+        self._by_metadata, self._untimed = config.times == "metadata", 0
         self._markers = self._beside = self._twice = 0
 
     # ---- what a dialect says
 
     def client(self) -> C:
         """A client of its own connection, that signs with the present credentials."""
-        raise NotImplementedError
-
-    def resolve(self) -> object:
-        """New credentials, from where the configuration says. Raises PreflightError."""
         raise NotImplementedError
 
     def page(self, client: C, token: str, limit: int, begins: str = "") -> Objects:
@@ -132,10 +131,7 @@ class ObjectSource(Generic[C]):
 
     def find(self, client: C, key: str) -> None:
         """An object by its name alone, whatever its version; nothing if it is there. Raises its refusal."""
-        connection = client.request("HEAD", *client.get(Entry(key, key, 0, "", 0)))
-        if connection.status != 200:
-            raise client.failure(key)
-        connection.finish()
+        client.stated(Entry(key, key, 0, "", 0))
 
     # ---- what all have
 
@@ -148,58 +144,50 @@ class ObjectSource(Generic[C]):
 
     @property
     def untimed(self) -> int:
-        """Objects of the last listing whose metadata states no time (`times: metadata`)."""
         return self._untimed
 
-    def count_twice(self, count: int) -> None:
+    def _count_twice(self, count: int) -> None:
         """So many objects were listed once more, alike in all."""
         self._twice += count
 
-    def credentials(self) -> object:
+    def credentials(self) -> K:
         """The present ones."""
         return self._credentials
 
     def renew(self, credentials: object) -> None:
         """Sign with these from the next request on, in every reader of this source."""
-        self._credentials = credentials
+        self._credentials = cast("K", credentials)
 
     def requests(self) -> Requests[C]:
         """For the requests of one listing; to be closed."""
         return Requests(self.client, self.credentials, self.renew_refused)
 
     def renew_refused(self, error: PenstockError, last: bool) -> None:
-        """See `port.Renewable`."""
-        self.renew(renewed(error, self.credentials(), self.resolve, last=last))
+        self.renew(renewed(error, self._credentials, partial(self.RESOLVE, self._config), last=last))
 
     def check(self) -> None:
         """Requests the object that the URL names, or one page of one object. Raises PreflightError."""
-        requests = self.requests()
-        try:
+        reached = reaching("the source cannot be listed", f"{self.url} at {self._at}", self.CHECK)
+        with closing(self.requests()) as requests, reached:
             if self._one_object(requests, tries=2) is None:
                 requests.do(lambda client: self.page(client, "", 1), tries=2)
-        except PreflightError:
-            raise
-        except PenstockError as error:
-            raise PreflightError(
-                "the source cannot be listed",
-                where=f"{self.url} at {self._at}",
-                why=error.reason,
-                hint=error.hint or self.CHECK,
-            ) from None
-        finally:
-            requests.close()
 
     def list(self) -> Iterator[Sequence[Listed]]:
         """See `port.Source`. Raises FailedError for a prefix that cannot be listed (DisorderError where the
         keys come in no order), and PreflightError for a URL with two meanings."""
         self._twice = 0
-        return self.either(ascending(self._pages(), self.url, twice=self.count_twice))
+        return self.either(self._in_order())
 
     def list_sorted(self, folder: Path) -> Iterator[Sequence[Listed]]:
-        """See `port.Sortable`."""
         self._twice = 0
-        below = in_order(self._unsorted(), folder=folder)
-        return self.either(ascending(below, self.url, twice=self.count_twice))
+        return self.either(self._ascending(in_order(self._unsorted(), folder=folder)))
+
+    def _ascending(self, batches: Iterator[Sequence[Listed]]) -> Iterator[Sequence[Listed]]:
+        return ascending(batches, self.url, twice=self._count_twice)
+
+    def _in_order(self) -> Iterator[Sequence[Listed]]:
+        """All below the prefix, in ascending order."""
+        return self._ascending(self._pages())
 
     def _unsorted(self) -> Iterator[Sequence[Listed]]:
         """All below the prefix, in the order in which the store lists it."""
@@ -217,7 +205,7 @@ class ObjectSource(Generic[C]):
         with closing(self.requests()) as requests, waits.threads(AT_ONCE, "times") as pool:
             try:
                 for batch in batches:
-                    times = list(pool.map(partial(self._metadata_time, requests), batch))
+                    times = list(pool.map(lambda row: requests.do(partial(self._metadata_time, row)), batch))
                     self._untimed += times.count(0)
                     yield [
                         one._replace(modified_ns=time) if time else one
@@ -226,43 +214,17 @@ class ObjectSource(Generic[C]):
             finally:
                 requests.stop()
 
-    def _metadata_time(self, requests: Requests[C], listed: Listed) -> int:
+    def _metadata_time(self, listed: Listed, client: C) -> int:
         """0 for an object that is gone or another by now, too: reading it says so."""
         entry = Entry(listed.key, listed.key, listed.size, listed.token, 0, version=listed.version)
-
-        def ask(client: C) -> int:
-            connection = client.request("HEAD", *client.get(entry))
-            status, headers = connection.status, connection.headers
-            if status in (404, 410, 412):
-                connection.finish()
-                return 0
-            if status != 200:
-                raise client.failure(listed.key)
-            connection.finish()
-            return client.metadata_time(headers)
-
-        return requests.do(ask)
-
-    def _timed(self, listed: Listed | None) -> Listed | None:
-        """As `_with_times`, of what is listed by itself."""
-        if listed is None or not self._by_metadata:
-            return listed
-        requests = self.requests()
-        try:
-            time = self._metadata_time(requests, listed)
-        finally:
-            requests.close()
-        return listed._replace(modified_ns=time) if time else listed
+        return client.described(client.stated(entry, gone=(404, 410, 412))[0]).time
 
     def _one_or(self, below: Iterator[Sequence[Listed]]) -> Iterator[Sequence[Listed]]:
         if not self.single:
             yield from below
             return
-        requests = self.requests()
-        try:
+        with closing(self.requests()) as requests:
             sole = self._one_object(requests)
-        finally:
-            requests.close()
         if sole is not None:
             yield [sole]
             return
@@ -325,12 +287,12 @@ class ObjectSource(Generic[C]):
         if key == self.single != "":
             with self.asking() as ask:
                 return ask(key)  # its answer has the time already
-        client = self.client()
-        try:
+        with closing(self.client()) as client:
             page = self.page(client, "", self.NEAR, key)
-            for found in page.rows:
-                if found.key == key:
-                    return self._timed(found)
+            for listed in page.rows:
+                if listed.key == key:
+                    time = self._by_metadata and self._metadata_time(listed, client)
+                    return listed._replace(modified_ns=time or listed.modified_ns)
             if page.following:
                 return self._head(client, key)  # of a store that lists in no order
             try:
@@ -339,40 +301,27 @@ class ObjectSource(Generic[C]):
                 if client.connection.status in (404, 410):
                     return None
                 raise
-        finally:
-            client.close()
         raise TransientError("the store has the object, and does not list it yet", where=client.where(key))
 
     @contextmanager
     def asking(self) -> Iterator[Callable[[str], Listed | None]]:
-        """By one HEAD an object. See `port.Askable`."""
-        requests = self.requests()
-        try:
+        """By one HEAD an object. See `port.Source`."""
+        with closing(self.requests()) as requests:
             yield lambda key: requests.do(lambda client: self._head(client, key))
-        finally:
-            requests.close()
 
     def _head(self, client: C, key: str) -> Listed | None:
         """An object as the answer to a HEAD states it; None where it is not there, or stands for a folder."""
-        connection = client.request("HEAD", *client.get(Entry(key, key, 0, "", 0)))
-        status, headers, size = connection.status, connection.headers, connection.length
-        if status in (404, 410):
-            connection.finish()
-            return None
-        if status != 200:
-            raise client.failure(key)
-        connection.finish()
-        if client.is_folder(headers):
+        headers, size = client.stated(Entry(key, key, 0, "", 0), gone=(404, 410))
+        described = client.described(headers)
+        if not headers or described.folder:
             return None
         token = client.version(headers, size)
         if size < 0 or token is None:
-            raise FailedError(
-                "the answer states no size or no version", where=client.where(key), hint=STORE_AMISS
-            )
+            what = "the answer states no size or no version"
+            raise FailedError(what, where=client.where(key), hint=STORE_AMISS)
         modified = stated_time(headers.get(b"last-modified", b"").decode("latin-1"), client.where(key))
-        archived = client.archived(headers)
-        modified = (self._by_metadata and client.metadata_time(headers)) or modified
-        return Listed(key, size, token, modified, self.version_id(headers), archived=archived)
+        modified = (self._by_metadata and described.time) or modified
+        return Listed(key, size, token, modified, self.version_id(headers), archived=described.archived)
 
     def version_id(self, headers: Mapping[bytes, bytes]) -> str:  # noqa: ARG002 (of stores with versions)
         """The id by which this version is read, where the listing states one."""
@@ -384,8 +333,5 @@ class ObjectSource(Generic[C]):
 
     def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
         """By HEAD."""
-        reader = self.reader()
-        try:
+        with closing(self.reader()) as reader:
             return reader.checksum(entry)
-        finally:
-            reader.close()

@@ -2,33 +2,253 @@
 
 The descriptors of the folders that were used last stay open, so a file costs open, fstat, read, fstat, close.
 A file that is not regular, or has another size, time or inode than the listing says, is refused when it is
-opened, and again when its range was read to the end.
+opened, and again when its range was read to the end. The zeros of holes are not read; data is never taken for
+a hole (`SparseBody`).
 
-`PosixSource.reader` makes one for each thread that reads. It opens and reads, and changes nothing.
-"""
+`PosixSource.reader` makes one for each thread that reads. It opens and reads, and changes nothing."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
+from functools import cache
 from typing import TYPE_CHECKING
 
-from penstock.core.errors import SourceChangedError, TransientError
-from penstock.fs.safe_open import EXHAUSTED, OPEN_FOLDER, folders_kept, read_at
-from penstock.sources.posix.file_range import (
-    PosixBody,
-    changed_error,
-    require_unchanged,
-    source_error,
-    token,
+from penstock.core import timestamps
+from penstock.core.errors import (
+    FailedError,
+    ObjectError,
+    PenstockError,
+    SourceChangedError,
+    TransientError,
+    longer,
 )
-from penstock.sources.posix.sparse import SparseBody, data_bytes
+from penstock.fs.capabilities import traits_of_device
+from penstock.fs.safe_open import EXHAUSTED, OPEN_FOLDER, folders_kept, read_at
+from penstock.sources.port import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.core.model import Entry, SourceChecksum
+
+CHANGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
+"""Errors of a file that was removed or replaced since it was listed."""
+REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EINVAL, errno.EISDIR})
+"""Errors that another attempt meets again."""
+_TOKEN = re.compile(r"(\d+)-(-?\d+)-(-?\d+)-(\d+)")
+
+
+class PosixBody:
+    """The bytes `[offset, offset + length)` of one file: a `port.Body`. It owns the descriptor `fd` until
+    `close` or `abandon`. `status`: the stat of the file when it was opened and was the listed one."""
+
+    __slots__ = ("_at", "_fd", "_key", "_left", "_status")
+
+    checksums: Sequence[SourceChecksum] = ()  # A file system states no checksums
+
+    def __init__(self, fd: int, key: str, status: os.stat_result, offset: int, length: int) -> None:
+        self._fd, self._key, self._status, self._at, self._left = fd, key, status, offset, length
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Fill `buffer`, or its beginning; 0 at the end of the range alone. Raises SourceChangedError for a
+        file that ends before the range does, and as `source_error`."""
+        left = self._left
+        if not left:
+            return 0
+        if len(buffer) > left:
+            buffer = buffer[:left]
+        try:
+            count = read_at(self._fd, buffer, self._at)
+        except OSError as error:
+            raise source_error(error, self._key) from None
+        if not count:
+            raise SourceChangedError("the file is shorter than it was listed", where=self._key)
+        self._at += count
+        self._left = left - count
+        return count
+
+    def require_listed(self) -> None:
+        """Raises SourceChangedError where the file is not the listed one any more. What was read before is
+        of the listed one. Raises as `source_error`, too."""
+        try:
+            require_unchanged(os.fstat(self._fd), self._status, self._key)
+        except OSError as error:
+            raise source_error(error, self._key) from None
+
+    def close(self) -> None:
+        """Close the descriptor. Where the whole range was read: raises SourceChangedError for a file that is
+        another than when it was opened, and ObjectError for a range that ends where the file should and a
+        file that goes on: some mounts state sizes that are too small. After a part of the range nothing is
+        checked."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        size = self._status.st_size
+        try:
+            if not self._left:
+                more = self._at == size and read_at(fd, memoryview(bytearray(1)), size)
+                require_unchanged(os.fstat(fd), self._status, self._key)
+                if more:
+                    raise longer(self._key, size)
+        except OSError as error:
+            raise source_error(error, self._key) from None
+        finally:
+            os.close(fd)
+
+    def abandon(self) -> None:
+        """Close the descriptor without the check."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def token(found: os.stat_result) -> str:
+    """The version token of a file: size, times and inode. Where any of them differs, the file is another."""
+    return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}-{found.st_ino}"
+
+
+def require_unchanged(now: os.stat_result, then: os.stat_result, key: str) -> None:
+    """Raises SourceChangedError where the tokens of two stats of the object `key` differ."""
+    # Numbers: making two texts would cost as much as the fstat.
+    if (
+        now.st_mtime_ns != then.st_mtime_ns
+        or now.st_ctime_ns != then.st_ctime_ns
+        or now.st_size != then.st_size
+        or now.st_ino != then.st_ino
+    ):
+        raise changed_error(key, token(then), token(now))
+
+
+def changed_error(key: str, listed: str, now: str) -> SourceChangedError:
+    """The error to raise for the object `key`, which had the token `listed` and has the token `now`."""
+    what = "the file changed since it was listed"
+    return SourceChangedError(what, where=key, why=_difference(listed, now))
+
+
+def source_error(error: OSError, key: str) -> PenstockError:
+    """The error to raise for the object `key`, of which the operating system raised `error`.
+
+    | error                  | becomes            |
+    |------------------------|--------------------|
+    | CHANGED                | SourceChangedError |
+    | REFUSED                | ObjectError        |
+    | ENOMEM                 | FailedError        |
+    | EXHAUSTED, any other   | TransientError     |
+    """
+    why = error.strerror or str(error)
+    if error.errno in CHANGED:
+        return SourceChangedError("the file is no longer there as it was listed", where=key, why=why)
+    if error.errno in REFUSED:
+        return ObjectError("the file cannot be read", where=key, why=why)
+    if error.errno == errno.ENOMEM:
+        return FailedError(
+            "this machine's limits are reached",
+            where=key,
+            why=why,
+            hint="raise `ulimit -n`, or give the element fewer CPUs (`cluster.cpus`)",
+        )
+    if error.errno in EXHAUSTED:
+        return TransientError("too many files are open", where=key, why=why, hint="see `ulimit -n`")
+    return TransientError("reading the file failed", where=key, why=why)
+
+
+def _difference(listed: str, found: str) -> str:
+    """In words, how two tokens differ; "" where one is no token of a file."""
+    before, now = (_TOKEN.fullmatch(text) for text in (listed, found))
+    if before is None or now is None:
+        return ""
+    if before[1] != now[1]:
+        return f"{int(before[1]):,} bytes then, {int(now[1]):,} now"
+    if before[2] != now[2]:
+        then, written = (timestamps.local(int(match[2]) / timestamps.SECOND) for match in (before, now))
+        return f"written {then} then, {written} now" if then != written else "written again within a second"
+    return "its size and time are the same, and it was replaced or its attributes were set"
+
+
+NOT_TOLD = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
+"""Errors of a file system that does not report holes: the file then counts as data."""
+
+EXTENTS = 1 << 16
+"""Up to so many runs of data are counted, at 1 µs each on a local disk; a file of more counts whole."""
+
+
+class SparseBody(PosixBody):
+    """One range of a file with holes. A read ends where a hole or the data does."""
+
+    __slots__ = ("_in_gap", "_until", "certain")
+
+    def __init__(self, fd: int, key: str, status: os.stat_result, offset: int, length: int) -> None:
+        super().__init__(fd, key, status, offset, length)
+        self.certain = _holes_told(status.st_dev)
+        """Whether the bytes of a gap are surely zeros. Where False, the caller reads them and checks."""
+        self._until, self._in_gap = offset, False
+
+    def gap(self) -> int:
+        """Bytes of the hole at this place within the range; 0 in data and at the end. Raises as
+        `source_error`."""
+        if self._at >= self._until and self._left:
+            self._look()
+        return self._until - self._at if self._in_gap else 0
+
+    def skip(self, count: int) -> None:
+        """Pass over `count` bytes, unread: no more than `gap` returned last."""
+        self._at += count
+        self._left -= count
+
+    def readinto(self, buffer: memoryview) -> int:
+        self.gap()
+        return super().readinto(buffer[: self._until - self._at])
+
+    def _look(self) -> None:
+        """The run of data or hole that begins here. A file that became shorter meanwhile seems to end in
+        a hole: `close` sees that it changed."""
+        at, end = self._at, self._at + self._left
+        self._until, self._in_gap = end, False
+        try:
+            data = os.lseek(self._fd, at, os.SEEK_DATA)
+            if data > at:
+                self._until, self._in_gap = min(data, end), True
+                return
+            hole = os.lseek(self._fd, at, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                self._in_gap = True
+            elif error.errno not in NOT_TOLD:
+                raise source_error(error, self._key) from None
+            return
+        if hole > at:
+            self._until = min(hole, end)
+
+
+def data_bytes(fd: int, status: os.stat_result) -> int:
+    """How many bytes of a file are no hole: no less than its blocks, which is more where data waits for
+    write-back, and less where the file system compresses. Its size where holes are not reported, or are more
+    than EXTENTS. Raises OSError."""
+    size, blocks = status.st_size, status.st_blocks * 512
+    if blocks >= size:
+        return size
+    data = at = 0
+    try:
+        for _ in range(EXTENTS):
+            at = os.lseek(fd, at, os.SEEK_DATA)
+            end = os.lseek(fd, at, os.SEEK_HOLE)
+            data += end - at
+            at = end
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return min(size, max(data, blocks))
+        if error.errno not in NOT_TOLD:
+            raise
+    return size
+
+
+@cache
+def _holes_told(device: int) -> bool:
+    return traits_of_device(device).holes_told
+
 
 ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # O_NONBLOCK: a FIFO that took a file's name meanwhile must not hang the open.
@@ -38,7 +258,7 @@ FOLDERS_KEPT = 128
 LARGE = 4 << 20
 """Bytes of a range from which on the kernel is advised to read ahead."""
 HOLES = 1 << 20
-"""Bytes: larger files that take less room than their size are read by `sparse`."""
+"""Bytes: larger files that take less room than their size are read by `SparseBody`."""
 
 
 def tokens(
@@ -68,7 +288,7 @@ def _as_listed(fd: int, entry: Entry) -> os.stat_result:
     return status
 
 
-class PosixReader:
+class PosixReader(Reader):
     """For one thread. Keeps up to FOLDERS_KEPT descriptors of folders, and fewer where the process may
     not open many files."""
 
@@ -80,7 +300,7 @@ class PosixReader:
         self._parent_fd = -1
 
     def open(self, entry: Entry, offset: int, length: int) -> PosixBody:
-        """See `port.Reader`. Raises SourceChangedError, and as `file_range.source_error`."""
+        """See `port.Reader`. Raises SourceChangedError, and as `source_error`."""
         key = entry.key
         fd = self._open(key)
         try:
@@ -126,7 +346,6 @@ class PosixReader:
         return status
 
     def data_bytes(self, key: str, size: int) -> int:
-        """See `port.SparseReader`."""
         fd = self._open(key)
         try:
             found = os.fstat(fd)

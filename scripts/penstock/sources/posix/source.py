@@ -4,8 +4,7 @@ Below the root nothing is trusted: folders and files are opened one name at a ti
 descriptor, without following links. A FIFO, socket or device is never opened for reading.
 A file that changed since it was listed is refused, before and after its bytes are read.
 
-`registry.open_source` makes a `PosixSource` of a path or a `file://` URL. It reads, and changes nothing.
-"""
+`registry.open_source` makes a `PosixSource` of a path or a `file://` URL. It reads, and changes nothing."""
 
 from __future__ import annotations
 
@@ -15,22 +14,59 @@ import stat
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from penstock.config.source_kinds import folder
 from penstock.core.errors import PreflightError, SourceChangedError
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
-from penstock.fs.tree import BELOW, BROKEN, FILE, LINK, descend
-from penstock.sources.posix.file_range import token
-from penstock.sources.posix.hard_links import HardLinks
+from penstock.fs.tree import BELOW, BROKEN, FILE, LINK, OTHER, descend
+from penstock.host.mounts import mount_of
+from penstock.sources.port import Source
 from penstock.sources.posix.reader import FILE as OPEN_FILE
-from penstock.sources.posix.reader import PosixReader, beneath, tokens
+from penstock.sources.posix.reader import PosixReader, beneath, token, tokens
 from penstock.sources.refused_files import RefusedFiles, Remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from penstock.core.model import Entry, SourceChecksum
+    from penstock.config.settings import DatasetConfig, SourceConfig
     from penstock.fs.dir_stat import Looked
     from penstock.fs.tree import Level
+    from penstock.sources.port import Keep
+
+MOST = 1_000_000
+"""Files that are remembered at a time until all their names came: some 100 MB. Files beyond are not
+counted."""
+
+
+class HardLinks:
+    """Counts names of files that have several; `saw` is called with each. `keep` says which names belong to
+    the dataset."""
+
+    def __init__(self, keep: Callable[[str], bool] | None = None, most: int = MOST) -> None:
+        self._keep, self._most = keep, most
+        self._names: dict[tuple[int, int], tuple[int, int]] = {}
+        self._files = self._of = self._bytes = 0
+
+    def saw(self, path: str, place: tuple[int, int], names: int, size: int) -> None:
+        """One of the `names` of the file at `place` (device and inode), of `size` bytes."""
+        if self._keep is not None and not self._keep(path):
+            return
+        left, counted = self._names.pop(place, (names, 0))
+        if counted:
+            self._files += 1
+            self._of += counted == 1
+            self._bytes += size
+        # A file is forgotten with its last name, so that memory does not grow with the dataset.
+        if left > 1 and len(self._names) < self._most:
+            self._names[place] = left - 1, counted + 1
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """`of` files have several names in the dataset; `files` counts their names beyond the first, and
+        `bytes` what these take in a release. Lower bounds where more than MOST files were remembered at a
+        time. Empty when there are none."""
+        return {"files": self._files, "of": self._of, "bytes": self._bytes} if self._files else {}
+
 
 BATCH = 2048
 """Files that `list` gives at once."""
@@ -38,7 +74,12 @@ GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 """Errors of a name that was removed or replaced after its folder was read: it is left out."""
 
 
-class PosixSource:
+def open_source(config: SourceConfig, _: object, *, dataset: DatasetConfig, keep: Keep | None) -> PosixSource:
+    """See `registry.open_source`."""
+    return PosixSource(folder(config.url), links=dataset.links, empty=dataset.empty_folders, keep=keep)
+
+
+class PosixSource(Source):
     """A folder, or one file, whose key is its name. `links` and `empty` are the dataset's policies
     (`config.settings`); for `keep` see `RefusedFiles`."""
 
@@ -59,13 +100,22 @@ class PosixSource:
         self._hard_links = HardLinks(keep)
 
     @property
+    def origin(self) -> str:
+        """What is exported, or the device's number; the folder's own inode."""
+        top = os.path.realpath(self.root)
+        device = mount_of(top).device
+        status = os.stat(top)
+        # A network mount has another device number on each host, and after each mount.
+        held = device if ":" in device else f"device {status.st_dev}"
+        return f"{held} inode {status.st_ino}"
+
+    @property
     def hard_links(self) -> Mapping[str, int]:
         """Of the last listing, by `HardLinks.counts`."""
         return self._hard_links.counts
 
     @property
     def empty_folders(self) -> Sequence[str]:
-        """See `port.Emptied`."""
         return self._empty_folders
 
     @property
@@ -83,12 +133,11 @@ class PosixSource:
             with os.scandir(self.root) as names:
                 next(names, None)
         except OSError as error:
-            raise PreflightError(
-                "the source folder cannot be read",
-                where=self.url,
-                why=error.strerror or str(error),
-                hint="check the path, and that its file system is mounted and readable here",
-            ) from None
+            raise self._unread(error) from None
+
+    def _unread(self, error: OSError) -> PreflightError:
+        hint = "correct the path, mount it here, or let this account read it"
+        return PreflightError("the source folder cannot be read", where=self.url, why=_why(error), hint=hint)
 
     def list(self) -> Iterator[Sequence[Listed]]:
         """Batches in byte order of the path. Memory grows with the largest folder (where calls wait for a
@@ -133,12 +182,7 @@ class PosixSource:
         try:
             root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise PreflightError(
-                "the source folder cannot be opened",
-                where=self.url,
-                why=error.strerror or str(error),
-                hint="correct the path, mount it here, or let this account read it",
-            ) from None
+            raise self._unread(error) from None
         entered = ""
         with closing(descend(root)) as met:
             for kind, level, names, _, wrong in met:
@@ -150,6 +194,9 @@ class PosixSource:
                 elif kind == LINK:
                     found = (self._link(level.prefix + name, offenders) for name in names)
                     yield [listed for listed in found if listed is not None]
+                elif kind == OTHER:
+                    for name in names:
+                        offenders.add(level.prefix + name, "neither a file nor a folder", Remedy.SPECIAL)
                 elif kind == BROKEN:
                     offenders.add(level.prefix, f"folder cannot be listed: {_why(wrong)}", Remedy.UNREAD)
                 elif wrong is not None and wrong.errno not in GONE:  # gone since its name was read: left out
@@ -227,7 +274,6 @@ class PosixSource:
         return Listed(path, status.st_size, token(status), status.st_mtime_ns)
 
     def list_one(self, key: str) -> Listed | None:
-        """See `port.Source`."""
         reader = self.reader()
         try:
             status = reader.stat(key)
@@ -242,13 +288,6 @@ class PosixSource:
     def reader(self) -> PosixReader:
         """A reader for one thread."""
         return PosixReader(self._top, follow=self.links == "follow")
-
-    def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:  # noqa: ARG002 (the port's shape)
-        """None: a file system states no checksums."""
-        return ()
-
-    def renew(self, credentials: object) -> None:
-        """Folders need none."""
 
 
 def _why(error: OSError | None) -> str:

@@ -8,19 +8,18 @@ bucket's server or to hosts of the same store (`same_store`).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
+from penstock.config.settings import Reach
 from penstock.core.errors import ConfigError, FailedError, ObjectError, PenstockError
 from penstock.sources.checksum_headers import s3_checksums
-from penstock.sources.http.dates import stated_in_metadata
 from penstock.sources.http.endpoint import Endpoint, endpoint, split
-from penstock.sources.http.quoting import quoted, quoted_value
 from penstock.sources.http.response_template import HeaderNames
-from penstock.sources.objects.client import ObjectClient
-from penstock.sources.objects.refusals import Meaning, refusal
-from penstock.sources.objects.xml_text import first_values
+from penstock.sources.http.values import first_values, quoted, quoted_value, stated_in_metadata
+from penstock.sources.objects.answers import Meaning, refusal
+from penstock.sources.objects.client import Described, ObjectClient
 from penstock.sources.s3.credentials import S3Credentials
 from penstock.sources.s3.sigv4 import EMPTY_SHA256, Signer
 
@@ -34,8 +33,6 @@ AWS = (".amazonaws.com", ".amazonaws.com.cn")
 """Ends of the names of Amazon's own servers."""
 OTHER_REGION = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
 """Codes by which a store says that the bucket is in another region than the signature's."""
-WAITS = frozenset({"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling"})
-"""Codes after which a retry may help, whatever the status."""
 _WRONG_KEYS = Meaning(FailedError, "the store refuses the credentials")
 CODES = {
     **dict.fromkeys(("SignatureDoesNotMatch", "InvalidSecurity"), _WRONG_KEYS),
@@ -53,19 +50,13 @@ class Bucket:
     """One bucket and prefix, and how it is reached. Without secrets."""
 
     name: str
-    prefix: str
-    """"" or ending in a slash; `str` by os.fsdecode."""
-    endpoint: str
-    """The store's URL; "" for AWS."""
+    prefix: str  # "" or ending in a slash; `str` by os.fsdecode
+    endpoint: str  # the store's URL; "" for AWS
     region: str
-    path_style: bool
-    """Whether the bucket's name stands in the path of a request, and not in the host's name."""
-    options: Mapping[str, object]
-    """The source's `storage_options`."""
-    timeout: float = 60.0
-    """Seconds without a byte after which a connection is given up."""
-    single: str = ""
-    """See `ObjectClient`."""
+    path_style: bool  # whether the bucket's name stands in the path of a request, and not in the host's name
+    options: Mapping[str, object]  # the source's `storage_options`
+    reach: Reach = field(default_factory=Reach)
+    single: str = ""  # see `ObjectClient`
 
     @property
     def url(self) -> str:
@@ -85,9 +76,9 @@ def address(bucket: Bucket, region: str) -> tuple[Endpoint, str]:
         raise ConfigError("a secret in a URL", where="endpoint_url", hint="use a profile or credentials_file")
     root = components.path.rstrip("/")
     if bucket.path_style:
-        return endpoint(base, bucket.options, timeout=bucket.timeout), f"{root}/{quoted(bucket.name)}/"
+        return endpoint(base, bucket.reach), f"{root}/{quoted(bucket.name)}/"
     virtual = components._replace(netloc=f"{bucket.name}.{components.netloc}").geturl()
-    return endpoint(virtual, bucket.options, timeout=bucket.timeout), f"{root}/"
+    return endpoint(virtual, bucket.reach), f"{root}/"
 
 
 class S3Client(ObjectClient):
@@ -104,13 +95,12 @@ class S3Client(ObjectClient):
     )
 
     def __init__(self, bucket: Bucket, credentials: S3Credentials) -> None:
-        super().__init__(bucket.url, bucket.single)
+        super().__init__(bucket.url, bucket.prefix, bucket.single)
         self.bucket = bucket
         self.region = bucket.region
         self._credentials = credentials
         self._stamp = self._own = self._canonical = self._authorization = ""
-        self._last = ("", "", "", "")
-        """Of the request whose head was made last: method, path, query, lines."""
+        self._last = ("", "", "", "")  # of the request whose head was made last: method, path, query, lines
         self._signer = self._sign_with(credentials)
         self.asks_for_restores = False
         """Whether listings are to state which archived objects are restored for a time."""
@@ -147,15 +137,13 @@ class S3Client(ObjectClient):
         """From the next request on; see `asks_for_restores`."""
         self.asks_for_restores, self._own = True, ""
 
-    def archived(self, headers: Mapping[bytes, bytes]) -> str:
-        """By HEAD; it alone names the archive tiers of S3 Intelligent-Tiering."""
+    def described(self, headers: Mapping[bytes, bytes]) -> Described:
+        """HEAD alone names the archive tiers of S3 Intelligent-Tiering."""
         stored = headers.get(b"x-amz-storage-class", b"").decode("latin-1")
         tier = headers.get(b"x-amz-archive-status", b"").decode("latin-1")
         readable = b'ongoing-request="false"' in headers.get(b"x-amz-restore", b"")
-        return "" if readable else tier or (stored if stored in ARCHIVES else "")
-
-    def metadata_time(self, headers: Mapping[bytes, bytes]) -> int:
-        return stated_in_metadata(headers.get(b"x-amz-meta-mtime", b""))
+        archived = "" if readable else tier or (stored if stored in ARCHIVES else "")
+        return Described(archived=archived, time=stated_in_metadata(headers.get(b"x-amz-meta-mtime", b"")))
 
     def checksums(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[SourceChecksum]:
         return s3_checksums(headers, whole=whole)
@@ -232,11 +220,7 @@ class S3Client(ObjectClient):
             )
         if (host, port, target.scheme == "https") == (old.host, old.port, old.tls):
             return path  # the same again; the number of tries is limited
-        server = endpoint(
-            f"{target.scheme}://{target.netloc.rpartition('@')[2]}",
-            self.bucket.options,
-            timeout=self.bucket.timeout,
-        )
+        server = endpoint(f"{target.scheme}://{target.netloc.rpartition('@')[2]}", self.bucket.reach)
         virtual = host.startswith(self.bucket.name.lower() + ".")
         self.go_to(server, "/" if virtual else f"/{quoted(self.bucket.name)}/")
         return path
@@ -257,28 +241,13 @@ class S3Client(ObjectClient):
 
     def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
         code, message, region = _understood(body)
-        region = region or headers.get(b"x-amz-bucket-region", b"").decode("latin-1")
-        return failure(status, code, message, headers, self.where(key), region, listing=not key)
-
-
-def failure(
-    status: int,
-    code: str,
-    message: str,
-    headers: Mapping[bytes, bytes],
-    where: str,
-    region: str = "",
-    *,
-    listing: bool = False,
-) -> PenstockError:
-    """`refusals.refusal` with S3's codes."""
-    codes = CODES
-    if code in OTHER_REGION:
-        hint = f"set `region: {region}` in storage_options" if _REGION.fullmatch(region) else "set `region`"
-        codes = {code: Meaning(FailedError, "the bucket is in another region", hint)}
-    return refusal(
-        status, headers, where, code=code, message=message, codes=codes, waits=WAITS, listing=listing
-    )
+        region, codes = region or headers.get(b"x-amz-bucket-region", b"").decode("latin-1"), CODES
+        if code in OTHER_REGION:
+            known = _REGION.fullmatch(region) is not None
+            hint = f"set `region: {region}` in storage_options" if known else "set `region`"
+            codes = {code: Meaning(FailedError, "the bucket is in another region", hint)}
+        where = self.where(key)
+        return refusal(status, headers, where, code=code, message=message, codes=codes, listing=not key)
 
 
 def _understood(body: bytes) -> tuple[str, str, str]:

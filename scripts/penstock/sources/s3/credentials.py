@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PreflightError
 from penstock.core.text import in_quotes
-from penstock.sources.renewal import ENVIRONMENT
+from penstock.sources.credentials import ENVIRONMENT, read_secret
 from penstock.sources.s3 import session_keys
 from penstock.sources.s3.sigv4 import Keys
-from penstock.sources.secret_file import read_secret
 
 if TYPE_CHECKING:
     from penstock.config.settings import SourceConfig
@@ -46,15 +45,11 @@ _ASKS_BOTOCORE = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CREDENTIAL_EXPIRATI
 class S3Credentials:
     """What a worker needs, beside the configuration, to speak to the store. Picklable."""
 
-    keys: Keys | None
-    """None: requests are not signed."""
+    keys: Keys | None  # None: requests are not signed
     region: str = "us-east-1"
-    endpoint: str = ""
-    """"": AWS's own endpoint of the region."""
-    origin: str = ""
-    """See `renewal.origin`."""
-    ca_bundle: str = ""
-    """The profile's; "" where it names none."""
+    endpoint: str = ""  # "": AWS's own endpoint of the region
+    origin: str = ""  # see `sources.credentials`
+    ca_bundle: str = ""  # the profile's; "" where it names none
 
     @property
     def expires(self) -> float | None:
@@ -81,14 +76,11 @@ def resolve(config: SourceConfig) -> S3Credentials:
         decided = bool(region and endpoint and trusted)
         keys, origin = _of_environment(options, decided=decided), ENVIRONMENT
         if keys is None:
-            resolved = session_keys.of_profile(
-                str(options.get("profile") or ""),
-                config.url,
-                instance_metadata=bool(options.get("instance_metadata")),
-            )
-            keys, region, endpoint = resolved.keys, region or resolved.region, endpoint or resolved.endpoint
-            bundle = resolved.ca_bundle
-            origin = ENVIRONMENT if resolved.environment else f"the profile {in_quotes(resolved.profile)}"
+            profile, metadata = str(options.get("profile") or ""), bool(options.get("instance_metadata"))
+            keys, resolved = session_keys.of_profile(profile, config.url, instance_metadata=metadata)
+            region, endpoint = region or resolved["region"], endpoint or resolved["endpoint"]
+            bundle, named = resolved["ca_bundle"], f"the profile {in_quotes(resolved['profile'])}"
+            origin = ENVIRONMENT if resolved["method"] == "env" else named
     return S3Credentials(keys, str(region or "us-east-1"), str(endpoint or ""), origin, bundle)
 
 

@@ -2,11 +2,14 @@
 
 Guarantees keys in ascending order of their bytes, no key twice, and none outside the prefix. A listing that
 breaks one of these rules raises FailedError, since a plan made of it would lack files or have them twice; an
-object that is listed again and alike in all is counted and left out. For
-a caller that sorts (`listed` without `ordered`) the last of the three is checked alone.
+object that is listed again and alike in all is counted and left out. For a caller that sorts (`listed`
+without `ordered`) the last of the three is checked alone.
 
-Sends requests to the bucket, `Pages` from threads of its own, and writes nothing. `s3.source` lists by it;
-`s3.versions`, which lists a bucket's versions, sends its requests by `answer` and `with_restores`.
+A listing of versions names the newest version of each object, by whose id the same bytes can be read whatever
+is written to the key later (`datasets.*.changed: pinned`). A bucket that is not versioned is refused: its
+objects have the id `null`, which a later object of that key has too.
+
+Sends requests to the bucket, `pages` from threads of its own, and writes nothing. `s3.source` lists by it.
 """
 
 from __future__ import annotations
@@ -15,117 +18,110 @@ import os
 from operator import lt
 from typing import TYPE_CHECKING
 
-from penstock.core.errors import STORE_AMISS, ExpiredCredentialsError, FailedError
+from penstock.core.errors import ExpiredCredentialsError, FailedError, PreflightError
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
 from penstock.core.text import in_quotes
-from penstock.sources.external_sort import disorder
-from penstock.sources.http.dates import stated_time
-from penstock.sources.http.quoting import query_string
-from penstock.sources.objects.xml_text import plain
+from penstock.sources.http.values import plain, query_string, stated_time
+from penstock.sources.listing_order import disorder, one_by_one
+from penstock.sources.objects.answers import within
 from penstock.sources.s3.client import ARCHIVES
 from penstock.sources.s3.listing_ranges import PAGE, Ranges
-from penstock.sources.s3.page import PageText, archived, encoded, key_of, objects, understand
+from penstock.sources.s3.page import OBJECTS, VERSIONS, archived, encoded, key_of, objects, understand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from penstock.core.errors import PenstockError
-    from penstock.sources.objects.pages import Requests
+    from penstock.sources.objects.client import Requests
     from penstock.sources.s3.client import Bucket, S3Client
+    from penstock.sources.s3.page import PageForm, PageText
 
-PAGE_LIMIT = 64 << 20
-"""Bytes of a page, at most."""
 _QUOTES = ("&quot;", "&#34;")
+_NONE = "null"  # the version id of an object that was written while its bucket was not versioned
+NO_VERSIONS = "have versioning enabled on the bucket, or write `changed: follow` or `changed: refuse`"
 
 
-class Pages:
-    """The pages of a bucket's prefix, fetched ahead of the reader. `fetch` may be called from many threads.
-    `requests` are closed at the end. `after` and `upto` are whole keys: see `Ranges`."""
+def pages(
+    bucket: Bucket, requests: Requests[S3Client], after: bytes = b"", upto: bytes | None = None
+) -> Iterator[PageText]:
+    """The pages of a bucket's prefix, fetched ahead of the reader, by several streams. `requests` are closed
+    at the end. `after` and `upto` are whole keys: see `Ranges`."""
 
-    def __init__(
-        self, bucket: Bucket, requests: Requests[S3Client], after: bytes = b"", upto: bytes | None = None
-    ) -> None:
-        self._bucket, self._requests = bucket, requests
-        self._ranges = Ranges(self.fetch, self._not_cut_off, bucket.prefix, bucket.url, after, upto)
+    def fetch(token: str, after: str = "", *, limit: int = PAGE) -> PageText:
+        return requests.do(lambda client: fetched(client, bucket.prefix, token, limit, after), failed=failed)
 
-    def __iter__(self) -> Iterator[PageText]:
-        try:
-            yield from self._ranges
-        finally:
-            self._requests.close()
+    def failed(error: PenstockError) -> None:
+        if not isinstance(error, ExpiredCredentialsError):
+            ranges.slower()
 
-    def _not_cut_off(self, last: str, count: int) -> None:
-        """Raises FailedError when a listing of `count` keys on its last page goes on behind `last`: some
-        servers cut a listing at the limit of a page and say nothing of it."""
-        more = self.fetch("", last, limit=1)
-        for raw, _, _, _ in objects(more.text, self._bucket.url):
+    def confirm(last: str, count: int) -> None:
+        """Some servers cut a listing at the limit of a page and say nothing of it."""
+        more = fetch("", last, limit=1)
+        for raw, *_ in objects(more.text, bucket.url):
             key = key_of(raw, encoded(more))
             # A server that does not know `start-after` begins anew, with a smaller key.
             if os.fsencode(key) > os.fsencode(last):
                 raise FailedError(
                     f"the store cuts its listing off after {count} keys and does not say so",
-                    where=self._bucket.url,
+                    where=bucket.url,
                     why=f"{in_quotes(key)} is there, and was not listed",
                     hint="this server's listings cannot be trusted: upgrade it, or give narrower prefixes as "
                     "several `sources`",
                 )
 
-    def fetch(self, token: str, after: str = "", *, limit: int = PAGE) -> PageText:
-        """One page. Transient errors are retried a few times, with growing pauses."""
-        return self._requests.do(
-            lambda client: fetched(client, self._bucket.prefix, token, limit, after), failed=self._failed
-        )
-
-    def _failed(self, error: PenstockError) -> None:
-        if not isinstance(error, ExpiredCredentialsError):
-            self._ranges.slower()
+    ranges = Ranges(fetch, confirm, bucket.prefix, bucket.url, after, upto)
+    try:
+        yield from ranges
+    finally:
+        requests.close()
 
 
-def fetched(client: S3Client, prefix: str, token: str, limit: int, after: str = "") -> PageText:
-    """One page of the keys below a prefix, by one request."""
-    pairs = [("list-type", "2"), ("max-keys", str(limit)), ("encoding-type", "url")]
-    if prefix:
-        pairs.append(("prefix", prefix))
-    if token:
-        pairs.append(("continuation-token", token))
-    if after:
-        pairs.append(("start-after", after))
-    return understand(with_restores(client, pairs), client.url)
+def version_pages(bucket: Bucket, requests: Requests[S3Client], after: bytes = b"") -> Iterator[PageText]:
+    """The pages of all versions below the prefix, of keys behind `after` (b"": from the first), in the
+    store's order. `requests` are closed at the end."""
+
+    def fetch(token: str) -> PageText:
+        begin = token or os.fsdecode(after)
+        return requests.do(lambda client: fetched(client, bucket.prefix, begin, PAGE, form=VERSIONS))
+
+    try:
+        yield from one_by_one(fetch, bucket.url, requests.stop)
+    finally:
+        requests.close()
 
 
-def with_restores(client: S3Client, pairs: Sequence[tuple[str, str]]) -> str:
-    """`answer`; where a page has archived objects, it and the pages after it also state which of these are
-    restored for a time."""
-    text = answer(client, pairs)
-    if client.asks_for_restores or not _any_archived(text):
-        return text
-    client.ask_for_restores()
-    return answer(client, pairs)
+def fetched(
+    client: S3Client, prefix: str, token: str, limit: int, after: str = "", form: PageForm = OBJECTS
+) -> PageText:
+    """One page of the keys below a prefix. One request; a second where the page has archived objects: it and
+    the pages after it then also state which of these are restored for a time."""
+    pairs = [("max-keys", str(limit)), ("encoding-type", "url"), ("prefix", prefix)]
+    if form is VERSIONS:
+        key, _, version = token.partition("\0")
+        pairs += [("key-marker", key), ("version-id-marker", version)]
+    else:
+        pairs += [("list-type", "2"), ("continuation-token", token), ("start-after", after)]
+    pairs = [(name, value) for name, value in pairs if value]
+    query = query_string([("versions", ""), *pairs] if form is VERSIONS else pairs)
+    text = os.fsdecode(client.fetched("", query))
+    if not client.asks_for_restores and _any_archived(text):
+        client.ask_for_restores()
+        text = os.fsdecode(client.fetched("", query))
+    return understand(text, client.url, form)
 
 
 def _any_archived(text: str) -> bool:
     return any(f"{stored}</StorageClass>" in text for stored in ARCHIVES)
 
 
-def mark_archived(
-    bucket: Bucket, page: PageText, batch: Sequence[Listed], block: str = "Contents"
-) -> Sequence[Listed]:
+def _with_classes(bucket: Bucket, page: PageText, batch: Sequence[Listed]) -> Sequence[Listed]:
     """The same objects, with the class of those that are archived."""
     if not _any_archived(page.text):
         return batch
     quoted, begin = encoded(page), len(bucket.prefix)
-    held = {key_of(raw, quoted)[begin:]: it for raw, it in archived(page.text, ARCHIVES, block).items()}
-    return [one._replace(archived=held[one.key]) if one.key in held else one for one in batch]
-
-
-def answer(client: S3Client, pairs: Sequence[tuple[str, str]]) -> str:
-    """What the bucket itself answers to a query, as text by os.fsdecode. Raises the error of
-    `client.failure` for every status but 200."""
-    connection = client.request("GET", "", query_string(pairs))
-    if connection.status != 200:
-        raise client.failure()
-    return os.fsdecode(connection.read_all(PAGE_LIMIT))
+    held = {key_of(raw, quoted)[begin:]: stored for raw, stored in archived(page, ARCHIVES).items()}
+    return [row._replace(archived=held[row.key]) if row.key in held else row for row in batch]
 
 
 def listed(
@@ -134,26 +130,29 @@ def listed(
     *,
     ordered: bool = True,
     twice: Callable[[int], None] = lambda _: None,
+    versioned: bool | None = None,
 ) -> Iterator[Sequence[Listed]]:
     """The objects of the pages, keys relative to the prefix, one batch a page; no batch for a page without
     objects. The marker of the prefix itself is left out. Without `ordered` keys come as the store sends them,
-    in any order and perhaps twice. `twice`: see `pages.ascending`. Raises FailedError for a malformed page,
-    and as the module says."""
+    in any order and perhaps twice. `twice`: as of `ascending`. `versioned`: of pages of versions, whether
+    the bucket is; None where that is not known. Raises FailedError for a malformed page, and as the module
+    says; PreflightError for an object that has no version of its own."""
     last, tail = "", None
     for page in pages:
-        rows = list(objects(page.text, bucket.url))
-        batch = None if page.until is not None else _plain_batch(bucket, rows, last, ordered=ordered)
+        rows = list(objects(page.text, bucket.url, page.form))
+        usual = page.until is None and page.form is OBJECTS
+        batch = _plain_batch(bucket, rows, last, ordered=ordered) if usual else None
         if batch is None:
-            batch, last = _batch(bucket, page, rows, last, tail, twice, ordered=ordered)
+            batch, last = _batch(bucket, page, rows, last, tail, twice, ordered=ordered, versioned=versioned)
         elif rows:
             last, *_ = rows[-1]
         if batch:
             tail = batch[-1]
-            yield mark_archived(bucket, page, batch)
+            yield _with_classes(bucket, page, batch)
 
 
 def _plain_batch(
-    bucket: Bucket, rows: Sequence[tuple[str, str, str, str]], last: str, *, ordered: bool
+    bucket: Bucket, rows: Sequence[tuple[str, ...]], last: str, *, ordered: bool
 ) -> list[Listed] | None:
     """The objects of a page, column by column, in a third of the time of `_batch`. None for a page that is
     not as most are: ASCII keys without escapes, in order and below the prefix, each etag between quotes."""
@@ -178,9 +177,8 @@ def _plain_batch(
     if "\n" in "".join(tags):
         return None
     known = {each: stated_time(plain(each), bucket.url) for each in set(modified)}
-    names = [key[len(prefix) :] for key in keys] if prefix else keys
     columns = {
-        "key": names,
+        "key": [key[len(prefix) :] for key in keys] if prefix else keys,
         "size": list(map(int, sizes)),
         "token": tags,
         "modified_ns": list(map(known.__getitem__, modified)),
@@ -191,43 +189,49 @@ def _plain_batch(
 def _batch(
     bucket: Bucket,
     page: PageText,
-    rows: Sequence[tuple[str, str, str, str]],
+    rows: Sequence[tuple[str, ...]],
     last: str,
     tail: Listed | None,
     twice: Callable[[int], None],
     *,
     ordered: bool,
+    versioned: bool | None,
 ) -> tuple[list[Listed], str]:
     """The objects of any page, key by key, and the last key; `tail` is the object before them. Raises
     FailedError for keys that are out of order or outside the prefix."""
     prefix, quoted, until = bucket.prefix, encoded(page), page.until
     batch: list[Listed] = []
-    before = last
-    for raw, modified, etag, size in rows:
-        key = key_of(raw, quoted)
-        again = ordered and key == before
-        if ordered and before and not again and not _bytes(before) < _bytes(key):
+    before, place, pinned = last, _bytes(last), page.form is VERSIONS
+    for row in rows:
+        raw, modified, etag, size = row[:4]
+        key, version = key_of(raw, quoted), plain(row[4]) if pinned else ""
+        # Some stores begin a page of versions with the one that the marker names.
+        again = (ordered or version != "") and key == before
+        previous, place = place, _bytes(key)
+        if ordered and before and not again and not previous < place:
             raise disorder(key, before, bucket.url)
         before = key
-        if until is not None and _bytes(key) > until:
+        if until is not None and place > until:
             continue  # another stream's; that it is in order is what the ranges rest on
         last = key
-        if not key.startswith(prefix):
-            raise FailedError(
-                "the listing has a key outside of the prefix",
-                where=bucket.url,
-                why=in_quotes(key),
-                hint=STORE_AMISS,
-            )
-        if key == prefix:
+        name = key[len(prefix) :] if key.startswith(prefix) else within(key, prefix, bucket.url)
+        if not name:
             continue  # the marker of the prefix itself
-        tag = plain(etag).strip('"')
-        item = Listed(key[len(prefix) :], int(size), tag, stated_time(plain(modified), bucket.url), "", "")
+        # Of a bucket whose versioning is on, `null` names what was there before, and stays.
+        if pinned and (not version or (version == _NONE and not versioned)):
+            raise PreflightError(
+                "an object has no version of its own, and `changed: pinned` reads objects by those",
+                where=bucket.url + name,
+                why="the bucket is not versioned, or that is not to be known with these credentials",
+                hint=NO_VERSIONS,
+            )
+        tag, time = plain(etag).strip('"'), stated_time(plain(modified), bucket.url)
+        item = Listed(name, int(size), tag, time, version, "")
         if not again:
             batch.append(item)
         elif item != tail:
             raise disorder(key, key, bucket.url)
-        else:
+        elif not pinned:
             twice(1)
         tail = item
     return batch, last

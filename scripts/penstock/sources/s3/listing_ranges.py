@@ -4,18 +4,19 @@ A stream requests one page after another, in a thread, by the function that `s3.
 is touched. A page names the next one, so one stream waits a round trip for each. While the reader waits,
 what is still to be listed is split: another stream begins after a key in the middle (`start-after`), and the
 one before it ends there. Where nothing lies behind the middle, the next guess is nearer. The ranges follow
-one another without a gap, so each key is listed once, by whichever stream.
+one another without a gap, so each key is listed once, by whichever stream. To guess a key in the middle, keys
+are read as numbers whose digits are the ASCII characters that keys were seen to hold (`Letters`).
 
 Guarantees: pages in the order of their keys; at most `AHEAD` pages a stream wait for the reader; at most
 `RATE` requests begin in a second; one stream for a listing of a few pages, for a reader that is slower
 than the store, for keys in which no middle can be guessed (few ASCII characters), and for a store that
-does not know `start-after`.
-"""
+does not know `start-after`."""
 
 from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from os import fsdecode, fsencode
@@ -23,12 +24,89 @@ from typing import TYPE_CHECKING
 
 from penstock.core.errors import STORE_AMISS, FailedError, TransientError
 from penstock.host import waits
-from penstock.sources.external_sort import endless
-from penstock.sources.s3.keyspace import Letters
+from penstock.sources.listing_order import endless
 from penstock.sources.s3.page import PageText, encoded, key_of, keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+DIGITS = 10
+"""Characters after what two keys have in common that are looked at."""
+_DECIMALS = frozenset(b"0123456789")
+
+
+class Letters:
+    """The ASCII characters that were seen in keys. A key is read as a number with these characters as its
+    digits (`_position`), so that keys can be halved like numbers."""
+
+    def __init__(self) -> None:
+        self._characters: set[int] = set()
+        self._sorted: list[int] = []
+
+    def see(self, key: bytes) -> None:
+        """Add the characters of a key that was listed."""
+        new = {byte for byte in key if 32 < byte < 127} - self._characters
+        if new:
+            if new & _DECIMALS:
+                new |= _DECIMALS  # keys that count up use all ten
+            self._characters |= new
+            self._sorted = sorted(self._characters)
+
+    def between(self, low: bytes, high: bytes | None, prefix: bytes) -> bytes | None:
+        """A key about in the middle between `low` and `high` (None: the end of `prefix`): above `low`, below
+        `high`, valid UTF-8, as short as possible. None when there is no such key, or none is found."""
+        common = _common_prefix(low, high, prefix)
+        middle = (self._position(low, len(common)) + self._end(high, len(common))) // 2
+        base = len(self._sorted) + 1
+        key = bytearray(common)
+        for place in reversed(range(DIGITS)):
+            digit = middle // base**place % base
+            if not digit:
+                return None
+            key.append(self._sorted[digit - 1])
+            if low < key and (high is None or key < high):
+                return bytes(key) if _is_text(key) else None
+        return None
+
+    def fraction_passed(self, low: bytes, at: bytes, high: bytes | None, prefix: bytes) -> float:
+        """How much of what lies between `low` and `high` has been passed at `at`, as far as positions
+        tell: 0 to 1."""
+        common = _common_prefix(low, high, prefix)
+        begin, end = self._position(low, len(common)), self._end(high, len(common))
+        return (self._position(at, len(common)) - begin) / (end - begin) if end > begin else 1.0
+
+    def _end(self, key: bytes | None, skip: int) -> int:
+        return (len(self._sorted) + 1) ** DIGITS if key is None else self._position(key, skip)
+
+    def _position(self, key: bytes, skip: int) -> int:
+        """The characters after the first `skip` ones as a number; its digit 0 is the key's end."""
+        letters = self._sorted
+        value = 0
+        for place in range(skip, skip + DIGITS):
+            digit = 0
+            if place < len(key):
+                digit = bisect_left(letters, key[place])
+                digit += digit < len(letters) and letters[digit] == key[place]
+            value = value * (len(letters) + 1) + digit
+        return value
+
+
+def _common_prefix(low: bytes, high: bytes | None, prefix: bytes) -> bytes:
+    if high is None:
+        return prefix
+    for place, (one, two) in enumerate(zip(low, high, strict=False)):
+        if one != two:
+            return low[:place]
+    return low[: len(high)]
+
+
+def _is_text(key: bytes | bytearray) -> bool:
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
 
 PAGE = 1000
 """Keys that a page is asked to hold."""
@@ -49,17 +127,14 @@ class _Range:
 
     def __init__(self, after: bytes, upper: bytes | None, top: bytes | None) -> None:
         self.after, self.upper = after, upper
-        self.top = top
-        """Nothing is expected behind it: `upper`, or a guess below it that was in vain."""
-        self.pages: deque[tuple[PageText, bytes]] = deque()
-        """Each with its last key."""
+        self.top = top  # nothing is expected behind it: `upper`, or a guess below it that was in vain
+        self.pages: deque[tuple[PageText, bytes]] = deque()  # each with its last key
         self.token = ""
         self.tokens: set[int] = set()
         self.first, self.last = after, after
         self.landed = 0
         self.busy = self.guessing = self.ended = False
-        self.dried = -1
-        """Keys on the page that the store called the last of all."""
+        self.dried = -1  # keys on the page that the store called the last of all
 
 
 class Ranges:
@@ -79,13 +154,11 @@ class Ranges:
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._want, self._most, self._active = 1, STREAMS, 0
-        self._waiting = 0
-        """Pages that the reader has not taken."""
+        self._waiting = 0  # pages that the reader has not taken
         self._useful = self._vain = 0
         self._splits = True
         self._slot = 0.0
-        self._empty = 0
-        """Pages in a row that held no key."""
+        self._empty = 0  # pages in a row that held no key
 
     def __iter__(self) -> Iterator[PageText]:
         pool = ThreadPoolExecutor(STREAMS, thread_name_prefix="listing")
@@ -148,11 +221,11 @@ class Ranges:
                 continue
             if not span.busy:
                 span.busy = True
-                pool.submit(self._page, pool, span, span.token)
+                pool.submit(self._request, pool, span, span.token)
                 return True
             if guesses and span.landed and not span.guessing and (middle := self._middle(span)) is not None:
                 span.guessing = True
-                pool.submit(self._guess, pool, span, middle)
+                pool.submit(self._request, pool, span, "", middle)
                 return True
         return False
 
@@ -165,25 +238,27 @@ class Ranges:
 
     # The streams' side -----------------------------------------------------------------------
 
-    def _page(self, pool: ThreadPoolExecutor, span: _Range, token: str) -> None:
+    def _request(
+        self, pool: ThreadPoolExecutor, span: _Range, token: str, middle: bytes | None = None
+    ) -> None:
+        """A range's next page, or by `middle` a guess that splits the range."""
         try:
-            page = self._asked(token, "" if token else fsdecode(span.after))
+            page = self._asked(token, "" if token else fsdecode(span.after if middle is None else middle))
             with self._changed:
-                span.busy = False
-                self._land(span, page)
+                if middle is None:
+                    span.busy = False
+                    self._land(span, page)
+                else:
+                    span.guessing = False
+                    self._split(span, middle, page)
         except BaseException as error:  # noqa: BLE001 - the reader raises it
-            self._failed(error)
-        self._freed(pool)
-
-    def _guess(self, pool: ThreadPoolExecutor, span: _Range, middle: bytes) -> None:
-        try:
-            page = self._asked("", fsdecode(middle))
             with self._changed:
-                span.guessing = False
-                self._split(span, middle, page)
-        except BaseException as error:  # noqa: BLE001 - the reader raises it
-            self._failed(error)
-        self._freed(pool)
+                self._error = self._error or error
+        with self._changed:
+            self._active -= 1
+            if not self._ended.is_set() and self._error is None:
+                self._assign(pool)
+            self._changed.notify_all()
 
     def _asked(self, token: str, after: str) -> PageText:
         with self._changed:
@@ -193,17 +268,6 @@ class Ranges:
         if self._ended.wait(pause) if pause > 0 else self._ended.is_set():
             raise TransientError("nobody reads the listing any more", where=self._where)
         return self._fetch(token, after)
-
-    def _failed(self, error: BaseException) -> None:
-        with self._changed:
-            self._error = self._error or error
-
-    def _freed(self, pool: ThreadPoolExecutor) -> None:
-        with self._changed:
-            self._active -= 1
-            if not self._ended.is_set() and self._error is None:
-                self._assign(pool)
-            self._changed.notify_all()
 
     def slower(self) -> None:
         """The store answered that it is overloaded: half as many streams from now on."""

@@ -1,5 +1,5 @@
-"""One page of ListObjectsV2, as S3 and what speaks its protocol write it: its objects, and the token of the
-next page. Pure; `s3.listing` and `s3.listing_ranges` fetch the pages."""
+"""One page of a listing of objects or of versions, as S3 and what speaks its protocol write it: its objects,
+and the token of the next page. Pure; `s3.listing` and `s3.listing_ranges` fetch the pages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from urllib.parse import unquote_to_bytes
 
 from penstock.core.errors import STORE_AMISS, FailedError, TransientError
 from penstock.core.text import in_quotes
-from penstock.sources.decimals import decimal
-from penstock.sources.objects.xml_text import plain
+from penstock.sources.http.values import decimal, plain
+from penstock.sources.objects.answers import amiss, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -22,91 +22,128 @@ _USUAL = re.compile(
     r"<Contents><Key>([^<]*)</Key><LastModified>([^<]*)</LastModified><ETag>([^<]*)</ETag>"
     r"(?:<(?:Checksum[A-Za-z]*|Type)>[^<]*</[A-Za-z]*>)*<Size>([0-9]{1,19})</Size>"
 )
-_OBJECT = re.compile(r"<Contents>(.*?)</Contents>", re.DOTALL)
-_FIELD = re.compile(r"<(Key|LastModified|ETag|Size)>([^<]*)</")
+_FIELD = re.compile(r"<(Key|VersionId|IsLatest|LastModified|ETag|Size)>([^<]*)</")
 _CLASS = re.compile(r"<StorageClass>\s*(\w+)\s*</StorageClass>")
 # A copy that can be read has a date at which it goes; while it is being restored there is none.
 _RESTORED = re.compile(r"<RestoreExpiryDate>[^<]")
 _KEY = re.compile(r"<Key>([^<]*)<")
 _NEXT = re.compile(r"<NextContinuationToken>([^<]*)</NextContinuationToken>")
+_NEXT_KEY = re.compile(r"<NextKeyMarker>([^<]*)</NextKeyMarker>")
+_NEXT_VERSION = re.compile(r"<NextVersionIdMarker>([^<]*)</NextVersionIdMarker>")
 _TRUNCATED = re.compile(r"<IsTruncated>\s*(true|false)\s*</IsTruncated>", re.IGNORECASE)
+_COUNT = re.compile(r"<KeyCount>\s*([0-9]{1,9})\s*</KeyCount>")
 _ENCODED = re.compile(r"<EncodingType>\s*url\s*</EncodingType>")
 
 
+class PageForm(NamedTuple):
+    """How the pages of one kind of listing are written, and what is wrong with others."""
+
+    root: str
+    element: str  # of one object
+    name: str
+    hint: str  # where something else answers
+    cut: str  # what a page lacks that goes on and does not say where
+    cut_hint: str
+
+
+OBJECTS = PageForm(
+    "ListBucketResult", "Contents", "listing", "check endpoint_url: is this an S3 server?",
+    "no token for the next page",
+    "this server does not know ListObjectsV2; nothing is staged of half a listing",
+)  # fmt: skip
+VERSIONS = PageForm(
+    "ListVersionsResult", "Version", "listing of versions",
+    "this store may not know ListObjectVersions: write `changed: follow` or `changed: refuse`",
+    "no marker of the next page", STORE_AMISS,
+)  # fmt: skip
+
+
 class PageText(NamedTuple):
-    """One answer, as text by os.fsdecode, and the token of the next."""
+    """One answer, as text by os.fsdecode."""
 
     text: str
-    following: str
-    """"" at the end."""
-    until: bytes | None = None
-    """Keys behind this one are another stream's."""
+    following: (
+        str  # the token of the next page, of versions its two markers with a NUL between; "" at the end
+    )
+    until: bytes | None = None  # keys behind this one are another stream's
+    form: PageForm = OBJECTS
 
     @property
     def empty(self) -> bool:
         return "<Key>" not in self.text
 
 
-def understand(text: str, where: str) -> PageText:
+def understand(text: str, where: str, form: PageForm = OBJECTS) -> PageText:
     """Whether and how the listing goes on.
 
-    Raises FailedError for what is no page of a listing, TransientError for one that is cut off.
+    Raises FailedError for what is no page of a listing, or one that lacks objects by its own words,
+    TransientError for one that is cut off.
     """
     truncated = _TRUNCATED.search(text[:2000]) or _TRUNCATED.search(text, max(0, len(text) - 2000))
     truncated = truncated or _TRUNCATED.search(text)
-    if "<ListBucketResult" not in text[:2000] or truncated is None:
-        raise FailedError(
-            "the answer is no listing", where=where, hint="check endpoint_url: is this an S3 server?"
-        )
-    if not text[-200:].rstrip().endswith("</ListBucketResult>"):
+    if f"<{form.root}" not in text[:2000] or truncated is None:
+        raise FailedError(f"the answer is no {form.name}", where=where, hint=form.hint)
+    if not text[-200:].rstrip().endswith(f"</{form.root}>"):
         raise TransientError("the listing ends in the middle of a page", where=where)
+    following = ""
+    if truncated[1].lower() == "true":
+        following = _version_marker(text) if form is VERSIONS else _continuation(text)
+        if not following:
+            raise FailedError(f"the listing is cut off: {form.cut}", where=where, hint=form.cut_hint)
+    if "<CommonPrefixes>" in text:
+        raise grouped(where)
+    stated, count = _COUNT.search(text[:4000]), text.count(f"<{form.element}>")
+    if stated and int(stated[1]) > count:
+        raise amiss("lacks objects", where, f"a page states {stated[1]} and holds {count}")
+    return PageText(text, following, form=form)
+
+
+def _continuation(text: str) -> str:
     found = _NEXT.search(text[:4000]) or _NEXT.search(text)
-    following = plain(found[1]) if found else ""
-    if truncated[1].lower() == "true" and not following:
-        raise FailedError(
-            "the listing is cut off: no token for the next page",
-            where=where,
-            hint="this server does not know ListObjectsV2; nothing is staged of half a listing",
-        )
-    return PageText(text, following if truncated[1].lower() == "true" else "")
+    return plain(found[1]) if found else ""
 
 
-def objects(text: str, where: str) -> Iterator[tuple[str, str, str, str]]:
+def _version_marker(text: str) -> str:
+    key, version = _NEXT_KEY.search(text), _NEXT_VERSION.search(text)
+    if key is None:
+        return ""
+    return f"{key_of(key[1], encoded(PageText(text, '')))}\0{plain(version[1]) if version else ''}"
+
+
+def objects(text: str, where: str, form: PageForm = OBJECTS) -> Iterator[tuple[str, ...]]:
     """Key, time, etag and size of each object in the page's order, all as they are written there (see
-    `key_of`). Raises FailedError for a malformed page or an object without key or size."""
-    count = text.count("<Contents>")
-    usual = _USUAL.findall(text)
-    if len(usual) == count:
+    `key_of`); and the id of each newest version, in a page of these. Raises FailedError for a malformed page
+    or an object without key or size."""
+    count = text.count(f"<{form.element}>")
+    usual = _USUAL.findall(text) if form is OBJECTS else []
+    if form is OBJECTS and len(usual) == count:
         yield from usual
         return
-    blocks = _OBJECT.findall(text)
+    blocks = _blocks(text, form.element)
     if len(blocks) != count:
-        raise FailedError("the listing is malformed", where=where, hint=STORE_AMISS)
+        raise amiss("is malformed", where)
     for block in blocks:
         fields = dict(_FIELD.findall(block))
+        if form is VERSIONS and fields.get("IsLatest", "").strip().lower() != "true":
+            continue
         size = fields.get("Size", "").strip()
         if "Key" not in fields or decimal(size) is None:
-            why = (
-                f"{in_quotes(plain(fields['Key']))} has the size {in_quotes(size[:40])}"
-                if "Key" in fields
-                else "no key"
-            )
-            raise FailedError(
-                "the listing has an object without key or size", where=where, why=why, hint=STORE_AMISS
-            )
-        yield (
-            fields["Key"],
-            fields.get("LastModified", ""),
-            fields.get("ETag", ""),
-            size,
-        )
+            key = f"{in_quotes(plain(fields['Key']))} has the size" if "Key" in fields else ""
+            why = f"{key} {in_quotes(size[:40])}" if key else "no key"
+            raise amiss("has an object without key or size", where, why)
+        row = (fields["Key"], fields.get("LastModified", ""), fields.get("ETag", ""), size)
+        yield row if form is OBJECTS else (*row, fields.get("VersionId", ""))
 
 
-def archived(text: str, archives: Container[str], block: str = "Contents") -> dict[str, str]:
+def _blocks(text: str, element: str) -> list[str]:
+    return re.findall(rf"<{element}>(.*?)</{element}>", text, re.DOTALL)
+
+
+def archived(page: PageText, archives: Container[str]) -> dict[str, str]:
     """Of the objects of a page that are in one of these storage classes and not restored, each key, as
     encoded in the page, with its class."""
     classes = {}
-    for element in re.findall(rf"<{block}>(.*?)</{block}>", text, re.DOTALL):
+    for element in _blocks(page.text, page.form.element):
         stored, key = _CLASS.search(element), _KEY.search(element)
         if stored and key and stored[1] in archives and not _RESTORED.search(element):
             classes[key[1]] = stored[1]

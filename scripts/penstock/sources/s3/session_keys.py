@@ -19,7 +19,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PreflightError
 from penstock.core.text import in_quotes, masked_words, printable
@@ -50,23 +50,11 @@ _helpers: list[subprocess.Popen[bytes]] = []
 """The programs that botocore started."""
 
 
-class ResolvedProfile(NamedTuple):
-    """What AWS's tools would use, as the helper process answers it."""
-
-    keys: Keys
-    region: str
-    """"" where nothing names one; `endpoint` likewise."""
-    endpoint: str
-    profile: str
-    environment: bool
-    """Whether the keys are those of the environment."""
-    ca_bundle: str
-    """"" where neither the profile nor AWS_CA_BUNDLE names one."""
-
-
-def of_profile(profile: str, url: str, *, instance_metadata: bool) -> ResolvedProfile:
-    """What the profile ("": the one that the environment names, or `default`) leads to. Raises PreflightError
-    that names the profile, what failed, and its words; `url` is the source's."""
+def of_profile(profile: str, url: str, *, instance_metadata: bool) -> tuple[Keys, dict[str, str]]:
+    """The keys that the profile ("": the one that the environment names, or `default`) leads to; and what
+    else AWS's tools would use: `region`, `endpoint` and `ca_bundle`, each "" where nothing names one, the
+    `profile`, and the `method` by which the keys were found. Raises PreflightError that names the profile,
+    what failed, and its words; `url` is the source's."""
     request = {"profile": profile, "instance_metadata": instance_metadata, "seconds": LIMIT}
     said = command.run(
         [*interpreter.command(__name__), json.dumps(request)], deadline=LIMIT + GRACE, more=os.environ
@@ -81,10 +69,7 @@ def of_profile(profile: str, url: str, *, instance_metadata: bool) -> ResolvedPr
         why = answer["why"] + (_kept(answer["said"]) if answer.get("said") else "")
         raise PreflightError(what, where=url, why=why, hint=answer.get("hint", HINT))
     keys = Keys(answer["access"], answer["secret"], answer["session"], answer["expires"])
-    environment = answer["method"] == "env"
-    return ResolvedProfile(
-        keys, answer["region"], answer["endpoint"], answer["profile"], environment, answer["ca_bundle"]
-    )
+    return keys, answer
 
 
 def cleaned(text: str) -> str:

@@ -28,8 +28,7 @@ class Keys:
     access: str
     secret: str = field(repr=False)
     session: str = field(default="", repr=False)
-    expires: float | None = None
-    """Seconds since the epoch, of temporary keys; None: never, or unknown."""
+    expires: float | None = None  # seconds since the epoch, of temporary keys; None: never, or unknown
 
 
 def _padded(key: bytes, with_: int) -> hashlib._Hash:
@@ -59,22 +58,6 @@ class Signer:
                 self._scope = f"{stamp[:8]}/{self.region}/{self.service}/aws4_request"
             self._stamp, self._second = stamp, second
         return self._stamp
-
-    def authorization(
-        self,
-        method: str,
-        path: str,
-        query: str,
-        headers: Sequence[tuple[str, str]],
-        payload: str = EMPTY_SHA256,
-    ) -> str:
-        """The Authorization header, for headers in ascending order of their lower-case names.
-
-        `path` and `query` are quoted as they are sent. `stamp()` comes first, and its value is
-        among the headers as `x-amz-date`.
-        """
-        rest, start = self.prepare(headers, payload)
-        return start + self.sign(f"{method}\n{path}\n{query}\n{rest}")
 
     def prepare(self, headers: Sequence[tuple[str, str]], payload: str = EMPTY_SHA256) -> tuple[str, str]:
         """What is the same for all requests with these headers and this stamp: (the canonical request

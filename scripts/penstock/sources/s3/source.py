@@ -3,29 +3,117 @@
 `registry.open_source` makes an `S3Source` of a URL `s3://bucket/prefix`. It sends requests to that bucket,
 all of which only read, and writes nothing to disk but what `list_sorted` sorts there. Where it is given no
 credentials it resolves them (`s3.credentials`), which reads the environment and files and may send requests.
-"""
+
+Of an object that was uploaded in parts S3 states a checksum of its parts' checksums (composite): only with
+the parts' sizes can it be computed anew."""
 
 from __future__ import annotations
 
 import os
+import re
+from contextlib import closing
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from penstock.sources.objects.pages import Objects, between
+from penstock.core.errors import ExpiredCredentialsError, ObjectError, PenstockError, PreflightError
+from penstock.sources.backoff import asked_for, retry_after
+from penstock.sources.checksum_headers import s3_checksums
+from penstock.sources.listing_order import Objects, between
+from penstock.sources.objects.reader import ObjectReader
 from penstock.sources.objects.source import ObjectSource, bucket_and_prefix, single_name
 from penstock.sources.s3.client import AWS, Bucket, S3Client
 from penstock.sources.s3.credentials import S3Credentials, resolve
-from penstock.sources.s3.listing import Pages, fetched, listed
-from penstock.sources.s3.reader import S3Reader, part_sizes
+from penstock.sources.s3.listing import NO_VERSIONS, fetched, listed, pages, version_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from penstock.config.settings import SourceConfig
-    from penstock.core.model import Entry, Listed
+    from penstock.config.settings import DatasetConfig, SourceConfig
+    from penstock.core.model import Entry, Listed, SourceChecksum
+
+MOST_PARTS = 10_000
+"""Parts that S3 lets an upload have."""
+_ENABLED = re.compile(rb"<Status>\s*Enabled\s*</Status>")
 
 
-def bucket_of(config: SourceConfig, credentials: S3Credentials, timeout: float = 60.0) -> Bucket:
+class S3Reader(ObjectReader[S3Client]):
+    """The shared reader, with one more connection for queries of part sizes."""
+
+    _side: S3Client | None = None
+
+    def _checksums(
+        self, client: S3Client, entry: Entry, headers: Mapping[bytes, bytes], *, whole: bool
+    ) -> Sequence[SourceChecksum]:
+        checksums = client.checksums(headers, whole=whole)
+        if not whole or not checksums or checksums[0].kind == "full":
+            return checksums
+        # Only composites are stated: they can be computed where the size of the parts is known.
+        return s3_checksums(headers, whole=True, part_bytes=self._part_bytes(entry, checksums[0].parts))
+
+    def _part_bytes(self, entry: Entry, parts: int) -> int:
+        if self._side is None:
+            self._side = self._make()
+        self._side.renew(self._credentials())
+        try:
+            return part_bytes(self._side, entry, parts)
+        except ExpiredCredentialsError:
+            raise  # with others the size is stated
+        except PenstockError:
+            return 0  # the size only helps a proof: without it the object is copied unproven
+
+    def close(self) -> None:
+        super().close()
+        if self._side is not None:
+            self._side.close()
+
+
+def part_bytes(client: S3Client, entry: Entry, parts: int) -> int:
+    """The size of a multipart object's parts, 0 when they are not all alike or not known.
+
+    Only the first and the last part are queried. Where a checksum that was computed with this size does not
+    hold, `part_sizes` queries all of them.
+    """
+    size = _part_size(client, entry, 1)
+    if not size or -(-entry.size // size) != parts:
+        return 0
+    if parts > 2 and _part_size(client, entry, parts) != entry.size - size * (parts - 1):
+        return 0
+    return size
+
+
+def part_sizes(client: S3Client, entry: Entry, parts: int) -> list[int]:
+    """The size of each of so many parts; [] when the store does not state them, or they do not add up to the
+    object's size. Raises a PenstockError for an answer that a retry may change."""
+    sizes: list[int] = []
+    for number in range(1, min(parts, MOST_PARTS) + 1):
+        sizes.append(_part_size(client, entry, number, patient=True))
+        if not sizes[-1]:
+            return []
+    return sizes if sum(sizes) == entry.size else []
+
+
+def _part_size(client: S3Client, entry: Entry, number: int, *, patient: bool = False) -> int:
+    """Bytes of one part; 0 when the store does not state them. With `patient` it raises a PenstockError for
+    an answer that a retry may change."""
+    path, query, lines = client.get(entry)
+    query = f"partNumber={number}&{query}".rstrip("&")
+    connection = client.request("HEAD", path, query, lines)
+    length, status, headers = connection.length, connection.status, connection.headers
+    if status in (400, 401, 403):  # keys that ended, or no such part
+        error = client.failure(entry.key)
+        if isinstance(error, ExpiredCredentialsError) or (patient and status == 403):
+            raise error
+        return 0
+    if patient and (status in (408, 429) or status >= 500):
+        where, why = client.where(entry.key), f"status {status}"
+        what = "the sizes of the object's parts cannot be queried"
+        raise asked_for(what, where, why, status, "", retry_after(headers))
+    connection.finish()
+    same = client.version(headers, entry.size) == entry.token
+    return length if status in (200, 206) and same and length > 0 else 0
+
+
+def bucket_of(config: SourceConfig, credentials: S3Credentials) -> Bucket:
     """The bucket that a URL and its options name. Raises ConfigError."""
     name, prefix = bucket_and_prefix(config.url)
     options = config.storage_options
@@ -34,99 +122,83 @@ def bucket_of(config: SourceConfig, credentials: S3Credentials, timeout: float =
     aws = not credentials.endpoint or host.endswith(AWS)
     # A bucket with a dot does not match the wildcard of AWS's certificates.
     path_style = style == "path" or (style != "virtual" and (not aws or "." in name))
-    region, single = credentials.region, single_name(config)
-    if credentials.ca_bundle:
-        options = {"ca_bundle": credentials.ca_bundle, **options}
-    return Bucket(name, prefix, credentials.endpoint, region, path_style, dict(options), timeout, single)
+    region, single, reach = credentials.region, single_name(config), config.reach
+    reach = reach._replace(ca_bundle=reach.ca_bundle or credentials.ca_bundle)
+    return Bucket(name, prefix, credentials.endpoint, region, path_style, dict(options), reach, single)
 
 
-class S3Source(ObjectSource[S3Client]):
-    """`credentials` come from `s3.credentials.resolve`; a worker gets them from its parent."""
+class S3Source(ObjectSource[S3Client, S3Credentials]):
+    """`credentials` come from `s3.credentials.resolve`; a worker gets them from its parent. Where the dataset
+    says `changed: pinned` objects are listed with the ids of their newest versions, and read by these."""
 
     CHECK = "check endpoint_url, region, the bucket's name and the credentials"
+    RESOLVE = staticmethod(resolve)
 
     def __init__(
         self,
         config: SourceConfig,
         credentials: S3Credentials | None = None,
         *,
-        timeout: float = 60.0,
-        versions: bool = False,
+        dataset: DatasetConfig | None = None,
+        **_: object,
     ) -> None:
-        """`versions`: objects are listed with the ids of their newest versions, and read by these."""
-        self._config, self._versions = config, versions
         known = credentials if credentials is not None else resolve(config)
-        self.bucket = bucket_of(config, known, timeout)
-        super().__init__(
-            self.bucket.url, self.bucket.endpoint or "AWS", known, self.bucket.single, times=config.times
-        )
+        self.bucket = bucket_of(config, known)
+        super().__init__(config, known, self.bucket.url, self.bucket.endpoint or "AWS")
+        self._versions = dataset is not None and dataset.changed == "pinned"
 
-    def credentials(self) -> S3Credentials:
-        assert isinstance(self._credentials, S3Credentials)
-        return self._credentials
+    @property
+    def origin(self) -> str:
+        return f"{self.bucket.endpoint.rstrip('/').lower() or 'aws'} {self.bucket.name}"
 
     def client(self) -> S3Client:
         return S3Client(self.bucket, self.credentials())
-
-    def resolve(self) -> S3Credentials:
-        return resolve(self._config)
 
     def page(self, client: S3Client, token: str, limit: int, begins: str = "") -> Objects:
         page = fetched(client, self.bucket.prefix + begins, token, limit)
         return Objects(next(listed(self.bucket, iter([page]), ordered=False), ()), page.following)
 
     def check(self) -> None:
-        """One page of one key, signed as later requests are."""
+        """One page of one key, signed as later requests are. A bucket whose objects are to be read by their
+        versions is versioned, as far as these credentials may know."""
         super().check()
-        if self._versions:
-            from penstock.sources.s3.versions import check
-
-            check(self.bucket, self.versioned())
+        if self._versions and self.versioned() is False:
+            raise PreflightError(
+                "the bucket is not versioned, and `changed: pinned` reads objects by their versions",
+                where=self.bucket.url,
+                hint=NO_VERSIONS,
+            )
 
     def versioned(self) -> bool | None:
         """Whether the bucket is versioned; None where these credentials may not ask."""
-        from penstock.sources.s3.versions import enabled
+        with closing(self.requests()) as requests:
+            try:
+                answer = requests.do(lambda client: client.fetched("", "versioning="))
+            except ObjectError:
+                return None
+        return _ENABLED.search(answer) is not None
 
-        requests = self.requests()
-        try:
-            return requests.do(enabled)
-        finally:
-            requests.close()
-
-    def list(self) -> Iterator[Sequence[Listed]]:
-        """By several streams of pages at once; with `versions` one page after another."""
-        if self._versions:
-            from penstock.sources.s3 import versions
-
-            pages = versions.pages(self.bucket, self.requests())
-            return self.either(versions.listed(self.bucket, pages, self.versioned()))
-        self._twice = 0
-        return self.either(
-            listed(self.bucket, iter(Pages(self.bucket, self.requests())), twice=self.count_twice)
-        )
+    def _in_order(self) -> Iterator[Sequence[Listed]]:
+        """By several streams of pages at once; with versions one page after another."""
+        return self._below()
 
     def _unsorted(self) -> Iterator[Sequence[Listed]]:
-        if not self._versions:
-            return self._pages()
-        from penstock.sources.s3 import versions
+        return self._below(ordered=False) if self._versions else self._pages()
 
-        pages = versions.pages(self.bucket, self.requests())
-        return versions.listed(self.bucket, pages, self.versioned(), ordered=False)
+    def _below(
+        self, after: bytes = b"", upto: bytes | None = None, *, ordered: bool = True
+    ) -> Iterator[Sequence[Listed]]:
+        requests = self.requests()
+        if self._versions:
+            versions = version_pages(self.bucket, requests, after)
+            return listed(self.bucket, versions, ordered=ordered, versioned=self.versioned())
+        return listed(self.bucket, pages(self.bucket, requests, after, upto), twice=self._count_twice)
 
     def list_between(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
         """See `port.Continued`."""
         prefix = os.fsencode(self.bucket.prefix)
         begin, end = prefix + after if after else b"", None if upto is None else prefix + upto
-        requests = self.requests()
-        if self._versions:
-            from penstock.sources.s3 import versions
-
-            pages = versions.pages(self.bucket, requests, os.fsdecode(begin))
-            below = versions.listed(self.bucket, pages, self.versioned())
-        else:
-            pages_between = iter(Pages(self.bucket, requests, begin, end))
-            below = listed(self.bucket, pages_between, twice=self.count_twice)
-        return between(self.either(below), after, upto)
+        return between(self.either(self._below(begin, end)), after, upto)
 
     def version_id(self, headers: Mapping[bytes, bytes]) -> str:
         return headers.get(b"x-amz-version-id", b"").decode("latin-1") if self._versions else ""
@@ -135,9 +207,8 @@ class S3Source(ObjectSource[S3Client]):
         return S3Reader(self.client, self.credentials)
 
     def part_sizes(self, entry: Entry, parts: int) -> Sequence[int]:
-        """See `port.Parted`."""
-        client = self.client()
-        try:
+        with closing(self.client()) as client:
             return part_sizes(client, entry, parts)
-        finally:
-            client.close()
+
+
+open_source = S3Source

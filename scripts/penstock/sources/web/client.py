@@ -1,15 +1,16 @@
 """The web's dialect of `objects.client`: requests for whole URLs, over a few kept connections, and which
-redirects are followed.
+redirects are followed; and what an answer holds in place of a file's own bytes: an HTML page (a login, a
+notice, a folder's page), or the file in an encoding.
 
 A redirect is followed within the same server, and to the hosts that `redirects` of `storage_options` names;
 never from https to http. No request carries a secret. But all that is fetched is published: if any redirect
 were followed, a server could have this machine fetch from its private network, such as a cloud's metadata
-service.
-"""
+service."""
 
 from __future__ import annotations
 
 import re
+import zlib
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -17,20 +18,94 @@ from penstock.core.errors import FailedError, ObjectError, PenstockError, Source
 from penstock.fs.errno_map import printable
 from penstock.sources.checksum_headers import web_checksums
 from penstock.sources.http.connection import Connection
-from penstock.sources.http.dates import stated_time
 from penstock.sources.http.endpoint import endpoint, split, without_user
 from penstock.sources.http.response_template import HeaderNames
+from penstock.sources.http.values import stated_time
+from penstock.sources.objects.answers import refusal
 from penstock.sources.objects.client import ObjectClient
-from penstock.sources.objects.refusals import refusal
 from penstock.sources.web.folder_page import plain, same_server, segments
-from penstock.sources.web.html_answers import begins_as_page, encoding_of, is_page, page_name, stored_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from penstock.config.settings import Reach
     from penstock.core.model import Entry, SourceChecksum
-    from penstock.sources.http.body import Judge
-    from penstock.sources.objects.client import Request
+    from penstock.sources.objects.client import Judge, Request
+
+_PAGES = ("text/html", "application/xhtml+xml")
+_PAGE_NAMES = re.compile(r"\.(?:[xs]?html?|xht|shtml|php\d?|aspx?|jspx?|cgi|cfm)\Z", re.IGNORECASE)
+_BEGIN = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:\s|<!--.*?-->|<\?xml.*?\?>)*"
+    rb"<(?:!--|(?:!doctype\s+html|html|head|body|title|meta|script|style|link|noscript|form|div)\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+BLOCK = 1 << 20
+"""Bytes that are read at a time."""
+_STORED = {
+    "gzip": (".gz", ".tgz", ".taz", ".svgz", ".bgz"),
+    "compress": (".z", ".taz"),
+    "bzip2": (".bz2", ".bz", ".tbz", ".tbz2"),
+    "xz": (".xz", ".txz"),
+    "br": (".br",),
+    "zstd": (".zst", ".tzst"),
+}
+"""By a Content-Encoding, without `x-`: the ends of names whose files are stored in it."""
+
+
+def is_page(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether an answer says that it is an HTML page. Names of headers are in lower case."""
+    stated = headers.get(b"content-type", b"").partition(b";")[0]
+    return stated.strip().lower().decode("latin-1") in _PAGES
+
+
+def page_name(key: str) -> bool:
+    """Whether a file of this name is expected to be an HTML page."""
+    return _PAGE_NAMES.search(key) is not None
+
+
+def encoding_of(headers: Mapping[bytes, bytes]) -> str:
+    """The Content-Encoding of an answer, without the `x-` of older servers; "" where it has none."""
+    stated = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
+    return "" if stated == "identity" else stated.removeprefix("x-")
+
+
+def stored_in(key: str, encoding: str) -> bool:
+    """Whether a file of this name is expected to hold bytes in this encoding. Apache states it of such files
+    (`AddEncoding x-gzip .gz .tgz`), and answers with them as they are stored. Of any other name it says that
+    the server encodes what it holds, or that it holds the encoded form alone."""
+    return key.lower().endswith(_STORED.get(encoding, ()))
+
+
+def decoded(body: Connection, encoding: str) -> Iterator[bytes]:
+    """The body of an answer in the Content-Encoding that it states (`encoding_of`), in pieces of 1 MiB at
+    most. Raises ValueError for an encoding that is not known, and for bytes that are not in it."""
+    if encoding not in ("", "gzip", "deflate"):
+        raise ValueError(f"it comes in the encoding {encoding[:40]}, although none was asked for")
+    unpack = zlib.decompressobj(32 + zlib.MAX_WBITS) if encoding else None
+    block = memoryview(bytearray(BLOCK))
+    while count := body.readinto(block):
+        while count < BLOCK and (more := body.readinto(block[count:])):
+            count += more  # by chunks of a byte each the parser would begin anew for each of them
+        data = bytes(block[:count])
+        while data and unpack is not None:
+            try:
+                yield unpack.decompress(data, BLOCK)
+            except zlib.error as error:
+                raise ValueError(f"it is not in the encoding {encoding} that it states") from error
+            if unpack.unused_data:
+                raise ValueError(f"something follows its end in {encoding}")
+            data = unpack.unconsumed_tail
+        yield data
+    if unpack is not None:
+        yield unpack.flush()
+    if unpack is not None and not unpack.eof:
+        raise ValueError(f"it ends within its encoding {encoding}")
+
+
+def begins_as_page(data: bytes) -> bool:
+    """Whether bytes are the beginning of an HTML page, whatever the server calls them."""
+    return _BEGIN.match(data) is not None
+
 
 _PORT = re.compile(r"[^:\]]:[0-9]{1,5}$|\]:[0-9]{1,5}$")
 CONNECTIONS = 4
@@ -131,19 +206,19 @@ class WebClient(ObjectClient):
     CIRCLE = ObjectError
 
     def __init__(
-        self, url_of: Callable[[str], str], options: Mapping[str, object], timeout: float, *, listing: bool
+        self, url_of: Callable[[str], str], options: Mapping[str, object], reach: Reach, *, listing: bool
     ) -> None:
         """`url_of` gives the URL of a key; of a folder's key ("" or ending in a slash), its page's.
         `listing`: it asks for what is not listed yet."""
         super().__init__(without_user(url_of("")))
-        self._url_of, self._options, self._timeout = url_of, options, timeout
+        self._url_of, self._reach = url_of, reach
         self._lists = listing
         named = options.get("redirects")
         self._named = [str(one) for one in named] if isinstance(named, (list, tuple)) else []
         self._connections: dict[tuple[str, int, bool], Connection] = {}
-        self._asked = self._landed = ""
-        self._weak = False
-        """Whether the object of the last `get` has a weak token."""
+        self._asked = ""
+        self.landed = ""  # after `request`: the URL whose answer it is, at the end of all redirects
+        self._weak = False  # whether the object of the last `get` has a weak token
         self.folder = False
         """After `request`: whether the answer is a redirect that adds a slash to the path. By that a server
         says that a folder is there; it is not followed."""
@@ -186,26 +261,20 @@ class WebClient(ObjectClient):
     def request(
         self, method: str, path: str, query: str = "", lines: str = "", room: memoryview | None = None
     ) -> Connection:
-        self._asked = self._landed = path
+        self._asked = self.landed = path
         self.folder = False
         return super().request(method, path, query, lines, room)
 
     @property
-    def landed(self) -> str:
-        """After `request`: the URL whose answer this is, at the end of all redirects."""
-        return self._landed
-
-    @property
     def led_to(self) -> str:
         """After `request`: the URL to which redirects led, where its path is another one; else ""."""
-        if self._landed == self._asked or _path(self._landed) == _path(self._asked):
+        if self.landed == self._asked or _path(self.landed) == _path(self._asked):
             return ""
-        return self._landed
-
-    def foreign(self, entry: Entry, headers: Mapping[bytes, bytes]) -> PenstockError | None:
-        return self.encoded(entry.key, headers)
+        return self.landed
 
     def judge(self, entry: Entry, headers: Mapping[bytes, bytes]) -> Judge | None:
+        if (error := self.encoded(entry.key, headers)) is not None:
+            raise error
         return self.page_instead if is_page(headers) and not page_name(entry.key) else None
 
     def page_instead(self, begin: bytes) -> ObjectError | None:
@@ -250,7 +319,7 @@ class WebClient(ObjectClient):
         if connection is None:
             if len(self._connections) >= CONNECTIONS:
                 self._connections.pop(next(iter(self._connections))).close()
-            server = endpoint(url, self._options, timeout=self._timeout)
+            server = endpoint(url, self._reach)
             connection = self._connections[place] = Connection(server, names=self.NAMES)
         return connection
 
@@ -287,7 +356,7 @@ class WebClient(ObjectClient):
                 why=f"to {printable(new.netloc.rpartition('@')[2])}",
                 hint="if that server is to be trusted, name it: `redirects: [HOST]` in storage_options",
             )
-        self._landed = target
+        self.landed = target
         return target
 
     def failure(self, key: str = "") -> PenstockError:

@@ -48,8 +48,7 @@ _BARE = frozenset({"pre", "ul", "ol", "dl", "table", "div"})
 class PageHrefs(NamedTuple):
     """A page's hrefs, each counted once."""
 
-    names: set[str]
-    """Directly below the folder; those of folders end in a slash."""
+    names: set[str]  # directly below the folder; those of folders end in a slash
     left_out: Mapping[str, str]
     """Hrefs that give no name, as they may be shown, and why: one of NAMELESS, QUERY, ELSEWHERE, DEEP,
     ITSELF."""
@@ -68,10 +67,8 @@ class FolderPage(HTMLParser):
         """Of the elements of _SHOWN and of Caddy's summary, each of the first."""
         self._inside = ""
         self._tags: set[str] = set()
-        self._last = ""
-        """The end tag behind which neither a link nor another element came."""
-        self.ended = False
-        """Whether a tag that ends the whole page stands behind its last link."""
+        self._last = ""  # the end tag behind which neither a link nor another element came
+        self.ended = False  # whether a tag that ends the whole page stands behind its last link
 
     def add(self, data: bytes) -> None:
         """The page's next bytes. Raises ValueError for what is no HTML: one tag of more than LONGEST."""

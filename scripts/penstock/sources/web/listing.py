@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import urlsplit
 
 import xxhash
@@ -27,12 +27,22 @@ from penstock.core.errors import (
 from penstock.core.model import Listed, SourceChecksum
 from penstock.fs.errno_map import printable
 from penstock.host import waits
-from penstock.sources.decimals import decimal
-from penstock.sources.http.body import BEGIN
 from penstock.sources.http.endpoint import without_user
-from penstock.sources.http.quoting import quoted
-from penstock.sources.objects.pages import Requests
-from penstock.sources.web.client import NO_HEAD, modified, place_of, token_of, weakened
+from penstock.sources.http.values import decimal, quoted
+from penstock.sources.objects.client import Requests
+from penstock.sources.objects.reader import BEGIN
+from penstock.sources.web.client import (
+    BLOCK,
+    NO_HEAD,
+    decoded,
+    encoding_of,
+    is_page,
+    modified,
+    page_name,
+    place_of,
+    token_of,
+    weakened,
+)
 from penstock.sources.web.folder_page import (
     BY_LINKS,
     ELSEWHERE,
@@ -42,7 +52,6 @@ from penstock.sources.web.folder_page import (
     same_place,
     same_server,
 )
-from penstock.sources.web.html_answers import BLOCK, decoded, encoding_of, is_page, page_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,14 +80,6 @@ WAYS_OUT = (
     "have such a listing switched on there, or give a list of the keys (`list_from`); `listing: links` in "
     "storage_options takes what a page links to for all of its folder; `exclude` leaves a folder out"
 )
-
-
-class _Page(NamedTuple):
-    content: FolderPage
-    led_to: str
-    """As of `WebClient.led_to`."""
-    url: str
-    """Its own, at the end of all redirects."""
 
 
 class RequestLimit:
@@ -255,19 +256,19 @@ class WebListing:
         """What the folder's page links to. Raises PreflightError for a page that is no listing which is known
         to be whole, and with `listing: links` for one that links to nothing in the folder."""
         url = self._url(prefix)
-        page = self._patiently(self._page, prefix)
-        folder, base = page.url, page.content.base_of(page.url)
-        linked = hrefs(page.content.links, folder, base)
+        page, led_to, folder = self._patiently(self._page, prefix)
+        base = page.base_of(folder)
+        linked = hrefs(page.links, folder, base)
         if not linked.names and base != folder and same_server(urlsplit(base), urlsplit(folder)):
             # It is the page of the folder that its <base> names.
             folder = base
-            linked = hrefs(page.content.links, folder)
+            linked = hrefs(page.links, folder)
         self._lies_at(prefix, folder)
         names, left_out = linked
-        if doubt := page.content.doubt(linked):
+        if doubt := page.doubt(linked):
             if not self._by_links or not names:
                 links = "" if names else ", and it links to nothing in the folder"
-                to = f"the server redirects to {without_user(page.led_to)}; " if page.led_to else ""
+                to = f"the server redirects to {without_user(led_to)}; " if led_to else ""
                 raise PreflightError(
                     "the folder's page is no listing that is known to be complete",
                     where=without_user(url),
@@ -314,7 +315,8 @@ class WebListing:
 
         return self._requests.do(attempt)
 
-    def _page(self, client: WebClient, prefix: str) -> _Page:
+    def _page(self, client: WebClient, prefix: str) -> tuple[FolderPage, str, str]:
+        """A folder's page, `WebClient.led_to`, and its own URL at the end of all redirects."""
         url = self._url(prefix)
         connection = client.request("GET", url)
         if connection.status != 200:
@@ -339,7 +341,7 @@ class WebListing:
                 "the folder's page cannot be read", where=without_user(url), why=str(error), hint=WAYS_OUT
             ) from None
         connection.finish()
-        return _Page(page, client.led_to, client.landed)
+        return page, client.led_to, client.landed
 
     def _look(self, client: WebClient, key: str) -> Listed | None:
         """Size and version of one file, by HEAD, or by its first byte where HEAD is refused, finds nothing,

@@ -10,15 +10,17 @@ secret but what a proxy asks for, and writes nothing to disk.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from penstock.core.errors import ObjectError, PenstockError, PreflightError, SourceChangedError
+from penstock.core.errors import ObjectError, PreflightError, SourceChangedError
 from penstock.sources.http.endpoint import split, without_user
-from penstock.sources.http.quoting import quoted
+from penstock.sources.http.values import quoted
+from penstock.sources.objects.answers import reaching
 from penstock.sources.objects.reader import ObjectReader
+from penstock.sources.port import Source
 from penstock.sources.web.client import NO_HEAD, WebClient
 
 if TYPE_CHECKING:
@@ -26,19 +28,20 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import SourceConfig
     from penstock.core.model import Entry, Listed, SourceChecksum
+    from penstock.sources.port import Keep
     from penstock.sources.web.listing import WebListing
 
 
-class WebSource:
-    """See `port.Source`. `timeout` is in seconds without a byte."""
+class WebSource(Source):
+    """See `port.Source`."""
 
     def __init__(
-        self, config: SourceConfig, *, timeout: float = 60.0, keep: Callable[[str], bool] | None = None
+        self, config: SourceConfig, _: object = None, *, keep: Keep | None = None, **__: object
     ) -> None:
         self._keep = keep
         self.url = without_user(config.url)
         self._base = config.url
-        self._options, self._timeout = dict(config.storage_options), timeout
+        self._options, self._reach = dict(config.storage_options), config.reach
         path = split(config.url).path or "/"
         name = path.rpartition("/")[2]
         self._name = unquote_to_bytes(name).decode("utf-8", "surrogateescape")
@@ -54,11 +57,8 @@ class WebSource:
         belong to the dataset and could not be listed is among `filtered`."""
         return self._ignored
 
-    def renew(self, credentials: object) -> None:
-        """The web needs none."""
-
     def client(self, *, listing: bool = False) -> WebClient:
-        return WebClient(self.url_of, self._options, self._timeout, listing=listing)
+        return WebClient(self.url_of, self._options, self._reach, listing=listing)
 
     def url_of(self, key: str) -> str:
         if key == self._name or not key:
@@ -70,8 +70,7 @@ class WebSource:
         return self._folder + quoted(key) if key or self._name else self._base
 
     def check(self) -> None:
-        client = self.client(listing=True)
-        try:
+        with closing(self.client(listing=True)) as client, reaching("the source cannot be reached", self.url):
             connection = client.request("HEAD" if self._name else "GET", self._base)
             if client.folder:
                 connection.abandon()
@@ -82,17 +81,6 @@ class WebSource:
             if connection.status not in (200, 206, 416):
                 raise client.failure()
             connection.abandon()
-        except PreflightError:
-            raise
-        except PenstockError as error:
-            raise PreflightError(
-                "the source cannot be reached",
-                where=self.url,
-                why=error.reason,
-                hint=error.hint,
-            ) from None
-        finally:
-            client.close()
 
     def list(self) -> Iterator[Sequence[Listed]]:
         if self._name:
@@ -131,7 +119,7 @@ class WebSource:
 
     @contextmanager
     def asking(self) -> Iterator[Callable[[str], Listed | None]]:
-        """By one HEAD a file. See `port.Askable`."""
+        """By one HEAD a file. See `port.Source`."""
         with self._listing(self.url_of) as listing:
 
             def head(key: str) -> Listed | None:
@@ -148,10 +136,9 @@ class WebSource:
     def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
         """The checksums of the answer to a HEAD; () where the server refuses it, or says something else than
         to GET, by which each range was compared with the listing."""
-        reader = self.reader()
-        try:
+        with closing(self.reader()) as reader, suppress(ObjectError, SourceChangedError):
             return reader.checksum(entry)
-        except (ObjectError, SourceChangedError):
-            return ()
-        finally:
-            reader.close()
+        return ()
+
+
+open_source = WebSource

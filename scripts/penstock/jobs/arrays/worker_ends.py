@@ -1,0 +1,318 @@
+"""What follows from the way in which workers ended: who may take their shards, and which nodes are left out.
+
+`jobs.arrays.array_runner` calls `judge` after each query of the cluster, and `time_limit` and `excluded`
+before it submits an array. They read claims and outcomes, query the cluster, write outcomes for workers that
+could not, note nodes that are left out in the run's `arrays.jsonl`, and keep them from waiting arrays, too.
+
+A shard that a worker held when it ended, and of which it left neither receipt nor outcome:
+
+| the worker ended                           | the outcome that is written for it             | charged      |
+|--------------------------------------------|------------------------------------------------|--------------|
+| at its time limit                          | its time ended                                 | unless it    |
+|                                            |                                                | had progress |
+| preempted, and not started again           | preempted                                      | no           |
+| cancelled by a person                      | cancelled; no worker takes the place of it     | no           |
+| with the exit status of a full target      | no further try: there was no room for its own  | yes          |
+| well, RECEIPT_GRACE ago                    | it left no receipt                             | yes          |
+| otherwise; or the cluster lost it          | the cluster's words                            | yes          |
+| by a node that failed, and is started anew | lost with its node                             | yes          |
+| and is started anew for any other reason   | that one                                       | no           |
+| in an array of an earlier command          | it ended                                       | no           |
+| not, but its claim stood still for         | silent                                         | yes          |
+| PATIENCE: frozen, suspended, cut off       |                                                |              |
+
+Nodes are left out after two ends that count against them (`node_failures`), or after one worker that did no
+shard there (`BAD_NODE`), while the cluster finds another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.cluster.port import BAD_NODE, Cause, State
+from penstock.core import human
+from penstock.core.documents.element_outcome import ElementOutcome
+from penstock.core.errors import NoSpaceError, PenstockError
+from penstock.core.job_time import asked_for
+from penstock.core.step_table import BY_NAME
+from penstock.core.text import in_quotes
+from penstock.dataset import outcomes
+from penstock.engine.records import journal
+from penstock.host import heartbeat
+from penstock.jobs.arrays import array_throttle
+from penstock.jobs.arrays.array_watch import RECEIPT_GRACE, listed, patiently
+from penstock.jobs.arrays.element_outcomes import Fate, exit_status
+from penstock.jobs.arrays.node_failures import HOURS, UNPROVEN, against_node
+from penstock.jobs.shard_claims import WatchedClaim
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.cluster.port import Status
+    from penstock.jobs.arrays.array_watch import Watch
+
+LOST_NODE = "lost with its node"
+
+
+def judge(watch: Watch) -> None:
+    """Judge each end that no earlier call judged, by the table above. Raises FailedError."""
+    if any(s.state.ended and n not in watch.judged for live in watch.live for n, s in live.statuses.items()):
+        watch.listed = float("-inf")  # receipts that these workers wrote right before their end
+    watch.all_proven()
+    watch.read_claims()
+    _read_outcomes(watch)
+    held = watch.held()
+    suspects: dict[str, None] = {}
+    for live in watch.live:
+        for number, status in live.statuses.items():
+            shards = held.get(number, ())
+            if shards and status.restarts and not status.state.ended:
+                why = LOST_NODE if status.lost_node else status.requeued or "its worker was started again"
+                ended = ElementOutcome(error=why, free=not status.lost_node)
+                _end_shards(watch, shards, status, ended)
+            if status.lost_node and watch.failures.add(status.lost_node, number, LOST_NODE):
+                suspects[status.lost_node] = None
+            if not status.state.ended or number in watch.judged:
+                continue
+            if status.state is State.DONE and shards:
+                # A receipt that it wrote on its node may become visible here later.
+                late = watch.late.setdefault(number, time.monotonic())
+                if time.monotonic() - late < RECEIPT_GRACE:
+                    continue
+            watch.judged.add(number)
+            if _judge_end(watch, number, status, shards):
+                suspects[status.node] = None
+    for number, shards in watch.held().items():
+        # A claim may become visible here after its worker has ended.
+        last = watch.statuses.get(number)
+        if last is not None and last.state.ended and number in watch.judged:
+            _end_shards(watch, shards, last, _outcome_of(watch, last, shards))
+    _end_earlier(watch)
+    _end_silent(watch)
+    for node in suspects:
+        _leave_out(watch, node)
+
+
+def _read_outcomes(watch: Watch) -> None:
+    """The outcomes that workers wrote of the claims that stand; says which shards are tried again."""
+    again: list[int] = []
+    names = listed(watch.run.outcome(watch.step, 0, 0).parent)
+    for index, (generation, claim) in watch.standing():
+        if f"{index:05d}.{generation}.json" not in names:
+            continue
+        outcome = outcomes.find(watch.run, watch.step, index, generation)
+        if outcome is not None:
+            watch.ends.fates[index] = Fate(
+                generation, claim, outcome, watch.statuses.get(claim.number), own=True
+            )
+            if not watch.ends.given_up(index, watch.call) and claim.call == watch.call:
+                again.append(index)
+    if again:
+        first = watch.ends.fates[again[0]].outcome
+        failed = [f"{in_quotes(path)}: {why}" for path, why in first.failures[:1]]
+        why = "its time ended" if first.stopped == "time" else "".join(failed) or first.error
+        why = why.splitlines()[0] if why else f"exit {first.exit_code}"
+        watch.note(f"{_of(again)} {_goes(again)} to another attempt{_on_host(first)}: {why}")
+
+
+def _outcome_of(watch: Watch, status: Status, shards: Sequence[int]) -> ElementOutcome:
+    """What is written for shards of a worker that ended so, by the table above."""
+    outcome = ElementOutcome(error=status.reason or status.state.value, exit_code=status.exit_code or 0)
+    if status.state is State.CANCELLED:
+        return outcome._replace(error="cancelled", free=True)
+    if status.state is State.DONE:
+        return outcome._replace(error="it left no receipt")
+    if status.cause is Cause.TIME:
+        progress = any(_progress(watch, index) for index in shards)
+        return outcome._replace(stopped="time", progress=progress, free=progress)
+    if status.cause is Cause.PREEMPTED:
+        return outcome._replace(free=True)
+    return outcome._replace(retry=status.exit_code != NoSpaceError.exit_code)
+
+
+def _judge_end(watch: Watch, number: int, status: Status, shards: Sequence[int]) -> bool:
+    """Judge how a worker ended, which held these shards; whether its node is suspect."""
+    own = [index for index, fate in watch.ends.fates.items() if fate.own and fate.claim.number == number]
+    if status.state is State.CANCELLED:
+        watch.ended_by_person += number not in watch.dismissed
+        for index in own:
+            # The signal came first: the worker itself wrote that it was stopped.
+            watch.ends.fates[index] = watch.ends.fates[index]._replace(status=status)
+    elif number not in watch.began and status.cause is not Cause.PREEMPTED:
+        watch.took_nothing(number, status)
+    outcome = _outcome_of(watch, status, shards)
+    _end_shards(watch, shards, status, outcome)
+    if shards and status.cause is Cause.TIME:
+        done = "what was done is kept" if outcome.progress else "nothing that stays was finished"
+        watch.note(f"element {number} timed out: {done}; {_then(watch, shards)}")
+    elif shards and status.cause is Cause.PREEMPTED:
+        watch.note(f"element {number} was preempted{_on(status)}; {_then(watch, shards)}")
+    if status.exit_code == BAD_NODE:
+        watch.bad_workers += 1
+        for index in own:
+            # It wrote only at its end that nobody is charged.
+            fate = watch.ends.fates[index]
+            if last := outcomes.find(watch.run, watch.step, index, fate.generation):
+                watch.ends.fates[index] = fate._replace(outcome=last)
+    if not watch.context.cluster.abilities.has_nodes or not status.node:
+        return False
+    if status.exit_code == BAD_NODE:
+        watch.failures.add(status.node, number, "each shard that it took failed")
+        return True
+    counts = against_node(status, outcome=number in watch.began and not shards)
+    return counts and watch.failures.add(status.node, number, _why(status))
+
+
+def _end_shards(watch: Watch, shards: Sequence[int], status: Status, outcome: ElementOutcome) -> None:
+    for index in shards:
+        generation, claim = watch.claims[index]
+        if not status.state.ended and claim.restarts >= status.restarts:
+            continue  # of the process that works now
+        whole = outcome._replace(attempt=claim.worker, generation=generation, host=claim.host)
+        _end_claim(watch, index, status, whole)
+
+
+def _end_earlier(watch: Watch) -> None:
+    """Claims of arrays that are over since before this call: their workers are gone."""
+    live = {array.submission.name for array in watch.live} | watch.own_arrays
+    for index, (generation, claim) in watch.standing():
+        if claim.worker and claim.array not in live:
+            whole = ElementOutcome(claim.worker, generation, free=True, host=claim.host, error="it ended")
+            _end_claim(watch, index, None, whole)
+
+
+def _end_silent(watch: Watch) -> None:
+    """Claims that stand still, by this process's clock, although the cluster says that their workers run."""
+    for index, (generation, claim) in watch.standing():
+        try:
+            written = os.stat(watch.run.claim(watch.step, index, generation)).st_mtime_ns
+        except OSError:
+            continue
+        before = watch.beats.get(index, WatchedClaim(generation))
+        # The scheduler is asked once a minute where it is slow: a few looks are enough.
+        beat = before.after(generation, written, time.monotonic(), heartbeat.PATIENCE / 4)
+        watch.beats[index] = beat
+        if beat.still < heartbeat.PATIENCE:
+            continue
+        silent = human.duration(heartbeat.PATIENCE)
+        whole = ElementOutcome(claim.worker, generation, host=claim.host, error=f"silent for {silent}")
+        watch.silent.add(claim.number)
+        _end_claim(watch, index, watch.statuses.get(claim.number), whole)
+        who = f"element {claim.number} on {claim.host}" if claim.worker else "who claimed it"
+        watch.warn(f"nothing was heard of {who} for {silent}: {_then(watch, [index])}")
+
+
+def _end_claim(watch: Watch, index: int, status: Status | None, outcome: ElementOutcome) -> None:
+    generation, claim = watch.claims[index]
+    watch.ends.fates[index] = Fate(generation, claim, outcome, status)
+    # Where there is no room for it, workers wait until the claim stood still.
+    with contextlib.suppress(PenstockError):
+        outcomes.create(watch.run, watch.step, index, outcome)
+
+
+def _then(watch: Watch, shards: Sequence[int]) -> str:
+    left = [index for index in shards if not watch.ends.given_up(index, watch.call)]
+    if left:
+        return f"{_of(left)} {_goes(left)} to another one"
+    return f"{_of(shards)} {'is' if len(shards) == 1 else 'are'} given up"
+
+
+def _progress(watch: Watch, index: int) -> bool:
+    """Whether the attempt that holds the shard finished work that the next one need not do again."""
+    if not BY_NAME[watch.step].copies:
+        return False
+    folder, own = watch.run.journals(index), watch.claims[index][1].worker
+    before = {name for name in journal.names(folder) if not name.startswith(own)}
+    return journal.records_more(folder, before)
+
+
+def _of(shards: Sequence[int]) -> str:
+    return f"shard {shards[0]}" if len(shards) == 1 else human.counted(len(shards), "shard")
+
+
+def _goes(shards: Sequence[int]) -> str:
+    return "goes" if len(shards) == 1 else "go"
+
+
+def _on_host(outcome: ElementOutcome) -> str:
+    return f", after one on {outcome.host}" if outcome.host else ""
+
+
+def _on(status: Status) -> str:
+    return f" on {status.node}" if status.node else ""
+
+
+def _why(status: Status) -> str:
+    return "its node failed" if status.cause is Cause.NODE else status.reason or status.state.value
+
+
+def time_limit(watch: Watch, shards: Sequence[int], workers: int) -> int:
+    """The time limit to ask for in an array of so many workers for these shards, in seconds; 0: for none."""
+    asked = watch.context.config.cluster.of(watch.step).time
+    if asked is None or not watch.context.cluster.abilities.has_nodes:
+        return 0
+    if asked:
+        return asked
+    longest = patiently(watch, partial(watch.context.cluster.longest, watch.step))
+    if longest is None:
+        return 0
+    expected = watch.expected
+    estimates = [expected(index) for index in shards] if expected else []
+    return asked_for([one for one in estimates if one is not None], len(shards), workers, longest)
+
+
+def _leave_out(watch: Watch, node: str) -> None:
+    """Leave a node out from now on, where another one is left."""
+    cluster = watch.context.cluster
+    if node in watch.excluded:
+        return
+    without = [*watch.excluded, node]
+    why = watch.failures.sentence(node)
+    done = len(watch.done - watch.done_before)
+    if len(watch.excluded) >= UNPROVEN + done:
+        watch.note(
+            f"node {node} is not excluded: elements fail on {len(without)} nodes and "
+            f"{human.counted(done, 'shard')} ended well, so it is not the nodes' fault: {why}"
+        )
+        return
+    if not patiently(watch, partial(cluster.spares, watch.step, without)):
+        watch.note(f"node {node} is not excluded, since the cluster finds no other one now: {why}")
+        return
+    watch.excluded.append(node)
+    watch.book.exclude(node, watch.step, why)
+    for live in watch.live:
+        if live.pending:
+            patiently(watch, partial(cluster.keep_off, live.array, watch.step, without))
+    watch.note(f"node {node} is excluded from this run for {HOURS} hours: {why}")
+
+
+def in_vain(watch: Watch) -> bool:
+    """Whether further workers would only fail again: the target is full; or workers failed on so many nodes,
+    and so few shards ended well, that it is not the nodes' fault; or too many ended before they took any."""
+    retries, slots = watch.context.config.cluster.retries, array_throttle.watched_slots(watch)
+    return (
+        watch.bad_workers > UNPROVEN + len(watch.done - watch.done_before)
+        or watch.fruitless >= max(UNPROVEN, slots) * (retries + 1)
+        or any(
+            fate.claim.call == watch.call and exit_status(fate) == NoSpaceError.exit_code
+            for fate in watch.ends.fates.values()
+        )
+    )
+
+
+def excluded(watch: Watch) -> list[str]:
+    """The nodes that an array to be submitted leaves out. What an earlier controller left out stays so while
+    the cluster still finds other nodes."""
+    if not watch.context.cluster.abilities.has_nodes:
+        return []
+    if watch.excluded and not watch.exclusion_tried:
+        watch.exclusion_tried = True
+        if not patiently(watch, partial(watch.context.cluster.spares, watch.step, watch.excluded)):
+            names = ", ".join(watch.excluded)
+            watch.note(f"excluded before and used again, since the cluster finds no other node now: {names}")
+            watch.excluded.clear()
+    return watch.excluded

@@ -1,0 +1,305 @@
+"""Reading back beside the copy: a worker of copy also does verify's work on shards that were copied.
+
+While the worker copies shards, a thread of it reads others back, paced so that the copy goes on as fast as
+without it (`reading_pace`). When no shard is left for it to copy, the worker itself reads back what is left.
+A shard is divided among workers by verify's own claims (`jobs.shard_claims`), and its receipt is verify's:
+the step verify does what lacks one.
+
+| a shard                                  | is read back here                                              |
+|------------------------------------------|----------------------------------------------------------------|
+| without a receipt of copy that holds     | no                                                             |
+| with parts of giants                     | no: the step permissions finishes these files                  |
+| with rows that were linked, or taken     | when all shards are copied: each further link to an inode      |
+| over                                     | moves its ctime                                                |
+| that another node wrote                  | at once: a cold read on another node proves more               |
+| that this node wrote                     | at once where it works alone; else when no other node took it  |
+|                                          | for OWN seconds                                                |
+
+Shards that were copied earlier come first, as far as looks at the folder of receipts tell them apart. Each
+look lists receipts and claims; a worker looks when it knows of no shard that it could take.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Self
+
+from penstock.core.documents.shard_claim import ShardClaim
+from penstock.core.errors import InterruptedRunError, PenstockError
+from penstock.dataset import outcomes, receipts
+from penstock.engine.workers import pool
+from penstock.fs import durable
+from penstock.host import heartbeat, job_environment
+from penstock.host.job_environment import host_name
+from penstock.jobs import shard_claims
+from penstock.jobs.elements.element import Element, attempt_name, say
+from penstock.jobs.elements.reading_pace import ReadingPace
+from penstock.jobs.shard_claims import LOOKED_AT, ClaimLostError, ShardClaims, WatchedClaim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.core.documents.array_line import ArrayLine
+    from penstock.dataset.context import Stop
+    from penstock.dataset.run import Run
+    from penstock.jobs.shard_claims import Claim
+
+STEP = "verify"
+OWN = 60.0
+LOOKS = 1.0, 30.0
+"""Seconds between two looks for shards, at least and at most."""
+SHARDS_A_SECOND = 200
+"""By so many shards of the run a worker waits a second longer for its next look."""
+IDLE = 10.0
+"""Seconds for which a worker waits for shards that others hold when all are copied."""
+FAILURES = 2
+"""Shards in a row that could not be read back, after which a worker leaves reading to others."""
+
+
+class CopiedShards:
+    """The shards of a run that may be read back, as one worker takes them. `place`: its own in their order.
+    `alone`: no other node takes part."""
+
+    def __init__(
+        self,
+        run: Run,
+        worker: ShardClaim,
+        place: int,
+        *,
+        retries: int,
+        alone: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._run, self._worker, self._retries, self._alone = run, worker, retries, alone
+        self._clock, self._place = clock, place
+        self._copied = receipts.held(run, "copy")
+        self._read_back = receipts.held(run, STEP)
+        self._known: dict[int, None] = {}
+        """Shards whose copy has a receipt, in the order in which looks showed them."""
+        self._queue: deque[int] = deque()
+        self._claims = self._claims_of(())
+        self._looked = float("-inf")
+        self._watched: dict[int, WatchedClaim] = {}
+        self.all_copied = False
+
+    def _claims_of(self, shards: Sequence[int]) -> ShardClaims:
+        place = self._place * len(shards) // max(1, len(self._run.indices))
+        folder, host = self._run.folder, host_name()
+        return ShardClaims(
+            folder, STEP, self._worker, shards, place, self._is_not_for_it, attempt_name,
+            retries=self._retries, prefers=lambda index: receipts.copied_elsewhere(folder, index, host),
+        )  # fmt: skip
+
+    def _is_not_for_it(self, index: int) -> bool:
+        return self._read_back(index) or not self._copied(index) or self._has_parts(index)
+
+    def next(self) -> Claim | None:
+        """Claim a shard; None: there is none to take now. Raises by `errno_map.storage_error`."""
+        if self.all_copied:
+            return self._claims.next()
+        claim = self._queued()
+        if claim is None and self._clock() - self._looked >= self.pause:
+            self._look()
+            claim = self._claims.next() if self.all_copied else self._queued()
+        return claim
+
+    def refresh(self) -> None:
+        """Have `next` look at the receipts, however short ago it did."""
+        self._looked = float("-inf")
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look is worth while."""
+        if self.all_copied:
+            return min(IDLE / 2, max(0.2, self._claims.left / 100))
+        return min(LOOKS[1], max(LOOKS[0], len(self._run.indices) / SHARDS_A_SECOND))
+
+    def waits(self) -> bool:
+        """Whether others hold shards, of a run that is copied, which they may leave."""
+        return self.all_copied and self._claims.waits()
+
+    def copies(self, shards: Sequence[int]) -> tuple[int, bool, bool]:
+        """How many of these shards other workers copy; whether one is left, since nobody claimed it, or its
+        last claim came to nothing or stands still; and whether one was given up. Raises FailedError."""
+        now, folder, alive, left, given_up = self._clock(), self._run.folder, 0, False, False
+        claims, proven = shard_claims.standing(folder, "copy"), shard_claims.proven(folder, "copy")
+        for index in shards:
+            if index in proven:
+                continue
+            if not (generation := claims.get(index, 0)):
+                left = True
+                continue
+            if outcomes.find(folder, "copy", index, generation) is not None:
+                call, tries = self._worker.call, self._retries
+                charged = shard_claims.charged(folder, "copy", index, generation, call, tries)
+                left, given_up = left or charged is not None, given_up or charged is None
+                continue
+            written = shard_claims.beat(folder, "copy", index, generation)
+            before = self._watched.get(index, WatchedClaim(generation))
+            self._watched[index] = beat = before.after(generation, written, now, heartbeat.HEARTBEAT)
+            stands_still = beat.still >= heartbeat.PATIENCE
+            left, alive = left or stands_still, alive + (not stands_still)
+        return alive, left, given_up
+
+    def _look(self) -> None:
+        self._looked = self._clock()
+        folder = self._run.folder
+        named = shard_claims.proven(folder, "copy")
+        indices = self._run.indices
+        ordered = [*indices[self._place :], *indices[: self._place]]
+        self._known |= dict.fromkeys(i for i in ordered if i in named and i not in self._known)
+        if len(self._known) == len(indices):
+            self.all_copied = True
+            self._claims = self._claims_of(indices)
+            return
+        away = shard_claims.standing(folder, STEP)
+        self._queue = deque(i for i in self._known if i not in away and not self._run.shards[i].reused)
+
+    def _queued(self) -> Claim | None:
+        later: list[int] = []
+        try:
+            while self._queue and len(later) < LOOKED_AT:
+                index = self._queue.popleft()
+                if not self._suits(index):
+                    later.append(index)
+                elif claim := self._claims.take(index):
+                    return claim
+        finally:
+            self._queue.extendleft(reversed(later))
+        return None
+
+    def _suits(self, index: int) -> bool:
+        receipt = receipts.element(self._run.folder, "copy", index)
+        if receipt is None:
+            return False
+        return self._alone or receipt.host != host_name() or time.time() - receipt.ended >= OWN
+
+    def _has_parts(self, index: int) -> bool:
+        if not self._run.plan.giants:
+            return False
+        from penstock.tables.shards import giants
+
+        return bool(giants(self._run.folder.shard(index)))
+
+
+class ReadingBeside:
+    """A context: while it is entered a thread reads shards back. `rest` reads what is left."""
+
+    def __init__(
+        self,
+        copying: Element,
+        number: int,
+        line: ArrayLine,
+        stop: Stop,
+        retries: int,
+        leaves: Callable[[], bool],
+    ) -> None:
+        run, job = copying.run, job_environment.current()
+        self._stop, self._leaves, self._number, self._line = stop, leaves, number, line
+        self._over = threading.Event()
+        self._pace = ReadingPace(lambda: None if self._over.is_set() else copying.moved())
+        self._element = Element(
+            copying.folder, STEP, stop, copying.layout.root,
+            rests=self._pace.rests, beside=lambda: not self._over.is_set(), watch=copying.watch,
+        )  # fmt: skip
+        worker = ShardClaim(
+            array=line.name, number=number, call=line.call, host=host_name(), restarts=job.restarts
+        )
+        place = (number - line.base) * len(run.indices) // max(1, line.workers)
+        alone = not job.job or line.workers == 1
+        self._shards = CopiedShards(run, worker, place, retries=retries, alone=alone)
+        durable.make_dirs(run.folder.claims(STEP))
+        self._thread = threading.Thread(target=self._beside, name="reading back")
+        self._failures = 0
+        self._bug: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Return when the thread has ended: with the shard that it reads, or at once after a signal. Raises
+        what a bug in it raised."""
+        self._over.set()
+        self._stop.stir()
+        self._thread.join()
+        if self._bug is not None:
+            bug, self._bug = self._bug, None
+            raise bug
+
+    def _beside(self) -> None:
+        try:
+            with contextlib.suppress(InterruptedRunError):  # the copy sees it, too
+                self._reads(self._over.is_set)
+        except BaseException as error:  # noqa: BLE001  `end` raises it
+            self._bug = error
+
+    def _reads(self, over: Callable[[], bool]) -> None:
+        """As `_read`; what goes wrong is said, and left to the step verify. Raises InterruptedRunError."""
+        try:
+            with pool.kept():
+                self._read(over)
+        except InterruptedRunError:
+            raise
+        except PenstockError as error:
+            say(f"this worker reads nothing back any more: {error}")
+
+    def rest(self) -> bool:
+        """Read back what is left, as long as there is some to take, or that others copy. To be called when
+        this worker copies no more; returns whether it is to copy again, what another one left. Raises
+        InterruptedRunError.
+
+        | the shards that are not copied          | then                                              |
+        |-----------------------------------------|---------------------------------------------------|
+        | one has no worker any more              | it copies again                                   |
+        | one is given up                         | it ends: the step fails                           |
+        | others copy them                        | it reads back, and waits for them, as one of      |
+        |                                         | twice as many as they are, so that not all nodes  |
+        |                                         | stand idle for a slow one                         |
+        | there is none                           | it reads back, until it finds nothing for IDLE    |
+        """
+        since, again, refreshed = time.monotonic(), False, False
+
+        def over() -> bool:
+            nonlocal since, again, refreshed
+            if self._leaves():
+                return True
+            if self._shards.all_copied:
+                since = time.monotonic() if self._claimed else since
+                return not self._claimed and (time.monotonic() - since >= IDLE or not self._shards.waits())
+            alive, again, given_up = self._shards.copies(self._line.indices)
+            if not (alive or again or given_up or refreshed):
+                refreshed = True
+                self._shards.refresh()
+                return False
+            wanted = self._claimed or self._number - self._line.base < 2 * alive
+            return again or given_up or not wanted
+
+        self.end()
+        self._reads(over)
+        return again
+
+    def _read(self, over: Callable[[], bool]) -> None:
+        self._claimed = True
+        with self._element as element:
+            while self._failures < FAILURES and not over():
+                self._stop.check()
+                element.check()
+                claim = self._shards.next()
+                self._claimed = claim is not None
+                if claim is None:
+                    self._stop.wait(self._shards.pause)
+                    continue
+                try:
+                    code = element.do(claim)
+                except ClaimLostError as error:
+                    say(str(error))
+                    continue
+                self._stop.signalled()
+                self._failures = self._failures + 1 if code else 0

@@ -1,0 +1,230 @@
+"""A worker: an element of a job array, which takes one shard after another until there is none.
+
+`penstock element` calls `run_worker` in a process that the controller started on this machine, or SLURM on
+a node. What it knows of others it reads from the run's folder: claims (`jobs.shard_claims`), receipts,
+outcomes. It begins a shard when worker processes have all rows of the one before, so two may be under way.
+Before each shard it looks whether it is to go on:
+
+| before a shard                                   | then                                               |
+|--------------------------------------------------|----------------------------------------------------|
+| a signal came, or the end of its time is near    | it ends                                            |
+| PAUSE stands at the root                         | it rests, and its claim has not been made          |
+| another run claimed the dataset                  | it ends, with exit status 7                        |
+| the controller lets it go (`limit --nodes`)      | it ends                                            |
+| no shard can be taken, others are at work        | it looks again for IDLE seconds, and ends; where   |
+|                                                  | no controller lives, until their claims have moved |
+|                                                  | or stood still for PATIENCE                        |
+| no shard is open                                 | it ends                                            |
+| on a node of a cluster `BAD` shards failed in a  | it ends with `BAD_NODE`, and these shards are not  |
+| row, by what may pass, and none was done         | charged for it                                     |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from penstock.cluster.port import BAD_NODE
+from penstock.core.documents.shard_claim import ShardClaim
+from penstock.core.errors import STATE_ANEW, FailedError, InterruptedRunError, NoSpaceError, PenstockError
+from penstock.core.job_time import CLOCKS
+from penstock.core.layout import RunLayout
+from penstock.dataset import outcomes, receipts
+from penstock.dataset.submission_log import ArrayBook
+from penstock.engine.workers import pool
+from penstock.fs import durable
+from penstock.host import heartbeat, job_environment
+from penstock.host.job_environment import host_name
+from penstock.jobs.elements.element import Element, Limits, attempt_name, say
+from penstock.jobs.elements.element_account import accounting
+from penstock.jobs.shard_claims import ClaimLostError, ShardClaims
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.core.documents.array_line import ArrayLine
+    from penstock.dataset.context import Stop
+    from penstock.jobs.shard_claims import Claim
+
+IDLE = 10.0
+"""Seconds for which a worker looks for shards that others may leave."""
+LOOKS = 0.2, 5.0
+"""Seconds between two such looks, at least and at most: each reads some claims of others."""
+BAD = 2
+
+
+def run_worker(
+    run_folder: Path,
+    step: str,
+    number: int,
+    array: str,
+    stop: Stop,
+    root: Path | None = None,
+    *,
+    retries: int,
+    limits: Limits,
+    reads_back: bool = False,
+) -> int:
+    """Do shards of the array of this name, as its worker `number` (over all arrays of the step). Returns the
+    exit status: that of the last shard that failed and that it did not do after all, 0 where there is none.
+    `retries`: how often a shard is tried again. `reads_back`: shards that are copied are read back, too
+    (`reading_beside`). Raises as `Element`."""
+    run = RunLayout(run_folder)
+    line = ArrayBook(run.arrays).line(array)
+    if line is None:
+        raise FailedError("there is no such array", where=str(run.arrays), why=array, hint=STATE_ANEW)
+    account = accounting(run, step, array, number)
+    with Element(run, step, stop, root, limits=limits) as element, account:
+        try:
+            worker = _Worker(element, step, number, line, stop, retries)
+            if not reads_back:
+                return worker.work()
+            from penstock.jobs.elements.reading_beside import ReadingBeside
+
+            while True:
+                with ReadingBeside(element, number, line, stop, retries, worker.leaves) as reading:
+                    code = worker.work()
+                    if code or not reading.rest():
+                        return code
+        except InterruptedRunError:
+            if not stop.out_of_time:
+                raise
+            return 0  # what it left of a shard its outcome says
+
+
+class _Worker:
+    def __init__(
+        self, element: Element, step: str, number: int, line: ArrayLine, stop: Stop, retries: int
+    ) -> None:
+        self._element, self._step, self._number, self._stop = element, step, number, stop
+        self._run = element.folder
+        own = ShardClaim(
+            array=line.name, number=number, call=line.call, host=host_name(),
+            restarts=job_environment.current().restarts,
+        )  # fmt: skip
+        self._claims = ShardClaims(
+            self._run,
+            step,
+            own,
+            line.indices,
+            (number - line.base) * len(line.indices) // max(1, line.workers),
+            receipts.held(element.run, step),
+            attempt_name,
+            retries=retries,
+            prefers=(lambda index: receipts.copied_elsewhere(self._run, index, host_name()))
+            if step == "verify"
+            else None,
+        )
+        self._several = element.overlaps and len(line.indices) > 1
+        self._turn, self._over, self._bad = threading.Lock(), False, False
+        self._error: BaseException | None = None
+        self._failed: list[Claim] = []
+        self._done, self._codes = 0, dict[int, int]()
+
+    def work(self) -> int:
+        """Do shards until there is none, by two threads in turn: the second one begins a shard when worker
+        processes have all rows of the shard before."""
+        second = threading.Thread(target=self._second, name="next shard")
+        if self._several:
+            second.start()
+        try:
+            with pool.kept(1 + self._several):
+                self._take_turns()
+        finally:
+            if self._several:
+                second.join()
+        if self._error is not None:
+            raise self._error
+        return BAD_NODE if self._bad else next(reversed(self._codes.values()), 0)
+
+    def _second(self) -> None:
+        try:
+            with pool.kept(2):
+                self._take_turns()
+        except BaseException as error:  # noqa: BLE001  the first thread raises it
+            self._error = error
+
+    def _take_turns(self) -> None:
+        while True:
+            self._turn.acquire()
+            turn = contextlib.ExitStack()
+            turn.callback(self._turn.release)
+            with turn:
+                try:
+                    if self._over or self.leaves() or (claim := self._next()) is None:
+                        return
+                    self._do(claim, turn.close)
+                except BaseException:
+                    self._over = True  # before the other thread has its turn
+                    raise
+
+    def _do(self, claim: Claim, fed: Callable[[], None]) -> None:
+        try:
+            code = self._element.do(claim, fed if self._several else None)
+        except ClaimLostError as error:
+            say(str(error))
+            return
+        self._stop.signalled()
+        self._codes.pop(claim.index, None)
+        if code == 0:
+            self._done += 1
+            return
+        self._codes[claim.index] = code
+        if code == NoSpaceError.exit_code:
+            self._over = True
+            return
+        if self._may_pass(claim):
+            self._failed.append(claim)
+        several = len({one.index for one in self._failed}) >= BAD
+        if several and not self._done and job_environment.current().job:
+            self._charge_nobody(self._failed)
+            self._bad = self._over = True
+
+    def leaves(self) -> bool:
+        """Whether the controller lets it go. Rests while PAUSE stands. Raises InterruptedRunError, and as
+        `Element`."""
+        self._stop.check()
+        self._element.check()
+        with contextlib.suppress(OSError, ValueError):
+            return self._number in durable.read_json(self._run.leaving(self._step))
+        return False
+
+    def _next(self) -> Claim | None:
+        """The next shard; None: there is none, or none for this worker any more."""
+        since = time.monotonic()
+        while (claim := self._claims.next()) is None and self._claims.waits():
+            pause = min(LOOKS[1], max(LOOKS[0], self._claims.left / 100))
+            idle = time.monotonic() - since
+            if idle >= IDLE and (self._controlled() or idle >= heartbeat.PATIENCE + 2 * pause):
+                return None
+            self._stop.wait(pause)
+            if self._over or self.leaves():
+                return None
+        return claim
+
+    def _controlled(self) -> bool:
+        """Whether a controller seems to live, which submits workers for what others leave."""
+        layout = self._element.layout
+        lock = layout.state / "audit.lock" if self._step in ("audit", "repair") else layout.lock
+        try:
+            age = time.time() - os.stat(lock).st_mtime
+        except OSError:
+            return False
+        return age < heartbeat.PATIENCE + CLOCKS
+
+    def _may_pass(self, claim: Claim) -> bool:
+        with contextlib.suppress(PenstockError):
+            outcome = outcomes.find(self._run, self._step, claim.index, claim.generation)
+            return outcome is not None and outcome.retry
+        return False
+
+    def _charge_nobody(self, failed: list[Claim]) -> None:
+        for claim in failed:
+            with contextlib.suppress(PenstockError):
+                outcome = outcomes.find(self._run, self._step, claim.index, claim.generation)
+                if outcome is not None:
+                    outcomes.write(self._run, self._step, claim.index, outcome._replace(free=True))

@@ -1,0 +1,392 @@
+"""Claims of shards: which worker of a step does which shard, and who goes on where a worker died.
+
+A worker is one element of a job array: it claims a shard, does it, writes the shard's receipt, and claims the
+next one. Nobody hands shards out, and nodes ask the scheduler nothing: workers divide the shards by files.
+
+    claims/<step>/00012.3.json    the third claim of shard 12: which worker, on which host, for which command
+
+- C1. A claim is made under a name that nothing has (`durable.create_file`): one worker has it, and its
+  content with it. Of a shard's claims, counted from the first one on, the highest counts; what stands above a
+  gap is none. None is removed or changed before the run is gone.
+- C2. A worker that holds a claim touches it once in a HEARTBEAT, and looks once a second whether there is a
+  higher one: then another worker counts it as dead, and it leaves the shard as it is.
+- C3. The next generation is claimed by the table below, by whoever needs a shard.
+- C4. A receipt is written while no higher claim is there, under a name that nothing has: never in place of
+  one that holds. One that does not is removed right before a claim. Whoever voids a receipt removes it.
+- C5. An outcome has the generation of its claim in its name. The controller writes one only where there is
+  none (`outcomes.create`).
+
+| the highest claim of a shard without a receipt       | the next one may be made                       |
+|------------------------------------------------------|------------------------------------------------|
+| there is none                                        | yes: the first                                 |
+| it has an outcome: its worker's, or the controller's | yes, where this command (`call`) has no claim, |
+| for a worker that the scheduler ended                | or its last one has no outcome or one that     |
+| its worker is this one, which the scheduler started  | says `retry`, and at most `retries` of its     |
+| again                                                | claims were charged                            |
+| its file stood still for PATIENCE, by the clock of   | the same                                       |
+| who looks; empty or foreign files likewise           |                                                |
+| any other                                            | no: its worker is at work                      |
+
+Charged is a claim that ended by anything but its time or a signal (with progress), PAUSE, preemption, another
+start of its worker after a signal, or a bad node (`free`), and one above the command's last that nobody can
+read. Claims of other commands are not: what failed before is tried again, and of two commands at once neither
+tries for ever.
+Of the time between two looks a HEARTBEAT counts at most, in the controller a fourth of PATIENCE: neither
+servers that were away for minutes, nor a halt of the process that looks, make a worker dead.
+
+**What may die where.** "Next" is who claims the next generation.
+
+| a worker dies, or stands still for long  | on disk                   | then                                |
+|------------------------------------------|---------------------------|-------------------------------------|
+| before its claim has its name            | a temporary name          | nobody waits for it                 |
+| before that has its content (file        | an empty or torn claim    | next after PATIENCE                 |
+| systems without hard links)              |                           |                                     |
+| after that, or amid the rows             | a claim, maybe journals   | the same, or as soon as the         |
+|                                          |                           | controller says that it ended; the  |
+|                                          |                           | next goes on at the journal         |
+| before its receipt has its name (without | a temporary name (a torn  | the same; all rows are done         |
+| hard links: its content)                 | receipt)                  |                                     |
+| before its outcome has its name          | a claim                   | as if it had died amid rows         |
+| after receipt or outcome                 | all there is to know      | next at once, or nobody             |
+| it wakes amid the rows, overtaken        | a higher claim            | it ends the shard (C2)              |
+| it wakes before its receipt              | the same, maybe a receipt | it writes none (C4)                 |
+| it wakes before its outcome              | a higher claim            | that is its own claim's (C5)        |
+
+A look may be a moment old (NFS answers from its cache for up to a minute): C2 saves work that is done twice.
+That nothing unproven is published rests on receipts and on the look at each file after the last writer.
+
+**No listing for each claim.** A worker begins at its own place of the order, and takes what nobody took: by
+O_EXCL alone. When it meets a claim of another it lists the folder once, and goes on with what has none. When
+all are claimed it watches WATCHED of what is open; a claim that moves gives its place to the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.documents.element_receipt import ELEMENT_RECEIPT, ElementReceipt
+from penstock.core.documents.shard_claim import SHARD_CLAIM, ShardClaim
+from penstock.core.errors import FailedError, TransientError
+from penstock.dataset import documents, outcomes, receipts
+from penstock.fs import plain_files
+from penstock.fs.errno_map import storage_error
+from penstock.host import heartbeat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from penstock.core.documents.element_outcome import ElementOutcome
+    from penstock.core.layout import RunLayout
+
+LOOKED_AT = 64  # shards that a worker leaves for later by `prefers`, or judges without a listing, at most
+WATCHED = 16  # claims of others that a worker without a shard watches at a time
+LOOK = 1.0  # seconds between two looks for a higher claim
+LONGEST = 65_536  # bytes that a claim may have: far more than any has; a longer file is none
+NAME = re.compile(r"(\d{5}|[1-9]\d{5,8})\.([1-9]\d{0,8})\.json", re.ASCII)
+
+
+class ClaimLostError(FailedError):
+    """Another worker has taken the shard, since this one counted as dead."""
+
+
+def standing(run: RunLayout, step: str) -> dict[int, int]:
+    """The highest generation of each shard that was claimed, by one listing. Raises FailedError."""
+    claims = (NAME.fullmatch(name) for name in _names(run.claims(step)))
+    highest: dict[int, int] = {}
+    for index, generation in sorted((int(match[1]), int(match[2])) for match in claims if match):
+        if generation == highest.get(index, 0) + 1:
+            highest[index] = generation
+    return highest
+
+
+def read(run: RunLayout, step: str, index: int, generation: int) -> ShardClaim:
+    """A claim; an empty one where its file holds none. Raises by `errno_map.storage_error`."""
+    return _read(run, step, index, generation)[0]
+
+
+def _read(run: RunLayout, step: str, index: int, generation: int) -> tuple[ShardClaim, int]:
+    """As `read`, and the time of its file in nanoseconds: by an open, for which NFS queries its server."""
+    path = run.claim(step, index, generation)
+    try:
+        try:
+            fd = plain_files.descriptor(path)
+            written = os.fstat(fd).st_mtime_ns
+            return SHARD_CLAIM.from_json(plain_files.content(fd, LONGEST, path), path), written
+        except (ValueError, PermissionError):
+            return ShardClaim(), os.lstat(path).st_mtime_ns
+    except FileNotFoundError:
+        return ShardClaim(), 0
+    except OSError as error:
+        raise storage_error(error, "a claim of a shard cannot be read", str(path)) from error
+
+
+def beat(run: RunLayout, step: str, index: int, generation: int) -> int:
+    """When the holder of a claim touched it last, in nanoseconds by the file system's clock; 0 where nobody
+    can say."""
+    try:
+        return os.stat(run.claim(step, index, generation)).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def proven(run: RunLayout, step: str) -> set[int]:
+    """The shards that have a receipt, whether it holds or not, by one listing. Raises FailedError."""
+    stems = (name.removesuffix(".json") for name in _names(run.receipt(step, 0).parent))
+    return {int(stem) for stem in stems if stem.isdecimal()}
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise storage_error(error, "a folder of the run cannot be listed", str(folder)) from error
+
+
+def last_ends(run: RunLayout, step: str) -> Iterator[tuple[int, ElementOutcome]]:
+    """The shards whose last claim came to nothing, in their order, and how. An outcome of an earlier claim of
+    a shard does not count any more. Looks for no receipts. Raises FailedError."""
+    for index, generation in sorted(standing(run, step).items()):
+        if (outcome := outcomes.find(run, step, index, generation)) is not None:
+            yield index, outcome
+
+
+def charged(
+    run: RunLayout,
+    step: str,
+    index: int,
+    generation: int,
+    call: str,
+    retries: int,
+    earlier: Callable[[ShardClaim], bool] = lambda _: False,
+) -> int | None:
+    """How many claims of this command count as failures of the shard, whose last claim (of this generation)
+    has ended; None where no further try is wanted. `earlier`: whether a claim is of an earlier start of the
+    worker that asks. Raises FailedError."""
+    unread = 0
+    for lower in range(generation, 0, -1):
+        last, outcome = read(run, step, index, lower), outcomes.find(run, step, index, lower)
+        if last.worker and last.call == call:
+            free = outcome is not None and (outcome.free or (outcome.stopped == "signal" and earlier(last)))
+            number = last.charged + unread + (not free)
+            again = outcome is None or outcome.retry
+            return number if again and number <= retries else None
+        unread += not last.worker
+    return 0
+
+
+class Claim:
+    """A shard that this worker holds."""
+
+    def __init__(self, run: RunLayout, step: str, index: int, generation: int, content: ShardClaim) -> None:
+        self.index, self.generation, self.content = index, generation, content
+        self._path = run.claim(step, index, generation)
+        self._next = run.claim(step, index, generation + 1)
+        self._run, self._looked = run, time.monotonic()
+
+    def beat(self) -> None:
+        """Show that its worker lives. To be called once in a HEARTBEAT; what fails is left out."""
+        with contextlib.suppress(OSError):
+            os.utime(self._path)
+
+    def beating(self) -> contextlib.AbstractContextManager[None]:
+        """While the block runs, `beat` once in a HEARTBEAT, by a thread of its own: the end of a shard may
+        wait for minutes until a file system has written what it took."""
+        return heartbeat.beating(self.beat, "claim")
+
+    def look(self) -> None:
+        """Raises ClaimLostError where another worker holds the shard: looks once in LOOK seconds. To be
+        called as often as is convenient."""
+        if time.monotonic() - self._looked >= LOOK:
+            self._looked = time.monotonic()
+            with contextlib.suppress(TransientError):
+                self.require()
+
+    def require(self) -> None:
+        """As `look`, at once, and raises by `errno_map.storage_error` where that cannot be said."""
+        try:
+            os.lstat(self._next)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise storage_error(error, "claims cannot be looked at", str(self._next)) from error
+        raise ClaimLostError(
+            f"another worker took shard {self.index}",
+            where=str(self._next),
+            why=f"nothing was heard of this one for {heartbeat.PATIENCE:.0f} s, or it counted as ended",
+            hint="that one goes on with it",
+        )
+
+    def prove(self, receipt: ElementReceipt, holds: Callable[[int], bool]) -> None:
+        """Write the shard's receipt, durably. `holds`: whether the one that is there holds; it stays then.
+        Raises ClaimLostError, and as `documents.create`."""
+        path = self._run.receipt(receipt.step, receipt.index)
+        for _ in range(3):
+            self.require()
+            made = documents.create(ELEMENT_RECEIPT, path, receipt)
+            if made or receipts.stands(path, lambda: holds(self.index)):
+                return
+        raise TransientError("a receipt cannot be written", where=str(path), why="its name is taken")
+
+
+class WatchedClaim(NamedTuple):
+    """A claim of another worker, as this one sees it."""
+
+    generation: int
+    written: int = -1  # the time of its file, in nanoseconds
+    looked: float = 0.0  # when that was last read, by this process's clock
+    still: float = 0.0  # seconds for which it stayed the same
+    lives: bool = False  # whether it moved since it is watched
+
+    def after(self, generation: int, written: int, now: float, most: float) -> WatchedClaim:
+        """As one more look shows it. Of the time since the last one `most` seconds count as standstill, so
+        that neither servers that were away nor a halt of the process that looks make a worker dead."""
+        if self.generation != generation or self.written < 0:
+            return WatchedClaim(generation, written, now)
+        if self.written != written:
+            return WatchedClaim(generation, written, now, lives=True)
+        return self._replace(looked=now, still=self.still + min(now - self.looked, most))
+
+
+class ShardClaims:
+    """The shards of a step as one worker takes them. `worker`: what its claims say, but for `worker` and
+    `charged`. `shards`: in the order of the plan, all that may be open; the worker begins at `place`.
+    `holds`: whether the receipt that a shard has holds. `retries`: how often a shard is tried again.
+    `name`: makes the name of an attempt, another one each time, on all nodes. `prefers`: shards that suit
+    this worker better than others, None: all alike. `clock`: seconds."""
+
+    def __init__(
+        self,
+        run: RunLayout,
+        step: str,
+        worker: ShardClaim,
+        shards: Sequence[int],
+        place: int,
+        holds: Callable[[int], bool],
+        name: Callable[[], str],
+        *,
+        retries: int,
+        prefers: Callable[[int], bool] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._run, self._step, self._worker = run, step, worker
+        self._holds, self._name, self._retries = holds, name, retries
+        self._prefers, self._clock = prefers, clock
+        self._new = deque([*shards[place:], *shards[:place]])
+        self._late: deque[int] = deque()
+        self._open = deque(self._new)  # what may be open, but for what is watched
+        self._listed = float("-inf")
+        self._watched: dict[int, WatchedClaim] = {}
+
+    def next(self) -> Claim | None:
+        """Claim a shard, the ones that nobody claimed first. None: there is none to take now, though others
+        may still be at work, and fail. Reads WATCHED claims: to be called once in a HEARTBEAT or more often
+        by a worker that waits. Raises by `errno_map.storage_error`."""
+        return self._unclaimed() or self._again()
+
+    def waits(self) -> bool:
+        """Whether shards are open that others hold: as `next` saw it last."""
+        return bool(self._watched)
+
+    @property
+    def left(self) -> int:
+        """How many shards may be open, as far as `next` knows."""
+        return len(self._open) + len(self._watched)
+
+    def _unclaimed(self) -> Claim | None:
+        listed = False
+        while (index := self._pop()) is not None:
+            if claim := self.take(index):
+                return claim
+            if not listed:
+                listed = True
+                claimed = standing(self._run, self._step)
+                self._new = deque(index for index in self._new if index not in claimed)
+                self._late = deque(index for index in self._late if index not in claimed)
+        return None
+
+    def _pop(self) -> int | None:
+        while self._new:
+            index = self._new.popleft()
+            if self._prefers is None or len(self._late) >= LOOKED_AT or self._prefers(index):
+                return index
+            self._late.append(index)
+        return self._late.popleft() if self._late else None
+
+    def _again(self) -> Claim | None:
+        """A shard whose last claim came to nothing."""
+        self._list()
+        if self._open:
+            alive = [index for index, watch in self._watched.items() if watch.lives]
+            self._open.extend(alive)
+            for index in alive:
+                del self._watched[index]
+        for index in list(self._watched):
+            if claim := self.take(index):
+                return claim
+        for _ in range(len(self._open)):
+            if len(self._watched) >= WATCHED:
+                break
+            if claim := self.take(self._open.popleft()):
+                return claim
+        return None
+
+    def _list(self) -> None:
+        """Leave out of many what has a receipt, by one listing in PATIENCE: whether it holds, a look says."""
+        if len(self._open) > LOOKED_AT and self._clock() - self._listed >= heartbeat.PATIENCE:
+            self._listed = self._clock()
+            away = proven(self._run, self._step) | self._watched.keys()
+            self._open = deque(index for index in self._open if index not in away)
+
+    def take(self, index: int) -> Claim | None:
+        """Claim this shard where that is allowed, by the table above. Raises as `next`."""
+        if self._holds(index):
+            self._watched.pop(index, None)
+            return None
+        known = self._watched.get(index, WatchedClaim(0)).generation
+        generation = outcomes.claimed(self._run, self._step, index, known)
+        charged = self._charged(index, generation) if generation else 0
+        receipt = self._run.receipt(self._step, index)
+        # Only now is one removed: that of a worker that lives may be torn for a moment.
+        if charged is None or receipts.stands(receipt, lambda: self._holds(index)):
+            return None
+        content = self._worker._replace(worker=self._name(), charged=charged)
+        claim = self._run.claim(self._step, index, generation + 1)
+        if documents.create(SHARD_CLAIM, claim, content):
+            self._watched.pop(index, None)
+            self._open.extend({index}.difference(self._open))  # this claim may come to nothing, too
+            return Claim(self._run, self._step, index, generation + 1, content)
+        self._watched[index] = WatchedClaim(generation + 1)
+        return None
+
+    def _charged(self, index: int, generation: int) -> int | None:
+        """How many claims of this command were charged where the last claim has ended; None where its worker
+        is at work, or no further try is wanted."""
+        last, written = _read(self._run, self._step, index, generation)
+        outcome = outcomes.find(self._run, self._step, index, generation)
+        ended = outcome is not None or self._earlier(last)
+        if not ended and not self._stands_still(index, generation, written):
+            return None
+        self._watched.pop(index, None)
+        return charged(
+            self._run, self._step, index, generation, self._worker.call, self._retries, self._earlier
+        )
+
+    def _earlier(self, last: ShardClaim) -> bool:
+        """Whether it is a claim of this worker before the scheduler started it again: that process has ended,
+        or is on a node that the scheduler gave up, where C2 ends it."""
+        own = self._worker
+        return (last.array, last.number) == (own.array, own.number) and last.restarts < own.restarts
+
+    def _stands_still(self, index: int, generation: int, written: int) -> bool:
+        watch = self._watched.get(index, WatchedClaim(generation))
+        watch = watch.after(generation, written, self._clock(), heartbeat.HEARTBEAT)
+        self._watched[index] = watch
+        return watch.still >= heartbeat.PATIENCE

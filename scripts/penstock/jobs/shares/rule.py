@@ -1,0 +1,429 @@
+"""The rule by which runs divide a rate, without a disk, a thread or a clock of its own.
+
+**Problem.** Runs of several accounts on many nodes share a rate. There is no service of ours; flock does not
+work between the nodes of all file systems; clocks differ; a folder is shown as it was up to `late` seconds
+ago, each name by itself; a process may stand still for ten minutes. What all use never passes the rate.
+
+**The obvious way** is that each divides by those whom its last listing shows. It fails when somebody comes:
+the others use parts of a listing without the newcomer.
+
+**The way.** A *holder* is a run, a removal, or a command that works alone. All its processes beat for it.
+
+| name                                       | made by          | it says                                    |
+|--------------------------------------------|------------------|--------------------------------------------|
+| `holder.<holder>.<new>.<most>.<processes>` | the controller   | it counts, for at most `most` thousandths, |
+|                                            |                  | of which each process has an even part     |
+| `begin.<holder>.<process>.<number>`        | a process, which | it lives, and uses nothing yet             |
+| `beat.<holder>.<process>.<number>`         | renames it       | it lives, and all others count the holder  |
+
+A holder's name is 8 digits by which controllers of a run find it, and 8 random ones; elements are given it.
+`<new>` is random: no name is made twice, so an order that was held up for minutes changes nothing that came
+after it. A *view* is what a listing shows: the other holders, and how much is of use to each.
+
+The rules L1 to L7, why by them the parts never sum up to more than the rate, and their limits stand in
+docs/bandwidth.md ("How it is kept").
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.jobs.shares.folder import NOBODY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from penstock.jobs.shares.folder import SharesFolder
+
+PARTS = 1000  # of the rate
+VALID = 30.0  # seconds, as all below
+LIVES = 45.0
+BEAT = 20.0 - 0.1
+PAUSE = 5.0  # between two operations in rest
+QUICK = 1.0  # between two while a process waits, or a file is to be removed
+GONE = 600.0  # without any sight of a beat: somebody removed it
+DRIFT = 1.05  # of times for which a process waits: each measures by its own clock
+NAMES = 8  # holders of one account that count
+LOOKED = 50  # files of alike names whose owners are asked for in one look: others may make thousands
+
+_HOLDER = re.compile(r"holder\.([0-9a-f]{16})\.[0-9a-f]{8}\.(\d{1,4})\.(\d{1,7})", re.ASCII)
+_BEAT = re.compile(r"(begin|beat)\.([0-9a-f]{16})\.[0-9a-f]{8}\.\d{1,12}", re.ASCII)
+
+
+def abandoned(late: float) -> float:
+    """Seconds without a new beat after which a holder is left out."""
+    return (LIVES + late + 2 * PAUSE) * DRIFT
+
+
+class Post(NamedTuple):
+    """What a holder's file says."""
+
+    most: int  # of PARTS
+    processes: int  # that may use it at once; 0: none yet
+
+
+class Holder(NamedTuple):
+    """A holder as others know it: a file of another account makes another holder."""
+
+    uid: int
+    name: str
+
+
+class Listing(NamedTuple):
+    """What names in the folder say."""
+
+    holders: Mapping[str, tuple[str, Post]]  # by file: the holder's name, and what the file says
+    beats: Mapping[str, Sequence[str]]  # the files, by the holder's name
+
+
+def parse(names: Iterable[str]) -> Listing:
+    """What these names say. Names that mean nothing here are passed over."""
+    holders: dict[str, tuple[str, Post]] = {}
+    beats: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        if match := _HOLDER.fullmatch(name):
+            post = Post(int(match[2]), int(match[3]))
+            if 1 <= post.most <= PARTS:
+                holders[name] = match[1], post
+        elif match := _BEAT.fullmatch(name):
+            beats[match[2]].append(name)
+    return Listing(holders, beats)
+
+
+def divided(most: Mapping[Holder, int], own: Holder) -> float:
+    """The part of the holder `own`, of PARTS: of even parts, to none more than it can use (`most`).
+
+    Whom each view shows is a superset of those that use anything. So nobody's part may grow by a further
+    holder: of an account the NAMES largest count, whichever they are, and more than NAMES divide what these
+    would have."""
+    accounts: dict[int, list[int]] = defaultdict(list)
+    for holder, claim in most.items():
+        if holder != own:
+            accounts[holder.uid].append(claim)
+    like, mine = len(accounts[own.uid]) + 1, most[own]
+    counted = [
+        claim for uid, claims in accounts.items() for claim in sorted(claims)[(uid == own.uid) - NAMES :]
+    ]
+    left, part = float(PARTS), 0.0
+    for rank, claim in enumerate([*sorted(claim for claim in counted if claim < mine), mine]):
+        part = min(claim, left / (len(counted) + 1 - rank))
+        left -= part
+    return part * min(1.0, NAMES / like)
+
+
+class _Memory:
+    """What a process has seen of the holders, by its own clock."""
+
+    def __init__(self, folder: SharesFolder, late: float) -> None:
+        self._folder, self._late = folder, late
+        self._owners: dict[str, int] = {}  # of holders' files
+        self._shown: dict[str, float] = {}  # files of beats, and when each was shown last
+        self._moved: dict[Holder, float] = {}  # the end of the listing that showed a new beat
+
+    def look(self, listing: Listing, began: float, ended: float, own: Holder) -> dict[Holder, list[str]]:
+        """The holders that live, and `own`, with their files."""
+        posts: dict[Holder, list[str]] = defaultdict(list)
+        self._owners = {
+            name: self._owners[name] if name in self._owners else self._owner(name)
+            for name in listing.holders
+        }
+        for name, owner in self._owners.items():
+            if owner != NOBODY:
+                posts[Holder(owner, listing.holders[name][0])].append(name)
+        self._moved = {holder: self._moved[holder] for holder in posts if holder in self._moved}
+        for holder in posts:
+            new = [name for name in listing.beats.get(holder.name, ()) if name not in self._shown]
+            if holder not in self._moved or (holder != own and self._any_of(new, holder.uid)):
+                self._moved[holder] = ended
+        self._shown = {name: when for name, when in self._shown.items() if ended - when < GONE}
+        for files in listing.beats.values():
+            self._shown.update(dict.fromkeys(files, ended))
+        return {
+            holder: files
+            for holder, files in posts.items()
+            if holder == own or self._lives(holder, listing, began)
+        }
+
+    def _lives(self, holder: Holder, listing: Listing, began: float) -> bool:
+        silent = began - self._moved[holder]
+        return silent < (abandoned(self._late) if listing.beats.get(holder.name) else GONE)
+
+    def _owner(self, name: str) -> int:
+        state = self._folder.state(name)
+        return state.uid if state else NOBODY
+
+    def _any_of(self, files: Sequence[str], uid: int) -> bool:
+        """Whether any of these new beats is this account's. One that has a later name by now may be."""
+        states = (self._folder.state(name) for name in files[:LOOKED])
+        return any(state is None or state.uid == uid for state in states) or len(files) > LOOKED
+
+
+class _LapsedError(Exception):
+    """The process goes on as a new one."""
+
+
+class _GoneError(_LapsedError):
+    """Others do not count the holder any more."""
+
+
+class Member:
+    """One process of a holder. Its attributes may be read from any thread; all else is for one.
+
+    `rest`: wait for so many seconds; what it raises ends `hold`. `run`: the holder's 16 hexadecimal digits;
+    of a process that posts 8, by which it finds the holder of an earlier one. `who`: what its files hold,
+    for people. `clock`: seconds of this machine alone, going on while it sleeps. `late`: seconds by which
+    listings may be old. `wanted`: of the one process that posts for the holder, what it wants to say; None:
+    of the others. `lowers`: whether it knows that no more processes live than it says; else what an earlier
+    controller posted for more of them stays. `new_name`: so many random hexadecimal digits."""
+
+    def __init__(
+        self,
+        folder: SharesFolder,
+        rest: Callable[[float], object],
+        run: str,
+        who: bytes,
+        clock: Callable[[], float],
+        *,
+        late: float,
+        wanted: Callable[[], Post] | None = None,
+        lowers: bool = True,
+        new_name: Callable[[int], str] = lambda digits: secrets.token_hex(digits // 2),
+    ) -> None:
+        self._folder, self._rest, self._clock, self._late = folder, rest, clock, late
+        self._run, self._who, self._wanted, self._new_name = run, who, wanted, new_name
+        self.lowers = lowers
+        self.waits = (late + VALID) * DRIFT
+        self.holder = "" if wanted else run  # its digits; "" before the first beat
+        self.usable = 0.0, float("-inf")  # the part of the rate, from 0 to 1, and until when by `clock`
+        self.trouble = ""  # why the last operation that failed did, for people; "" after a beat
+        self._memory, self._own = _Memory(folder, late), Holder(NOBODY, "")
+        self._process, self._number, self._changed = "", 0, 0.0
+        self._names: list[str] = []  # the process's file: nobody knows what became of an order that failed
+        self._made = self._beaten = float("-inf")
+        self._settled = False  # all others count the holder
+        # The holder's files, and when each was made, or seen first; of the process that posts.
+        self._posted: dict[str, tuple[Post, float]] = {}
+        self._said = ""  # the last of them that this process made
+        self._counts: set[int] = set()  # each number of processes that was posted for this holder
+        # The view: the others, what the own holder's files say, and when its listing began.
+        self._others: dict[Holder, int] = {}
+        self._shown: list[Post] = []
+        self._began = float("-inf")
+
+    @property
+    def left(self) -> int:
+        """Of PARTS, what the other holders do not claim."""
+        return max(0, PARTS - sum(self._others.values()))
+
+    @property
+    def holder_part(self) -> float:
+        """What the holder's processes may use together, from 0 to 1."""
+        return self.usable[0] * max([post.processes for post, _ in list(self._posted.values())], default=0)
+
+    def knows(self, processes: int, *, first: bool = False) -> bool:
+        """Whether so many processes of the holder may begin: no process goes by fewer any more. `first`:
+        none of them lives yet, so only late listings show fewer."""
+        posted = dict(self._posted)
+        said = [posted[self._said]] if self._said in posted else []
+        said = said if self.lowers else [*posted.values()]
+        since = min((made for post, made in said if post.processes >= processes), default=None)
+        if since is None:
+            return False
+        fewer = any(0 < number < processes for number in list(self._counts))
+        return not fewer or self._clock() - since >= (self._late * DRIFT if first else self.waits)
+
+    def _reckon(self) -> None:
+        """Use what may be used now."""
+        now, until = self._clock(), min(self._began + VALID, self._beaten + LIVES)
+        posts = [post for post, _ in self._posted.values()] if self._wanted else self._shown
+        processes = max((post.processes for post in posts), default=0)
+        self._settled = self._settled or now - self._made >= self.waits
+        if not self._settled or not processes or now > until:
+            self.usable = 0.0, until
+            return
+        most = {**self._others, self._own: min(post.most for post in posts)}
+        self.usable = divided(most, self._own) / PARTS / processes, until
+
+    def hold(self) -> None:
+        """Hold until `rest` raises. Raises OSError where the folder cannot be used at the beginning; later
+        the process uses nothing, and begins anew when the folder answers again."""
+        first = True
+        while True:
+            try:
+                self._begin()
+                first = False
+                self._hold()
+            except (_LapsedError, OSError) as error:
+                if first and isinstance(error, OSError):
+                    raise
+                self._note(error)
+                self.usable = 0.0, float("-inf")
+                if isinstance(error, _GoneError) and self._wanted:
+                    # Until no beat says any more that others count the holder: its processes see this, too.
+                    until = self._clock() + self.waits + LIVES * DRIFT
+                    while (left := until - self._clock()) > 0:
+                        self._rest(left)
+            with contextlib.suppress(OSError):
+                self.leave()  # else a process of the holder that begins now counts itself by it
+            self._rest(PAUSE)
+
+    def end(self) -> None:
+        """End the holder, when no other process of it may live, and `hold` has ended. Raises OSError."""
+        names = self._folder.names()
+        for name in [*self._posted, *parse(names).beats.get(self._own.name, ())]:
+            with contextlib.suppress(OSError):  # another account's
+                self._folder.remove(name)
+        self.leave()
+
+    def leave(self) -> None:
+        """End this process alone, when `hold` has ended. Raises OSError."""
+        self.usable = 0.0, float("-inf")
+        while self._names:
+            self._folder.remove(self._names[-1])
+            self._names.pop()
+
+    def _note(self, error: Exception) -> None:
+        self.trouble = str(error) if isinstance(error, OSError) else self.trouble or str(error)
+
+    def _begin(self) -> None:
+        """Begin to beat for the run's holder. Who posts finds one of an earlier controller, or makes one."""
+        self._settled, self._posted, self._said, self._shown = False, {}, "", []
+        listing = parse(self._folder.names())
+        if self.holder:
+            self._join(self.holder)
+        else:
+            alike = [
+                (name, holder) for name, (holder, _) in listing.holders.items() if holder[:8] == self._run
+            ]
+            for name, holder in alike[:LOOKED]:
+                self._join(holder)
+                state = self._folder.state(name)
+                if state and state.uid == self._own.uid:
+                    break
+            else:
+                self._join(self._run + self._new_name(8))
+            self.holder = self._own.name
+        self._inherit(listing)
+        self._others = {
+            Holder(NOBODY, holder): post.most
+            for holder, post in listing.holders.values()
+            if holder != self.holder
+        }
+        if self._wanted and all(holder != self.holder for holder, _ in listing.holders.values()):
+            self._post(self._wanted())
+            self._made = self._clock()
+
+    def _join(self, holder: str) -> None:
+        """Make this process's beat for a holder."""
+        self.leave()
+        self._process, self._number = self._new_name(8), 0
+        self._names = [f"begin.{holder}.{self._process}.0"]
+        began = self._clock()
+        self._folder.make(self._names[0], self._who)
+        self._beaten, self._made = began, self._clock()
+        state = self._folder.state(self._names[0])
+        if state is None:
+            raise _LapsedError("the file of this process is gone: who removed it?")
+        self._changed, self._own = state.changed, Holder(state.uid, holder)
+
+    def _inherit(self, listing: Listing) -> None:
+        """L3: whether another process of the holder was at `beat` within LIVES."""
+        since = (self._clock() - self._made) * DRIFT + 1.0
+        beats = [name for name in listing.beats.get(self._own.name, ()) if name.startswith("beat")]
+        for name in [name for name in beats if name not in self._names][:LOOKED]:
+            state = self._folder.state(name)
+            age = self._changed - state.changed if state and state.uid == self._own.uid else LIVES
+            if -since <= age < LIVES / DRIFT:
+                self._settled = True
+                return
+
+    def _post(self, post: Post) -> None:
+        self._counts.add(post.processes)
+        name = f"holder.{self._own.name}.{self._new_name(8)}.{post.most}.{post.processes}"
+        self._folder.make(name, self._who)
+        self._posted[name], self._said = (post, self._clock()), name
+
+    def _hold(self) -> None:
+        joined, said = self._clock(), False
+        while True:
+            now = self._clock()
+            if now - self._beaten > LIVES:
+                raise _LapsedError("the folder answers too slowly")
+            try:
+                if now - self._beaten >= BEAT or (said != self._settled and self._began >= joined):
+                    said = self._settled
+                    self._beat()
+                else:
+                    self._look(joined)
+                self._reckon()
+                if self._wanted:
+                    self._keep(self._wanted())
+            except OSError as error:
+                self._note(error)
+            self._reckon()
+            self._rest(self._rests(said))
+            self._reckon()
+
+    def _rests(self, said: bool) -> float:
+        """Seconds until the next operation."""
+        if self._settled and said and len(self._posted) < 2:
+            return PAUSE
+        # A view that began `late` after the file was made may be enough.
+        soon = max(self._made, self._last_made()) + self._late * DRIFT - self._clock()
+        return min(soon, PAUSE) if soon > 0 else QUICK if self._settled == said else 0.0
+
+    def _beat(self) -> None:
+        began, old = self._clock(), list(self._names)
+        self._number += 1
+        word = "beat" if self._settled else "begin"
+        new = f"{word}.{self._own.name}.{self._process}.{self._number}"
+        self._names.append(new)
+        if not any(self._folder.rename(name, new) for name in reversed(old)):
+            raise _LapsedError("the file of this process is gone: who removed it?")
+        if self._clock() - self._beaten > LIVES:
+            raise _LapsedError("the folder answers too slowly")
+        self._names, self._beaten, self.trouble = [new], began, ""
+
+    def _look(self, joined: float) -> None:
+        began = self._clock()
+        listing, ended = parse(self._folder.names()), self._clock()
+        files = self._memory.look(listing, began, ended, self._own)
+        own = {name: listing.holders[name][1] for name in files.pop(self._own, [])}
+        self._others = {
+            holder: max(listing.holders[name][1].most for name in names) for holder, names in files.items()
+        }
+        self._shown, self._began = list(own.values()), began
+        if self._wanted:
+            # Also files that an earlier controller made, or an order that seemed to fail.
+            self._posted = {name: (post, ended) for name, post in own.items()} | self._posted
+            self._counts.update(post.processes for post in self._shown)
+        if not self._settled:
+            self._inherit(listing)
+        late = self._late * DRIFT
+        if not own and began - max(joined, self._last_made()) >= late:
+            raise _GoneError("the files of this run are gone: who removed them?")
+        if not self._others and began - self._made >= late:
+            self._settled = True
+
+    def _keep(self, wanted: Post) -> None:
+        """L5."""
+        if not self.lowers and any(p.processes > wanted.processes for p, _ in self._posted.values()):
+            return
+        if not self._said and {post for post, _ in self._posted.values()} == {wanted}:
+            self._said = next(iter(self._posted))
+        said = self._posted.get(self._said)
+        if said is None or said[0] != wanted:
+            self._post(wanted)
+            return
+        alone = not self._others and self._began - said[1] >= self._late * DRIFT
+        if len(self._posted) > 1 and (alone or self._clock() - said[1] >= self.waits):
+            for name in [name for name in self._posted if name != self._said]:
+                self._folder.remove(name)
+                del self._posted[name]
+
+    def _last_made(self) -> float:
+        return max([made for _, made in self._posted.values()], default=self._made)

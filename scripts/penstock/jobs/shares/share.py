@@ -1,0 +1,284 @@
+"""What a process holds of a rate: `Share`, and `Hold` of the controller that posts for the processes of a
+run.
+
+A thread runs `rule.Member`, and alone touches the folder, so nobody waits for it. When the folder does not
+answer the thread hangs, and the share ends by itself: `Member.usable` says until when it may be used."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import secrets
+import threading
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from penstock.core.errors import FailedError
+from penstock.core.text import printable
+from penstock.dataset import holder as processes
+from penstock.fs import clock as file_clock
+from penstock.fs import plain_files
+from penstock.host.pacing import clock
+from penstock.jobs.shares.folder import LONGEST, NOBODY, SharesFolder, late_of
+from penstock.jobs.shares.rule import LIVES, PARTS, Holder, Member, Post, abandoned, divided, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+READ = 2.5  # seconds between two calls of `tick` in rest
+ENDING = 5.0  # seconds that the end may take; then what is left counts for a while, and is removed later
+UNUSED = 30.0  # seconds after which what is not used is given to others
+RAISED = 5.0  # seconds that show that a holder uses all that it has
+SHOWN = 200  # holders of one look: others may make thousands, and `divided` goes over all for each
+KEPT = 3600.0  # seconds without a beat, by the file system's clock, after which files are removed
+_LOOK = 0.2
+
+
+class _EndedError(Exception):
+    """The share was left."""
+
+
+class Share:
+    """`with Share(...) as share:`; `share.now()` from any thread."""
+
+    def __init__(
+        self,
+        folder: Path,
+        digits: str,
+        who: processes.Holder,
+        wanted: Callable[[], Post] | None = None,
+        *,
+        lowers: bool = True,
+    ) -> None:
+        """`digits`: the holder's, for one of its processes; `wanted` of a process that posts, as of `Member`:
+        without digits it is a holder by itself, which ends with it. Raises OSError."""
+        self._where, self._alone = printable(str(folder)), not digits
+        self.member = Member(
+            SharesFolder(folder), self._rest, digits or secrets.token_hex(4), who.to_json(), clock,
+            late=late_of(folder), wanted=wanted, lowers=lowers,
+        )  # fmt: skip
+        self._stop, self._wake = threading.Event(), threading.Event()
+        self.failed = ""
+        self._thread = threading.Thread(target=self._run, name="shares", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._wake.set()
+        self._thread.join(ENDING)
+        if not self._thread.is_alive():
+            with contextlib.suppress(OSError):
+                self.leave()
+
+    def leave(self) -> None:
+        """Remove what this process leaves in the folder. Raises OSError."""
+        if self._alone:
+            self.member.end()
+        else:
+            self.member.leave()
+
+    def tick(self) -> None:
+        """Called by the thread once in READ seconds at least while the folder answers."""
+
+    def now(self) -> float:
+        """The part of the rate that may be used now, from 0 to 1. Raises FailedError where there will be no
+        share any more."""
+        if self.failed or not self._thread.is_alive():
+            raise self._unusable(self.failed or "the thread that holds the share has ended")
+        part, until = self.member.usable
+        return part if clock() <= until else 0.0
+
+    def _unusable(self, why: str) -> FailedError:
+        return FailedError(
+            "the folder of the shares cannot be used",
+            where=self._where,
+            why=printable(why),
+            hint="each account that has a share must be able to write there, from each node: look at its "
+            "modes, free space, inodes and quota",
+        )
+
+    def _run(self) -> None:
+        try:
+            self.member.hold()
+        except _EndedError:
+            pass
+        except Exception as error:  # noqa: BLE001  who uses the share must hear of it
+            self.failed = f"{type(error).__name__}: {error}"
+
+    def _rest(self, seconds: float) -> None:
+        end = clock() + seconds
+        self.tick()
+        while (left := end - clock()) > 0 and not self._wake.wait(min(left, READ)):
+            self.tick()
+        self._wake.clear()
+        if self._stop.is_set():
+            raise _EndedError
+
+
+def claimed(most: int, part: float, used: float | None, *, left: int, works: bool) -> int:
+    """How much of PARTS a holder claims, that claims `most` now and has `part` (0 to 1) of the rate. `used`:
+    of what its processes at work may use, the fraction that they used; None: not known yet. `left`: what
+    others do not claim.
+
+    | left         | works | used            | claims           |
+    |--------------|-------|-----------------|------------------|
+    | all          |       |                 | all              |
+    | half or more | no    |                 | as before        |
+    | less         | no    |                 | 1                |
+    | not all      | yes   | less than half  | half of its part |
+    | not all      | yes   | 0.9 or more     | all              |
+    | not all      | yes   | else, not known | as before        |
+    """
+    if left == PARTS or (works and used is not None and used >= 0.9):
+        return PARTS
+    if not works:
+        return most if 2 * left >= PARTS else 1
+    if used is not None and used < 0.5:
+        return max(1, min(most, round(part * PARTS / 2)))
+    return most
+
+
+class Hold(Share):
+    """The share of a run, as its controller keeps it: how much it claims, and how many processes divide it.
+    On exit the files stay, by which the next step goes on at once, unless none of its processes lives
+    then."""
+
+    def __init__(
+        self,
+        folder: Path,
+        digits: str,
+        who: processes.Holder,
+        *,
+        rate: Callable[[], float],
+        per_process: float | None = None,
+        processes: int = 0,
+        lowers: bool = True,
+        ends: bool = False,
+        stopped: bool = False,
+    ) -> None:
+        """`rate`: of all holders together, infinite for no cap; `per_process`: the most that one of this
+        holder's processes uses by itself; `processes`: that may use it before `begin`; `lowers` as of
+        `Member`; `ends`, `stopped`: whether none of them lives when this one ends, or ends by an error."""
+        super().__init__(folder, digits, who, self._wanted, lowers=lowers)
+        self._ends, self._stopped = ends, stopped
+        self._rate, self._cap, self._per_process = rate, 0.0, per_process
+        self._processes, self._works, self._most = processes, False, PARTS
+        self._running, self._amount, self._since = 0, 0, clock()
+
+    def __exit__(self, *error: object) -> None:
+        self._ends = self._stopped if any(error) else self._ends
+        super().__exit__()
+
+    def leave(self) -> None:
+        if self._ends:
+            self.member.end()
+
+    @property
+    def holder(self) -> str:
+        """The digits that its processes are given."""
+        return self.member.holder
+
+    def begin(self, processes: int, wait: Callable[[float], object], *, first: bool = False) -> None:
+        """Return when so many processes may work at once. `first`: none of them lives yet; else what was
+        posted for more of them stays. `wait` is called again and again, and may raise. Raises FailedError
+        where the folder cannot be used, or takes no file."""
+        member, began = self.member, clock()
+        self._processes, self._works, self._since, member.lowers = processes, True, began, first
+        self._wake.set()
+        while not member.knows(processes, first=first):
+            self.now()
+            if member.trouble and clock() - began > 2 * member.waits + LIVES:
+                raise self._unusable(member.trouble)
+            wait(_LOOK)
+
+    def works(self) -> None:
+        """Its processes use what it has."""
+        if not self._works:
+            self._works = True
+            self._wake.set()
+
+    def uses(self, running: int, amount: int) -> None:
+        """Processes at work, and what all have used so far, in the rate's unit: claim what is needed."""
+        now = clock()
+        seconds, member = now - self._since, self.member
+        if running != self._running or amount < self._amount:
+            self._running, self._amount, self._since = running, amount, now
+            self._works = self._works and running > 0
+            return
+        could = self._cap * member.holder_part * running / max(1, self._processes) * seconds
+        # Without a cap of bytes nobody knows how much of its share of the requests a holder uses.
+        used = (amount - self._amount) / could if 0 < could < math.inf else None
+        if seconds >= UNUSED or (seconds >= RAISED and used is not None and used >= 0.9):
+            self._works = running > 0
+            self._most = claimed(self._most, member.holder_part, used, left=member.left, works=self._works)
+            self._amount, self._since = amount, now
+
+    def _wanted(self) -> Post:
+        left = self.member.left
+        most = claimed(self._most, 0.0, None, left=left, works=self._works)
+        if left == PARTS:
+            self._most = PARTS
+        self._cap = self._rate()
+        if self._per_process is not None and 0 < self._cap < math.inf:
+            full = self._per_process * max(1, self._processes) * PARTS // self._cap + 1
+            most = max(1, min(most, int(full)))
+        return Post(most, self._processes)
+
+
+def sweep(path: Path) -> None:
+    """Remove this account's files of holders of which nothing was made or renamed for KEPT. Raises
+    nothing."""
+    with contextlib.suppress(OSError):
+        folder, listing, now = SharesFolder(path), parse(os.listdir(path)), file_clock.now(path)
+        states = {}
+        for name in chain(listing.holders, *listing.beats.values()):
+            with contextlib.suppress(OSError):
+                states[name] = folder.state(name)
+        young = {
+            name.split(".")[1] for name, state in states.items() if state and now - state.changed <= KEPT
+        }
+        for name, state in states.items():
+            if state and state.uid == os.geteuid() and name.split(".")[1] not in young:
+                with contextlib.suppress(OSError):
+                    folder.remove(name)
+
+
+class HolderShare(NamedTuple):
+    """The share of a holder, as one look shows it."""
+
+    part: float  # of the rate, from 0 to 1
+    who: str  # for people; safe on a terminal
+
+
+def look(path: Path) -> list[HolderShare]:
+    """SHOWN living holders at most, by the file system's clock, the largest part first; as old as the file
+    system shows folders. Changes nothing but the folder's own time. Raises OSError."""
+    listing = parse(os.listdir(path) if os.path.lexists(path) else [])
+    if not listing.holders:
+        return []
+    folder, now, longest = SharesFolder(path), file_clock.now(path), abandoned(late_of(path))
+    most: dict[Holder, int] = {}
+    who: dict[Holder, str] = {}
+    for name, (digits, post) in listing.holders.items():
+        state = folder.state(name)
+        if state is None or state.uid == NOBODY:
+            continue
+        holder, beats = Holder(state.uid, digits), map(folder.state, listing.beats.get(digits, ()))
+        if any(beat and beat.uid == state.uid and now - beat.changed < longest for beat in beats):
+            most[holder], who[holder] = max(post.most, most.get(holder, 0)), _who(path / name)
+    largest = sorted(most, key=lambda holder: most[holder], reverse=True)[:SHOWN]
+    held = [HolderShare(divided(most, holder) / PARTS, who[holder]) for holder in largest]
+    return sorted(held, key=lambda share: (-share.part, share.who))
+
+
+def _who(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        if holder := processes.parse(plain_files.read(path, LONGEST)):
+            return printable(holder.describe())
+    return "not known: it has just begun, or ended, or cannot be read"

@@ -1,0 +1,121 @@
+"""Secrets: read from files that nobody else can read; resolved anew when a store refuses them; and kept off
+the terminal, where libraries log the errors that they raise.
+
+Keys of the environment, and those of nobody (`anon`), are the same for as long as a process lives: their
+refusal is final at once. Files, profiles and helpers may give others soon. `backoff.retrying` asks again over
+some seconds, the engine (`engine.credential_renewal`) over a minute, then they count as ended too.
+
+Credentials are any object with `origin` (where they came from, for people: `the profile 'team'`; "" where
+there are none), and with `expires` (seconds since the epoch) where they end."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import os
+import stat
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.core.errors import FailedError, PreflightError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.core.errors import PenstockError
+
+S = TypeVar("S")
+
+ENVIRONMENT = "the environment"
+"""The `origin` of credentials that came from environment variables."""
+RESUME = "run the same command: what was done is kept"
+
+
+def renewable(secrets: object) -> bool:
+    """Whether the place that they came from may give others while this process lives."""
+    return getattr(secrets, "origin", "") not in ("", ENVIRONMENT)
+
+
+def ended(error: PenstockError, secrets: object) -> FailedError:
+    """The error of the work whose credentials a store refuses for good. `error` is the refusal."""
+    end, now = getattr(secrets, "expires", None), time.time()
+    what, why = error.what, f"{error.why}, at {_utc(now)}"
+    if isinstance(end, float) and end <= now:
+        what, why = f"{what} at {_utc(end)}", error.why
+    place = getattr(secrets, "origin", "")
+    hint = error.hint or (f"renew them in {place}, and {RESUME}" if place else f"name others, and {RESUME}")
+    return FailedError(what, where=error.where, why=why, hint=hint)
+
+
+def failed(error: PenstockError) -> FailedError:
+    """The error of the work for which credentials could not be resolved anew."""
+    hint = f"{error.hint}; then {RESUME}" if error.hint else RESUME
+    return FailedError(error.what, where=error.where, why=error.why, hint=hint)
+
+
+def renewed(error: PenstockError, secrets: S, resolve: Callable[[], S], *, last: bool) -> S:
+    """Credentials for the next try, after `secrets` were refused; the same ones where there are no others
+    yet. `last`: there is no further try. Raises FailedError."""
+    if last or not renewable(secrets):
+        raise ended(error, secrets)
+    try:
+        return resolve()
+    except PreflightError as lacking:
+        raise failed(lacking) from None
+
+
+def _utc(seconds: float) -> str:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+SIZE_LIMIT = 1 << 16
+"""Bytes of such a file, at most."""
+
+
+def read_secret(path: str) -> str:
+    """The text of a regular file of mode 0600 or less, owned by this user (or root).
+
+    Raises PreflightError otherwise; never shows what is in it.
+    """
+
+    def refused(what: str, why: str = "", hint: str = "") -> PreflightError:
+        hint = hint or "name the file with the keys by `credentials_file`"
+        return PreflightError(f"the credentials file {what}", where=path, why=why, hint=hint)
+
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        hint = "correct `credentials_file`, and let this account alone read it (mode 0600)"
+        raise refused("cannot be read", error.strerror or str(error), hint) from None
+    try:
+        status = os.fstat(fd)
+        ours = stat.S_ISREG(status.st_mode) and status.st_uid in (os.geteuid(), 0)
+        if not ours or status.st_mode & 0o077:
+            why = f"mode {stat.S_IMODE(status.st_mode):04o}, owner {status.st_uid}"
+            hint = f"it must be a file of your own that nobody else can read: chmod 600 {path}"
+            raise refused("is not kept safely", why, hint)
+        if status.st_size > SIZE_LIMIT:
+            raise refused("is too long to be one")
+        return os.read(fd, SIZE_LIMIT).decode("utf-8")
+    except UnicodeDecodeError:
+        raise refused("is no text") from None
+    finally:
+        os.close(fd)
+
+
+def pairs(text: str) -> dict[str, str]:
+    """KEY=VALUE lines; blank lines, comments and INI's section lines are passed over."""
+    values: dict[str, str] = {}
+    for line in text.splitlines():
+        name, equals, value = line.strip().removeprefix("export ").partition("=")
+        if equals and not name.startswith(("#", ";", "[")):
+            values[name.strip()] = value.strip().strip("\"'")
+    return values
+
+
+def keep_off_the_terminal(*names: str) -> None:
+    """Keep the loggers of these names, and all below them, from printing."""
+    for name in names:
+        log = logging.getLogger(name)
+        if not any(isinstance(handler, logging.NullHandler) for handler in log.handlers):
+            log.addHandler(logging.NullHandler())

@@ -1,0 +1,330 @@
+"""A connected socket to an endpoint: by one of its addresses, through a proxy, with TLS, and never stalled.
+
+`http.connection` calls `connect` for each new connection. Large stores stand behind several addresses, each
+good for part of their speed: new connections go round all of them (`Addresses`), past those that are dead.
+`PacedSocket` raises an error when a connection delivers next to nothing, and not when it is merely slow.
+`TlsSocket` feeds TLS in large pieces, by half the system calls of `ssl.SSLSocket`."""
+
+from __future__ import annotations
+
+import functools
+import random
+import re
+import socket
+import ssl
+import struct
+import time
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from penstock.core.errors import FailedError, TransientError
+from penstock.host import waits
+from penstock.sources.http.endpoint import tls_context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.sources.http.endpoint import Endpoint
+
+    HostAddress = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
+
+FRESH = 30.0
+"""Seconds after which a name is looked up again."""
+REST = 30.0
+"""Seconds for which an address that failed comes last."""
+LEAST = 5.0
+"""Seconds that each of several addresses is waited for at least, if the timeout has as many."""
+
+
+def look_up(host: str, port: int) -> Sequence[HostAddress]:
+    """Every address of a name, as the system's resolver orders them. Raises OSError."""
+    found = waits.aside(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))  # type: ignore[misc]
+
+
+class Addresses:
+    """The addresses of one name and port; shared by all threads of a process."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        resolve: Callable[[str, int], Sequence[HostAddress]] = look_up,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._host, self._port, self._resolve, self._clock = host, port, resolve, clock
+        self._lock = Lock()
+        self._places: Sequence[HostAddress] = ()
+        self._looked = 0.0
+        self._dead: dict[HostAddress, float] = {}
+        # Processes begin at different places; spreading needs no secret randomness.
+        self._turn = random.randrange(1 << 16)  # noqa: S311
+
+    def connect(self, timeout: float) -> tuple[socket.socket, HostAddress]:
+        """A connected socket with `timeout` set, and the address it leads to. Raises OSError, the last
+        address's, when none answers."""
+        order = self._order()
+        each = timeout if len(order) == 1 else min(timeout, max(timeout / len(order), LEAST))
+        refusal = OSError("the name has no address")
+        for place in order:
+            opened = socket.socket(place[0], socket.SOCK_STREAM)
+            try:
+                opened.settimeout(each)
+                opened.connect(place[1])
+                opened.settimeout(timeout)
+            except OSError as error:
+                opened.close()
+                self.failed(place)
+                refusal = error
+            except BaseException:
+                opened.close()
+                raise
+            else:
+                return opened, place
+        raise refusal
+
+    def _order(self) -> list[HostAddress]:
+        """All addresses: the next one in turn first, the dead ones last."""
+        now = self._clock()
+        with self._lock:
+            stale = not self._places or now - self._looked >= FRESH
+            if stale:
+                self._looked = now  # the others go on with what is known meanwhile
+        if stale:
+            try:
+                places = self._resolve(self._host, self._port)
+            except OSError:
+                if not self._places:
+                    raise
+                places = self._places
+            self._places = places
+        with self._lock:
+            self._turn += 1
+            places, first = self._places, self._turn % len(self._places) if self._places else 0
+            order = [*places[first:], *places[:first]]
+            return sorted(order, key=lambda place: self._dead.get(place, 0.0) > now)
+
+    def failed(self, place: HostAddress) -> None:
+        """Leave this address out for a while: it could not be connected to, or did not go on."""
+        with self._lock:
+            now = self._clock()
+            self._dead = {known: until for known, until in self._dead.items() if until > now}
+            self._dead[place] = now + REST
+
+
+@functools.lru_cache(maxsize=64)
+def addresses(host: str, port: int) -> Addresses:
+    """This process's own, one for each name and port."""
+    return Addresses(host, port)
+
+
+SLOW = 1024
+"""Bytes a second below which a line counts as dead."""
+
+
+PLENTY = 65536
+"""Bytes a second that are always enough: many streams may share a thin line."""
+DAY = 86400.0
+"""Seconds of waiting within which a body of known length has to come."""
+
+
+class PacedSocket:
+    """Over a connected socket, whose timeout it takes over: the kernel's own, one system call a block."""
+
+    __slots__ = ("_clock", "_got", "_raw", "_slow", "_timeout", "_waited")
+
+    def __init__(
+        self,
+        raw: socket.socket,
+        timeout: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        kernel: bool = True,
+    ) -> None:
+        """`kernel=False`: the socket keeps its own timeout, as one of `ssl` must."""
+        self._raw, self._timeout, self._clock = raw, timeout, clock
+        self._got, self._waited, self._slow = 0, 0.0, float(SLOW)
+        if not kernel:
+            return
+        whole = int(timeout)
+        limit = struct.pack("ll", whole, int((timeout - whole) * 1e6))
+        raw.settimeout(None)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+
+    def sendall(self, data: bytes) -> None:
+        """A request goes out: the wait begins anew."""
+        self._got, self._waited, self._slow = 0, 0.0, float(SLOW)
+        self._raw.sendall(data)
+
+    def expect(self, length: int) -> None:
+        """So many bytes are to come until the next request."""
+        self._slow = min(PLENTY, max(SLOW, length / DAY))
+
+    def recv_into(self, buffer: memoryview, nbytes: int = 0, flags: int = 0) -> int:
+        """As a socket's. Raises TimeoutError for a drip, BlockingIOError when nothing came at all."""
+        clock = self._clock
+        began = clock()
+        count = self._raw.recv_into(buffer, nbytes, flags)
+        if self._got:
+            self._waited += clock() - began
+        self._got += count
+        if self._waited >= self._timeout:
+            if self._got < self._slow * self._timeout:
+                raise TimeoutError(f"only {self._got} bytes came within the timeout")
+            self._got, self._waited = 1, 0.0
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+
+
+FEED = 256 << 10
+"""Bytes of one read from the socket. 32 KiB to 1 MiB were no faster. OpenSSL's own loop over the socket (its
+buffering BIO, by ctypes) saves a tenth of the CPU at most: too little for code that reads CPython's internal
+structures."""
+
+
+class TlsSocket:
+    """The few methods of a socket that a connection uses. Timeouts are the inner socket's."""
+
+    def __init__(self, raw: PacedSocket, context: ssl.SSLContext, host: str) -> None:
+        """Shakes hands. Raises ssl.SSLError or OSError; the inner socket then stays the caller's."""
+        self._raw = raw
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out, server_hostname=host)
+        self._feed = memoryview(bytearray(FEED))
+        while True:
+            try:
+                self._tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                self._flush()
+                if not self._more():
+                    raise ConnectionResetError("closed during the TLS handshake") from None
+            except ssl.SSLError:
+                self._flush()  # the alert that says why
+                raise
+        self._flush()
+
+    def sendall(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self._tls.write(view) :]
+        self._flush()
+
+    def recv_into(self, buffer: memoryview, nbytes: int = 0, flags: int = 0) -> int:  # noqa: ARG002 (a socket's)
+        """Fill `buffer` as far as bytes have arrived; waits only for the first byte. 0 at the end."""
+        read, size, got = self._tls.read, len(buffer), 0
+        while got < size:
+            try:
+                count = read(size - got, buffer[got:] if got else buffer)
+            except ssl.SSLWantReadError:
+                if got:
+                    break
+                self._flush()  # TLS itself may have to send something first (a key update)
+                if not self._more():
+                    return 0
+                continue
+            except ssl.SSLZeroReturnError:
+                break
+            if not count:
+                break
+            got += int(count)
+        return got
+
+    def expect(self, length: int) -> None:
+        self._raw.expect(length)
+
+    def close(self) -> None:
+        self._raw.close()
+
+    def _more(self) -> bool:
+        count = self._raw.recv_into(self._feed)
+        if count:
+            self._in.write(self._feed[:count])
+        return count > 0
+
+    def _flush(self) -> None:
+        if self._out.pending:
+            self._raw.sendall(self._out.read())
+
+
+STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: |\r|$)")
+"""The start of an answer: HTTP's minor version and the status."""
+AUTHORITIES = "name your site's certificate authorities by `ca_bundle` in storage_options"
+_DATES = "compare this machine's clock (`date`); where it is right, have the server's certificate renewed"
+_NAMES = "write the server's address as the certificate has it"
+_REMEDIES = {9: _DATES, 10: _DATES, 62: _NAMES, 64: _NAMES}
+"""By OpenSSL's X509_V_ERR: not yet valid, expired, another host name, another IP address."""
+_NO_TLS = frozenset(
+    {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"}
+)
+"""OpenSSL's reasons where the other side answers without TLS."""
+PROXY_HEAD = 8192
+"""Bytes of a proxy's answer to CONNECT, at most."""
+
+
+def connect(endpoint: Endpoint, places: Addresses) -> PacedSocket | TlsSocket:
+    """A connected socket, ready for a request. Raises FailedError for a certificate that is not trusted,
+    TransientError for all else."""
+    try:
+        opened, place = places.connect(endpoint.reach.timeout)
+    except OSError as error:
+        raise broken(endpoint, f"cannot connect to {endpoint.address[0]}: {why(error)}") from None
+    try:
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        paced = PacedSocket(opened, endpoint.reach.timeout)
+        if endpoint.tunnel:
+            _tunnel(endpoint, paced)
+        return TlsSocket(paced, tls_context(endpoint.ca_bundle), endpoint.host) if endpoint.tls else paced
+    except ssl.SSLCertVerificationError as error:
+        opened.close()
+        raise FailedError(
+            "the server's certificate is not trusted",
+            where=endpoint.url,
+            why=error.verify_message,
+            hint=_REMEDIES.get(error.verify_code, AUTHORITIES),
+        ) from None
+    except OSError as error:
+        opened.close()
+        places.failed(place)
+        raise broken(endpoint, why(error)) from None
+    except BaseException:
+        opened.close()
+        raise
+
+
+def _tunnel(endpoint: Endpoint, opened: PacedSocket) -> None:
+    authority = f"{endpoint.host}:{endpoint.port}"
+    lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
+    if endpoint.proxy_authorization:
+        lines.append(f"Proxy-Authorization: {endpoint.proxy_authorization}")
+    opened.sendall("\r\n".join([*lines, "", ""]).encode("ascii"))
+    answer, byte = b"", memoryview(bytearray(1))
+    while b"\r\n\r\n" not in answer:  # byte by byte: what follows belongs to TLS
+        if not opened.recv_into(byte) or len(answer) > PROXY_HEAD:
+            raise OSError("the proxy closed the connection")
+        answer += byte
+    status = STATUS.match(answer)
+    if status is None or status[2] != b"200":
+        line = answer.partition(b"\r\n")[0].decode("latin-1")
+        raise OSError(f"the proxy refused: {line}")
+
+
+def broken(endpoint: Endpoint, reason: str) -> TransientError:
+    """The error of an exchange that broke for this reason."""
+    return TransientError("the exchange with the server failed", where=endpoint.url, why=reason)
+
+
+def why(error: OSError) -> str:
+    """A fault of a socket or of TLS in words; that of a connection that is too slow (`PacedSocket`) stays."""
+    if isinstance(error, (TimeoutError, BlockingIOError)):
+        text = str(error)
+        return text if text.startswith("only ") else "no byte came within the timeout"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        if error.reason in _NO_TLS:
+            return "what answers there does not speak TLS: write http://, or correct the port"
+        return f"TLS: {error.reason.replace('_', ' ').lower()}"
+    return error.strerror or str(error) or type(error).__name__

@@ -1,0 +1,226 @@
+"""What is wrong with a store's answer, if anything: with a refusal, by its status and the store's code; and
+with an object that came, whose version, size, range and length are compared with the listing. Pure.
+
+A condition (If-Match, a version in the query) is not enough: some servers and proxies ignore it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.errors import (
+    STORE_AMISS,
+    ExpiredCredentialsError,
+    FailedError,
+    ObjectError,
+    PenstockError,
+    PreflightError,
+    SourceChangedError,
+    TransientError,
+)
+from penstock.core.text import in_quotes
+from penstock.sources.backoff import OVERLOADED_CODES, asked_for, retry_after
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from penstock.core.model import Entry
+
+
+class Meaning(NamedTuple):
+    """What a code of a store means, whatever status it comes with: the error's type, its words, its hint."""
+
+    error: type[PenstockError]
+    what: str
+    hint: str = ""
+
+
+_ENDED = Meaning(ExpiredCredentialsError, "the session's keys ended")
+REFUSED = Meaning(ExpiredCredentialsError, "the store refuses the credentials")
+_CLOCK = Meaning(FailedError, "this machine's clock is wrong", "set it (NTP)")
+CREDENTIALS: Mapping[str, Meaning] = {
+    **dict.fromkeys(
+        ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "ExpiredAuthenticationToken"),
+        _ENDED,
+    ),
+    **dict.fromkeys(("InvalidAccessKeyId", "InvalidToken", "InvalidTokenId"), REFUSED),
+    **dict.fromkeys(("RequestTimeTooSkewed", "RequestExpired"), _CLOCK),
+}
+"""What codes say of the credentials, in every store. A key that was deleted, or a session that a server no
+longer knows (MinIO: `InvalidTokenId`), may have been replaced where the source takes its keys from."""
+
+WAITS = OVERLOADED_CODES | {"RequestTimeout", "InternalError", "OperationTimedOut"}
+"""Codes after which a retry may help, whatever the status."""
+STATUSES: Mapping[int, Meaning] = {
+    401: REFUSED,
+    407: Meaning(
+        FailedError, "the proxy asks for a name and a password", "put them into HTTPS_PROXY, or name another"
+    ),
+}
+"""Statuses that mean the same for every request, unless a code says more."""
+
+NOTHING_THERE = (
+    "look at it in another way; then correct the source's URL (and `endpoint_url`, where storage_options has "
+    "one), or have what links there corrected"
+)
+
+
+def amiss(what: str, where: str, why: str = "") -> FailedError:
+    """The error of a listing that cannot be right."""
+    return FailedError(f"the listing {what}", where=where, why=why, hint=STORE_AMISS)
+
+
+@contextmanager
+def reaching(what: str, where: str, hint: str = "") -> Iterator[None]:
+    """Raises PreflightError for what goes wrong with a source at its first request."""
+    try:
+        yield
+    except PreflightError:
+        raise
+    except PenstockError as error:
+        raise PreflightError(what, where=where, why=error.reason, hint=error.hint or hint) from None
+
+
+def grouped(where: str) -> FailedError:
+    """Of a page that names prefixes in place of the objects below them: no listing here asks for that."""
+    return amiss(
+        "lacks objects",
+        where,
+        "it names prefixes in place of the objects below them, which was not asked for",
+    )
+
+
+def within(key: str, prefix: str, where: str) -> str:
+    """A listed key, relative to the prefix. Raises FailedError for one outside of it."""
+    if not key.startswith(prefix):
+        raise amiss("has a key outside of the prefix", where, in_quotes(key))
+    return key[len(prefix) :]
+
+
+def refusal(
+    status: int,
+    headers: Mapping[bytes, bytes],
+    where: str,
+    *,
+    code: str = "",
+    message: str = "",
+    codes: Mapping[str, Meaning],
+    listing: bool = False,
+) -> PenstockError:
+    """The error of an answer with a status that was not wanted.
+    `listing`: the request was of a listing, so nothing is known yet that could be gone.
+
+    | status, code | error |
+    |---|---|
+    | one of `codes`, one of `CREDENTIALS` | what it says there |
+    | 401 | ExpiredCredentialsError |
+    | 407 | FailedError: every other request is answered so too |
+    | 429, 503, `backoff.OVERLOADED_CODES`; one of the next row with a Retry-After | OverloadedError |
+    | 408, other 5xx, one of `WAITS` | TransientError |
+    | 412; 404, 410; 416 | SourceChangedError |
+    | all else | ObjectError |
+    """
+    why = " ".join(filter(None, (f"status {status}", code, message[:300])))
+    meaning = codes.get(code) or CREDENTIALS.get(code) or STATUSES.get(status)
+    if meaning is not None:
+        return meaning.error(meaning.what, where=where, why=why, hint=meaning.hint)
+    if status in (408, 429) or status >= 500 or code in WAITS:
+        return asked_for("the store asks for patience", where, why, status, code, retry_after(headers))
+    if status == 412:
+        return SourceChangedError("the object changed since it was listed", where=where, why=why)
+    if status in (404, 410) and listing:
+        return SourceChangedError("there is nothing at the address", where=where, why=why, hint=NOTHING_THERE)
+    if status in (404, 410):
+        return SourceChangedError("the object is gone since it was listed", where=where, why=why)
+    if status == 416:
+        return SourceChangedError("the object is shorter than it was listed", where=where, why=why)
+    return ObjectError("the store refuses the object", where=where, why=why)
+
+
+def misfit(
+    status: int,
+    length: int,
+    headers: Mapping[bytes, bytes],
+    version: str | None,
+    entry: Entry,
+    span: tuple[int, int],
+    where: str,
+) -> PenstockError | None:
+    """What is wrong with an answer of status 200 or 206 to a GET of `span` (offset, length). `length` is the
+    length that the answer states, -1 for none. `version`: see `ObjectClient.version`. Stores may keep
+    objects in a Content-Encoding, and serve their bytes as they are stored and listed.
+
+    The first row that applies:
+
+    | the answer | error |
+    |---|---|
+    | a token is listed, the answer states no version | ObjectError: a login page, a proxy |
+    | a token is listed, the answer states another version | SourceChangedError |
+    | has a Content-Encoding, and its length is another one, or not stated | ObjectError: encoded on the way |
+    | 206: the object's size (`/total`) is not the listed one | SourceChangedError |
+    | 200, and no token is listed: another length | SourceChangedError |
+    | 206: another range | ObjectError |
+    | another length | TransientError: something on the way cut it |
+    | none of these, or no length is stated | none |
+    """
+    offset, wanted = span
+    other_length = length not in (-1, wanted)
+    encoding = headers.get(b"content-encoding", b"identity").decode("latin-1")
+    foreign = encoding not in ("", "identity")
+    if (error := other_version(headers, version, entry, where)) is not None:
+        return error
+    if foreign and length != wanted:
+        stated = f"{length} bytes" if length >= 0 else "no stated length"
+        why = f"Content-Encoding {encoding}, {stated} where {wanted} bytes were asked for"
+        return ObjectError("the answer is encoded on the way", where=where, why=why)
+    if status == 206:
+        stated = headers.get(b"content-range", b"").decode("latin-1")
+        expected = f"bytes {offset}-{offset + wanted - 1}/{entry.size}"
+        if stated != expected:
+            why = f"{in_quotes(stated)}, not {in_quotes(expected)}"
+            if stated.rpartition("/")[2] not in ("", "*", str(entry.size)):
+                return _other_size(where, why)
+            return ObjectError("the server answers with another range", where=where, why=why)
+    if other_length:
+        why = f"{length} bytes where {wanted} were asked for"
+        if status == 200 and not entry.token:  # the size is all that can show a change
+            return _other_size(where, why)
+        return TransientError("the answer's length is not the listed one", where=where, why=why)
+    return None
+
+
+def head_misfit(
+    length: int, headers: Mapping[bytes, bytes], version: str | None, entry: Entry, where: str
+) -> PenstockError | None:
+    """What is wrong with an answer of status 200 to a HEAD, or with an object's description. `length`: bytes,
+    -1 where none are stated."""
+    if (error := other_version(headers, version, entry, where)) is not None:
+        return error
+    if length not in (-1, entry.size):
+        return _other_size(where, f"it has {length} bytes, {entry.size} were listed")
+    return None
+
+
+def other_version(
+    headers: Mapping[bytes, bytes], version: str | None, entry: Entry, where: str
+) -> PenstockError | None:
+    """What is wrong with the version that an answer states, if anything."""
+    if not entry.token or version == entry.token:
+        return None
+    if version is None:
+        kind = headers.get(b"content-type", b"no type").decode("latin-1")
+        return ObjectError(
+            "what answered is no object of the store",
+            where=where,
+            why=f"it states no version, Content-Type {kind}",
+            hint="a proxy or a login page may stand in between: check endpoint_url",
+        )
+    return SourceChangedError(
+        "the object changed since it was listed",
+        where=where,
+        why="its version is another one now" if version else "its version is not stated now",
+    )
+
+
+def _other_size(where: str, why: str) -> SourceChangedError:
+    return SourceChangedError("the object's size changed since it was listed", where=where, why=why)
