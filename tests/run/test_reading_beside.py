@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import threading
 import time
 from dataclasses import replace
@@ -32,6 +33,7 @@ from penstock.jobs.elements import reading_beside
 from penstock.jobs.elements.element import Limits
 from penstock.jobs.elements.reading_beside import CopiedShards
 from penstock.jobs.elements.worker import run_worker
+from penstock.tables import shards as shard_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -68,7 +70,7 @@ def run(context: Context) -> Run:
 def work(run: Run, *, workers: int = 1, reads_back: bool = True, stop: Stop | None = None) -> int:
     """One worker of an array of copy."""
     name = "penstock-data-r-copy-1"
-    ArrayBook(run.folder.arrays).intend(name, "copy", "local", range(SHARDS), workers=workers, call="call")
+    ArrayBook(run.folder.arrays).intend(name, "copy", "local", run.indices, workers=workers, call="call")
     return run_worker(
         run.folder.folder, "copy", 0, name, stop or Stop(), retries=2, limits=Limits(), reads_back=reads_back
     )
@@ -235,18 +237,55 @@ def test_linked_rows_are_read_when_all_is_copied(context: Context, source: Path,
     assert sorted(read_back(run)) == list(run.indices)
 
 
-def test_parts_of_giants_are_left_to_the_step_verify(tmp_path: Path) -> None:
-    files = {**FILES, "giant": bytes(range(256)) * 500}
-    small = PlanConfig(shard_bytes=60_000, shard_files=10, giant_bytes=100_000, part_bytes=30_000)
-    with staging(tmp_path, tree(tmp_path / "other", files), plan=small, local=True) as context:
+GIANTS = {"a": bytes(10), "giant": bytes(range(256)) * 500, "huge": b"h" * 170_000, "z": b"z"}
+SMALL = PlanConfig(shard_bytes=100_000, shard_files=10, giant_bytes=100_000, part_bytes=30_000)
+
+
+@pytest.fixture
+def giants(tmp_path: Path) -> Iterator[Context]:
+    """Planned, in three shards: the second one holds parts of two giants."""
+    with staging(tmp_path, tree(tmp_path / "giants", GIANTS), plan=SMALL) as context:
+        go(context, upto="plan")
+        yield context
+
+
+def test_giants_are_finished_before_their_parts_are_read_back(giants: Context) -> None:
+    """Else each shard of them would be read once more."""
+    run = run_store.open_run(giants.layout("data"))
+    assert run.plan.giants == 2
+    assert work(run) == 0
+    assert sorted(read_back(run)) == list(run.indices)
+    before = {name: (run.data / name).stat() for name in GIANTS}
+    assert {stat.S_IMODE(status.st_mode) for status in before.values()} == {0o440}
+    assert go(giants, after="plan")["published"]
+    data = giants.layout("data").current / DATA
+    assert {name: (data / name).stat().st_ctime_ns for name in GIANTS} == {
+        name: status.st_ctime_ns for name, status in before.items()
+    }
+    assert shard_claims.standing(run.folder, "verify") == dict.fromkeys(run.indices, 1)
+    assert content(data) == {os.fsencode(name): body for name, body in GIANTS.items()}
+
+
+@pytest.mark.parametrize("lacks", range(3))
+def test_a_giant_is_read_back_when_all_its_parts_are_copied(giants: Context, lacks: int) -> None:
+    run = run_store.open_run(giants.layout("data"))
+    held = [shard_files.giants(run.folder.shard(index)) for index in run.indices]
+    assert held == [{"giant"}, {"giant", "huge"}, {"huge"}]
+    work(run, reads_back=False)
+    os.unlink(run.folder.receipt("copy", lacks))
+    assert sorted(taken(run, alone=True)) == [
+        index for index in run.indices if index != lacks and not held[index] & held[lacks]
+    ]
+
+
+def test_where_a_giant_may_be_copied_whole_later_the_step_verify_reads_it(tmp_path: Path) -> None:
+    source = tree(tmp_path / "giants", GIANTS)
+    with staging(tmp_path, source, plan=SMALL, local=True, changed="follow") as context:
         go(context, upto="copy")
         run = run_store.open_run(context.layout("data"))
-        assert 0 < len(read_back(run)) < len(run.indices)
-        before = read_back(run)
+        assert read_back(run) == []
         assert go(context, after="copy")["published"]
         assert sorted(read_back(run)) == list(run.indices)
-        claims = shard_claims.standing(run.folder, "verify")
-        assert {claims[index] for index in before} == {1}, "these were not read again"
 
 
 # What may go wrong -------------------------------------------------------------------------

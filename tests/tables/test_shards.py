@@ -19,6 +19,7 @@ from penstock.tables.shards import (
     as_columns,
     as_rows,
     count_reused,
+    crossing,
     giants,
     read_expected,
     read_shard,
@@ -61,6 +62,29 @@ def test_giants_are_those_that_have_parts(tmp_path: Path, rows: int, parts: tupl
     entries = [Entry(f"{n:07d}", "k", 9, "t", n, part=n if n in parts else -1) for n in range(rows)]
     write_shard(tmp_path / "shard", 0, entries)
     assert giants(tmp_path / "shard") == {f"{n:07d}" for n in parts if n < rows}
+
+
+@pytest.mark.parametrize(
+    ("rows", "reach"),
+    [
+        ([], ("", "")),
+        ([("a", -1, 0, 9)], ("", "")),
+        ([("a", 0, 0, 3), ("a", 1, 3, 6)], ("", "")),
+        ([("a", 0, 0, 3)], ("", "a")),
+        ([("a", 1, 3, 3)], ("a", "a")),
+        ([("a", 2, 6, 3), ("b", 0, 0, 3)], ("a", "b")),
+        ([("a", 2, 6, 3), ("b", -1, 0, 9), ("c", 0, 0, 3), ("c", 1, 3, 6)], ("a", "")),
+    ],
+)
+def test_giants_that_reach_into_other_shards(
+    tmp_path: Path, rows: list[tuple[str, int, int, int]], reach: tuple[str, str]
+) -> None:
+    entries = [
+        Entry(path, "k", 9, "t", 0, part=part, offset=offset, length=length)
+        for path, part, offset, length in rows
+    ]
+    write_shard(tmp_path / "shard", 0, entries)
+    assert crossing(tmp_path / "shard") == reach
 
 
 def test_a_listing_becomes_rows_as_it_is_stored(tmp_path: Path) -> None:

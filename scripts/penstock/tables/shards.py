@@ -146,6 +146,23 @@ def giants(path: Path) -> set[str]:
     return set(map(fsdecode, paths))
 
 
+def crossing(path: Path) -> tuple[str, str]:
+    """The giants that reach from the shard before into this one, and from this one into the next: their
+    paths, "" where there is none. Raises FailedError."""
+    names = ("path", "part", "offset", "length", "size")
+    ends = [
+        [batch[name][place].as_py() for name in names]
+        for batch in read_batches(path, FORM, batch=GROUP, names=names)
+        for place in (0, batch.num_rows - 1)
+    ]
+    if not ends:
+        return "", ""
+    first, begun, *_ = ends[0]
+    last, part, offset, length, size = ends[-1]
+    goes_on = part >= 0 and offset + length < size
+    return fsdecode(first) if begun > 0 else "", fsdecode(last) if goes_on else ""
+
+
 def as_rows(batch: pa.RecordBatch) -> list[Entry]:
     """Rows of a shard that are stored like this."""
     return filled(Entry, values(batch), batch.num_rows)

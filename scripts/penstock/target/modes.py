@@ -5,9 +5,10 @@ from here what the configuration's `permissions` say, and publish compares files
 Changes modes, groups and ACLs below a staging's `data`, and removes temporary files there.
 
 Files come with their final mode, group and ACL (`staging_writer`), but for giants, whose parts several
-attempts write. So this module looks at folders and giants, and at each file only where somebody else wrote
-files, or publish met one with other permissions. Folders lose their write bit from the deepest up, which also
-keeps late attempts out (of accounts other than root).
+attempts write: who reads a part back first sets those (`finish_giants`). So this module looks at folders and
+giants, and at each file only where somebody else wrote files, or publish met one with other permissions.
+Folders lose their write bit from the deepest up, which also keeps late attempts out (of accounts other than
+root).
 """
 
 from __future__ import annotations
@@ -198,6 +199,19 @@ def set_permissions(
     except OSError as error:
         where = error.filename if isinstance(error.filename, str) else str(data)
         raise storage_error(error, "cannot set permissions", where) from None
+
+
+def finish_giants(data: Path, policy: PermissionsConfig, gid: int | None, giants: Iterable[str]) -> None:
+    """Give these files below a staging's `data` their final mode, group and ACL where they differ: giants, of
+    which all parts were written. Nothing is done where nothing is there. Idempotent. Raises as
+    `set_permissions`."""
+    final = FinalAccess(policy, gid)
+    try:
+        with _opened(data) as root:
+            for path in giants:
+                _set(root, path, final.file(path), gid)
+    except OSError as error:
+        raise storage_error(error, "cannot set permissions", str(data)) from None
 
 
 def _close(

@@ -122,6 +122,13 @@ def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
     copied_by = receipts.copied_by(folder, index)
     records = folder.records(index)
     durable.make_dirs(records.parent)
+    if run.plan.giants:
+        from penstock.tables.shards import giants
+        from penstock.target import modes
+
+        # All their parts are copied. What is set after they were read would move their ctime.
+        policy = config.dataset.permissions
+        modes.finish_giants(data, policy, modes.group_id(policy), giants(attempt.rows))
     task = RereadTask(
         shard=attempt.shard,
         rows=attempt.rows,

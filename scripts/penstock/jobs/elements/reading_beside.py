@@ -8,7 +8,8 @@ the step verify does what lacks one.
 | a shard                                  | is read back here                                              |
 |------------------------------------------|----------------------------------------------------------------|
 | without a receipt of copy that holds     | no                                                             |
-| with parts of giants                     | no: the step permissions finishes these files                  |
+| with parts of giants                     | when all their parts are copied, also those in other shards;   |
+|                                          | no where `changed: follow` may copy a giant as a whole later   |
 | with rows that were linked, or taken     | when all shards are copied: each further link to an inode      |
 | over                                     | moves its ctime                                                |
 | that another node wrote                  | at once: a cold read on another node proves more               |
@@ -83,6 +84,9 @@ class CopiedShards:
         self._claims = self._claims_of(())
         self._looked = float("-inf")
         self._watched: dict[int, WatchedClaim] = {}
+        self._crossing: dict[int, tuple[str, str]] = {}
+        """`shards.crossing` of shards of a run with giants."""
+        self._leaves_giants = run.config.dataset.changed == "follow"
         self.all_copied = False
 
     def _claims_of(self, shards: Sequence[int]) -> ShardClaims:
@@ -94,7 +98,7 @@ class CopiedShards:
         )  # fmt: skip
 
     def _is_not_for_it(self, index: int) -> bool:
-        return self._read_back(index) or not self._copied(index) or self._has_parts(index)
+        return self._read_back(index) or not self._copied(index) or self._has_left_giants(index)
 
     def next(self) -> Claim | None:
         """Claim a shard; None: there is none to take now. Raises by `errno_map.storage_error`."""
@@ -173,12 +177,35 @@ class CopiedShards:
 
     def _suits(self, index: int) -> bool:
         receipt = receipts.element(self._run.folder, "copy", index)
-        if receipt is None:
+        if receipt is None or not self._known.keys() >= self._sharing_giants(index):
             return False
         return self._alone or receipt.host != host_name() or time.time() - receipt.ended >= OWN
 
-    def _has_parts(self, index: int) -> bool:
+    def _sharing_giants(self, index: int) -> set[int]:
+        """The shards that hold other parts of this one's giants: neighbours, since shards are contiguous."""
+        sharing = set[int]()
+        before, after = self._ends(index)
+        place = index
+        while before and self._ends(place)[0] == before:
+            place -= 1
+            sharing.add(place)
+        place = index
+        while after and self._ends(place)[1] == after:
+            place += 1
+            sharing.add(place)
+        return sharing
+
+    def _ends(self, index: int) -> tuple[str, str]:
         if not self._run.plan.giants:
+            return "", ""
+        if index not in self._crossing:
+            from penstock.tables.shards import crossing
+
+            self._crossing[index] = crossing(self._run.folder.shard(index))
+        return self._crossing[index]
+
+    def _has_left_giants(self, index: int) -> bool:
+        if not (self._run.plan.giants and self._leaves_giants):
             return False
         from penstock.tables.shards import giants
 
