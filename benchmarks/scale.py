@@ -74,17 +74,25 @@ def measured(receipt: Path) -> Run:
     for row in pq.read_table(result["usage"]["file"]).to_pylist():
         place, moment = (row["step"], row["node"]), row["submitted"].timestamp()
         submitted[place] = min(moment, submitted.get(place, moment))
+
+    def queued(step: str, node: str) -> float:
+        """Who read a shard back may be a worker of copy."""
+        return submitted.get((step, node)) or submitted["copy", node]
+
     elements: dict[str, list[Element]] = {"copy": [], "verify": []}
     for one in result["elements"]:
         elements[one["step"]].append(
             Element(
-                one["node"], submitted[one["step"], one["node"]], one["started"], one["ended"],
+                one["node"], queued(one["step"], one["node"]), one["started"], one["ended"],
                 Work(one["files"], one["bytes"]), one["streams"],
             )
         )  # fmt: skip
     moments = [int(document["invocation"].partition("-")[0]) / 1e9]
-    for some in elements.values():
-        moments += [min(one.submitted for one in some), max(one.ended for one in some)]
+    moments.append(min(one.submitted for one in elements["copy"]))
+    moments.append(max(one.ended for one in elements["copy"]))
+    # What was read back beside the copy is part of it.
+    moments.append(max(moments[-1], min(one.submitted for one in elements["verify"])))
+    moments.append(max(moments[-1], *(one.ended for one in elements["verify"])))
     moments.append(receipt.stat().st_mtime)
     parts = [later - earlier for earlier, later in pairwise(moments)]
     return Run(parts, elements["copy"], elements["verify"], result["files"])

@@ -1,8 +1,9 @@
 """The simulation beside real runs: `python -m benchmarks.scale_runs [--into FILE]`, as root, seven minutes.
 
-It starts the tests' cluster (one slurmctld, four slurmd on this machine). Run A calibrates; then run B, of
-other sizes, counts and slots, and runs C and D, of which a node is lost for good early and late in copy, are
-each predicted, done and compared. What binds an element is `engine.limit` (bytes) and `target.ops` (files),
+It starts the tests' cluster (one slurmctld, four slurmd on this machine). Run A calibrates, with job options
+of its own for verify, so that reading back is an array of its own; then run B, of other sizes, counts and
+slots, and runs C and D, of which a node is lost for good early and late in copy, are each predicted, done and
+compared. What binds an element is `engine.limit` (bytes) and `target.ops` (files),
 so that CPUs stay idle and four nodes on one machine are as fast as four machines. The calibration is written
 to FILE. Exit status 0 where each sum is predicted within a fifth.
 """
@@ -28,7 +29,7 @@ from tests.cluster.place import Place
 from tests.cluster.settings import NODES, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from benchmarks.scale_simulation import Calibration
 
@@ -50,8 +51,14 @@ C = Shape([(200, 8_000), (300, 700_000)], 4, 4, shard_files=50, poll=POLL, lost=
 D = replace(C, lost=[(60.0, None)])
 
 
-def staged(place: Place, name: str, shape: Shape, receipt: Path) -> scale.Run:
-    """Stage such a dataset all the way; its receipt and elements are copied beside `receipt`."""
+APART = {"verify": {"time": "1h"}}
+
+
+def staged(
+    place: Place, name: str, shape: Shape, receipt: Path, steps: Mapping[str, object] | None = None
+) -> scale.Run:
+    """Stage such a dataset all the way; its receipt and elements are copied beside `receipt`. `steps`: job
+    options of their own."""
     bits = random.Random(name)
     for group, (count, size) in enumerate(shape.objects):
         for number in range(count):
@@ -61,7 +68,7 @@ def staged(place: Place, name: str, shape: Shape, receipt: Path) -> scale.Run:
     place.configure(
         [name],
         engine={"limit": LIMIT},
-        cluster={"max_elements": shape.slots, "poll": f"{shape.poll}s"},
+        cluster={"max_elements": shape.slots, "poll": f"{shape.poll}s", "steps": steps or {}},
         target={"root": str(place.target), "keep_free": "16MiB", "ops": OPS},
         plan={"shard_files": shape.shard_files},
     )
@@ -119,7 +126,7 @@ def main() -> int:
     machine.guard()
     try:
         with Place(machine) as place:
-            staged(place, "a", A, folder / "a.json")
+            staged(place, "a", A, folder / "a.json", APART)
             known = scale.calibrate(folder / "a.json", POLL, noticed=NOTICED, rows=rows)
             # The files of an element are bounded by its share of `target.ops`, which is that of all slots.
             known = replace(known, metadata=A.slots / known.copy.a_file, copy=replace(known.copy, a_file=0.0))

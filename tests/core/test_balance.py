@@ -27,10 +27,10 @@ def load(size: int, rows: int) -> Load:
 @pytest.mark.parametrize(
     ("given_load", "slots", "shards", "why"),
     [
-        (load(0, 1), 4, 1, "none smaller than 1.00 GiB"),
-        (load(2 * GIB, 8_000), 4, 3, "none smaller than 1.00 GiB"),
-        (load(28 * GIB, 100), 4, 28, "none smaller than 1.00 GiB"),
-        (load(32 * GIB, 100), 4, 32, "a slow node takes fewer"),
+        (load(0, 1), 4, 1, "none smaller than 256 MiB"),
+        (load(2 * GIB, 8_000), 4, 15, "none smaller than 256 MiB"),
+        (load(7 * GIB, 100), 4, 28, "none smaller than 256 MiB"),
+        (load(8 * GIB, 100), 4, 32, "a slow node takes fewer"),
         (load(TIB, 100_000), 4, 32, "than others (4 can run at once)"),
         (load(100 * TIB, 100_000), 4, 342, "none larger than 300 GiB"),
         (load(100 * TIB, 100_000), 128, 512, "(128 can run at once)"),
@@ -38,7 +38,7 @@ def load(size: int, rows: int) -> Load:
         (load(0, 20_000 * 500_000 + 1), 4, 20_000, "no plan has more than 20000"),
         (load(100 * TIB, 7), 4, 7, "one for each row"),
         (load(TIB, 100_000), 1, 32, "reading back need not wait for all"),
-        (load(2 * GIB, 8_000), 1, 3, "none smaller than 1.00 GiB"),
+        (load(2 * GIB, 8_000), 1, 15, "none smaller than 256 MiB"),
         (load(100 * TIB, 100_000), 1, 342, "none larger than 300 GiB"),
         (load(0, 20_000_000), 1, 40, "at most 500,000 files"),
         (Load(0, 0, 0), 0, 1, "none smaller"),

@@ -29,7 +29,7 @@ from penstock.fs import durable
 from penstock.host import heartbeat, job_environment
 from penstock.host.job_environment import JobEnvironment, host_name
 from penstock.jobs import shard_claims
-from penstock.jobs.elements import reading_beside
+from penstock.jobs.elements import element_work, reading_beside
 from penstock.jobs.elements.element import Limits
 from penstock.jobs.elements.reading_beside import CopiedShards
 from penstock.jobs.elements.worker import run_worker
@@ -39,9 +39,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from penstock.core.documents.element_receipt import ElementReceipt
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
+    from penstock.engine.tasks import Outcome
+    from penstock.jobs.elements.element_work import Attempt
 
 FILES = {f"d{number % 3}/{number:02d}": bytes([number]) * (1000 + number) for number in range(24)}
 SHARDS = 6
@@ -353,9 +356,8 @@ def test_it_waits_for_a_copy_that_moves(run: Run, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("penstock.jobs.elements.worker.IDLE", 0.1)
     monkeypatch.setattr(reading_beside, "LOOKS", (0.05, 0.05))
     work(run, reads_back=False)
-    receipt = run.folder.receipt("copy", 5)
-    content = receipt.read_bytes()
-    os.unlink(receipt)
+    receipt, aside = run.folder.receipt("copy", 5), run.folder.folder / "aside"
+    os.rename(receipt, aside)
     path = run.folder.claim("copy", 5, 2)
     other = ShardClaim("other-2", "another-array", 7, "call", "node17")
     durable.write_json(path, SHARD_CLAIM.to_json(other))
@@ -365,7 +367,7 @@ def test_it_waits_for_a_copy_that_moves(run: Run, monkeypatch: pytest.MonkeyPatc
     thread.start()
     until(lambda: len(read_back(run)) == SHARDS - 1, "the others")
     os.utime(path)
-    receipt.write_bytes(content)
+    os.rename(aside, receipt)  # a receipt appears whole
     thread.join(60)
     assert codes == [0]
     assert sorted(read_back(run)) == list(range(SHARDS))
@@ -386,6 +388,25 @@ def test_the_next_shard_begins_while_the_last_rows_of_one_are_on_their_way(
     assert any(later[0] < earlier[1] for earlier, later in pairwise(spans)), spans
     at_once = [sum(began <= at < ended for began, ended in spans) for at, _ in spans]
     assert max(at_once) == 2, spans
+
+
+def test_the_next_shard_waits_for_half_of_the_bytes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that begin together would end together, and nothing be copied while both wait for the disk."""
+    answers: list[list[bool]] = []
+    copy = element_work.WORK["copy"]
+
+    def asks(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
+        assert attempt.fed is not None
+        size, shown = attempt.shard.bytes, list[bool]()
+        for done in (0, size * 2 // 5, (size + 1) // 2):
+            attempt.reporter(0, done, 0)
+            shown.append(attempt.fed())
+        answers.append(shown)
+        return copy(attempt)
+
+    monkeypatch.setitem(element_work.WORK, "copy", asks)  # type: ignore[arg-type]
+    assert work(run, reads_back=False) == 0
+    assert answers == [[False, False, True]] * SHARDS
 
 
 def test_under_a_limit_one_shard_is_copied_at_a_time(context: Context) -> None:

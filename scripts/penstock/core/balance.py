@@ -30,14 +30,15 @@ same time. Measured: a node of two cores moves 1 to 2 GB/s, and makes five to si
 files a second where each metadata call waits for half a millisecond."""
 REUSED_DIVISOR = 2
 """A linked file is not copied but read back all the same: half of the work of its bytes."""
-LEAST, LARGEST = GIB, 300 * GIB
-"""The least and the largest cost of a shard while nobody knows what a worker moves a second."""
+LARGEST = 300 * GIB
+"""The largest cost of a shard while nobody knows what a worker moves a second."""
 BRIEFEST, LONGEST = 5.0, 300.0
 """Seconds that a worker takes for the least and the largest shard where its rate is known. The least: many
 times what a worker needs between two shards, some tenths of a second. The largest: a worker that dies leaves
 no more than that to be gone through once more, and near the end no node waits longer for another one."""
-SMALLEST = 256 << 20
-"""The least cost of a shard of a slow worker: each shard has a dozen small files of the run's state."""
+LEAST = 256 << 20
+"""The least cost of a shard: each has a dozen small files of the run's state. Larger ones make the end of a
+run longer: what is copied last is read back when all is copied."""
 SHARDS, PER_SLOT = 32, 4
 """Shards where there is enough to do: so many, or so many for each worker. A slow node takes fewer, and what
 is copied is read back while the rest is copied, also by one worker."""
@@ -90,15 +91,15 @@ def decide(
     |-----------------------------------|---------------------------------------------------------------|
     | any                               | SHARDS, or PER_SLOT for each slot where that is more, but     |
     |                                   | none below LEAST, and none above LARGEST                      |
-    | any, where `rate` is known        | the same; LEAST is then BRIEFEST seconds of it, or SMALLEST,  |
-    |                                   | and LARGEST is LONGEST seconds of it, or LEAST                |
+    | any, where `rate` is known        | the same, but none below BRIEFEST seconds of it, and LARGEST  |
+    |                                   | is LONGEST seconds of it, or the least                        |
     | more than shard_bytes/files allow | as many as these ask                                          |
     | any                               | at most MOST                                                  |
     """
     slots, rows = max(1, slots), max(1, load.rows)
     least, largest, by = float(LEAST), float(LARGEST), ""
     if rate is not None:
-        least = max(SMALLEST, BRIEFEST * rate)
+        least = max(least, BRIEFEST * rate)
         largest, by = max(least, LONGEST * rate), f", by {human.rate(rate)} of a worker"
     wanted = max(SHARDS, PER_SLOT * slots)
     why = f"so that a slow node takes fewer than others ({slots} can run at once)"

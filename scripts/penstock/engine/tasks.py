@@ -144,7 +144,7 @@ class CopyTask:
     """Bytes from which an object is copied in parts, where its version can be pinned."""
     part_bytes: int = 0
     """Bytes of each of them but the last; 0: by `part.part_bytes`."""
-    fed: Callable[[], None] | None = None
+    fed: Callable[[], bool] | None = None
     """As of `Pool.fed`."""
 
 
@@ -189,7 +189,7 @@ class RereadTask:
     over, where there are any."""
     rests: Callable[[int], bool] | None = None
     """As of `Pool.rests`, and `fed` likewise."""
-    fed: Callable[[], None] | None = None
+    fed: Callable[[], bool] | None = None
 
 
 @dataclass

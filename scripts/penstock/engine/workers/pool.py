@@ -119,8 +119,9 @@ class Pool:
         self.rests: Callable[[int], bool] | None = None
         """Says, by the bytes moved so far, whether the streams are to hold; None: they never do. To be set
         before `run`."""
-        self.fed: Callable[[], None] | None = None
-        """Called once when workers have all rows of the shard. To be set before `run`."""
+        self.fed: Callable[[], bool] | None = None
+        """Called when workers have all rows of the shard, each TICK until it returns True. To be set before
+        `run`."""
         self.streams = workers
         """Of all workers together."""
         self.ahead = False
@@ -232,9 +233,8 @@ class Pool:
                 if job is None:
                     break
                 self._give(member, job)
-            if self.fed is not None and jobs.empty:
-                fed, self.fed = self.fed, None
-                fed()
+            if self.fed is not None and jobs.empty and self.fed():
+                self.fed = None
             if not self._again and not any(m.jobs for m in self.members):
                 return
             self._listen(TICK, done)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.config.settings import BandwidthConfig
 from penstock.core.documents.element_outcome import ElementOutcome
+from penstock.core.documents.shard_claim import ShardClaim
 from penstock.core.errors import IMPOSSIBLE, STATE_ANEW, FailedError, InterruptedRunError, PenstockError
 from penstock.core.layout import DatasetLayout, RunLayout
 from penstock.core.step_table import BY_NAME, IN_ELEMENTS, RUN_IN_ELEMENTS
@@ -47,6 +48,7 @@ from penstock.target.room_watch import RoomWatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.core.documents.array_line import ArrayLine
     from penstock.core.documents.element_receipt import ElementReceipt
     from penstock.core.run_documents import ShardInfo
     from penstock.dataset.context import Stop
@@ -146,8 +148,10 @@ class Element:
 
     def do(self, claim: Claim, fed: Callable[[], None] | None = None) -> int:
         """Do the shard of this claim; returns the exit status. `fed`: called when worker processes have all
-        its rows: another thread may begin the next shard then. Raises ClaimLostError where another worker
-        took the shard: nothing is written then that says how this attempt ended."""
+        its rows, and at most half of its bytes are left: another thread may begin the next shard then. Two
+        that begin together end together, and nothing is copied while both wait for their barrier. Raises
+        ClaimLostError where another worker took the shard: nothing is written then that says how this attempt
+        ended."""
         folder, step, index = self.folder, self._step, claim.index
         reporter = Reporter(folder.progress(step, index), beat=self._beat())
         durable.make_dirs(folder.progress(step, index).parent)
@@ -171,10 +175,17 @@ class Element:
                 _rest(reporter, stop)
                 shard = _shard(self.run, index)
                 self._at_work[reporter] = shard.bytes
+
+                def half_done() -> bool:
+                    if fed is None or shard.bytes - reporter.bytes > shard.bytes / 2:
+                        return False
+                    fed()
+                    return True
+
                 paces = self._shared(reporter)
                 tried = Attempt(
                     self.run, shard, claim, reporter, stop, paces, self._look_at_room,
-                    fed=fed, rests=self._rests, beside=self._beside(),
+                    fed=half_done if fed else None, rests=self._rests, beside=self._beside(),
                 )  # fmt: skip
                 outcome, receipt = WORK[step](tried)
         except ClaimLostError:
@@ -259,6 +270,12 @@ def say(text: str) -> None:
     line = printable_lines(f"penstock: {text}")
     encoding = sys.stdout.encoding or "ascii"
     print(line.encode(encoding, "backslashreplace").decode(encoding), flush=True)  # noqa: T201
+
+
+def own_claim(line: ArrayLine, number: int) -> ShardClaim:
+    """What this worker of an array writes into its claims, but for the attempt."""
+    restarts = job_environment.current().restarts
+    return ShardClaim(array=line.name, number=number, call=line.call, host=host_name(), restarts=restarts)
 
 
 def attempt_name() -> str:

@@ -52,7 +52,7 @@ class Attempt(NamedTuple):
     paces: Paces
     room: Callable[[], None]
     """Raises NoSpaceError where the target has no room for what this process still writes."""
-    fed: Callable[[], None] | None = None
+    fed: Callable[[], bool] | None = None
     """As of `CopyTask`."""
     rests: Callable[[int], bool] | None = None
     """As of `RereadTask`."""

@@ -28,7 +28,6 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
-from penstock.core.documents.shard_claim import ShardClaim
 from penstock.core.errors import InterruptedRunError, PenstockError
 from penstock.dataset import outcomes, receipts
 from penstock.engine.workers import pool
@@ -36,7 +35,7 @@ from penstock.fs import durable
 from penstock.host import heartbeat, job_environment
 from penstock.host.job_environment import host_name
 from penstock.jobs import shard_claims
-from penstock.jobs.elements.element import Element, attempt_name, say
+from penstock.jobs.elements.element import Element, attempt_name, own_claim, say
 from penstock.jobs.elements.reading_pace import ReadingPace
 from penstock.jobs.shard_claims import LOOKED_AT, ClaimLostError, ShardClaims, WatchedClaim
 
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.core.documents.array_line import ArrayLine
+    from penstock.core.documents.shard_claim import ShardClaim
     from penstock.dataset.context import Stop
     from penstock.dataset.run import Run
     from penstock.jobs.shard_claims import Claim
@@ -224,7 +224,7 @@ class ReadingBeside:
         retries: int,
         leaves: Callable[[], bool],
     ) -> None:
-        run, job = copying.run, job_environment.current()
+        run = copying.run
         self._stop, self._leaves, self._number, self._line = stop, leaves, number, line
         self._over = threading.Event()
         self._pace = ReadingPace(lambda: None if self._over.is_set() else copying.moved())
@@ -232,12 +232,9 @@ class ReadingBeside:
             copying.folder, STEP, stop, copying.layout.root,
             rests=self._pace.rests, beside=lambda: not self._over.is_set(), watch=copying.watch,
         )  # fmt: skip
-        worker = ShardClaim(
-            array=line.name, number=number, call=line.call, host=host_name(), restarts=job.restarts
-        )
         place = (number - line.base) * len(run.indices) // max(1, line.workers)
-        alone = not job.job or line.workers == 1
-        self._shards = CopiedShards(run, worker, place, retries=retries, alone=alone)
+        alone = not job_environment.current().job or line.workers == 1
+        self._shards = CopiedShards(run, own_claim(line, number), place, retries=retries, alone=alone)
         durable.make_dirs(run.folder.claims(STEP))
         self._thread = threading.Thread(target=self._beside, name="reading back")
         self._failures = 0

@@ -2,7 +2,7 @@
 
 `penstock element` calls `run_worker` in a process that the controller started on this machine, or SLURM on
 a node. What it knows of others it reads from the run's folder: claims (`jobs.shard_claims`), receipts,
-outcomes. It begins a shard when worker processes have all rows of the one before, so two may be under way.
+outcomes. It begins a shard when half of the one before is done, so two may be under way.
 Before each shard it looks whether it is to go on:
 
 | before a shard                                   | then                                               |
@@ -28,7 +28,6 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import BAD_NODE
-from penstock.core.documents.shard_claim import ShardClaim
 from penstock.core.errors import STATE_ANEW, FailedError, InterruptedRunError, NoSpaceError, PenstockError
 from penstock.core.job_time import CLOCKS
 from penstock.core.layout import RunLayout
@@ -38,7 +37,7 @@ from penstock.engine.workers import pool
 from penstock.fs import durable
 from penstock.host import heartbeat, job_environment
 from penstock.host.job_environment import host_name
-from penstock.jobs.elements.element import Element, Limits, attempt_name, say
+from penstock.jobs.elements.element import Element, Limits, attempt_name, own_claim, say
 from penstock.jobs.elements.element_account import accounting
 from penstock.jobs.shard_claims import ClaimLostError, ShardClaims
 
@@ -102,14 +101,10 @@ class _Worker:
     ) -> None:
         self._element, self._step, self._number, self._stop = element, step, number, stop
         self._run = element.folder
-        own = ShardClaim(
-            array=line.name, number=number, call=line.call, host=host_name(),
-            restarts=job_environment.current().restarts,
-        )  # fmt: skip
         self._claims = ShardClaims(
             self._run,
             step,
-            own,
+            own_claim(line, number),
             line.indices,
             (number - line.base) * len(line.indices) // max(1, line.workers),
             receipts.held(element.run, step),
@@ -127,7 +122,7 @@ class _Worker:
 
     def work(self) -> int:
         """Do shards until there is none, by two threads in turn: the second one begins a shard when worker
-        processes have all rows of the shard before."""
+        processes have all rows of the shard before, and half of its bytes."""
         second = threading.Thread(target=self._second, name="next shard")
         if self._several:
             second.start()
