@@ -269,6 +269,29 @@ def test_giants_are_finished_before_their_parts_are_read_back(giants: Context) -
     assert content(data) == {os.fsencode(name): body for name, body in GIANTS.items()}
 
 
+def test_giants_that_were_finished_can_be_written_where_a_part_is_copied_again(
+    giants: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an account other than root, whom modes stop."""
+    run = run_store.open_run(giants.layout("data"))
+    work(run)
+    modes: list[int] = []
+    copy = element_work.WORK["copy"]
+
+    def looks(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
+        modes.extend((run.data / name).stat().st_mode for name in ("giant", "huge"))
+        return copy(attempt)
+
+    monkeypatch.setitem(element_work.WORK, "copy", looks)  # type: ignore[arg-type]
+    os.unlink(run.folder.receipt("copy", 1))
+    assert go(giants, after="plan")["published"]
+    assert len(modes) == 2
+    assert all(mode & stat.S_IWUSR for mode in modes)
+    data = giants.layout("data").current / DATA
+    assert {stat.S_IMODE((data / name).stat().st_mode) for name in GIANTS} == {0o440}
+    assert content(data) == {os.fsencode(name): body for name, body in GIANTS.items()}
+
+
 @pytest.mark.parametrize("lacks", range(3))
 def test_a_giant_is_read_back_when_all_its_parts_are_copied(giants: Context, lacks: int) -> None:
     run = run_store.open_run(giants.layout("data"))
@@ -377,8 +400,22 @@ def test_it_waits_for_a_copy_that_moves(run: Run, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_next_shard_begins_while_the_last_rows_of_one_are_on_their_way(
-    context: Context, run: Run
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    copy, first = element_work.WORK["copy"], threading.Event()
+
+    def waits(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
+        """The first shard ends when the second one has begun."""
+        if first.is_set():
+            second.set()
+            return copy(attempt)
+        first.set()
+        done = copy(attempt)
+        assert second.wait(60)
+        return done
+
+    second = threading.Event()
+    monkeypatch.setitem(element_work.WORK, "copy", waits)  # type: ignore[arg-type]
     work(run, reads_back=False)
     spans = sorted(
         (receipt.started, receipt.ended)

@@ -19,7 +19,7 @@ class ElementRow(NamedTuple):
     """One start. With each column stand its unit ("" of counts, names and fractions) and what it means; None
     is not known, null in the file."""
 
-    step: Annotated[str, "", "`copy` or `verify`"]
+    step: Annotated[str, "", "`copy`, also where it read back beside it, or `verify`"]
     element: Annotated[int, "", "its number, over all arrays of the step"]
     restarts: Annotated[int, "", "how often SLURM had started it before"] = 0
     node: Annotated[str | None, "", "where it ran"] = None
@@ -44,7 +44,7 @@ class ElementRow(NamedTuple):
     processes: Annotated[int | None, "", "how many processes that sum is of"] = None
     job_memory_peak: Annotated[int | None, "bytes", "of its job's control group, with cached files"] = None
     job_memory_file: Annotated[str | None, "", "`memory.peak` or `memory.max_usage_in_bytes`"] = None
-    shards: Annotated[int, "", "of which it wrote the receipts"] = 0
+    shards: Annotated[int, "", "of which it wrote the receipts of this step"] = 0
     files: Annotated[int, "", "rows of these shards"] = 0
     bytes: Annotated[int, "bytes", "of these rows"] = 0
     slurm_starts: Annotated[int | None, "", "by slurmdbd: how often it was started"] = None

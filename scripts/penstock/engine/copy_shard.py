@@ -184,7 +184,7 @@ class _Attempt:
                 then()
 
         multipart.waiting, multipart.streams = (lambda: keeper.waiting), (lambda: run.pool.streams)
-        run.pool.record, run.pool.fed = record, task.fed
+        run.pool.record, run.pool.fed = record, run.counted_before(task.fed)
         keeper.add("".join(journal.amend_line(row, pin) for row, pin in left.whole_giants.items()).encode())
         jobs = batches(left.groups(), left.done, left.rows, outcome.workers, multipart)
         run.go(jobs, take, idle, self._stop, view=BATCHES_SEARCHED, first=multipart, again=next_round)

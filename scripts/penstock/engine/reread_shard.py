@@ -270,7 +270,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
         work = ReadWork(task.data, digests=verify.digests, whole=whole, direct=direct)
         left = rows - len(carried)
         run.start_reading(work, left)
-        run.pool.rests, run.pool.fed = task.rests, task.fed
+        run.pool.rests, run.pool.fed = task.rests, run.counted_before(task.fed)
 
         def take(_: Batch, answer: BatchAnswer) -> None:
             reread.add(answer.results)

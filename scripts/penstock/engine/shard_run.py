@@ -177,6 +177,17 @@ class PoolRun:
             self.settle_outcome()
         self.tell()
 
+    def counted_before(self, fed: Callable[[], bool] | None) -> Callable[[], bool] | None:
+        """`fed`, for `Pool.fed`, with what was moved counted before each call: `tick` counts it seldom."""
+        if fed is None:
+            return None
+
+        def counted() -> bool:
+            self.tell()
+            return fed()
+
+        return counted
+
     def _allow(self, now: Allowance) -> None:
         self.pool.shared_memory.allowance = now[:3]
 

@@ -66,8 +66,6 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         )
     left = set(run.indices) - done_before
     if left and folder.receipt("permissions").exists():
-        from penstock.tables.shards import giants
-
         # The permissions step closed folders that are written to again now. Its receipt is dropped last:
         # after a kill in between, all of this is done again.
         policy = run.config.dataset.permissions
@@ -79,10 +77,12 @@ def copy(context: Context, run: Run) -> CopyReceipt:
             modes.access_rules(policy),
         )
         tree_removal.open_folders(run.data)
-        modes.unseal(run.data, chain.from_iterable(giants(folder.shard(index)) for index in left))
+        _unseal_giants(run, left)
         receipts.drop(folder.receipt("permissions"))
     if left and not still_alive(context, run.dataset, folder, STEP, indices=run.indices, receipt_ok=ok):
         move_giants(run)
+        # Who read them back beside the copy, or another run whose staging they come from, finished them.
+        _unseal_giants(run, left)
         _settle_adopted(context, run)
     lowered = _lowered(run, done_before)
     _elements(context, run, ok, lowered, len(left))
@@ -119,6 +119,15 @@ def copy(context: Context, run: Run) -> CopyReceipt:
     receipts.keep(run, receipt, elements, before, shard_claims.standing(run.folder, STEP))
     context.emit(events.Ended(run.dataset, STEP, receipt))
     return receipt
+
+
+def _unseal_giants(run: Run, shards: Iterable[int]) -> None:
+    """Let parts of the giants in these shards be written again."""
+    if run.plan.giants:
+        from penstock.tables.shards import giants
+
+        paths = chain.from_iterable(giants(run.folder.shard(index)) for index in shards)
+        modes.unseal(run.data, paths)
 
 
 def _settle_adopted(context: Context, run: Run) -> None:

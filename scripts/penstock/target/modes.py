@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from penstock.fs.dir_stat import Row
     from penstock.fs.tree import Level
 
+_LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 TOGETHER = 4096
 """Files or folders that are collected before they are changed, by several threads."""
 
@@ -209,6 +210,10 @@ def finish_giants(data: Path, policy: PermissionsConfig, gid: int | None, giants
     try:
         with _opened(data) as root:
             for path in giants:
+                # On NFS it is the open that asks the server: the modes that this node remembers may be old,
+                # and what is set twice moves the ctime that another node's reading has recorded.
+                with contextlib.suppress(OSError):
+                    os.close(open_beneath(root, path, _LOOK))
                 _set(root, path, final.file(path), gid)
     except OSError as error:
         raise storage_error(error, "cannot set permissions", str(data)) from None

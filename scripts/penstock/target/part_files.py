@@ -44,9 +44,10 @@ class Parts:
     def begin_part(self, path: str, size: int, offset: int, length: int) -> Pending:
         """A giant's file under its final name, `size` long, to be written from `offset`.
 
-        It can be written by its owner until the permissions step ran; other parts may be written at the
-        same time, on other nodes. What lies there longer than planned is cut: each part's bytes are written
-        or read back anyway. Raises FailedError for what is no file, or another release's too.
+        It can be written by its owner until all parts are copied (`modes.finish_giants`); other parts may be
+        written at the same time, on other nodes. What lies there longer than planned is cut: each part's
+        bytes are written or read back anyway. Raises FailedError for what is no file, or another release's
+        too.
         """
         if offset < 0 or length < 0 or offset + length > size:
             raise ValueError(f"part [{offset}, {offset + length}) of {size} bytes")
@@ -69,7 +70,7 @@ class Parts:
             self._staging.alive(pending)
             if status.st_size != size:
                 os.ftruncate(fd, size)
-            # Mode and ACL are the permissions step's. The group is given here, for quotas count by it.
+            # Mode and ACL come when all parts are copied. The group is given here, for quotas count by it.
             if self._staging.gid not in (None, status.st_gid):
                 os.chown(fd, -1, self._staging.gid)
         except BaseException as error:

@@ -4,8 +4,8 @@ For the workers of copy and repair (`engine`), and for plan where it takes files
 staging's `data` alone; times are in nanoseconds since the epoch, sizes in bytes, paths relative to `data`.
 
 Guarantees. A file has its final name only with all its bytes, its final mode, group, ACL and time (a large
-file that was written in parts gets mode and ACL right after its name, a giant by the permissions step); under
-`durability="fsync"` its bytes are on the servers' disks before that name exists, under `"syncfs"` once
+file that was written in parts gets mode and ACL right after its name, a giant when all its parts are there);
+under `durability="fsync"` its bytes are on the servers' disks before that name exists, under `"syncfs"` once
 `Barrier.wait` has returned. An attempt that was given up and writes on can only replace bytes by the same
 bytes, and stops at its next check (`alive`). No path leaves `data`, no link is followed.
 """

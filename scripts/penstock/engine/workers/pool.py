@@ -120,8 +120,8 @@ class Pool:
         """Says, by the bytes moved so far, whether the streams are to hold; None: they never do. To be set
         before `run`."""
         self.fed: Callable[[], bool] | None = None
-        """Called when workers have all rows of the shard, each TICK until it returns True. To be set before
-        `run`."""
+        """Called when workers have all rows of the shard, after each answer until it returns True. To be set
+        before `run`."""
         self.streams = workers
         """Of all workers together."""
         self.ahead = False

@@ -365,7 +365,7 @@ def _submit(watch: Watch, shards: Sequence[int], workers: int) -> bool:
     cluster = patiently(watch, context.cluster.name)
     alone = context.config.cluster.of(step).node_alone if context.cluster.abilities.has_nodes else None
     cores = patiently(watch, partial(context.cluster.spec_cores, step))
-    # Also what others hold now: they may leave it, and no worker should wait in the queue for that.
+    # Also what others hold now: where they leave it, a worker that runs takes it without a wait.
     watch.book.intend(
         name, step, context.cluster.kind, watch.open, cluster, workers=workers, call=watch.call,
         base=base, time=limit, whole_nodes=alone, at_once=workers, spec_cores=cores,

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Self
 
 from penstock.core.errors import InterruptedRunError, PenstockError
 from penstock.dataset import outcomes, receipts
+from penstock.dataset.submission_log import ArrayBook
 from penstock.engine.workers import pool
 from penstock.fs import durable
 from penstock.host import heartbeat, job_environment
@@ -86,7 +87,8 @@ class CopiedShards:
         self._watched: dict[int, WatchedClaim] = {}
         self._crossing: dict[int, tuple[str, str]] = {}
         """`shards.crossing` of shards of a run with giants."""
-        self._leaves_giants = run.config.dataset.changed == "follow"
+        self._left_giants: dict[int, bool] = {}
+        """Of such shards, whether their giants are left to the step verify."""
         self.all_copied = False
 
     def _claims_of(self, shards: Sequence[int]) -> ShardClaims:
@@ -160,7 +162,14 @@ class CopiedShards:
             self._claims = self._claims_of(indices)
             return
         away = shard_claims.standing(folder, STEP)
-        self._queue = deque(i for i in self._known if i not in away and not self._run.shards[i].reused)
+        self._queue = deque(
+            index
+            for index in self._known
+            if index not in away
+            and not self._run.shards[index].reused
+            and not self._has_left_giants(index)
+            and self._known.keys() >= self._sharing_giants(index)
+        )
 
     def _queued(self) -> Claim | None:
         later: list[int] = []
@@ -177,7 +186,7 @@ class CopiedShards:
 
     def _suits(self, index: int) -> bool:
         receipt = receipts.element(self._run.folder, "copy", index)
-        if receipt is None or not self._known.keys() >= self._sharing_giants(index):
+        if receipt is None:
             return False
         return self._alone or receipt.host != host_name() or time.time() - receipt.ended >= OWN
 
@@ -205,11 +214,13 @@ class CopiedShards:
         return self._crossing[index]
 
     def _has_left_giants(self, index: int) -> bool:
-        if not (self._run.plan.giants and self._leaves_giants):
+        if not self._run.plan.giants or self._run.config.dataset.changed != "follow":
             return False
-        from penstock.tables.shards import giants
+        if index not in self._left_giants:
+            from penstock.tables.shards import giants
 
-        return bool(giants(self._run.folder.shard(index)))
+            self._left_giants[index] = bool(giants(self._run.folder.shard(index)))
+        return self._left_giants[index]
 
 
 class ReadingBeside:
@@ -233,7 +244,7 @@ class ReadingBeside:
             rests=self._pace.rests, beside=lambda: not self._over.is_set(), watch=copying.watch,
         )  # fmt: skip
         place = (number - line.base) * len(run.indices) // max(1, line.workers)
-        alone = not job_environment.current().job or line.workers == 1
+        alone = not job_environment.current().job or (line.workers == 1 and not line.base)
         self._shards = CopiedShards(run, own_claim(line, number), place, retries=retries, alone=alone)
         durable.make_dirs(run.folder.claims(STEP))
         self._thread = threading.Thread(target=self._beside, name="reading back")
@@ -284,7 +295,7 @@ class ReadingBeside:
         | one has no worker any more              | it copies again                                   |
         | one is given up                         | it ends: the step fails                           |
         | others copy them                        | it reads back, and waits for them, as one of      |
-        |                                         | twice as many as they are, so that not all nodes  |
+        |                                         | twice as many of the last array: not all nodes    |
         |                                         | stand idle for a slow one                         |
         | there is none                           | it reads back, until it finds nothing for IDLE    |
         """
@@ -302,12 +313,17 @@ class ReadingBeside:
                 refreshed = True
                 self._shards.refresh()
                 return False
-            wanted = self._claimed or self._number - self._line.base < 2 * alive
+            wanted = self._claimed or (self._number - self._line.base < 2 * alive and self._is_newest())
             return again or given_up or not wanted
 
         self.end()
         self._reads(over)
         return again
+
+    def _is_newest(self) -> bool:
+        """Whether no array was submitted after this worker's: those of earlier arrays need not wait, too."""
+        names = [line.name for line in ArrayBook(self._element.folder.arrays).all() if line.step == "copy"]
+        return names[-1:] == [self._line.name]
 
     def _read(self, over: Callable[[], bool]) -> None:
         self._claimed = True

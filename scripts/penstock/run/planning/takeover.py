@@ -139,8 +139,8 @@ def _rows(staging: AbandonedStaging, distrust: bool) -> Iterator[tuple[Entry, Co
 
 
 def move_giants(run: Run) -> None:
-    """Move the giants that the plan takes over into this run's staging, unless that was done. To be called
-    before any element of copy lives. Raises by `errno_map.storage_error`."""
+    """Move the giants that the plan takes over into this run's staging, unless that was done. Their modes
+    stay. To be called before any element of copy lives. Raises by `errno_map.storage_error`."""
     taken_over = run.plan.giants_taken
     if not taken_over:
         return
@@ -159,4 +159,3 @@ def move_giants(run: Run) -> None:
         for theirs, path, size in taken_over:
             writer.move(there[theirs], path, int(size), None)
         writer.settle()
-    modes.unseal(run.data, (path for _, path, _ in taken_over))

@@ -220,8 +220,8 @@ def _giant(
         deviations.add("contradicted", str(error), shards)
         deviations.wrong[entry.path] = shards
     weakest = min(records, key=lambda r: storage_rank(r.storage_grade))
-    # Verify starts when copy has ended: where its parts were read at different times of the file, it was
-    # touched.
+    # Its parts are read back when all are copied and its mode is set: where they were read at different times
+    # of the file, it was touched.
     times = {(r.mtime_ns, r.ctime_ns) for r in records}
     if len(times) > 1:
         deviations.add(
