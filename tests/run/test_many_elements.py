@@ -28,9 +28,11 @@ def test_thousands_of_shards_are_followed_in_bounded_work_each(tmp_path: Path, s
     assert told["done"] == shards
     assert told["arrays"] == [1001, 499]
     assert told["workers"] == 1500
-    assert told["queries"] < 20 + 3 * shards / 1500, told
+    # Of shards at work it looks at two files each 15 s, however long a busy machine takes.
+    late = told["seconds"] / 15
+    assert told["queries"] < 20 + 3 * shards / 1500 + late, told
     assert told["looked"] <= 3 * shards, told
-    assert sum(told["opened"].values()) <= 8 * shards, told
+    assert sum(told["opened"].values()) <= (8 + 2 * late) * shards, told
     assert told["peak"] < 200, told
 
 
