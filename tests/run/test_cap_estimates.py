@@ -104,15 +104,15 @@ def test_the_rate_by_which_shards_are_cut_before_a_release(
 
 def test_shards_are_cut_by_limit_and_cap_and_for_what_copies_alone(tmp_path: Path) -> None:
     context = context_for(tmp_path, tmp_path, plan=PlanConfig(shard_files=10**6))
-    layout, load = context.layout("data"), Load(10 << 30, 10 << 30, 10**5)
+    layout, load = context.layout("data"), Load(200 << 30, 200 << 30, 10**5)
 
     def shards(*steps: str, limit: int | None = None, cap: int | None = None) -> int:
         config = replace(context.config, engine=replace(context.config.engine, limit=limit))
         context.config = replace(config, bandwidth=BandwidthConfig(None, cap))
         return known_ceilings.shards(context, layout, context.config, load, *steps).shards
 
-    assert shards("copy", "verify") == shards("audit", limit=10**7) == 10
-    assert shards("copy", "verify", limit=10**7) == shards("repair", cap=10**7) == 32
+    assert shards("copy", "verify") == shards("audit", limit=10**7) == 32
+    assert shards("copy", "verify", limit=10**7) == shards("repair", cap=10**7) == 72
 
 
 def test_the_plan_goes_by_the_cap_file(tmp_path: Path) -> None:
