@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SHARDS, ROWS, WORKERS = 60, 3, 4
 RUN = "0123456789abcdef"
-HEARTBEAT = 0.05
+HEARTBEAT = 0.1
 
 
 class ClaimsPlace(NamedTuple):
