@@ -67,15 +67,23 @@ class Worker:
 
     def __init__(self, folder: Path, notes: Path, tokens: tuple[int, int], **more: Any) -> None:
         self.number = next(self.numbers)
+        ready = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             try:
                 os.close(tokens[1])
+                os.write(ready[1], b".")
+                for fd in ready:
+                    os.close(fd)
                 _Work(RunLayout(folder), self.number, notes, tokens[0]).work(**more)
                 os._exit(0)
             except BaseException:  # noqa: BLE001 (it is shown)
                 sys.excepthook(*sys.exc_info())
                 os._exit(1)
+        # Halted before it closed its end of the tokens, it would keep all others waiting for more of them.
+        os.close(ready[1])
+        os.read(ready[0], 1)
+        os.close(ready[0])
 
     def ended(self) -> bool:
         """Raises where it ended by itself, and not well."""
