@@ -162,20 +162,15 @@ class CopiedShards:
             self._claims = self._claims_of(indices)
             return
         away = shard_claims.standing(folder, STEP)
-        self._queue = deque(
-            index
-            for index in self._known
-            if index not in away
-            and not self._run.shards[index].reused
-            and not self._has_left_giants(index)
-            and self._known.keys() >= self._sharing_giants(index)
-        )
+        self._queue = deque(i for i in self._known if i not in away and not self._run.shards[i].reused)
 
     def _queued(self) -> Claim | None:
         later: list[int] = []
         try:
             while self._queue and len(later) < LOOKED_AT:
                 index = self._queue.popleft()
+                if self._has_left_giants(index) or not self._giants_are_copied(index):
+                    continue  # asked again after the next look: they may be many
                 if not self._suits(index):
                     later.append(index)
                 elif claim := self._claims.take(index):
@@ -190,19 +185,16 @@ class CopiedShards:
             return False
         return self._alone or receipt.host != host_name() or time.time() - receipt.ended >= OWN
 
-    def _sharing_giants(self, index: int) -> set[int]:
-        """The shards that hold other parts of this one's giants: neighbours, since shards are contiguous."""
-        sharing = set[int]()
-        before, after = self._ends(index)
-        place = index
-        while before and self._ends(place)[0] == before:
-            place -= 1
-            sharing.add(place)
-        place = index
-        while after and self._ends(place)[1] == after:
-            place += 1
-            sharing.add(place)
-        return sharing
+    def _giants_are_copied(self, index: int) -> bool:
+        """Whether this shard's giants have no part that is not copied yet: the others lie in its neighbours,
+        since shards are contiguous."""
+        for end, step in ((0, -1), (1, 1)):
+            giant, place = self._ends(index)[end], index
+            while giant and self._ends(place)[end] == giant:
+                place += step
+                if place not in self._known:
+                    return False
+        return True
 
     def _ends(self, index: int) -> tuple[str, str]:
         if not self._run.plan.giants:
