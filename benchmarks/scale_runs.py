@@ -49,9 +49,8 @@ A = Shape([(260, 4_000), (200, 300_000), (80, 1_200_000)], 4, 4, shard_files=45,
 B = Shape([(300, 20_000), (60, 900_000), (40, 2_000_000)], 4, 3, shard_files=40, poll=POLL)
 C = Shape([(200, 8_000), (300, 700_000)], 4, 4, shard_files=50, poll=POLL, lost=[(20.0, None)])
 D = replace(C, lost=[(60.0, None)])
-
-
 APART = {"verify": {"time": "1h"}}
+"""Job options that differ from copy's, so that verify is an array of its own."""
 
 
 def staged(

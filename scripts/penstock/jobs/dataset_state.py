@@ -288,13 +288,15 @@ def _queue(context: Context, run: Run, step: str) -> _Queue:
 def _silence(run: Run, step: str, now: float) -> float:
     """Seconds since any element of the step's SLURM arrays that have not ended wrote its progress, or since
     they were submitted; 0 where there is none, and for what a heartbeat may be late."""
-    signs = []
-    for array in ArrayBook(run.folder.arrays).open(step):
-        if array.array and not abilities_of(array.kind).elements_end_with_controller:
-            signs.append(array.at)
-            for index in array.indices:
-                with contextlib.suppress(OSError):
-                    signs.append(run.folder.progress(step, index).stat().st_mtime)
+    arrays = [
+        array
+        for array in ArrayBook(run.folder.arrays).open(step)
+        if array.array and not abilities_of(array.kind).elements_end_with_controller
+    ]
+    signs = [array.at for array in arrays]
+    for index in {index for array in arrays for index in array.indices}:
+        with contextlib.suppress(OSError):
+            signs.append(run.folder.progress(step, index).stat().st_mtime)
     silent = now - max(signs, default=now)
     return silent if silent > PATIENCE else 0.0
 
