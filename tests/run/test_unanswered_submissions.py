@@ -75,13 +75,14 @@ def test_what_a_killed_controller_submitted_is_waited_for(tmp_path: Path) -> Non
 
 
 def test_what_never_appears_is_submitted_anew_when_it_can_appear_no_more(tmp_path: Path) -> None:
-    one, late = stage(tmp_path, late=0.1)
+    one, late = stage(tmp_path, late=100.0)
     name = killed(one, late)
     with pytest.raises(TransientError, match="may yet appear"):
         still_alive_at_once(one)
+    late.late = 0.1
     one.go([0, 1])
     assert [spec.name == name for spec in late.arrays.values()] == [False]
-    assert late.finds > 2
+    assert late.finds > 1
     one, late = stage(tmp_path / "old", late=100.0)
     killed(one, late, ago=301.0)
     one.go([0, 1])
@@ -97,10 +98,10 @@ def test_a_submission_without_an_answer_is_not_repeated_while_it_may_be_carried_
     one.go([0, 1])
     assert (len(late.arrays), late.finds >= 3) == (1, True)
     assert late.cancelled == []
-    one, late = stage(tmp_path / "never", late=0.1, unanswered=1)
+    one, late = stage(tmp_path / "never", late=0.5, unanswered=1)
     one.go([0, 1])
     assert len(late.arrays) == 1
-    assert late.finds > 2
+    assert late.finds > 1
     intents = [line for line in map(json.loads, one.run.arrays.read_text().splitlines()) if "intent" in line]
     assert len(intents) == 2, "a controller that is killed now counts from the second try"
     assert intents[0]["at"] < intents[1]["at"]
