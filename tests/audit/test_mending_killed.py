@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 FILES = {f"d{i % 5}/f{i:02d}": content(i, 20_000 + i) for i in range(40)}
 LOST = ("d0/f05", "d1/f01", "d2/f32", "d3/f33", "d4/f04", "d4/f39")
 ROTTEN = ("d0/f10", "d3/f18")
-STEPS = (13, 47, 59, 119, 146, 172, 190, 197)
+STEPS = (17, 50, 61, 131, 160, 185, 202, 225)
 """A change of the command itself at each step: the audit's run, its array, its findings, the repair's run,
 its array, files that go to their places, the line of the history, the removal of what was fetched. What its
 elements change is met by the kills at a time."""
-SWEEP = (*range(1, 166, 9), *range(166, 202, 3))
+SWEEP = (*range(1, 172, 9), *range(172, 244, 3))
 """Closest where files go to their places."""
 
 

@@ -220,11 +220,15 @@ def test_an_unknown_kind_is_refused() -> None:
         open_view("loud", io.StringIO())
 
 
-def test_no_estimate_is_left_when_nothing_runs_or_moves() -> None:
+@pytest.mark.parametrize("read_back", [None, 5], ids=["copied", "read back, too"])
+def test_no_estimate_is_left_when_nothing_runs_or_moves(read_back: int | None) -> None:
     tally = Tally()
     tally.take(events.Started("d", "copy", 100, 1000), 0.0)
     for second in range(11):
-        moved = events.Progressed("d", "copy", second, 10 * second, states={"running": 1})
+        moved = events.Progressed(
+            "d", "copy", second, 10 * second, states={"running": 1},
+            read_back_bytes=read_back and read_back * second,
+        )  # fmt: skip
         task = tally.take(moved, float(second))
     assert task.seconds_left(10.0) is not None
     assert task.seconds_left(10.0 + STALE_SECONDS + 1) is None

@@ -309,7 +309,7 @@ MUTANTS = (
         "a key that a store lists twice, and not alike, passes",
         "                if item != before:",
         "                if key < last:",
-        "tests/sources/test_hostile.py::test_a_key_that_is_listed_twice_and_not_alike_is_refused_by_name",
+        "tests/listing/test_inventory.py::test_a_key_that_is_listed_twice_is_refused",
     ),
     Mutant(
         "a listing that is cut off passes",
