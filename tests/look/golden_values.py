@@ -88,12 +88,13 @@ RELEASE: Any = {
     "storage_grade": "cold-other-node", "base": "r1", "unchanged": 1200, "last_audit": CLOSED,
     "audit_age": 600.0,
     "findings": {"missing": 1}, "held_by": ["last: 1 of 2", "pin: job 7 of ann", WORDS, "pin: job 9"],
-    "pins_unopened": 2,
+    "pins_unopened": 2, "last_pin": {"by": "ann", "age": 60.0},
 }  # fmt: skip
 UNKNOWN_RELEASE: Any = {
     "release": "r1", "path": "/t/r1", "current": False, "state": "held", "problem": WORDS, "files": None,
     "bytes": None, "sealed": None, "age": None, "source_grade": "", "storage_grade": "", "base": None,
     "unchanged": 0, "last_audit": None, "audit_age": None, "findings": {}, "held_by": [], "pins_unopened": 0,
+    "last_pin": None,
 }  # fmt: skip
 DATASETS: list[Any] = [
     {
@@ -204,14 +205,14 @@ USES: list[Any] = [
             {"uid": 7, "user": "ann", "gid": 100, "group": "users", "files": 1200, "bytes": GIB},
             {"uid": 8, "user": "", "gid": 101, "group": "", "files": 1, "bytes": 1},
         ],
-        "seconds": 1.5,
+        "last_pins": {"r1": {"by": HOSTILE, "age": 90000.0}}, "seconds": 1.5,
     },
 ]  # fmt: skip
 NO_USES: list[Any] = [
     {
         "dataset": "d", "path": "/t/d", "problem": "it cannot be read", "areas": [], "shared_files": 0,
         "shared_bytes": 0, "outside_files": 0, "outside_bytes": 0, "files": 0, "folders": 0, "bytes": 0,
-        "owners": [], "seconds": 0.0,
+        "owners": [], "last_pins": {}, "seconds": 0.0,
     }
 ]  # fmt: skip
 

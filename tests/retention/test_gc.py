@@ -29,6 +29,7 @@ from penstock.core.layout import SEAL, DatasetLayout
 from penstock.dataset import gate, pins
 from penstock.dataset import holder as holders
 from penstock.dataset.dataset_lock import DatasetLock
+from penstock.fs.owners import user_name
 from penstock.host import job_environment
 from penstock.host.job_environment import JobEnvironment
 from penstock.jobs import audit_store
@@ -38,6 +39,8 @@ from penstock.jobs.shares.share import look
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
 from penstock.keep.retention import freed_space, gc_step, release_snapshot, removals, rollback_step
+from penstock.look.holders import nobody
+from penstock.look.releases import dataset_row
 from penstock.run import list_step, plan_step
 from penstock.target import dataset_folders, pause, tree_removal
 
@@ -273,10 +276,18 @@ def test_pins_that_stand_no_more_are_removed(releases: Releases) -> None:
     subprocess.run(
         ["sh", "-c", '"$@"; :', "sh", *command], check=True, capture_output=True, start_new_session=True
     )
-    assert len(os.listdir(releases.layout.pins)) == 1
+    first = os.listdir(releases.layout.pins)
+    gc_step.gc(releases.context, "data", dry_run=False)
+    assert os.listdir(releases.layout.pins) == first, "the release's newest pin says who used it last"
+    subprocess.run(
+        ["sh", "-c", '"$@"; :', "sh", *command], check=True, capture_output=True, start_new_session=True
+    )
     found = gc_step.gc(releases.context, "data", dry_run=False)
     assert "has ended" in found["ended_pins"][0]
-    assert os.listdir(releases.layout.pins) == []
+    (left,) = os.listdir(releases.layout.pins)
+    row = dataset_row(releases.layout, nobody)["releases"][0]
+    assert row["last_pin"] is not None
+    assert (left == first[0], row["last_pin"]["by"]) == (False, user_name(os.geteuid()))
 
 
 def test_a_pin_that_comes_between_the_mark_and_the_rename_keeps_the_release(releases: Releases) -> None:

@@ -120,6 +120,14 @@ class ReleasePin(NamedTuple):
         return printable(f"pin {self.name}: {who}, {reader}, since {brief(said.at)}")
 
 
+class NewestPin(NamedTuple):
+    """The pin of a release that was made last, whether it stands or not."""
+
+    name: str
+    uid: int
+    made: float  # seconds since the epoch, by the file system's clock
+
+
 class ShownPins(NamedTuple):
     """Who holds a release."""
 
@@ -153,6 +161,20 @@ def names(layout: DatasetLayout, prefix: str = "") -> list[str]:
         return [name for name in cross_account_files.posting_names(layout.pins) if name.startswith(prefix)]
     except PermissionError:
         return []
+
+
+def newest(layout: DatasetLayout) -> dict[str, NewestPin]:
+    """Of each release that is there and was ever pinned, since gc leaves that one. None is opened. Raises as
+    `names`."""
+    digests = {_digest(release): release for release in dataset_folders.releases(layout)}
+    answer: dict[str, NewestPin] = {}
+    for name in names(layout):
+        release = digests.get(name.rpartition("-")[0].rpartition("-")[2], "")
+        with contextlib.suppress(OSError):
+            status = os.lstat(layout.pins / name)
+            if release and (release not in answer or status.st_mtime > answer[release].made):
+                answer[release] = NewestPin(name, status.st_uid, status.st_mtime)
+    return answer
 
 
 def read(layout: DatasetLayout, of: Sequence[str] | None = None) -> list[ReleasePin]:

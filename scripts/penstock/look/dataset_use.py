@@ -59,7 +59,7 @@ def used(
     answer: DiskUse = {
         "dataset": layout.dataset, "path": str(layout.folder), "problem": "", "areas": [], "shared_files": 0,
         "shared_bytes": 0, "outside_files": 0, "outside_bytes": 0, "files": 0, "folders": 0, "bytes": 0,
-        "owners": [], "seconds": 0.0,
+        "owners": [], "last_pins": {}, "seconds": 0.0,
     }  # fmt: skip
     try:
         with ExitStack() as opened, Use() as use:
@@ -74,6 +74,8 @@ def used(
                     progress(use.files, use.bytes)
 
             row = dataset_row(layout, nobody)
+            pinned = ((one["release"], one["last_pin"]) for one in row["releases"])
+            answer["last_pins"] = {release: pin for release, pin in pinned if pin}
             answer["problem"] = row["problem"]
             places = list(_places(layout, folder, row, opened, filesystem))
             areas = [_walked(use, place, spent) for place in places]

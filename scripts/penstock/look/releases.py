@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import PenstockError
 from penstock.core.layout import ADOPT_TRIAL, PROBE
-from penstock.dataset import gate, run_claims, verdicts
+from penstock.dataset import gate, pins, run_claims, verdicts
 from penstock.dataset.run import read_run
 from penstock.fs.owners import user_name
 from penstock.look.untrusted_folder import Folder
 from penstock.target import hold, pause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from penstock.core.documents.catalogue_rows import DatasetRow, OwnerJson, ReleaseRow, StagingRow
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.gate import Judgement
-    from penstock.dataset.pins import ShownPins
+    from penstock.dataset.pins import NewestPin, ShownPins
     from penstock.dataset.seals import Stored
     from penstock.look.holders import Holders
 
@@ -91,6 +91,7 @@ def dataset_row(
             row["problem"] = row["problem"] or _EMPTY
         # Of damaged folders nobody knows who pinned what.
         held = holders(layout) if whole.shaped else {}
+        last = pins.newest(layout) if whole.shaped else {}
     except FileNotFoundError:
         row["problem"] = row["problem"] or _EMPTY
         return row
@@ -103,7 +104,7 @@ def dataset_row(
     for name in names:
         if not name.startswith("."):
             one = whole if name == whole.release else gate.judged(layout, trusted, release=name)
-            rows.append(_row(one, row["current"], held.get(name), now))
+            rows.append(_row(one, row["current"], held.get(name), now, last))
     # Of two that were sealed in one second the current one is the newer.
     row["releases"] = sorted(
         rows,
@@ -133,7 +134,8 @@ def release_row(
     none; `held`: who keeps this release from being removed, None for nobody. Raises nothing either."""
     trusted = _trusted(_owner(layout.folder), owners)
     judgement = gate.judged(layout, trusted, release=None if name == current else name)
-    return Read(_row(judgement, current, held, now), _owner(layout.release(name)), judgement)
+    last = pins.newest(layout) if judgement.shaped else {}
+    return Read(_row(judgement, current, held, now, last), _owner(layout.release(name)), judgement)
 
 
 def _trusted(owner: OwnerJson | None, owners: Sequence[str] | None) -> Sequence[str]:
@@ -149,8 +151,14 @@ def _owner(path: Path) -> OwnerJson | None:
         return None
 
 
-def _row(judgement: Judgement, current: str | None, held: ShownPins | None, now: datetime) -> ReleaseRow:
-    last = verdicts.last(judgement.verdict)
+def _row(
+    judgement: Judgement,
+    current: str | None,
+    held: ShownPins | None,
+    now: datetime,
+    pinned: Mapping[str, NewestPin],
+) -> ReleaseRow:
+    last, pin = verdicts.last(judgement.verdict), pinned.get(judgement.release)
     row: ReleaseRow = {
         "release": judgement.release,
         "path": str(judgement.data),
@@ -170,6 +178,12 @@ def _row(judgement: Judgement, current: str | None, held: ShownPins | None, now:
         "findings": judgement.findings,
         "held_by": list(held.words) if held else [],
         "pins_unopened": held.unopened if held else 0,
+        "last_pin": {
+            "by": user_name(pin.uid) or f"uid {pin.uid}",
+            "age": max(0.0, now.timestamp() - pin.made),
+        }
+        if pin
+        else None,
     }
     if judgement.stored is not None:
         _fill(row, judgement.stored, now)

@@ -10,6 +10,7 @@ from penstock.cli import flags, target_datasets
 from penstock.core import human
 from penstock.core.text import printable
 from penstock.look.views.aligned_table import COLUMNS, TextColumn, lines
+from penstock.look.views.release_text import last_pinned
 from penstock.look.views.styled_lines import Line
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ def _dataset(use: DiskUse, columns: int) -> Iterator[Line]:
     for one, texts in zip(areas, table[1:], strict=True):
         yield from (Line(text, _style(one)) for text in texts)
     hidden = sum(one["unreadable"] for one in use["areas"])
+    for release, pin in use["last_pins"].items():
+        yield Line(printable(f"  release {release}: {last_pinned(pin)}"), "dim")
     if use["shared_files"]:
         in_several = f"{human.size(use['shared_bytes'])} in {human.counted(use['shared_files'], 'file')}"
         yield Line(f"  shared by several of them, once: {in_several}")

@@ -11,7 +11,7 @@ from penstock.core import human
 from penstock.core.errors import FindingsError
 from penstock.core.text import brief, printable
 from penstock.look.views.aligned_table import COLUMNS, TextColumn, lines
-from penstock.look.views.release_text import account, problem, said
+from penstock.look.views.release_text import account, last_pinned, problem, said
 from penstock.look.views.styled_lines import Line
 
 if TYPE_CHECKING:
@@ -106,6 +106,8 @@ def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
             yield from said(f"! {problem(release)}", 4, columns, "red")
         for who in release["held_by"][:HOLDERS]:
             yield from said(f"held by {who}", 4, columns, "cyan")
+        if release["last_pin"] and not release["held_by"]:
+            yield from said(last_pinned(release["last_pin"]), 4, columns, "dim")
         if more := len(release["held_by"][HOLDERS:]) + release["pins_unopened"]:
             least = "up to " if release["pins_unopened"] else ""
             yield Line(f"    and by {least}{human.count(more)} more (--json)", "cyan")

@@ -18,6 +18,14 @@ class OwnerJson(TypedDict):
     user: str
 
 
+class LastPin(TypedDict):
+    """Who pinned a release last, for a job."""
+
+    by: str
+    age: float
+    """Seconds since then."""
+
+
 class ReleaseRow(TypedDict):
     """One release of a dataset, as far as it can be read."""
 
@@ -49,6 +57,7 @@ class ReleaseRow(TypedDict):
     """Who keeps it from being removed, in words."""
     pins_unopened: int
     """Further pins, by their names: whether they stand is not known."""
+    last_pin: LastPin | None
 
 
 class StagingRow(TypedDict):

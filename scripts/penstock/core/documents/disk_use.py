@@ -7,7 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from penstock.core.documents.catalogue_rows import LastPin
 
 
 class OwnedUse(TypedDict):
@@ -66,4 +68,6 @@ class DiskUse(TypedDict):
     """All, each inode once."""
     owners: Sequence[OwnedUse]
     """All by user and group, each inode once; folders included."""
+    last_pins: Mapping[str, LastPin]
+    """By release."""
     seconds: float

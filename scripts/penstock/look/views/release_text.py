@@ -11,7 +11,7 @@ from penstock.look.views import text_block
 from penstock.look.views.styled_lines import Line
 
 if TYPE_CHECKING:
-    from penstock.core.documents.catalogue_rows import OwnerJson, ReleaseRow
+    from penstock.core.documents.catalogue_rows import LastPin, OwnerJson, ReleaseRow
 
 
 def problem(row: ReleaseRow) -> str:
@@ -27,6 +27,10 @@ def said(text: str, indent: int, columns: int, style: str) -> list[Line]:
 def moment(text: object) -> str:
     """`2026-03-14 12:03:11Z`."""
     return str(text or human.UNKNOWN).replace("T", " ", 1)
+
+
+def last_pinned(pin: LastPin) -> str:
+    return f"last pinned by {pin['by']}, {human.age(pin['age'])} ago"
 
 
 def account(owner: OwnerJson | None) -> str:
