@@ -305,7 +305,6 @@ def test_status_names_the_job_that_waits(place: Path, capsys: pytest.CaptureFixt
     assert main(status) == 0
     told = "state         waiting: for SLURM: the submitted controller, job 77 (Priority), has not begun"
     assert told in capsys.readouterr().out
-    (place / "target/d").mkdir(parents=True)
     (place / "target/d/releases").touch()
     assert main(status) == 4
     said = capsys.readouterr().out

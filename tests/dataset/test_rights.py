@@ -41,7 +41,7 @@ def test_what_the_site_tightens_stops_what_stages_and_never_what_reads_or_ends(c
     never = {
         "status", "path", "gate", "releases", "show", "history", "diff", "du", "describe", "report",
         "list-failure", "completion", "cancel", "limit", "selftest", "rollback", "gc", "remove", "sign",
-        "explain", "metrics",
+        "explain", "metrics", "after",
     }  # fmt: skip
     assert rights.stages(command, {}) is (command not in never)
     assert rights.stages("gate", {"mend": True})

@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import stat
 import tempfile
 import time
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be other accounts")
 OWNER, READER = 2001, 2002
 JOB = JobEnvironment(job="4711", proven=True, cluster="west")
-WAIT = "--dependency=afterok:4711"
+WAIT = "wait for job 4711: w=$(penstock after data --root"
 NAME = "data"
 RUN = f"run {NAME}`"
 
@@ -82,20 +83,28 @@ def is_published(context: Context) -> None:
 
 def reader_gets(place: Path, *words: str, uid: int = READER) -> tuple[int, str]:
     """Exit status and all that the command says."""
+    code, out, err = streams(place, *words, uid=uid)
+    return code, f"{out} {err}".strip()
 
-    def work() -> tuple[int, str]:
+
+def streams(place: Path, *words: str, uid: int = READER) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error, with single blanks."""
+
+    def work() -> tuple[int, str, str]:
         for name in ("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "TMPDIR"):
             os.environ[name] = str(place / "home")
+        os.environ["PATH"] = f"{place / 'bin'}:{os.environ['PATH']}"
         os.chdir(place / "home" if uid == READER else "/")
-        text = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in "oe")
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main(["--config", str(place / "my.yaml"), *words])
-        text.seek(0)
-        return code, text.read()
+        out.seek(0)
+        err.seek(0)
+        return code, out.read(), err.read()
 
     answer: Any = forked(work, uid=uid)
-    assert "Traceback" not in answer[1]
-    return answer[0], " ".join(answer[1].split())
+    assert "Traceback" not in answer[2]
+    return answer[0], " ".join(answer[1].split()), " ".join(answer[2].split())
 
 
 def notice(place: Path) -> Path:
@@ -142,7 +151,7 @@ def test_outside_a_job_there_is_none_to_depend_on(place: Path) -> None:
     code, text = reader_gets(place, "gate", NAME)
     assert code == 4
     assert "is being staged" in text
-    assert "afterok" not in text
+    assert WAIT not in text
     assert "give the same command again" in text
     assert RUN not in text
 
@@ -204,7 +213,7 @@ def test_what_shows_no_sign_of_life_is_said_so_and_not_waited_for(place: Path) -
     code, text = reader_gets(place, "gate", NAME)
     assert code == 4
     assert time.strftime("last sign of life at %Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) in text
-    assert "afterok" not in text
+    assert WAIT not in text
     assert f"ask its owner, uid {OWNER}" in text
     assert RUN in reader_gets(place, "gate", NAME, uid=OWNER)[1]
 
@@ -220,6 +229,21 @@ def test_a_submitted_controller_is_named_while_it_waits(place: Path) -> None:
     assert WAIT in text
     owner_does(place, lists)
     assert "submitted" not in reader_gets(place, "gate", NAME)[1]
+
+
+def test_a_submission_makes_a_first_folder_which_a_cancel_removes(place: Path) -> None:
+    owner_does(place, lambda context: staging_notice.submitted(context.layout(NAME), "4711", "west"))
+    assert [path.name for path in notice(place).parent.iterdir()] == [notice(place).name]
+    root = str(place / "own/target")
+    code, text = reader_gets(place, "gate", NAME, "--root", root)
+    assert (code, WAIT in text) == (4, True)
+    assert f"uid {OWNER} submitted its staging: SLURM job 4711" in text
+    assert reader_gets(place, "releases", "--root", root)[1].startswith(NAME)
+    at = time.time() - staging_notice.UNSEEN - 60
+    os.utime(notice(place), (at, at))
+    assert WAIT not in reader_gets(place, "gate", NAME)[1]
+    owner_does(place, lambda context: cancellation.run(context, NAME))
+    assert not notice(place).parent.exists()
 
 
 def test_a_submission_does_not_replace_what_is_at_work(place: Path) -> None:
@@ -249,7 +273,7 @@ def test_what_nobody_should_believe_is_passed_over(place: Path, what: str) -> No
     code, text = reader_gets(place, "gate", NAME)
     assert code == 4
     assert "nothing is published" in text
-    assert "afterok" not in text
+    assert WAIT not in text
     assert "evil" not in text
     assert reader_gets(place, "status", NAME)[0] == 0
 
@@ -260,3 +284,177 @@ def test_what_it_says_steers_no_terminal(place: Path) -> None:
     notice(place).write_text(json.dumps({**told, "host": "h\x1b[2J", "step": "x\x1b[2J"}))
     for command in ("gate", "path", "status"):
         assert "\x1b" not in reader_gets(place, command, NAME)[1]
+
+
+# penstock after -----------------------------------------------------------------------------
+
+UNKNOWN = "slurm_load_jobs error: Invalid job id specified"
+CONFIG = "ClusterName = {}\nMaxArraySize = 1001\nPrivateData = {}\nSLURM_VERSION = 22.05.8\n"
+DEPENDENCY = "--dependency=afterok:4711 --kill-on-invalid-dep=yes"
+OPTIONS = re.compile(
+    r"|--dependency=[a-z0-9:,_+]+( --kill-on-invalid-dep=yes)?|--[A-Za-z0-9._-]+-is-[a-z-]+"
+    r"|--penstock-after-has-failed"
+)
+
+
+def slurm(place: Path, squeue: str = UNKNOWN, *, cluster: str = "west", private: str = "none") -> None:
+    """A SLURM whose squeue answers so about any job, and which has nothing else."""
+    folder = place / "bin"
+    folder.mkdir(exist_ok=True)
+    rows = squeue.replace(" ", "\n") if "|" in squeue else ""
+    error = "" if rows else f"echo '{squeue}' >&2; exit 1"
+    for name, out, end in (("squeue", rows, error), ("scontrol", CONFIG.format(cluster, private), "")):
+        (folder / name).write_text(f"#!/bin/sh\ncat <<'EOT'\n{out}\nEOT\n{end}\n")
+        (folder / name).chmod(0o755)
+
+
+def after(place: Path, *words: str, uid: int = READER) -> tuple[int, str, str]:
+    code, out, err = streams(place, "after", *(words or (NAME,)), uid=uid)
+    assert OPTIONS.fullmatch(out), "sbatch would get this"
+    assert bool(code) == (out.startswith("--") and not out.startswith("--dependency="))
+    return code, out, err
+
+
+@pytest.mark.parametrize(
+    ("squeue", "words"),
+    [
+        ("4711|2001|RUNNING|None|", "stages it in job 4711: step list"),
+        ("4711|2001|PENDING|Priority|", "in job 4711, which waits in SLURM: Priority"),
+        ("4711|2001|REQUEUE_HOLD|JobHeldUser|", "which waits in SLURM: JobHeldUser"),
+        ("4711|2001|COMPLETED|None| 4712|2001|PENDING|Resources|", "which waits in SLURM: Resources"),
+    ],
+    ids=["runs", "waits", "requeued", "an array"],
+)
+def test_a_job_may_wait_for_the_job_that_stages(place: Path, squeue: str, words: str) -> None:
+    owner_does(place, lists)
+    slurm(place, squeue)
+    code, out, err = after(place)
+    assert (code, out) == (0, DEPENDENCY)
+    assert words in err
+    assert "begins with: data=$(penstock --config" in err
+    assert f"path {NAME} --job) || exit" in err
+    assert after(place, NAME, "--and", "afterok:12:13,singleton", "--for", "srun")[:2] == (
+        0, "--dependency=afterok:12:13,singleton,afterok:4711",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("squeue", "more", "words"),
+    [
+        (UNKNOWN, {}, "job 4711 is not in SLURM any more: it ended before"),
+        ("4711|2001|CANCELLED|None|", {}, "job 4711 is not in SLURM any more"),
+        ("4711|2002|RUNNING|None|", {}, f"job 4711 is not of uid {OWNER}"),
+        ("4711|2001|RUNNING|None| 4712|2002|RUNNING|None|", {}, f"job 4711 is not of uid {OWNER}"),
+        ("4711|2001|RUNNING|None|", {"cluster": "east"}, "job 4711 is of cluster west, this is east"),
+    ],
+    ids=["forgotten", "ended", "another's", "of two", "of another cluster"],
+)
+def test_no_job_waits_for_what_stages_nothing(
+    place: Path, squeue: str, more: dict[str, str], words: str
+) -> None:
+    owner_does(place, lists)
+    slurm(place, squeue, **more)
+    code, out, err = after(place)
+    assert (code, out) == (4, "--data-is-not-staged")
+    assert words in err
+    assert "begins with" not in err
+
+
+def test_a_job_that_is_hidden_is_waited_for_while_its_notice_is_young(place: Path) -> None:
+    owner_does(place, lists)
+    slurm(place, private="accounts,jobs")
+    code, out, err = after(place)
+    assert (code, out) == (0, DEPENDENCY)
+    assert "job 4711 is hidden (PrivateData): last sign of life" in err
+    assert after(place, uid=OWNER)[:2] == (4, "--data-is-not-staged"), "SLURM shows an account its own jobs"
+    at = time.time() - staging_notice.UNSEEN - 60
+    os.utime(notice(place), (at, at))
+    assert after(place)[:2] == (4, "--data-is-not-staged")
+
+
+def test_what_is_published_needs_no_wait_unless_a_new_release_is_asked_for(place: Path) -> None:
+    owner_does(place, is_published)
+    slurm(place, "4711|2001|RUNNING|None|")
+    assert after(place)[:2] == (0, "")
+    assert after(place, NAME, "--new")[:2] == (0, "")
+    (place / "source/more").write_bytes(b"later")
+    owner_does(place, lists)
+    code, out, err = after(place)
+    assert (code, out) == (0, "")
+    assert "nothing to wait for; a new release is under way, --new waits" in err
+    assert after(place, NAME, "--and", "afterany:12")[1] == "--dependency=afterany:12"
+    assert after(place, NAME, "--new")[:2] == (0, DEPENDENCY)
+
+
+def test_a_release_that_is_published_while_it_is_asked_for_is_there(place: Path) -> None:
+    """Its job has ended by the time that squeue is asked."""
+    owner_does(place, is_published)
+    (place / "source/more").write_bytes(b"later")
+    owner_does(place, lists)
+    current = place / "own/target/data/current"
+    current.rename(current.with_name("parked"))
+    slurm(place)
+    stub = place / "bin/squeue"
+    stub.write_text(
+        stub.read_text().replace("#!/bin/sh", f"#!/bin/sh\nmv {current.with_name('parked')} {current}")
+    )
+    code, out, err = after(place, uid=0)
+    assert (code, out) == (0, ""), err
+    assert "published just now" in err
+
+
+def test_a_dataset_that_is_held_or_damaged_starts_no_job(place: Path) -> None:
+    owner_does(place, is_published)
+    slurm(place)
+    for path in (place / "own/target/data/releases").glob("*/data/d/*"):
+        path.unlink()
+    assert after(place)[:2] == (4, "--data-is-damaged")
+    (place / "own/target/HOLD").write_text("data storage target 17\n")
+    code, out, err = after(place)
+    assert (code, out) == (4, "--data-is-held")
+    assert "storage target 17" in err
+
+
+def test_nobody_stages_it_says_whom_to_ask(place: Path) -> None:
+    slurm(place)
+    owner_does(place, lists, JobEnvironment())
+    assert "in no job: wait, or ask for `penstock" in after(place)[2]
+    owner_does(place, lambda context: cancellation.run(context, NAME))
+    assert f"nobody stages it: ask its owner, uid {OWNER}" in after(place)[2]
+    given = json.loads((place / "my.yaml").read_text())
+    given["target"]["contact"] = "data@site.example"
+    (place / "my.yaml").write_text(json.dumps(given))
+    assert "ask data@site.example to stage it" in reader_gets(place, "gate", NAME)[1]
+    assert after(place)[1:] == (
+        "--data-is-not-staged",
+        "penstock: data: nobody stages it: ask data@site.example",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "out"),
+    [
+        (("nosuch",), "--nosuch-is-not-known"),
+        ((NAME, "nosuch"), "--nosuch-is-not-known"),
+        (("--wrap=evil",), "--penstock-after-has-failed"),
+        (("x; reboot",), "--penstock-after-has-failed"),
+        ((NAME, "--and", "afterok:1 --wrap=evil"), "--penstock-after-has-failed"),
+        ((NAME, "--and", "afterok:1?afterok:2"), "--penstock-after-has-failed"),
+        ((NAME, "--and", "afterok:1,"), "--penstock-after-has-failed"),
+        ((NAME, "--root", "/nosuch"), "--data-is-not-known"),
+    ],
+)  # fmt: skip
+def test_no_mistake_lets_a_job_start(place: Path, words: tuple[str, ...], out: str) -> None:
+    owner_does(place, is_published)
+    slurm(place)
+    code, said, _ = streams(place, "after", *words)
+    assert code in (2, 3)
+    assert said == out
+
+
+def test_a_root_that_is_closed_and_a_slurm_that_is_away_start_no_job(place: Path) -> None:
+    owner_does(place, lists)
+    slurm(place, "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+    assert after(place)[:2] == (1, "--data-is-not-known")
+    (place / "own").chmod(0o700)
+    assert after(place)[:2] == (3, "--data-is-not-known")

@@ -81,6 +81,7 @@ TABLE: dict[str, tuple[list[str], list[tuple[int, str]]]] = {
     "run --dry-run": ([NAME, "--dry-run"], READ),
     "run --submit": ([NAME, "--submit", "--backend", "slurm"], OF_OWNER),
     "path --job": ([NAME, "--job"], READ_DATA),
+    "after": ([NAME], READ_DATA),
     "gc --unpin": ([NAME, "--unpin", "no-such-pin"], OF_OWNER),
     # Others than the owner compare names, sizes and times, and change nothing.
     "gate --mend": (

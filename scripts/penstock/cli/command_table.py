@@ -42,6 +42,8 @@ class Command(NamedTuple):
     `init` asks a person."""
     other_word: str = ""
     """What a person types in place of the name, where a step has that word as its name."""
+    on_failure: str = ""
+    """What it prints on standard output where it has failed before it printed anything."""
 
     @property
     def word(self) -> str:
@@ -90,6 +92,12 @@ COMMANDS = (
     Command("cancel", "stage", "end a dataset's arrays; its controller stops too"),
     Command("path", "read", "print the folder that a training job reads"),
     Command("gate", "read", "exit 0 when a published release is there, 4 when not"),
+    Command(
+        "after",
+        "read",
+        "print the option of sbatch by which a job waits for its datasets",
+        on_failure="--penstock-after-has-failed",
+    ),
     Command("releases", "keep", "the releases of all datasets below the target: size, grade, age, audits"),
     Command("show", "keep", "one release in detail: what its seal, audits and history say"),
     Command("diff", "keep", "two releases compared, or a release and its source now"),

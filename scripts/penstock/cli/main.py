@@ -56,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.print_help()
             return output.flushed(0)
     except SystemExit as leaving:
+        if leaving.code:
+            _show_failure(mistyped_words.command(words))
         return output.flushed(leaving.code if isinstance(leaving.code, int) else 2)
     except OSError as error:
         return output.failed(error)
@@ -115,16 +117,26 @@ def _run(parsed: argparse.Namespace) -> int:
                 rights.refuse_root(parsed.command, vars(parsed), session.program)
                 code = _ended(command.load().run(parsed, session), session)
             except KeyboardInterrupt:
+                _show_failure(parsed.command)
                 code = _ended(128 + (session.stop.signal_number or signal.SIGINT), session)
             except Exception as error:  # noqa: BLE001  the one place where nothing may pass
                 if isinstance(error, BrokenPipeError) and output.is_closed():
                     code = _ended(1, session)  # our own output was closed (`penstock status | head`)
                 else:
+                    _show_failure(parsed.command)
                     code = _report(error, session)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler or signal.SIG_DFL)
     return output.flushed(code)
+
+
+def _show_failure(name: str) -> None:
+    from penstock.cli.command_table import COMMANDS
+
+    for command in COMMANDS:
+        if command.name == name and command.on_failure:
+            output.show(command.on_failure)
 
 
 def _report(error: BaseException, session: Session) -> int:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.abilities import abilities_of
+from penstock.core.errors import FailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -99,6 +100,13 @@ class Status:
     cause: Cause = Cause.NONE
     lost_node: str = ""
     """The node that failed under it, at the query that first sees it started again or not started."""
+
+
+class LiveJob(NamedTuple):
+    """A job, or an array of them, of any account, that waits or runs."""
+
+    uid: int | None  # of its account; None: the cluster shows other accounts' jobs to nobody
+    waits_for: str = ""  # SLURM's reason while it has not started; "": it runs
 
 
 class Accounted(NamedTuple):
@@ -344,6 +352,19 @@ class Cluster(ABC):
         it as alive (suspended is alive). None for a job that it does not know or may not show: that is
         not ended either, and the lock watches the heartbeat instead."""
         return None
+
+    def live_job(self, job: str) -> LiveJob | None:
+        """The job of this number, decimal, by one query; None where it has ended, or the cluster knows none.
+        Where the cluster hides other accounts' jobs, one that it does not show counts as there. Raises
+        TransientError, FailedError and PreflightError where the cluster cannot be asked."""
+        return None
+
+    def requeue(self, job: str) -> None:
+        """End this job of a submitted controller, and let it wait to be started again under its number.
+        Raises FailedError where that is refused, TransientError."""
+        raise FailedError(
+            "the job is not started again", why="SLURM alone does that", hint="give the command again"
+        )
 
     def start_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
         """After `check`: when elements of these steps would start, and what would keep them from it. Empty

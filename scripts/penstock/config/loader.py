@@ -135,9 +135,10 @@ def site_bounds() -> Bounds:
 
 
 def target_at(root: Path) -> TargetConfig:
-    """The target of a command that is given a root in place of a configuration, with the site's owners.
-    Raises ConfigError for a site's file that cannot be used."""
-    return TargetConfig(root.absolute(), owners=site_bounds().target.owners)
+    """The target of a command that is given a root in place of a configuration, with the site's owners
+    and contact. Raises ConfigError for a site's file that cannot be used."""
+    said = site_bounds().target
+    return TargetConfig(root.absolute(), owners=said.owners, contact=said.contact)
 
 
 def _checked(

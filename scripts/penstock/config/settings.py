@@ -119,6 +119,13 @@ class TargetConfig(Settings):
             here."""),
         Example(["svc-data", 1234]),
     ] = ()
+    contact: Annotated[
+        str | None,
+        Text("an address or a name", r"^[^\x00-\x1f]{1,200}$"),
+        About("""Whom a reader asks for a dataset that nobody stages: `after`, `gate` and `path` name it in
+            place of the dataset's owner. The site's file may say it for all."""),
+        Example("data@site.example"),
+    ] = None
     keep_free: Annotated[
         Size | None,
         About("""Space that a run leaves free on the target. A run that would leave less stops before it

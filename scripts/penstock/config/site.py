@@ -123,7 +123,7 @@ def filled(config: Config, site: Site) -> Config:
     |--------------------------------------------|------------------------------------------------------|
     | `cluster.partition`                        | the first of the site's                              |
     | `cluster.max_elements`                     | at its default: the lower one of that and the site's |
-    | `target.owners`                            | the site's                                           |
+    | `target.owners`, `target.contact`          | the site's                                           |
     | `bandwidth.*`                              | the site's                                           |
     | `gc.grace`                                 | at its default: the longer one of that and the site's |
 
@@ -132,7 +132,11 @@ def filled(config: Config, site: Site) -> Config:
     bounds, target, bandwidth = site.bounds, config.target, config.bandwidth
     if target.ops is None:
         target = replace(target, ops=bounds.target.ops)
-    target = replace(target, owners=target.owners or bounds.target.owners)
+    target = replace(
+        target,
+        owners=target.owners or bounds.target.owners,
+        contact=target.contact or bounds.target.contact,
+    )
     own = bounds.bandwidth
     bandwidth = replace(
         bandwidth,

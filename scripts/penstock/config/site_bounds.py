@@ -21,6 +21,7 @@ class SiteTarget:
 
     owners: Accounts = ()
     """(): any."""
+    contact: Bound[Annotated[str, Text("an address or a name", r"^[^\x00-\x1f]{1,200}$")]] = None
     roots: Annotated[tuple[AbsoluteFolder, ...], Items("a list of folders", least=1, unique=True)] = ()
     """Where roots may lie; (): anywhere."""
     ops: Bound[Annotated[int, Number("operations a second", 1)]] = None
@@ -75,7 +76,7 @@ class SiteNotify:
 class Bounds:
     """What the file says; None and (): it bounds nothing."""
 
-    target: Annotated[SiteTarget, Fields("roots, ops and owners")] = SiteTarget()
+    target: Annotated[SiteTarget, Fields("roots, ops, owners and contact")] = SiteTarget()
     cluster: Annotated[SiteCluster, Fields("backends, partitions and max_elements")] = SiteCluster()
     bandwidth: Annotated[SiteBandwidth, Fields("folder, link and requests")] = SiteBandwidth()
     gc: Annotated[SiteGc, Fields("grace")] = SiteGc()

@@ -42,6 +42,7 @@ CROISSANT = "croissant.json"
 BESIDE_DATA = frozenset({MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, SEAL, SIGNATURE, CROISSANT})
 """What may stand beside `data/` in each release."""
 CURRENT = "current"
+UNDER_WAY = "under-way.json"
 DATASET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 RELEASE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """What `datasets` and `datasets.*.release` may say, matched in full."""
@@ -129,7 +130,7 @@ class DatasetLayout:
     def under_way(self) -> Path:
         """Who stages the dataset now, and what it will still write, for accounts that may not read its
         state."""
-        return self.folder / "under-way.json"
+        return self.folder / UNDER_WAY
 
     @property
     def repair_under_way(self) -> Path:

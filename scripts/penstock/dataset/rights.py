@@ -56,6 +56,7 @@ NEEDS: Mapping[str, Needs] = {
     "status": Needs(READS),
     "path": Needs(READS),
     "gate": Needs(READS, {"mend": STAGES}),
+    "after": Needs(READS),
     "releases": Needs(READS),
     "show": Needs(READS),
     "history": Needs(READS),

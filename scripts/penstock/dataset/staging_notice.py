@@ -9,9 +9,9 @@ own beside it. A killed process leaves it:
 
 | the notice                            | is shown as             | advice                                   |
 |---------------------------------------|-------------------------|------------------------------------------|
-| touched within `clock.BOUND` of now   | being staged            | depend on its job, or ask again later    |
-| of a submitted controller that has    | submitted               | depend on its job                        |
-| not begun, which touches nothing      |                         |                                          |
+| touched within `clock.BOUND` of now   | being staged            | wait for its job, or ask again later     |
+| of a submitted controller that has    | submitted               | wait for its job: SLURM knows whether    |
+| not begun, written within `UNSEEN`    |                         | it is still there (`penstock after`)     |
 | any other                             | with the time of its    | as if there were none                    |
 |                                       | last sign of life       |                                          |
 | of another account than the dataset's | nothing                 | as if there were none                    |
@@ -27,6 +27,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import stat
 from datetime import UTC, datetime
 from functools import partial
@@ -46,7 +47,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from penstock.cluster.port import Cluster
+
 LONGEST = 4096  # bytes of the notice
+UNSEEN = 7 * 86400.0  # seconds for which a controller's job counts as waiting without SLURM's word
 SUBMITTED = "submit"  # in place of a step: the controller was submitted as a job, and has not begun
 _STEPS = frozenset({*step_table.OF_RUN, SUBMITTED, "repair", "rehearse"})
 _JOB = re.compile(r"[0-9]{0,20}")
@@ -145,20 +149,35 @@ def written(layout: DatasetLayout, path: Path) -> None:
 
 
 def submitted(layout: DatasetLayout, job: str, cluster: str) -> None:
-    """Note that this job of a controller was submitted, where the dataset's folder is this account's already
-    and nothing is at work. Raises neither OSError nor PenstockError."""
+    """Note that this job of a controller waits to begin, where the dataset is this account's and nothing is
+    at work. Makes the dataset's folder, for the notice of a first release. Raises neither OSError nor
+    PenstockError."""
     standing = find(layout)
     at_work = standing is not None and standing.alive and standing.notice.step != SUBMITTED
-    if not at_work and os.path.lexists(layout.folder) and dataset_folders.owns(layout):
-        since = _stamp(clock.now(layout.folder))
-        _write(layout.under_way, UnderWay(SUBMITTED, since, job=job, cluster=cluster))
+    with contextlib.suppress(OSError, PenstockError):
+        if not at_work:
+            dataset_folders.make_folder(layout)
+            since = _stamp(clock.now(layout.folder))
+            _write(layout.under_way, UnderWay(SUBMITTED, since, job=job, cluster=cluster))
 
 
 def forget(layout: DatasetLayout) -> None:
-    """Nothing is under way any more, neither a run nor a repair. By the dataset's owner. Raises neither
-    OSError nor PenstockError."""
+    """Nothing is under way any more, neither a run nor a repair. By the dataset's owner. A folder that a
+    submission made, and no run used, goes too. Raises neither OSError nor PenstockError."""
     _forget(layout.under_way)
     _forget(layout.repair_under_way)
+    with contextlib.suppress(OSError):
+        layout.folder.rmdir()  # of an empty folder alone
+
+
+def forget_ended(layout: DatasetLayout, cluster: Cluster) -> None:
+    """The same where the notice is of a controller that was submitted to this cluster, which has no such job
+    any more. Raises as `Cluster.live_job`."""
+    standing = find(layout)
+    if standing is None or standing.notice.step != SUBMITTED or standing.notice.cluster != cluster.name():
+        return
+    if standing.uid == os.geteuid() and cluster.live_job(standing.notice.job) is None:
+        forget(layout)
 
 
 def _forget(path: Path) -> None:
@@ -190,7 +209,7 @@ def find(layout: DatasetLayout, path: Path | None = None, now: float | None = No
     if not known or not stat.S_ISDIR(folder.st_mode) or status.st_uid != folder.st_uid:
         return None
     now = clock.now(layout.pins) if now is None else now
-    alive = notice.step == SUBMITTED or abs(now - status.st_mtime) <= clock.BOUND
+    alive = abs(now - status.st_mtime) <= (UNSEEN if notice.step == SUBMITTED else clock.BOUND)
     notice = notice._replace(writes=notice.writes._replace(uid=status.st_uid))
     return StagingNotice(path, notice, status.st_uid, status.st_mtime, alive)
 
@@ -214,7 +233,8 @@ def advice(layout: DatasetLayout, staging: StagingNotice | None) -> str:
     if staging is not None and staging.alive:
         job = staging.notice.job
         if job:
-            return f"wait for job {job}: sbatch --dependency=afterok:{job} --kill-on-invalid-dep=yes ..."
+            after = f"penstock after {layout.dataset} --root {shlex.quote(str(layout.root))}"
+            return f"wait for job {job}: w=$({after}) && sbatch $w train.sh"
         return (
             "it is in no SLURM job that a job could wait for: give the same command again when it has ended"
         )

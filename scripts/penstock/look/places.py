@@ -6,12 +6,12 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import LOOK_AT_FILE, FailedError, PreflightError
-from penstock.core.layout import DATASET_NAME
+from penstock.core.layout import DATASET_NAME, UNDER_WAY
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SIGNS = ("releases", "current", ".penstock")
+_SIGNS = ("releases", "current", ".penstock", UNDER_WAY)
 """A folder that holds one of these is a dataset."""
 
 

@@ -200,6 +200,14 @@ def _unreadable(path: Path, error: OSError) -> PreflightError:
     )
 
 
+def make_folder(layout: DatasetLayout) -> None:
+    """Make the dataset's folder, and the root where that is missing, as `prepare` does."""
+    check_owner(layout)
+    check_root(layout.root)
+    for path in (layout.root, layout.folder):
+        _make(path, 0o755)
+
+
 def prepare(layout: DatasetLayout) -> None:
     """Make the dataset's folders where they are missing: `<dataset>` and `releases` 0755, `.penstock`
     0700, durably and whatever the umask. Raises as `check_root` and `check_owner`."""

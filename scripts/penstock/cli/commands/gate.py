@@ -41,6 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--sample", type=flags.value(parse_fraction, flags.FRACTION), metavar="SHARE",
         help="with --mend: the share of the files that is read (default: what takes some seconds)",
     )  # fmt: skip
+    flags.json_lines(parser)
     flags.submit(parser, "with --mend: as a SLURM job of one core; training jobs wait for it by afterok")
 
 
@@ -52,7 +53,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             where="--root",
             hint="use --config instead of --root, or leave --mend out",
         )
-    reading = reader_choice.chosen(parsed, session)
+    reading = reader_choice.chosen(parsed, session, parsed.dataset)
     if parsed.parsable and not parsed.submit:
         submission.refuse_parsable()
     reading.warn_of_hold()
@@ -65,9 +66,11 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         raise ConfigError("--sample is about --mend", hint="give it with --mend")
     if parsed.submit:
         raise ConfigError("the gate alone needs no job: it takes less than a second", hint="give --mend, too")
-    found = reading.judged(within=parsed.audited_within)
-    output.show(f"{reading.dataset}: {found.release} is published, in {found.data}")
-    session.receipt({"dataset": reading.dataset, "release": found.release, "path": str(found.data)})
+    with reading.reported(session) as answer:
+        published = reading.judged(within=parsed.audited_within)
+        answer |= {"release": published.release, "path": str(published.data)}
+    if not parsed.json:
+        output.show(f"{reading.dataset}: {published.release} is published, in {published.data}")
     return 0
 
 

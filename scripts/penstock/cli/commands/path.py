@@ -24,6 +24,7 @@ EXAMPLES = (
 def arguments(parser: argparse.ArgumentParser) -> None:
     flags.dataset(parser)
     flags.root(parser)
+    flags.json_lines(parser)
     parser.add_argument(
         "--job", action="store_true",
         help="keep the release from being removed while this job runs, and give the job the same one "
@@ -35,14 +36,15 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     """Print the data folder of the release that `current` names now, where the gate is open (else as `gate`).
     A job resolves it once, and then reads one release, whatever is published later; with --job it is pinned,
     and the same one also when the job is started again."""
-    reading = reader_choice.chosen(parsed, session)
+    reading = reader_choice.chosen(parsed, session, parsed.dataset)
     reading.warn_of_hold()
-    judgement, pin = _given(reading) if parsed.job else (reading.judged(), "")
-    name = reading.dataset
-    output.show_path(judgement.data)
+    with reading.reported(session) as answer:
+        judgement, pin = _given(reading) if parsed.job else (reading.judged(), "")
+        answer |= {"release": judgement.release, "path": str(judgement.data), "pin": pin}
+    if not parsed.json:
+        output.show_path(judgement.data)
     if pin:
-        output.say(f"{name}: {pin}")
-    session.receipt({"dataset": name, "release": judgement.release, "path": str(judgement.data), "pin": pin})
+        output.say(f"{reading.dataset}: {pin}")
     return 0
 
 

@@ -29,14 +29,16 @@ from penstock.core.errors import (
     FailedError,
     FindingsError,
     LockedError,
+    PenstockError,
     PreflightError,
     SourceChangedError,
     signal_name,
 )
 from penstock.core.text import in_quotes
+from penstock.dataset import staging_notice
 from penstock.dataset.cancel_mark import INVOCATION, CancelMark
 from penstock.dataset.context import layout_of
-from penstock.host import interpreter, process_limit, waits
+from penstock.host import interpreter, job_environment, process_limit, waits
 from penstock.workflow import (
     ancestors,
     controller,
@@ -125,6 +127,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             break
         changes += any(step.exit == SourceChangedError.exit_code for step in left)
         wanted = [name for name in names if name not in results or results[name]["status"] != "PASSED"]
+    if submitted and session.stop.out_of_time and _requeued(config, wanted, session):
+        return code
     with _ended(session):
         run_results.note_ends(results, config, code, left, session)
         run_results.notify(results, config, session)
@@ -138,6 +142,25 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         run_results.show_remark(why, session)
     session.receipt({"exit": code, "invocation": invocation, "datasets": results})
     return code
+
+
+def _requeued(config: Config, names: Sequence[str], session: Session) -> bool:
+    """Whether SLURM starts this submitted controller again, whose time has ended: jobs that wait for it stay
+    in the queue, where its end by TIMEOUT would cancel them. Where that is refused, it says so."""
+    from penstock.cluster.registry import open_cluster
+
+    own = job_environment.current()
+    cluster = open_cluster(config.cluster)
+    with _ended(session):
+        for name in names:
+            staging_notice.submitted(layout_of(config.target, name), own.array or own.job, own.cluster)
+        run_results.show_remark("its time has ended: it is started again, as the same job", session)
+        try:
+            cluster.requeue(own.job)
+        except PenstockError as error:
+            run_results.show_remark(f"it is not started again: {error}", session)
+            return False
+    return True
 
 
 def _staged(

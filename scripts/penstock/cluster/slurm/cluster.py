@@ -16,7 +16,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.cluster.port import Cause, Cluster, State, Status
+from penstock.cluster.port import Cause, Cluster, LiveJob, State, Status
 from penstock.cluster.slurm import (
     controller_room,
     core_choice,
@@ -414,6 +414,17 @@ class SlurmCluster(Cluster):
         if not words:
             return None
         return all(STATES.get(word, State.RUNNING).ended for word in words)
+
+    def live_job(self, job: str) -> LiveJob | None:
+        """An array counts as alive while an element does, and as of nobody where several accounts have it."""
+        living = self._slurm.live_jobs(job)
+        if living:
+            return living[0] if len({each.uid for each in living}) == 1 else LiveJob(-1)
+        hidden = "jobs" in self._slurm.settings().words("PrivateData")
+        return LiveJob(None) if hidden else None
+
+    def requeue(self, job: str) -> None:
+        self._slurm.requeue(job)
 
     def start_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
         if self._facts is None:

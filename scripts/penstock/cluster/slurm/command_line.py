@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.cluster.port import LiveJob, State
 from penstock.cluster.slurm.accounting import USAGE_FIELDS, read_usage
 from penstock.cluster.slurm.answer_lines import job_rows
 from penstock.cluster.slurm.client import CommandOutput, ask, call, problem, reading, require
@@ -22,6 +23,7 @@ from penstock.cluster.slurm.facts import Facts, JobSeen, JobTrial, SlurmSettings
 from penstock.cluster.slurm.job_states import (
     SACCT_FIELDS,
     SQUEUE_FIELDS,
+    STATES,
     read_sacct,
     read_squeue,
     wait_status,
@@ -237,6 +239,25 @@ class SlurmCommands:
         answer = call("squeue", ALL, "--array", "-h", "--states=all", "-j", job, "-O", "JobID:|,State:|")
         words = [line.split("|")[1].strip() for line in job_rows(answer.out)] if answer.code == 0 else []
         return None if not words and _UNKNOWN in answer.words else words
+
+    def live_jobs(self, job: str) -> list[LiveJob]:
+        """The elements, or components, of a job that have not ended and that this account may see."""
+        which = [ALL, "-h", "--states=all", "-j", job, "-O", "JobID:|,UserID:|,State:|,Reason:|"]
+        text = ask("squeue", *which, unless=_UNKNOWN)
+        with reading("squeue", text):
+            rows = [[cell.strip() for cell in line.split("|")] for line in job_rows(text)]
+            states = [STATES.get(row[2], State.RUNNING) for row in rows]
+            return [
+                LiveJob(int(row[1]), row[3] if state is State.PENDING else "")
+                for row, state in zip(rows, states, strict=True)
+                if not state.ended
+            ]
+
+    def requeue(self, job: str) -> None:
+        """Let a job of this account wait to be started again, under its number."""
+        answer = call("scontrol", "requeue", job)
+        if answer.code != 0:
+            raise problem("scontrol requeue", answer)
 
     def ended_states(self, job: str) -> list[str]:
         """SLURM's words for the states of a job's elements, by accounting. To be asked only where

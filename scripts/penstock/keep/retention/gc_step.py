@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.core import events, human
 from penstock.core.documents.history_line import Removal
 from penstock.core.errors import PreflightError
-from penstock.dataset import history, missing_releases
+from penstock.dataset import history, missing_releases, staging_notice
 from penstock.jobs import older_versions
 from penstock.keep.retention import collection, dataset_removal, freed_space, release_snapshot
 from penstock.keep.retention.collection import Plan
@@ -37,6 +37,7 @@ def gc(context: Context, dataset: str, *, dry_run: bool, unpinned: Collection[st
     planned = collection.plan(context, layout, criteria, unpinned=unpinned)
     if not dry_run:
         older_versions.remove_dead(layout.promises)
+        staging_notice.forget_ended(layout, context.cluster)
     return _done(context, layout, planned, criteria, "gc", dry_run=dry_run, unpinned=unpinned)
 
 

@@ -1,0 +1,196 @@
+"""`penstock after`: the option of sbatch by which a job waits until its datasets are published.
+
+Its standard output becomes words of sbatch's command line, also where the shell loses the exit status
+(`sbatch $(penstock after imagenet) train.sh`). So it is made of fixed words, digits and the dataset's name
+alone, and whatever keeps a job from waiting prints an option that sbatch refuses: an empty answer would start
+the job.
+
+| the gate          | a job of its owner  | --new | the option                  | status  |
+|                   | stages it (`_job`)  |       |                             |         |
+|-------------------|---------------------|-------|-----------------------------|---------|
+| open              | any                 | no    | none                        | 0       |
+| open              | yes                 | yes   | --dependency=afterok:N      | 0       |
+| open              | no                  | yes   | none                        | 0       |
+| nothing published | yes                 | any   | --dependency=afterok:N      | 0       |
+| nothing published | no                  | any   | --NAME-is-not-staged        | 4       |
+| held, damaged     | any                 | any   | --NAME-is-held, -is-damaged | 4       |
+| any other         | any                 | any   | --NAME-is-not-known         | its own |
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cli import flags, output, reader_choice
+from penstock.core import human
+from penstock.core.errors import FindingsError, PenstockError
+from penstock.core.layout import DATASET_NAME
+from penstock.core.text import brief, in_quotes
+
+if TYPE_CHECKING:
+    from penstock.cli.reader_choice import Reading
+    from penstock.cli.session import Session
+    from penstock.cluster.port import Cluster
+    from penstock.dataset.staging_notice import StagingNotice
+
+EXAMPLES = (
+    "w=$(penstock after imagenet coco) && sbatch $w train.sh",
+    "w=$(penstock after imagenet --new --and afterok:4711) && sbatch $w train.sh",
+)
+_DEPENDENCIES = re.compile(
+    r"(?:(?:singleton|after[a-z]{0,12}(?::[0-9]{1,20}(?:_[0-9]{1,9})?(?:\+[0-9]{1,9})?)+)(?:,|$))+"
+)
+_KILL = "--kill-on-invalid-dep=yes"
+_KNOWS_KILL = {"sbatch": True, "salloc": False, "srun": False}
+
+
+class Answer(NamedTuple):
+    """What is known of one dataset."""
+
+    text: str
+    job: str = ""  # the controller's, to be waited for; "": nothing is waited for
+    refusal: str = ""  # the end of the option that sbatch refuses; "": a job may be submitted
+    code: int = 0
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "dataset", nargs="*", metavar="DATASET", help="what the job reads (default: the only one)"
+    )
+    flags.root(parser)
+    parser.add_argument("--new", action="store_true", help="wait for the release that is staged now, too")
+    parser.add_argument(
+        "--and", dest="also", type=_dependencies, metavar="DEPENDENCY",
+        help="what else the job waits for, such as afterok:4711: sbatch takes one --dependency",
+    )  # fmt: skip
+    parser.add_argument(
+        "--for", dest="caller", choices=_KNOWS_KILL, default="sbatch",
+        help="the command that gets the option (default: sbatch)",
+    )  # fmt: skip
+
+
+def _dependencies(text: str) -> str:
+    if not _DEPENDENCIES.fullmatch(text) or text.endswith(","):
+        raise argparse.ArgumentTypeError(
+            f"{in_quotes(text)} is no dependency: afterok:4711, with commas between several"
+        )
+    return text
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """Print the option, by the table above; what is waited for goes to standard error. Returns 0 where a job
+    may be submitted with it."""
+    answers = dict(_answer(parsed, session, name) for name in parsed.dataset or [None])
+    if option := _option(parsed, answers):
+        output.show(option)
+    lines = [f"{name}: {answer.text}" for name, answer in answers.items()]
+    if not any(answer.refusal for answer in answers.values()):
+        words = session.program + f" path {next(iter(answers))} --job"
+        words += f" --root {shlex.quote(str(parsed.root))}" if parsed.root is not None else ""
+        lines.append(f"the job's script begins with: data=$({words}) || exit")
+    output.say("\n  ".join(lines))
+    session.receipt({"option": option, "datasets": {name: each._asdict() for name, each in answers.items()}})
+    return next((answer.code for answer in answers.values() if answer.code), 0)
+
+
+def _option(parsed: argparse.Namespace, answers: dict[str, Answer]) -> str:
+    if refused := [f"--{name}-{answer.refusal}" for name, answer in answers.items() if answer.refusal]:
+        return " ".join(refused)
+    jobs = list(dict.fromkeys(answer.job for answer in answers.values() if answer.job))
+    waits = [*([parsed.also] if parsed.also else []), *([f"afterok:{':'.join(jobs)}"] if jobs else [])]
+    words = [f"--dependency={','.join(waits)}"] if waits else []
+    return " ".join([*words, *([_KILL] if jobs and _KNOWS_KILL[parsed.caller] else [])])
+
+
+def _answer(parsed: argparse.Namespace, session: Session, name: str | None) -> tuple[str, Answer]:
+    from penstock.cluster.registry import open_cluster
+    from penstock.config.settings import ClusterConfig
+
+    try:
+        reading = reader_choice.chosen(parsed, session, name)
+        cluster = open_cluster(ClusterConfig(backend="slurm"))
+        return reading.dataset, _of_dataset(reading, cluster, new=parsed.new)
+    except PenstockError as error:
+        if name is None or not DATASET_NAME.fullmatch(name):  # nothing of it may be printed
+            raise
+        return name, Answer(str(error), refusal="is-not-known", code=error.exit_code)
+
+
+def _of_dataset(reading: Reading, cluster: Cluster, *, new: bool) -> Answer:
+    from penstock.dataset import gate, staging_notice
+
+    staging = staging_notice.find(reading.layout)
+    try:
+        seal = reading.judged().seal
+    except gate.NothingPublishedError:
+        answer = _job(reading, staging, cluster)
+        if answer.refusal and gate.judged(reading.layout, reading.target.owners).error is None:
+            return Answer("published just now: nothing to wait for")  # its job ended meanwhile
+        return answer
+    except PenstockError as error:
+        words = {gate.HELD: "is-held", gate.DAMAGED: "is-damaged"}
+        word = words.get(gate.Judgement(reading.layout, error=error).state, "is-not-known")
+        return Answer(str(error), refusal=word, code=error.exit_code)
+    if new and staging and not (answer := _job(reading, staging, cluster)).refusal:
+        return answer
+    age = human.age((datetime.now(UTC) - datetime.fromisoformat(seal.sealed)).total_seconds())
+    more = "; a new release is under way, --new waits" if staging and staging.alive and not new else ""
+    return Answer(f"published {age} ago: nothing to wait for{more}")
+
+
+def _job(reading: Reading, staging: StagingNotice | None, cluster: Cluster) -> Answer:
+    """Whether a job stages the dataset that SLURM can wait for.
+
+    | the notice names            | squeue                              | answer       |
+    |-----------------------------|-------------------------------------|--------------|
+    | no job, or there is none    |                                     | refused      |
+    | a job of another cluster    |                                     | refused      |
+    | a job                       | shows it, of the dataset's owner    | wait         |
+    | a job                       | shows it, of another account        | refused      |
+    | another account's job, and  | shows nothing: PrivateData hides    | wait, unseen |
+    | is not older than `UNSEEN`  | jobs                                |              |
+    | a job                       | shows nothing                       | refused      |
+    """
+    from penstock.dataset import staging_notice
+    from penstock.fs import clock
+    from penstock.target import accounts
+
+    contact = reading.target.contact
+    nobody = (
+        f"nobody stages it: {f'ask {contact}' if contact else staging_notice.advice(reading.layout, None)}"
+    )
+    if staging is None or not (staging.notice.job or staging.alive):
+        return _refused(f"{staging}; {nobody}" if staging else nobody)
+    notice, who = staging.notice, accounts.in_words([str(staging.uid)])
+    if not notice.job:
+        where = f"{who} stages it on {brief(notice.host)}, in no job"
+        return _refused(f"{where}: wait, or ask for `penstock run --submit`")
+    if notice.cluster != (own := cluster.name()):
+        of = f"job {notice.job} is of cluster {brief(notice.cluster)}, this is {own}"
+        return _refused(f"{of}: SLURM cannot wait for it")
+    live, age = cluster.live_job(notice.job), clock.now(reading.layout.pins) - staging.touched
+    hidden = live is not None and live.uid is None
+    if hidden and staging.uid != os.geteuid() and age <= staging_notice.UNSEEN:
+        sign = f"last sign of life {human.age(max(0.0, age))} ago"
+        return Answer(f"job {notice.job} is hidden (PrivateData): {sign}; waits for it unseen", notice.job)
+    if live is None or hidden:
+        submitted = notice.step == staging_notice.SUBMITTED
+        end = "its staging did not begin" if submitted else "it ended before the release was published"
+        return _refused(f"job {notice.job} is not in SLURM any more: {end}; {nobody}")
+    if live.uid != staging.uid:
+        return _refused(f"job {notice.job} is not of {who}, who stages it; {nobody}")
+    state = f": step {notice.step}"
+    if live.waits_for:
+        state = f", which waits in SLURM: {brief(live.waits_for)}"
+    elif notice.writes.bytes:
+        state += f", {human.size(notice.writes.bytes)} still to be written"
+    return Answer(f"{who} stages it in job {notice.job}{state}", notice.job)
+
+
+def _refused(text: str) -> Answer:
+    return Answer(text, refusal="is-not-staged", code=FindingsError.exit_code)
