@@ -153,6 +153,19 @@ def test_a_controller_that_is_cancelled_cancels_what_waits(place: Place, reader:
         assert not (place.target / "a").exists()
 
 
+def test_a_controller_that_fails_cancels_what_waits_and_leaves_no_notice(
+    place: Place, reader: Reader
+) -> None:
+    (place.source / "a").rename(place.source / "gone")
+    submitted_while_nothing_starts(place)
+    job = reader.submitted(*reader.penstock("after", "a").out.split())
+    place.machine.run("scontrol", "update", "PartitionName=data", "State=UP")
+    assert reader.ends(job, "CANCELLED") == ""
+    assert not (place.target / "a/under-way.json").exists()
+    said = reader.penstock("after", "a")
+    assert (said.code != 0, said.out.startswith("--a-is-not-")) == (True, True), said
+
+
 @pytest.mark.timeout(600)  # SLURM lets two minutes pass before a requeued job may start
 def test_a_controller_whose_time_ends_is_started_again_and_the_job_waits(
     place: Place, reader: Reader

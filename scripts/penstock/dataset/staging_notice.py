@@ -170,6 +170,13 @@ def forget(layout: DatasetLayout) -> None:
         layout.folder.rmdir()  # of an empty folder alone
 
 
+def withdraw(layout: DatasetLayout, job: str) -> None:
+    """Forget that this job waits to begin: it has ended, before a step of it held the dataset's lock."""
+    standing = find(layout)
+    if standing and (standing.notice.step, standing.notice.job) == (SUBMITTED, job):
+        forget(layout)
+
+
 def forget_ended(layout: DatasetLayout, cluster: Cluster) -> None:
     """The same where the notice is of a controller that was submitted to this cluster, which has no such job
     any more. Raises as `Cluster.live_job`."""

@@ -28,6 +28,7 @@ from penstock.core import human
 from penstock.core.errors import (
     FailedError,
     FindingsError,
+    InterruptedRunError,
     LockedError,
     PenstockError,
     PreflightError,
@@ -130,6 +131,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     if submitted and session.stop.out_of_time and _requeued(config, wanted, session):
         return code
     with _ended(session):
+        for name in names if submitted else ():
+            staging_notice.withdraw(layout_of(config.target, name), _own_job())
         run_results.note_ends(results, config, code, left, session)
         run_results.notify(results, config, session)
     if session.stop.event.is_set():
@@ -153,7 +156,7 @@ def _requeued(config: Config, names: Sequence[str], session: Session) -> bool:
     cluster = open_cluster(config.cluster)
     with _ended(session):
         for name in names:
-            staging_notice.submitted(layout_of(config.target, name), own.array or own.job, own.cluster)
+            staging_notice.submitted(layout_of(config.target, name), _own_job(), own.cluster)
         run_results.show_remark("its time has ended: it is started again, as the same job", session)
         try:
             cluster.requeue(own.job)
@@ -161,6 +164,12 @@ def _requeued(config: Config, names: Sequence[str], session: Session) -> bool:
             run_results.show_remark(f"it is not started again: {error}", session)
             return False
     return True
+
+
+def _own_job() -> str:
+    """The number that jobs wait for."""
+    own = job_environment.current()
+    return own.array or own.job
 
 
 def _staged(
@@ -222,7 +231,12 @@ def _may_try_again(
         if who := next((who for mark in marks if (who := mark.said())), ""):
             run_results.show_remark(f"cancelled {who}: it is not tried again", session)
             return False
-        session.stop.wait(min(still, CANCELS))
+        try:
+            session.stop.wait(min(still, CANCELS))
+        except InterruptedRunError:
+            if not session.stop.out_of_time:
+                raise
+            return False  # SLURM starts it again
     return True
 
 
