@@ -12,6 +12,7 @@ import stat
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support.published import publish
 from tests.support.staging_runs import context_for, tree
 
 from penstock.cli.main import main
+from penstock.cluster.port import LiveJob
 from penstock.config.settings import PermissionsConfig
 from penstock.core.errors import PenstockError
 from penstock.core.layout import DatasetLayout
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be other accounts")
 OWNER, READER = 2001, 2002
+WEST: Any = SimpleNamespace(name=lambda: "west", live_job=lambda _: LiveJob(OWNER))
+GONE: Any = SimpleNamespace(name=lambda: "west", live_job=lambda _: None)
 JOB = JobEnvironment(job="4711", proven=True, cluster="west")
 WAIT = "wait for job 4711: w=$(penstock after data --root"
 NAME = "data"
@@ -220,7 +224,7 @@ def test_what_shows_no_sign_of_life_is_said_so_and_not_waited_for(place: Path) -
 
 def test_a_submitted_controller_is_named_while_it_waits(place: Path) -> None:
     owner_does(place, lambda context: dataset_folders.prepare(context.layout(NAME)))
-    owner_does(place, lambda context: staging_notice.submitted(context.layout(NAME), "4711", "west"))
+    owner_does(place, lambda context: staging_notice.submitted(context.layout(NAME), "4711", WEST))
     at = time.time() - 3600
     os.utime(notice(place), (at, at))  # it waits for an hour by now
     code, text = reader_gets(place, "gate", NAME)
@@ -232,7 +236,7 @@ def test_a_submitted_controller_is_named_while_it_waits(place: Path) -> None:
 
 
 def test_a_submission_makes_a_first_folder_which_a_cancel_removes(place: Path) -> None:
-    owner_does(place, lambda context: staging_notice.submitted(context.layout(NAME), "4711", "west"))
+    owner_does(place, lambda context: staging_notice.submitted(context.layout(NAME), "4711", WEST))
     assert [path.name for path in notice(place).parent.iterdir()] == [notice(place).name]
     root = str(place / "own/target")
     code, text = reader_gets(place, "gate", NAME, "--root", root)
@@ -248,8 +252,32 @@ def test_a_submission_makes_a_first_folder_which_a_cancel_removes(place: Path) -
 
 def test_a_submission_does_not_replace_what_is_at_work(place: Path) -> None:
     owner_does(place, lists)
-    owner_does(place, lambda context: staging_notice.submitted(context.layout(NAME), "4712", "west"))
+    owner_does(place, lambda context: staging_notice.submitted(context.layout(NAME), "4712", WEST))
     assert WAIT in reader_gets(place, "gate", NAME)[1]
+
+
+def test_a_submission_takes_the_place_of_a_controller_that_is_gone(place: Path) -> None:
+    """Its elements go on, and touch its notice."""
+    owner_does(place, lists)
+    owner_does(place, lambda context: staging_notice.submitted(context.layout(NAME), "4712", GONE))
+    text = reader_gets(place, "gate", NAME)[1]
+    assert "it is being staged by" in text
+    assert "wait for job 4712: " in text
+
+
+def test_a_notice_goes_with_its_job(place: Path) -> None:
+    """By the job's own end, and by gc; a folder that a person made stays."""
+    owner_does(place, lambda context: staging_notice.submitted(context.layout(NAME), "4711", WEST))
+    owner_does(place, lambda context: staging_notice.withdraw(context.layout(NAME), "4712"))
+    owner_does(place, lambda context: staging_notice.forget_ended(context.layout(NAME), WEST))
+    assert notice(place).exists()
+    owner_does(place, lambda context: staging_notice.forget_ended(context.layout(NAME), GONE))
+    assert not notice(place).parent.exists()
+    notice(place).parent.mkdir()
+    os.chown(notice(place).parent, OWNER, OWNER)
+    owner_does(place, lambda context: staging_notice.submitted(context.layout(NAME), "4711", WEST))
+    owner_does(place, lambda context: staging_notice.withdraw(context.layout(NAME), "4711"))
+    assert list(notice(place).parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("what", ["owner", "link", "long", "job", "json", "newer"])
@@ -384,6 +412,21 @@ def test_what_is_published_needs_no_wait_unless_a_new_release_is_asked_for(place
     assert "nothing to wait for; a new release is under way, --new waits" in err
     assert after(place, NAME, "--and", "afterany:12")[1] == "--dependency=afterany:12"
     assert after(place, NAME, "--new")[:2] == (0, DEPENDENCY)
+    slurm(place, "4711|2001|RUNNING|None|", cluster="east")
+    assert after(place, NAME, "--new")[:2] == (4, "--data-is-not-staged")
+    slurm(place)
+    assert after(place, NAME, "--new")[:2] == (0, ""), "what was under way has ended"
+
+
+def test_what_an_untrusted_account_stages_is_not_waited_for(place: Path) -> None:
+    owner_does(place, lists)
+    slurm(place, "4711|2001|RUNNING|None|")
+    given = json.loads((place / "my.yaml").read_text())
+    given["target"]["owners"] = [READER]
+    (place / "my.yaml").write_text(json.dumps(given))
+    code, out, err = after(place)
+    assert (code, out) == (4, "--data-is-not-staged")
+    assert "whose releases do not count here" in err
 
 
 def test_a_release_that_is_published_while_it_is_asked_for_is_there(place: Path) -> None:
@@ -442,6 +485,7 @@ def test_nobody_stages_it_says_whom_to_ask(place: Path) -> None:
         ((NAME, "--and", "afterok:1?afterok:2"), "--penstock-after-has-failed"),
         ((NAME, "--and", "afterok:1,"), "--penstock-after-has-failed"),
         ((NAME, "--root", "/nosuch"), "--data-is-not-known"),
+        (("--rooot", "/nosuch", NAME), "--penstock-after-has-failed"),
     ],
 )  # fmt: skip
 def test_no_mistake_lets_a_job_start(place: Path, words: tuple[str, ...], out: str) -> None:
@@ -458,3 +502,9 @@ def test_a_root_that_is_closed_and_a_slurm_that_is_away_start_no_job(place: Path
     assert after(place)[:2] == (1, "--data-is-not-known")
     (place / "own").chmod(0o700)
     assert after(place)[:2] == (3, "--data-is-not-known")
+
+
+def test_no_mistake_before_the_command_lets_a_job_start(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--root", "/nosuch", "after", NAME], ["--config", "after", NAME], ["aftr", "after"]):
+        assert main(words) == 2
+        assert capsys.readouterr().out == "--penstock-after-has-failed\n"

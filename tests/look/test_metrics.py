@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -257,7 +258,8 @@ def test_z6_a_submitted_run_that_has_not_begun_waits_and_every_account_sees_it(
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
     publish(context)
     layout = context.layout("data")
-    staging_notice.submitted(layout, "4711", "big")
+    big: Any = SimpleNamespace(name=lambda: "big")
+    staging_notice.submitted(layout, "4711", big)
     notice = json.loads(layout.under_way.read_text())
     layout.under_way.write_text(json.dumps(notice | {"since": "2026-01-01T00:00:00Z"}))
     found = values(text_of(context))

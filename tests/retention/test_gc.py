@@ -276,18 +276,13 @@ def test_pins_that_stand_no_more_are_removed(releases: Releases) -> None:
     subprocess.run(
         ["sh", "-c", '"$@"; :', "sh", *command], check=True, capture_output=True, start_new_session=True
     )
-    first = os.listdir(releases.layout.pins)
-    gc_step.gc(releases.context, "data", dry_run=False)
-    assert os.listdir(releases.layout.pins) == first, "the release's newest pin says who used it last"
-    subprocess.run(
-        ["sh", "-c", '"$@"; :', "sh", *command], check=True, capture_output=True, start_new_session=True
-    )
+    assert len(os.listdir(releases.layout.pins)) == 1
     found = gc_step.gc(releases.context, "data", dry_run=False)
     assert "has ended" in found["ended_pins"][0]
-    (left,) = os.listdir(releases.layout.pins)
-    row = dataset_row(releases.layout, nobody)["releases"][0]
-    assert row["last_pin"] is not None
-    assert (left == first[0], row["last_pin"]["by"]) == (False, user_name(os.geteuid()))
+    assert os.listdir(releases.layout.pins) == []
+    (row,) = dataset_row(releases.layout, nobody)["releases"]
+    assert row["last_pin"] is not None, "who used it last is known after that"
+    assert (row["last_pin"]["by"], row["last_pin"]["age"] < 300) == (user_name(os.geteuid()), True)
 
 
 def test_a_pin_that_comes_between_the_mark_and_the_rename_keeps_the_release(releases: Releases) -> None:

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if refusal := mistyped_words.unknown(words):
         output.called_as("penstock")
         output.say(refusal)
-        return 2
+        return _refused(words, 2)
     parser = parsers.build()
     try:
         if option := mistyped_words.before_command(words):
@@ -56,9 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.print_help()
             return output.flushed(0)
     except SystemExit as leaving:
-        if leaving.code:
-            _show_failure(mistyped_words.command(words))
-        return output.flushed(leaving.code if isinstance(leaving.code, int) else 2)
+        return _refused(words, leaving.code if isinstance(leaving.code, int) else 2)
     except OSError as error:
         return output.failed(error)
     except ImportError as error:  # of the command's module
@@ -67,8 +65,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lacking = error_report.not_whole(error)
         output.called_as("penstock")
         output.say(str(lacking))
-        return lacking.exit_code
+        return _refused(words, lacking.exit_code)
     return _run(parsed)
+
+
+def _refused(words: Sequence[str], code: int) -> int:
+    """The status of a command line that was not carried out, after what its command prints then."""
+    from penstock.cli.command_table import COMMANDS
+
+    for command in COMMANDS:
+        if code and command.on_failure and command.name in words:
+            output.show(command.on_failure)
+    return output.flushed(code)
 
 
 def _run(parsed: argparse.Namespace) -> int:
@@ -99,7 +107,8 @@ def _run(parsed: argparse.Namespace) -> int:
             waits.interrupt()
 
     def time_ends() -> None:
-        session.stop.out_of_time = True
+        # After another signal its words stand: a person may have ended this.
+        session.stop.out_of_time = session.stop.out_of_time or not session.stop.event.is_set()
         stop(signal.SIGTERM, None)
 
     for number in previous:
@@ -117,26 +126,17 @@ def _run(parsed: argparse.Namespace) -> int:
                 rights.refuse_root(parsed.command, vars(parsed), session.program)
                 code = _ended(command.load().run(parsed, session), session)
             except KeyboardInterrupt:
-                _show_failure(parsed.command)
                 code = _ended(128 + (session.stop.signal_number or signal.SIGINT), session)
+                _refused([parsed.command], code)
             except Exception as error:  # noqa: BLE001  the one place where nothing may pass
                 if isinstance(error, BrokenPipeError) and output.is_closed():
                     code = _ended(1, session)  # our own output was closed (`penstock status | head`)
                 else:
-                    _show_failure(parsed.command)
-                    code = _report(error, session)
+                    code = _refused([parsed.command], _report(error, session))
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler or signal.SIG_DFL)
     return output.flushed(code)
-
-
-def _show_failure(name: str) -> None:
-    from penstock.cli.command_table import COMMANDS
-
-    for command in COMMANDS:
-        if command.name == name and command.on_failure:
-            output.show(command.on_failure)
 
 
 def _report(error: BaseException, session: Session) -> int:

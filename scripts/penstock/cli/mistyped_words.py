@@ -82,11 +82,6 @@ def before_command(words: Sequence[str]) -> str:
     return first if first.startswith("-") and first not in (*WITHOUT_COMMAND, "--") else ""
 
 
-def command(words: Sequence[str]) -> str:
-    """The word that stands where the command belongs; "" where none does."""
-    return next(iter(_split_words(words)[1]), "")
-
-
 def _split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Global options with their values, and the command with what is its own."""
     general, own, left = [], [], list(words)

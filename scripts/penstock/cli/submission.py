@@ -81,7 +81,7 @@ def _submit(
     job, met, after = controller_job.run(cluster, config, session.file, datasets, task, may_begin=may_begin)
     if task[0] == "run" and not met:
         for name in datasets or config.datasets:
-            staging_notice.submitted(layout_of(config.target, name), job, cluster.name())
+            staging_notice.submitted(layout_of(config.target, name), job, cluster)
     log = f"results/logs/submit-{job}_0.log"
     result = {"job": job, "met": met, "log": log, "datasets": list(datasets or config.datasets)}
     if after:

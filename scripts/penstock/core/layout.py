@@ -8,7 +8,7 @@ what the files hold, docs/glossary.md what a seal, a pin, a claim or a shard is.
 <root>/<dataset>/releases/<release>/{data/, manifest.parquet, manifest.xxh128, release.json}
 <root>/<dataset>/releases/.<release>.staging/data/...
 <root>/<dataset>/audits/<release>.json           the verdict on a release, for everybody
-<root>/<dataset>/pins/<name>
+<root>/<dataset>/pins/<name>, last-pins.json
 <root>/<dataset>/under-way.json                  who stages it now; under-way.repair.json: who repairs it
 <root>/<dataset>/.penstock/                      the dataset's state: its owner's alone
     lock, history.jsonl, claims/<number>.json, ...
@@ -131,6 +131,11 @@ class DatasetLayout:
         """Who stages the dataset now, and what it will still write, for accounts that may not read its
         state."""
         return self.folder / UNDER_WAY
+
+    @property
+    def last_pins(self) -> Path:
+        """Who pinned each release last, as gc noted it."""
+        return self.folder / "last-pins.json"
 
     @property
     def repair_under_way(self) -> Path:

@@ -57,15 +57,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.config.settings import LONGEST_PIN
 from penstock.core import events
 from penstock.core.documents import pin_file
-from penstock.core.documents.pin_file import PinFile
-from penstock.core.errors import FailedError, FindingsError, PreflightError
+from penstock.core.documents.pin_file import LastPin, LastPins, PinFile
+from penstock.core.errors import FailedError, FindingsError, PenstockError, PreflightError
 from penstock.core.layout import DATA
 from penstock.core.text import brief, printable
 from penstock.dataset import holder as holders
 from penstock.dataset import reserve
 from penstock.dataset.holder import Holder
 from penstock.dataset.pin_owner import this_owner
-from penstock.fs import clock
+from penstock.fs import clock, plain_files
 from penstock.fs.errno_map import storage_error
 from penstock.fs.owners import user_name
 from penstock.host import waits
@@ -120,14 +120,6 @@ class ReleasePin(NamedTuple):
         return printable(f"pin {self.name}: {who}, {reader}, since {brief(said.at)}")
 
 
-class NewestPin(NamedTuple):
-    """The pin of a release that was made last, whether it stands or not."""
-
-    name: str
-    uid: int
-    made: float  # seconds since the epoch, by the file system's clock
-
-
 class ShownPins(NamedTuple):
     """Who holds a release."""
 
@@ -163,18 +155,31 @@ def names(layout: DatasetLayout, prefix: str = "") -> list[str]:
         return []
 
 
-def newest(layout: DatasetLayout) -> dict[str, NewestPin]:
-    """Of each release that is there and was ever pinned, since gc leaves that one. None is opened. Raises as
-    `names`."""
+def last(layout: DatasetLayout) -> dict[str, LastPin]:
+    """Who pinned each release last that is there and was ever pinned: by what gc noted, and by the pins that
+    lie there, of which none is opened. Raises as `names`."""
     digests = {_digest(release): release for release in dataset_folders.releases(layout)}
-    answer: dict[str, NewestPin] = {}
+    answer: dict[str, LastPin] = {}
+    with contextlib.suppress(OSError, ValueError, PenstockError):
+        noted = pin_file.LAST_PINS.from_json(plain_files.read(layout.last_pins), layout.last_pins)
+        answer = {release: pin for release, pin in noted.releases.items() if release in digests.values()}
     for name in names(layout):
         release = digests.get(name.rpartition("-")[0].rpartition("-")[2], "")
         with contextlib.suppress(OSError):
-            status = os.lstat(layout.pins / name)
-            if release and (release not in answer or status.st_mtime > answer[release].made):
-                answer[release] = NewestPin(name, status.st_uid, status.st_mtime)
+            status = os.lstat(layout.pins / name) if release else None
+            if status is None or not stat.S_ISREG(status.st_mode):
+                continue
+            made = min(status.st_mtime, status.st_ctime)
+            if release not in answer or made > answer[release].at:
+                answer[release] = LastPin(status.st_uid, made)
     return answer
+
+
+def note_last(layout: DatasetLayout) -> None:
+    """Note what `last` says before pins are removed. By the dataset's owner. Raises OSError, and as it."""
+    if pinned := last(layout):
+        value = pin_file.LAST_PINS.to_json(LastPins(pinned))
+        cross_account_files.write_notice(layout.last_pins, value)
 
 
 def read(layout: DatasetLayout, of: Sequence[str] | None = None) -> list[ReleasePin]:

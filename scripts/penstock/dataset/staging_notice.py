@@ -148,43 +148,63 @@ def written(layout: DatasetLayout, path: Path) -> None:
     restate(layout, path, bytes=0, files=0, chunk_files=0)
 
 
-def submitted(layout: DatasetLayout, job: str, cluster: str) -> None:
-    """Note that this job of a controller waits to begin, where the dataset is this account's and nothing is
-    at work. Makes the dataset's folder, for the notice of a first release. Raises neither OSError nor
-    PenstockError."""
-    standing = find(layout)
-    at_work = standing is not None and standing.alive and standing.notice.step != SUBMITTED
+def submitted(layout: DatasetLayout, job: str, cluster: Cluster) -> None:
+    """Note that this job of a controller waits to begin, where the dataset is this account's; beside elements
+    that are at work for a controller that has ended, it is the job to wait for. Makes the dataset's folder,
+    for the notice of a first release. Raises neither OSError nor PenstockError."""
     with contextlib.suppress(OSError, PenstockError):
-        if not at_work:
-            dataset_folders.make_folder(layout)
-            since = _stamp(clock.now(layout.folder))
-            _write(layout.under_way, UnderWay(SUBMITTED, since, job=job, cluster=cluster))
+        standing, name = find(layout), cluster.name()
+        waiting = UnderWay(SUBMITTED, _stamp(clock.now(layout.root)), job=job, cluster=name)
+        if standing is not None and standing.alive and standing.notice.step != SUBMITTED:
+            if not _has_ended(standing, cluster):
+                return
+            waiting = standing.notice._replace(job=job, cluster=name, controller="")
+        made = dataset_folders.make_folder(layout) or (standing is not None and standing.notice.made)
+        _write(layout.under_way, waiting._replace(made=made))
 
 
 def forget(layout: DatasetLayout) -> None:
     """Nothing is under way any more, neither a run nor a repair. By the dataset's owner. A folder that a
     submission made, and no run used, goes too. Raises neither OSError nor PenstockError."""
+    standing = find(layout)
     _forget(layout.under_way)
     _forget(layout.repair_under_way)
-    with contextlib.suppress(OSError):
-        layout.folder.rmdir()  # of an empty folder alone
+    if standing is not None and standing.notice.made:
+        with contextlib.suppress(OSError):
+            layout.folder.rmdir()  # of an empty folder alone
 
 
 def withdraw(layout: DatasetLayout, job: str) -> None:
     """Forget that this job waits to begin: it has ended, before a step of it held the dataset's lock."""
     standing = find(layout)
     if standing and (standing.notice.step, standing.notice.job) == (SUBMITTED, job):
-        forget(layout)
+        _take_back(layout, standing)
 
 
 def forget_ended(layout: DatasetLayout, cluster: Cluster) -> None:
     """The same where the notice is of a controller that was submitted to this cluster, which has no such job
-    any more. Raises as `Cluster.live_job`."""
-    standing = find(layout)
-    if standing is None or standing.notice.step != SUBMITTED or standing.notice.cluster != cluster.name():
-        return
-    if standing.uid == os.geteuid() and cluster.live_job(standing.notice.job) is None:
-        forget(layout)
+    any more. Raises neither OSError nor PenstockError."""
+    with contextlib.suppress(OSError, PenstockError):
+        standing = find(layout)
+        if standing and standing.notice.step == SUBMITTED and _has_ended(standing, cluster):
+            _take_back(layout, standing)
+
+
+def _has_ended(standing: StagingNotice, cluster: Cluster) -> bool:
+    """Whether the job of this account's own notice is one of this cluster, which has it no more."""
+    if not standing.notice.job or standing.notice.cluster != cluster.name() or standing.uid != os.geteuid():
+        return False
+    live = cluster.live_job(standing.notice.job)
+    return live is None or live.uid is None  # an account's own jobs are hidden from it nowhere
+
+
+def _take_back(layout: DatasetLayout, standing: StagingNotice) -> None:
+    again = find(layout)
+    if again is not None and again.notice == standing.notice:
+        _forget(layout.under_way)
+        if standing.notice.made:
+            with contextlib.suppress(OSError):
+                layout.folder.rmdir()
 
 
 def _forget(path: Path) -> None:

@@ -93,7 +93,8 @@ _stop: Stop | None = None
 """Of the command that this process runs; None: of another program that uses this package."""
 _depth = 0
 """How many blocks of `interruptible` the main thread is in."""
-_tidies = False
+_tidies = 0.0
+"""Seconds that a command has in `tidying`; 0: outside of it."""
 
 
 @contextlib.contextmanager
@@ -131,11 +132,11 @@ def interruptible() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def tidying() -> Iterator[None]:
-    """For what is to be undone or shown at the end, also after a signal: commands run inside, each for TIDY
-    seconds at most."""
+def tidying(seconds: float = TIDY) -> Iterator[None]:
+    """For what is to be undone or shown at the end, also after a signal: commands run inside, each for so
+    many seconds at most."""
     global _tidies
-    before, _tidies = _tidies, True
+    before, _tidies = _tidies, seconds
     try:
         yield
     finally:
@@ -143,8 +144,8 @@ def tidying() -> Iterator[None]:
 
 
 def within(seconds: float) -> float:
-    """The same; after a signal, in `tidying`, TIDY at most."""
-    return min(seconds, TIDY) if _tidies and _stop is not None and _stop.event.is_set() else seconds
+    """The same; after a signal, in `tidying`, as many as that gives at most."""
+    return min(seconds, _tidies) if _tidies and _stop is not None and _stop.event.is_set() else seconds
 
 
 def whole() -> contextlib.AbstractContextManager[None]:

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.documents.catalogue_rows import DatasetRow, OwnerJson, ReleaseRow, StagingRow
+    from penstock.core.documents.pin_file import LastPin
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.gate import Judgement
-    from penstock.dataset.pins import NewestPin, ShownPins
+    from penstock.dataset.pins import ShownPins
     from penstock.dataset.seals import Stored
     from penstock.look.holders import Holders
 
@@ -91,7 +92,7 @@ def dataset_row(
             row["problem"] = row["problem"] or _EMPTY
         # Of damaged folders nobody knows who pinned what.
         held = holders(layout) if whole.shaped else {}
-        last = pins.newest(layout) if whole.shaped else {}
+        last = pins.last(layout) if whole.shaped else {}
     except FileNotFoundError:
         row["problem"] = row["problem"] or _EMPTY
         return row
@@ -134,7 +135,7 @@ def release_row(
     none; `held`: who keeps this release from being removed, None for nobody. Raises nothing either."""
     trusted = _trusted(_owner(layout.folder), owners)
     judgement = gate.judged(layout, trusted, release=None if name == current else name)
-    last = pins.newest(layout) if judgement.shaped else {}
+    last = pins.last(layout) if judgement.shaped else {}
     return Read(_row(judgement, current, held, now, last), _owner(layout.release(name)), judgement)
 
 
@@ -156,7 +157,7 @@ def _row(
     current: str | None,
     held: ShownPins | None,
     now: datetime,
-    pinned: Mapping[str, NewestPin],
+    pinned: Mapping[str, LastPin],
 ) -> ReleaseRow:
     last, pin = verdicts.last(judgement.verdict), pinned.get(judgement.release)
     row: ReleaseRow = {
@@ -180,7 +181,7 @@ def _row(
         "pins_unopened": held.unopened if held else 0,
         "last_pin": {
             "by": user_name(pin.uid) or f"uid {pin.uid}",
-            "age": max(0.0, now.timestamp() - pin.made),
+            "age": max(0.0, now.timestamp() - pin.at),
         }
         if pin
         else None,

@@ -200,12 +200,15 @@ def _unreadable(path: Path, error: OSError) -> PreflightError:
     )
 
 
-def make_folder(layout: DatasetLayout) -> None:
-    """Make the dataset's folder, and the root where that is missing, as `prepare` does."""
+def make_folder(layout: DatasetLayout) -> bool:
+    """Make the dataset's folder, and the root where that is missing, as `prepare` does. Returns whether it
+    was missing."""
     check_owner(layout)
     check_root(layout.root)
+    missing = not os.path.lexists(layout.folder)
     for path in (layout.root, layout.folder):
         _make(path, 0o755)
+    return missing
 
 
 def prepare(layout: DatasetLayout) -> None:

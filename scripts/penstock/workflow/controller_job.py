@@ -25,7 +25,7 @@ from penstock.core.layout import DatasetLayout
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.dataset import cancel_mark, rights
 from penstock.fs import durable
-from penstock.host import interpreter
+from penstock.host import interpreter, job_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -181,8 +181,7 @@ def next_try(left: Sequence[Left], changes: int) -> float | None:
     | one with 5 (the source changed), none otherwise      | < 5     | in 15 s, 1, 4, 16, 64   |
     |                                                      |         | min: it is listed anew  |
     | the same                                             | 5       | the last try            |
-    | all with 7, held by another run that lives           | any     | in 30 s: its time ends  |
-    |                                                      |         | such a wait             |
+    | all with 7, held by another run that lives           | any     | in 30 s                 |
     """
     statuses = {step.exit for step in left}
     if not left or statuses - {5, 7} or any(step.overtaken for step in left):
@@ -190,6 +189,20 @@ def next_try(left: Sequence[Left], changes: int) -> float | None:
     if 5 not in statuses:
         return BUSY
     return PAUSE * float(GROWTH**changes) if changes < CHANGES else None
+
+
+def own_job() -> str:
+    """The number of the job that this process is in, which others wait for: of an array its number."""
+    own = job_environment.current()
+    return own.array or own.job
+
+
+def uncancelled(config: Config, names: Sequence[str]) -> list[str]:
+    """Those of these datasets that nobody cancelled since this controller was submitted; all where that is
+    not known."""
+    key = f"{job_environment.current().cluster}:{own_job()}"
+    work = _notes().get(key)
+    return [name for name in names if work is None or not _cancelled(config, work._replace(datasets=[name]))]
 
 
 def _named(datasets: Sequence[str]) -> str:

@@ -10,7 +10,9 @@ the job.
 |-------------------|---------------------|-------|-----------------------------|---------|
 | open              | any                 | no    | none                        | 0       |
 | open              | yes                 | yes   | --dependency=afterok:N      | 0       |
-| open              | no                  | yes   | none                        | 0       |
+| open              | it has ended        | yes   | none                        | 0       |
+| open              | none that SLURM can | yes   | --NAME-is-not-staged        | 4       |
+|                   | wait for does       |       |                             |         |
 | nothing published | yes                 | any   | --dependency=afterok:N      | 0       |
 | nothing published | no                  | any   | --NAME-is-not-staged        | 4       |
 | held, damaged     | any                 | any   | --NAME-is-held, -is-damaged | 4       |
@@ -56,6 +58,7 @@ class Answer(NamedTuple):
     job: str = ""  # the controller's, to be waited for; "": nothing is waited for
     refusal: str = ""  # the end of the option that sbatch refuses; "": a job may be submitted
     code: int = 0
+    over: bool = False  # nothing is under way: the notice's job, or its process, has ended
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -124,21 +127,28 @@ def _answer(parsed: argparse.Namespace, session: Session, name: str | None) -> t
 def _of_dataset(reading: Reading, cluster: Cluster, *, new: bool) -> Answer:
     from penstock.dataset import gate, staging_notice
 
+    def published_meanwhile(before: str) -> bool:
+        now = gate.judged(reading.layout, reading.target.owners)
+        return now.error is None and now.release != before
+
     staging = staging_notice.find(reading.layout)
     try:
-        seal = reading.judged().seal
+        published = reading.judged()
     except gate.NothingPublishedError:
         answer = _job(reading, staging, cluster)
-        if answer.refusal and gate.judged(reading.layout, reading.target.owners).error is None:
-            return Answer("published just now: nothing to wait for")  # its job ended meanwhile
+        if answer.refusal and published_meanwhile(""):
+            return Answer("published just now: nothing to wait for")
         return answer
     except PenstockError as error:
         words = {gate.HELD: "is-held", gate.DAMAGED: "is-damaged"}
         word = words.get(gate.Judgement(reading.layout, error=error).state, "is-not-known")
         return Answer(str(error), refusal=word, code=error.exit_code)
-    if new and staging and not (answer := _job(reading, staging, cluster)).refusal:
-        return answer
-    age = human.age((datetime.now(UTC) - datetime.fromisoformat(seal.sealed)).total_seconds())
+    if new and staging:
+        answer = _job(reading, staging, cluster)
+        if not answer.over and not (answer.refusal and published_meanwhile(published.release)):
+            return answer
+    sealed = datetime.fromisoformat(published.seal.sealed)
+    age = human.age((datetime.now(UTC) - sealed).total_seconds())
     more = "; a new release is under way, --new waits" if staging and staging.alive and not new else ""
     return Answer(f"published {age} ago: nothing to wait for{more}")
 
@@ -149,6 +159,8 @@ def _job(reading: Reading, staging: StagingNotice | None, cluster: Cluster) -> A
     | the notice names            | squeue                              | answer       |
     |-----------------------------|-------------------------------------|--------------|
     | no job, or there is none    |                                     | refused      |
+    | an account that is not of   |                                     | refused      |
+    | `target.owners`             |                                     |              |
     | a job of another cluster    |                                     | refused      |
     | a job                       | shows it, of the dataset's owner    | wait         |
     | a job                       | shows it, of another account        | refused      |
@@ -165,8 +177,10 @@ def _job(reading: Reading, staging: StagingNotice | None, cluster: Cluster) -> A
         f"nobody stages it: {f'ask {contact}' if contact else staging_notice.advice(reading.layout, None)}"
     )
     if staging is None or not (staging.notice.job or staging.alive):
-        return _refused(f"{staging}; {nobody}" if staging else nobody)
+        return _refused(f"{staging}; {nobody}" if staging else nobody, over=True)
     notice, who = staging.notice, accounts.in_words([str(staging.uid)])
+    if not accounts.is_listed(staging.uid, accounts.owners_told(reading.layout.root, reading.target.owners)):
+        return _refused(f"{who} stages it, whose releases do not count here: {accounts.naming(staging.uid)}")
     if not notice.job:
         where = f"{who} stages it on {brief(notice.host)}, in no job"
         return _refused(f"{where}: wait, or ask for `penstock run --submit`")
@@ -175,13 +189,13 @@ def _job(reading: Reading, staging: StagingNotice | None, cluster: Cluster) -> A
         return _refused(f"{of}: SLURM cannot wait for it")
     live, age = cluster.live_job(notice.job), clock.now(reading.layout.pins) - staging.touched
     hidden = live is not None and live.uid is None
-    if hidden and staging.uid != os.geteuid() and age <= staging_notice.UNSEEN:
+    if hidden and staging.uid != os.geteuid() and abs(age) <= staging_notice.UNSEEN:
         sign = f"last sign of life {human.age(max(0.0, age))} ago"
         return Answer(f"job {notice.job} is hidden (PrivateData): {sign}; waits for it unseen", notice.job)
     if live is None or hidden:
         submitted = notice.step == staging_notice.SUBMITTED
         end = "its staging did not begin" if submitted else "it ended before the release was published"
-        return _refused(f"job {notice.job} is not in SLURM any more: {end}; {nobody}")
+        return _refused(f"job {notice.job} is not in SLURM any more: {end}; {nobody}", over=True)
     if live.uid != staging.uid:
         return _refused(f"job {notice.job} is not of {who}, who stages it; {nobody}")
     state = f": step {notice.step}"
@@ -192,5 +206,5 @@ def _job(reading: Reading, staging: StagingNotice | None, cluster: Cluster) -> A
     return Answer(f"{who} stages it in job {notice.job}{state}", notice.job)
 
 
-def _refused(text: str) -> Answer:
-    return Answer(text, refusal="is-not-staged", code=FindingsError.exit_code)
+def _refused(text: str, *, over: bool = False) -> Answer:
+    return Answer(text, refusal="is-not-staged", code=FindingsError.exit_code, over=over)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -26,6 +27,7 @@ from penstock.cli.session import reached
 from penstock.config import strict_yaml
 from penstock.core import human
 from penstock.core.errors import (
+    CancelledError,
     FailedError,
     FindingsError,
     InterruptedRunError,
@@ -33,6 +35,7 @@ from penstock.core.errors import (
     PenstockError,
     PreflightError,
     SourceChangedError,
+    TransientError,
     signal_name,
 )
 from penstock.core.text import in_quotes
@@ -60,6 +63,11 @@ if TYPE_CHECKING:
 
 STATE = RESULTS / ".workflow"
 """What the controllers of a working directory share."""
+ANEW = frozenset({"list", "list-group", "list-failure", "plan"})
+"""Steps of which nothing is kept that was done before their end."""
+REQUEUES, TRIES = 15.0, 4
+"""Seconds that one call may take which asks SLURM to start the controller again, and how many there are: each
+waits for slurmctld by itself."""
 CANCELS = 2.0
 """Seconds between two looks at marks of `penstock cancel` while a further try is waited for."""
 PROCESSES = 16
@@ -110,7 +118,12 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         raise process_limit.too_few()
     results: dict[str, Result] = {}
     rows: dict[str, run_table.Row] = {}
-    wanted, changes, submitted = names, 0, controller_job.SUBMITTED in os.environ
+    changes, submitted = 0, controller_job.SUBMITTED in os.environ
+    if submitted and job_environment.current().restarts:
+        names = controller_job.uncancelled(config, names)
+        if not names:
+            raise CancelledError("the run was cancelled", hint="the same command stages it again")
+    wanted = names
     while True:
         invocation = f"{time.time_ns():020d}"
         # Read from the target, so not before preflight has asked its servers, unless they are needed.
@@ -128,15 +141,18 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             break
         changes += any(step.exit == SourceChangedError.exit_code for step in left)
         wanted = [name for name in names if name not in results or results[name]["status"] != "PASSED"]
-    if submitted and session.stop.out_of_time and _requeued(config, wanted, session):
-        return code
+    if submitted and session.stop.out_of_time:
+        wanted = [name for name in names if name not in results or results[name]["status"] != "PASSED"]
+        if wanted and _requeued(config, controller_job.uncancelled(config, wanted), left, session):
+            return code
     with _ended(session):
         for name in names if submitted else ():
-            staging_notice.withdraw(layout_of(config.target, name), _own_job())
+            staging_notice.withdraw(layout_of(config.target, name), controller_job.own_job())
         run_results.note_ends(results, config, code, left, session)
         run_results.notify(results, config, session)
     if session.stop.event.is_set():
-        code = 128 + session.stop.signal_number
+        # A submitted controller whose time ended when all was published lets jobs begin that wait for it.
+        code = 128 + session.stop.signal_number if wanted or not session.stop.out_of_time else 0
     if len(names) > 1 and not session.as_json:
         run_results.show_table(results, [rows[name] for name in names if name in rows], code, session)
     else:
@@ -147,29 +163,43 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     return code
 
 
-def _requeued(config: Config, names: Sequence[str], session: Session) -> bool:
+def _requeued(
+    config: Config, names: Sequence[str], left: Sequence[exit_files.Left], session: Session
+) -> bool:
     """Whether SLURM starts this submitted controller again, whose time has ended: jobs that wait for it stay
-    in the queue, where its end by TIMEOUT would cancel them. Where that is refused, it says so."""
+    in the queue, where its end by TIMEOUT would cancel them. Says why where it does not.
+
+    | what was not done when the time ended                  | then                                  |
+    |--------------------------------------------------------|---------------------------------------|
+    | listings or plans alone, which begin anew each time    | it ends: they need a longer time      |
+    | nothing but what a person has cancelled                | it ends                               |
+    | any other work                                         | it is started again                   |
+    """
     from penstock.cluster.registry import open_cluster
 
     own = job_environment.current()
-    cluster = open_cluster(config.cluster)
-    with _ended(session):
+    anew = bool(left) and all(step.command in ANEW for step in left)
+    if anew or not names:
+        text = "cluster.steps.submit.time is too short for its listing" if anew else "all of it is cancelled"
+        run_results.show_remark(f"its time has ended: {text}", session)
+        return False
+    cluster = open_cluster(replace(config.cluster, backend="slurm"))
+    with waits.tidying(REQUEUES):
         for name in names:
-            staging_notice.submitted(layout_of(config.target, name), _own_job(), own.cluster)
-        run_results.show_remark("its time has ended: it is started again, as the same job", session)
-        try:
-            cluster.requeue(own.job)
-        except PenstockError as error:
-            run_results.show_remark(f"it is not started again: {error}", session)
-            return False
+            staging_notice.submitted(layout_of(config.target, name), controller_job.own_job(), cluster)
+        for _ in range(TRIES):
+            try:
+                cluster.requeue(own.job)
+            except TransientError as error:
+                text = f"whether it is started again is not known: {error}"
+            except PenstockError as error:
+                run_results.show_remark(f"its time has ended: it is not started again: {error}", session)
+                return False
+            else:
+                text = "it is started again, as the same job"
+                break
+    run_results.show_remark(f"its time has ended: {text}", session)
     return True
-
-
-def _own_job() -> str:
-    """The number that jobs wait for."""
-    own = job_environment.current()
-    return own.array or own.job
 
 
 def _staged(

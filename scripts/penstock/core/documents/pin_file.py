@@ -3,6 +3,7 @@
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.core.documents import typed_json
@@ -31,7 +32,21 @@ class PinFile(NamedTuple):
     restart: str = ""
 
 
+class LastPin(NamedTuple):
+    """Who pinned a release last, and when."""
+
+    uid: int
+    at: float  # seconds since the epoch, by the file system's clock
+
+
+class LastPins(NamedTuple):
+    """`last-pins.json` in the dataset's folder: what gc keeps of pins that it removes."""
+
+    releases: Mapping[str, LastPin]
+
+
 PIN = Document(PinFile, "a pin")
+LAST_PINS = Document(LastPins, "who pinned releases last")
 
 
 def from_json(raw: object) -> PinFile:

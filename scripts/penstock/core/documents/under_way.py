@@ -35,6 +35,7 @@ class UnderWay(NamedTuple):
     controller: ProcessName = ""
     """The workflow above the step; "" for a step by hand."""
     writes: Annotated[StillToWrite, INLINE] = StillToWrite()
+    made: bool = False  # a submission made the dataset's folder, which goes with the notice
 
     def continues(self, before: "UnderWay") -> bool:
         """Whether it is the work of the same job, or outside jobs of the same controller."""

@@ -7,13 +7,14 @@ a job says that it reads a release) that are taken back first.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
 from penstock.core import events, human
 from penstock.core.documents.history_line import Removal
 from penstock.core.errors import PreflightError
-from penstock.dataset import history, missing_releases, staging_notice
+from penstock.dataset import history, missing_releases, pins, staging_notice
 from penstock.jobs import older_versions
 from penstock.keep.retention import collection, dataset_removal, freed_space, release_snapshot
 from penstock.keep.retention.collection import Plan
@@ -38,6 +39,8 @@ def gc(context: Context, dataset: str, *, dry_run: bool, unpinned: Collection[st
     if not dry_run:
         older_versions.remove_dead(layout.promises)
         staging_notice.forget_ended(layout, context.cluster)
+        with contextlib.suppress(OSError):  # a full target: gc makes room
+            pins.note_last(layout)
     return _done(context, layout, planned, criteria, "gc", dry_run=dry_run, unpinned=unpinned)
 
 

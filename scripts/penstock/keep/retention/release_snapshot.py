@@ -82,8 +82,6 @@ def take(context: Context, layout: DatasetLayout, unpinned: Container[str] = ())
             ended[pin.name] = why
         elif pin.name not in unpinned:
             pinned.setdefault(pin.release, []).append(pin)
-    for last in pins.newest(layout).values():
-        ended.pop(last.name, None)  # it stays, and holds nothing: `releases` and `du` show who used it last
     held = {release: pins.words(those) for release, those in pinned.items()}
     for release, words in _in_use(layout):
         held.setdefault(release, []).append(words)
