@@ -343,8 +343,8 @@ MUTANTS = (
     ),
     Mutant(
         "what a dead run would write is counted",
-        "abs(now - status.st_mtime) <= clock.BOUND",
-        "True",
+        "<= (UNSEEN if notice.step == SUBMITTED else clock.BOUND)",
+        "<= UNSEEN",
         "tests/run/test_room_beside_others.py::test_s17_a_run_that_was_killed_is_counted_until_it_gave_no_sign_of_life",
     ),
     Mutant(
@@ -602,8 +602,8 @@ MUTANTS = (
     ),
     Mutant(
         "a word that is no command ends with 1",
-        "        output.say(refusal)\n        return 2",
-        "        output.say(refusal)\n        return 1",
+        "        output.say(refusal)\n        return _refused(words, 2)",
+        "        output.say(refusal)\n        return _refused(words, 1)",
         "tests/cli/test_did_you_mean.py::test_a_word_that_is_no_command_does_nothing",
     ),
     Mutant(

@@ -8,7 +8,8 @@ import re
 import signal
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.commands import PATIENCE, penstock, started, until
@@ -77,7 +78,8 @@ def test_a_submitted_controller_waits_until_a_command_ended_since(context: Conte
         return dataset_state.read(context, judgement, submitted).state
 
     ends(context, FailedError("it broke"), "list")
-    staging_notice.submitted(layout, "4711", "big")
+    big: Any = SimpleNamespace(name=lambda: "big")
+    staging_notice.submitted(layout, "4711", big)
     os.utime(layout.ended, (1e9, 1e9))
     assert (state(), state(""), state("4711")) == ("waiting", "failed", "waiting")
     later = layout.under_way.stat().st_mtime + 1
