@@ -167,18 +167,15 @@ def forget(layout: DatasetLayout) -> None:
     """Nothing is under way any more, neither a run nor a repair. By the dataset's owner. A folder that a
     submission made, and no run used, goes too. Raises neither OSError nor PenstockError."""
     standing = find(layout)
-    _forget(layout.under_way)
     _forget(layout.repair_under_way)
-    if standing is not None and standing.notice.made:
-        with contextlib.suppress(OSError):
-            layout.folder.rmdir()  # of an empty folder alone
+    _take_back(layout, standing)
 
 
 def withdraw(layout: DatasetLayout, job: str) -> None:
     """Forget that this job waits to begin: it has ended, before a step of it held the dataset's lock."""
     standing = find(layout)
     if standing and (standing.notice.step, standing.notice.job) == (SUBMITTED, job):
-        _take_back(layout, standing)
+        _take_back_unchanged(layout, standing)
 
 
 def forget_ended(layout: DatasetLayout, cluster: Cluster) -> None:
@@ -187,7 +184,7 @@ def forget_ended(layout: DatasetLayout, cluster: Cluster) -> None:
     with contextlib.suppress(OSError, PenstockError):
         standing = find(layout)
         if standing and standing.notice.step == SUBMITTED and _has_ended(standing, cluster):
-            _take_back(layout, standing)
+            _take_back_unchanged(layout, standing)
 
 
 def _has_ended(standing: StagingNotice, cluster: Cluster) -> bool:
@@ -198,13 +195,17 @@ def _has_ended(standing: StagingNotice, cluster: Cluster) -> bool:
     return live is None or live.uid is None  # an account's own jobs are hidden from it nowhere
 
 
-def _take_back(layout: DatasetLayout, standing: StagingNotice) -> None:
-    again = find(layout)
-    if again is not None and again.notice == standing.notice:
-        _forget(layout.under_way)
-        if standing.notice.made:
-            with contextlib.suppress(OSError):
-                layout.folder.rmdir()
+def _take_back_unchanged(layout: DatasetLayout, standing: StagingNotice) -> None:
+    if (again := find(layout)) is not None and again.notice == standing.notice:
+        _take_back(layout, standing)
+
+
+def _take_back(layout: DatasetLayout, standing: StagingNotice | None) -> None:
+    """Remove the notice, and the dataset's folder where a submission made it and nothing else is in it."""
+    _forget(layout.under_way)
+    if standing is not None and standing.notice.made:
+        with contextlib.suppress(OSError):
+            layout.folder.rmdir()
 
 
 def _forget(path: Path) -> None:

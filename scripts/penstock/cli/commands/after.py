@@ -105,9 +105,9 @@ def _option(parsed: argparse.Namespace, answers: dict[str, Answer]) -> str:
     if refused := [f"--{name}-{answer.refusal}" for name, answer in answers.items() if answer.refusal]:
         return " ".join(refused)
     jobs = list(dict.fromkeys(answer.job for answer in answers.values() if answer.job))
-    waits = [*([parsed.also] if parsed.also else []), *([f"afterok:{':'.join(jobs)}"] if jobs else [])]
-    words = [f"--dependency={','.join(waits)}"] if waits else []
-    return " ".join([*words, *([_KILL] if jobs and _KNOWS_KILL[parsed.caller] else [])])
+    waits = ",".join(filter(None, (parsed.also, f"afterok:{':'.join(jobs)}" if jobs else "")))
+    kill = _KILL if jobs and _KNOWS_KILL[parsed.caller] else ""
+    return " ".join(filter(None, (waits and f"--dependency={waits}", kill)))
 
 
 def _answer(parsed: argparse.Namespace, session: Session, name: str | None) -> tuple[str, Answer]:

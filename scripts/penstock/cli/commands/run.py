@@ -54,7 +54,7 @@ from penstock.workflow import (
 from penstock.workflow.assets import workflow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.cli.session import Session
     from penstock.config.settings import Config
@@ -140,9 +140,9 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         if wait is None or not _may_try_again(left, wait, changes, marks, session):
             break
         changes += any(step.exit == SourceChangedError.exit_code for step in left)
-        wanted = [name for name in names if name not in results or results[name]["status"] != "PASSED"]
+        wanted = _unpublished(names, results)
     if submitted and session.stop.out_of_time:
-        wanted = [name for name in names if name not in results or results[name]["status"] != "PASSED"]
+        wanted = _unpublished(names, results)
         if wanted and _requeued(config, controller_job.uncancelled(config, wanted), left, session):
             return code
     with _ended(session):
@@ -163,6 +163,10 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     return code
 
 
+def _unpublished(names: Sequence[str], results: Mapping[str, Result]) -> list[str]:
+    return [name for name in names if name not in results or results[name]["status"] != "PASSED"]
+
+
 def _requeued(
     config: Config, names: Sequence[str], left: Sequence[exit_files.Left], session: Session
 ) -> bool:
@@ -177,7 +181,6 @@ def _requeued(
     """
     from penstock.cluster.registry import open_cluster
 
-    own = job_environment.current()
     anew = bool(left) and all(step.command in ANEW for step in left)
     if anew or not names:
         text = "cluster.steps.submit.time is too short for its listing" if anew else "all of it is cancelled"
@@ -189,7 +192,7 @@ def _requeued(
             staging_notice.submitted(layout_of(config.target, name), controller_job.own_job(), cluster)
         for _ in range(TRIES):
             try:
-                cluster.requeue(own.job)
+                cluster.requeue(job_environment.current().job)
             except TransientError as error:
                 text = f"whether it is started again is not known: {error}"
             except PenstockError as error:

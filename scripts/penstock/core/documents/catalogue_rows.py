@@ -18,7 +18,7 @@ class OwnerJson(TypedDict):
     user: str
 
 
-class LastPin(TypedDict):
+class PinnedBy(TypedDict):
     """Who pinned a release last, for a job."""
 
     by: str
@@ -57,7 +57,7 @@ class ReleaseRow(TypedDict):
     """Who keeps it from being removed, in words."""
     pins_unopened: int
     """Further pins, by their names: whether they stand is not known."""
-    last_pin: LastPin | None
+    last_pin: PinnedBy | None
 
 
 class StagingRow(TypedDict):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.core.documents.catalogue_rows import LastPin
+    from penstock.core.documents.catalogue_rows import PinnedBy
 
 
 class OwnedUse(TypedDict):
@@ -68,6 +68,6 @@ class DiskUse(TypedDict):
     """All, each inode once."""
     owners: Sequence[OwnedUse]
     """All by user and group, each inode once; folders included."""
-    last_pins: Mapping[str, LastPin]
+    last_pins: Mapping[str, PinnedBy]
     """By release."""
     seconds: float

@@ -11,7 +11,7 @@ from penstock.look.views import text_block
 from penstock.look.views.styled_lines import Line
 
 if TYPE_CHECKING:
-    from penstock.core.documents.catalogue_rows import LastPin, OwnerJson, ReleaseRow
+    from penstock.core.documents.catalogue_rows import OwnerJson, PinnedBy, ReleaseRow
 
 
 def problem(row: ReleaseRow) -> str:
@@ -29,7 +29,7 @@ def moment(text: object) -> str:
     return str(text or human.UNKNOWN).replace("T", " ", 1)
 
 
-def last_pinned(pin: LastPin) -> str:
+def last_pinned(pin: PinnedBy) -> str:
     return f"last pinned by {pin['by']}, {human.age(pin['age'])} ago"
 
 
