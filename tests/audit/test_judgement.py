@@ -157,7 +157,7 @@ def test_a_damaged_state_is_its_owners_alone(staged: Context, capsys: pytest.Cap
     shutil.rmtree(layout.claims)
     os.mkfifo(layout.claims)
     assert main(["gate", "--config", config]) == 0
-    assert main(["status", "--config", config]) == 4
+    assert main(["status", "data", "--config", config]) == 4
     said = capsys.readouterr().out
     assert "state         published\n" in said
     assert "last run      damaged: data/.penstock/claims is a FIFO" in said

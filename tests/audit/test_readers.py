@@ -86,7 +86,7 @@ def said(uid: int, place: Path, *words: str) -> tuple[int, str]:
 def test_readers_see_and_audit_what_is_published(place: Path) -> None:
     config, data = staged(place, 0o444, 0o555)
     for uid in (MEMBER, STRANGER):
-        code, text = said(uid, place, "status", "--config", config)
+        code, text = said(uid, place, "status", "data", "--config", config)
         assert (code, f"current       {data.parent.name}" in text) == (0, True)
         assert "another account, uid 2001, stages this dataset" in text
         assert said(uid, place, "path", "--config", config) == (0, f"{data}\n")
@@ -157,7 +157,7 @@ def test_who_may_not_read_the_release_is_told_so(place: Path) -> None:
         code, text = said(STRANGER, place, command, "--config", config)
         assert code == 3, text
         assert "cannot be read by this account" in text
-    code, text = said(STRANGER, place, "status", "--config", config)
+    code, text = said(STRANGER, place, "status", "data", "--config", config)
     assert (code, "unreadable: the release cannot be read by this account" in text) == (0, True)
     assert said(MEMBER, place, "gate", "--config", config)[0] == 0
     # A root that nobody else may enter.

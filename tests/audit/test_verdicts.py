@@ -136,7 +136,7 @@ def test_findings_stick_until_they_are_repaired(staged: Context, capsys: pytest.
         assert "1 changed" in text
         # What a sample does not read stays as it was found.
         assert said("audit", "--sample", "0.0001%")[0] == 0
-    code, text = said("status")
+    code, text = said("status", "data")
     assert code == 4
     assert "damaged: findings stand against the release: 1 changed" in text
     assert "  findings      1 changed\n" in text

@@ -301,7 +301,7 @@ def test_the_job_asks_for_memory_by_its_datasets(
 def test_status_names_the_job_that_waits(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*WORDS]) == 0
     capsys.readouterr()
-    status = [*SLURM, "status"]
+    status = [*SLURM, "status", "d"]
     assert main(status) == 0
     told = "state         waiting: for SLURM: the submitted controller, job 77 (Priority), has not begun"
     assert told in capsys.readouterr().out

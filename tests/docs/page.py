@@ -36,6 +36,7 @@ BIN = Path(sys.executable).parent
 SECONDS = 500.0
 """That a page may take on a loaded machine."""
 VARIES = (
+    (r"^(/\S+) +\w{3} \d\d \w{3} \d\d:\d\dZ +[\d.]+ [KMGTP]iB free$", r"\1 MOMENT SIZE free"),
     (r"^\d\d:\d\d:\d\d \S+ \w+: (?!started|done).*\n", ""),
     (r"^  Queue wait .*\n", ""),
     (r"^  (Resumed|Speed|Steps took|Resources|Run time|How)\b.*", r"  \1"),

@@ -50,6 +50,8 @@ PREFLIGHT: Any = {
 }  # fmt: skip
 NO_CHECKS: Any = {"dataset": "imagenet", "checked": [], "warnings": [], "results": [], "nodes": []}
 
+NOW = 1773576000.0
+"""2026-03-15T12:00:00Z."""
 STATUS: list[Any] = [
     {
         "dataset": "imagenet", "state": "published", "pause": "ann: until noon", "current": "r2",

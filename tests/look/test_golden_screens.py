@@ -37,6 +37,7 @@ from penstock.look.views import (
     reading_text,
     result_texts,
     run_table,
+    status_table,
     summary,
     usage_text,
 )
@@ -161,6 +162,14 @@ def screens() -> Mapping[str, Callable[[], str]]:
         ("last audit", lambda audit: findings_text.last(audit) + "\n", values.CLOSED, values.OPEN),
     ):
         texts |= {f"{title}, rich": partial(render, rich), f"{title}, poor": partial(render, poor)}
+    for title, columns, rows in (
+        ("rich", 80, values.STATUS),
+        ("rich and wide", 140, values.STATUS),
+        ("poor", 80, values.NO_STATUS),
+    ):
+        texts[f"status of all, {title}"] = lambda columns=columns, rows=rows: shown(
+            status_table.render(rows, "/t", 3 << 40, values.NOW, columns)
+        )
     texts |= {
         "diff, rich": partial(differences, values.DIFF, values.DIFF_ROWS),
         "diff, poor": partial(differences, values.SAME),

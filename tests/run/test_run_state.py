@@ -279,7 +279,11 @@ def test_after_ctrl_c_the_closing_table_and_status_say_the_same(tmp_path: Path) 
     assert re.search(r"! away +FAILED", out)
     assert re.search(r"! slow +stopped", out)
     assert "again:  penstock run\n" in out
-    text = penstock("status", cwd=tmp_path).stdout
+    table = penstock("status", cwd=tmp_path).stdout
+    assert re.search(r"! away +failed \d+ s ago(?:.*\n)+? +.*\(preflight, exit 3\)", table)
+    assert re.search(r"! slow +stopped \d+ s ago .*60.0 MiB.*\n +by SIGINT \(copy, \d+ % done\)\n", table)
+    assert "2 datasets: 2 need you\n" in table
+    text = penstock("status", "away", "slow", cwd=tmp_path).stdout
     assert re.search(r"away\n +state +failed at .*\(exit 3\)", text)
     assert re.search(r"slow\n +state +stopped by SIGINT in copy", text)
 

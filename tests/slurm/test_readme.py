@@ -33,4 +33,4 @@ def test_every_command_works_in_its_order(slurm: Machine, installation: Installa
     assert shown[install.line].startswith("penstock 1.0.0\n")
     assert "cluster   slurm" in shown[first.line]
     assert shown[later.line].count("PASSED") == 2
-    assert "  state         published" in shown[submitted.line]
+    assert "well\n" in shown[submitted.line]

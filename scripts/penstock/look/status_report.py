@@ -48,7 +48,7 @@ def run(context: Context, dataset: str, submitted: str | None = None) -> StatusR
     if judgement.shaped and judgement.state != gate.OLDER:
         try:
             answer["releases"] = dataset_folders.releases(layout)
-            answer["pins"] = _pins(context, layout)
+            answer |= _pins(context, layout)
             answer |= _work(known, judgement)
         except FindingsError as error:
             # Of the owner's own folders: readers get what they got.
@@ -67,14 +67,14 @@ def _published(judgement: Judgement) -> StatusResult:
     return answer
 
 
-def _pins(context: Context, layout: DatasetLayout) -> list[str]:
+def _pins(context: Context, layout: DatasetLayout) -> StatusResult:
     longest = context.config.gc.longest_pin
     pinned = pins.shown(layout, longest, partial(liveness.scheduler, context))
     words = [f"{brief(release)}: {pin}" for release, held in pinned.items() for pin in held.words]
     unopened = sum(held.unopened for held in pinned.values())
     more = max(0, len(words) - pins.NAMED) + unopened
     counted = f"and {'up to ' if unopened else ''}{more:,} more pins"
-    return [*words[: pins.NAMED], *([counted] if more else [])]
+    return {"pins": [*words[: pins.NAMED], *([counted] if more else [])], "pinned": len(words) + unopened}
 
 
 def _work(known: DatasetState, judgement: Judgement) -> StatusResult:

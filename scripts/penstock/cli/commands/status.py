@@ -1,8 +1,10 @@
-"""`penstock status`: what is published and what is under way, for each dataset."""
+"""`penstock status`: what is published and under way, as a table of all datasets, or details of some."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +29,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """What is published and what is under way, for each dataset. Returns 4 where one is damaged, as `gate`
-    would; else 3 where nothing at all can be seen of one."""
+    """What is published and what is under way: a row for each dataset, or a block for each that is named.
+    Returns 4 where one is damaged, as `gate` would; else 3 where nothing at all can be seen of one."""
     from penstock.dataset import gate
     from penstock.look import status_report as step
 
@@ -44,11 +46,25 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     session.receipt(
         results[0] if len(results) == 1 else {"datasets": {one["dataset"]: one for one in results}}
     )
-    session.show_rows(results, lambda _: render(results), hints=True)
+
+    def lines(columns: int) -> list[Line]:
+        return render(results) if parsed.dataset else _table(results, config.target.root, columns)
+
+    session.show_rows(results, lines, hints=True)
     if any({one["state"], one.get("work", {}).get("state")}.intersection(gate.BAD) for one in results):
         return FindingsError.exit_code
     unseen = any(one["state"] == gate.UNREADABLE and "current" not in one for one in results)
     return code or (PreflightError.exit_code if unseen else 0)
+
+
+def _table(results: Sequence[StatusResult], root: Path, columns: int) -> list[Line]:
+    from penstock.fs import capabilities
+    from penstock.look.views import status_table
+
+    free = None
+    with contextlib.suppress(OSError):
+        free = capabilities.facts(root).free_bytes
+    return status_table.render(results, str(root), free, time.time(), columns)
 
 
 def _submitted(context: Context, file: Path) -> dict[str, str] | None:
@@ -69,7 +85,7 @@ def _submitted(context: Context, file: Path) -> dict[str, str] | None:
     }
 
 
-_SAID = ("dataset", "state", "why", "to_do", "work")
+_SAID = ("dataset", "state", "why", "to_do", "work", "pinned")
 
 
 def render(results: Sequence[StatusResult]) -> list[Line]:

@@ -511,6 +511,8 @@ class StatusResult(TypedDict, total=False):
     abandoned: Sequence[str]
     pins: Sequence[str]
     """The release of each pin that stands, and the pin in words."""
+    pinned: int
+    """How many pins stand, those that no file was opened of included."""
     ops: Sequence[str]
     """Who has a part of `target.ops` now: account, host, since when; where there is a budget."""
 

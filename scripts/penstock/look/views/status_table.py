@@ -1,0 +1,172 @@
+"""`penstock status` of all datasets: a row each, those that need a person first, and how many of each kind.
+
+Every text is escaped, and no line is wider than `columns` but for a long path or command. A row that needs a
+person, or waits, has its cause and what helps below it.
+
+| mark | the state |
+|------|-----------|
+| `!`  | failed, stopped, or a reader is refused the release |
+| `?`  | nothing is published and nothing is under way, or the state is not known |
+| `~`  | a run is at work, or waits |
+|      | published |
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from penstock.core import human
+from penstock.core.text import TEXT, brief, printable
+from penstock.core.timestamps import SECOND, nanoseconds
+from penstock.dataset import gate
+from penstock.look.views import aligned_table, text_block
+from penstock.look.views.aligned_table import TextColumn
+from penstock.look.views.styled_lines import Line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.core.documents.step_results import StatusResult
+
+NEEDS, DOUBT, WORKS, WELL = "!", "?", "~", " "
+KINDS = {
+    NEEDS: ("needs you", "need you"),
+    DOUBT: ("not begun", "not begun"),
+    WORKS: ("under way", "under way"),
+    WELL: ("well", "well"),
+}
+REFUSED = (*gate.BAD, gate.OLDER, gate.NEWER, gate.UNREADABLE)
+ENDED = ("failed", "stopped")
+INDENT = 11  # columns before a cause
+_COLUMNS = (
+    TextColumn("  DATASET", least=18),
+    TextColumn("STATE", least=16),
+    TextColumn("RELEASE"),
+    TextColumn("SIZE", right=True),
+    TextColumn("AGE", right=True),
+    TextColumn("AUDIT", right=True),
+)
+_STYLES = {NEEDS: "bold red", DOUBT: "yellow", WORKS: "cyan"}
+
+
+def render(
+    results: Sequence[StatusResult],
+    root: str,
+    free: int | None,
+    now: float,
+    columns: int = aligned_table.COLUMNS,
+) -> list[Line]:
+    """The lines of `penstock status`. `free`: bytes that this account may still write below `root`; None: not
+    known. `now`: seconds since the epoch, by which ages are counted."""
+    order = sorted(results, key=lambda result: list(KINDS).index(mark(result)))
+    head, *blocks = aligned_table.lines(_COLUMNS, [_cells(result, now) for result in order], columns=columns)
+    room = f"   {human.size(free)} free" if free is not None else ""
+    lines = [Line(f"{printable(root)}   {datetime.fromtimestamp(now, UTC):%a %d %b %H:%M}Z{room}"), Line("")]
+    lines += [Line(text, "bold") for text in head]
+    for result, block in zip(order, blocks, strict=True):
+        lines += [Line(text, _STYLES.get(mark(result), "")) for text in block]
+        lines += [Line(text) for text in _below(result, columns)]
+    return [*lines, Line(""), *(Line(text, "bold") for text in _closing(results, columns))]
+
+
+def mark(result: StatusResult) -> str:
+    """The mark of the dataset's row, by the table above."""
+    state, work = result["state"], result.get("work", {}).get("state", "")
+    if {state, work}.intersection(REFUSED) or state in ENDED:
+        return NEEDS
+    if state in (gate.NOTHING, "unknown"):
+        return DOUBT
+    return WELL if state == gate.PUBLISHED else WORKS
+
+
+def _cells(result: StatusResult, now: float) -> list[str]:
+    current, staged = result.get("current"), result.get("release")
+    release = current or (f"({staged})" if staged else "")
+    audit = result.get("last_audit")
+    audited = _age(audit.audit.ended, now) if audit else "never" if current else ""
+    work = result.get("work", {}).get("copy")
+    size = result.get("bytes", work["of_bytes"] if work else None)
+    return [
+        f"{mark(result)} {result['dataset']}",
+        _state(result, now),
+        brief(release, 30) or human.UNKNOWN,
+        human.UNKNOWN if size is None else human.size(size),
+        _age(result.get("sealed", ""), now),
+        audited or human.UNKNOWN,
+    ]
+
+
+def _state(result: StatusResult, now: float) -> str:
+    """`published, 2 jobs`, `failed 2 min ago`, `copying 62 %`, `HELD`."""
+    work: Mapping[str, Any] = result.get("work", {})
+    state = result["state"]
+    if state == gate.PUBLISHED:
+        notes = [
+            "",
+            *(["rolled back"] if result.get("release", "") not in ("", result.get("current")) else []),
+        ]
+        if pinned := result.get("pinned", 0):
+            notes.append(human.counted(pinned, "pin"))
+        return state + ", ".join(notes)
+    if state in ENDED and "at" in work:
+        return f"{state} {_age(work['at'], now)} ago"
+    if "percent" in work and work.get("state") == state:
+        return f"{state} {int(work['percent'])} %"
+    return state.upper() if state == gate.HELD else state
+
+
+def _below(result: StatusResult, columns: int) -> list[str]:
+    """The cause of the row's state and what helps, wrapped."""
+    work: Mapping[str, Any] = result.get("work", {})
+    own = work.get("state") == result["state"]
+    texts = []
+    if result["state"] != gate.PUBLISHED:
+        texts.append(_cause(result.get("why") or (work.get("why", "") if own else ""), work if own else {}))
+    if work and not own:
+        texts.append(f"last run {work['state']}: {_cause(work.get('why', ''), work)}".removesuffix(": "))
+    texts += [result.get("problem", ""), result.get("under_way", "")]
+    if to_do := result.get("to_do") or work.get("to_do"):
+        texts.append(f"next: {to_do}")
+    return [
+        " " * INDENT + line
+        for text in texts
+        if text
+        for line in text_block.wrapped(brief(text, TEXT), columns - INDENT)
+    ]
+
+
+def _cause(why: str, work: Mapping[str, Any]) -> str:
+    """`no space is left (copy, exit 6)`, `by SIGINT (copy, 42 % done)`."""
+    step, about = str(work.get("step", "")), []
+    if step:
+        about.append(step)
+    if "signal" in work:
+        why = f"by {work['signal']}"
+        about += [f"{int(work['percent'])} % done"] if "percent" in work else []
+    elif work.get("state") == "failed" and "exit" in work:
+        about.append(f"exit {work['exit']}")
+    if not why or work.get("state") not in ENDED:
+        return why
+    why = why.replace(f"{step}: ", "", 1) if step else why
+    return f"{why} ({', '.join(about)})" if about else why
+
+
+def _closing(results: Sequence[StatusResult], columns: int) -> list[str]:
+    """`12 datasets: 2 need you, 3 under way, 7 well`, and what stands at the root."""
+    counts = {kind: sum(mark(result) == kind for result in results) for kind in KINDS}
+    phrases = [f"{human.count(n)} {KINDS[kind][n > 1]}" for kind, n in counts.items() if n]
+    lines = text_block.wrapped(f"{human.counted(len(results), 'dataset')}: {', '.join(phrases)}", columns)
+    for key in ("pause", "hold"):
+        text = next((str(result[key]) for result in results if result.get(key)), "")
+        if text:
+            lines += text_block.wrapped(f"{key.upper()}: {brief(text, TEXT)}", columns)
+    return lines
+
+
+def _age(moment: str, now: float) -> str:
+    """In one unit; `-` of what is no time. A moment that a clock ahead of this one wrote is `0 s`."""
+    try:
+        return human.age(max(0.0, now - nanoseconds(moment) / SECOND))
+    except ValueError:
+        return human.UNKNOWN
