@@ -411,5 +411,5 @@ def test_a_state_of_a_newer_format_is_neither_used_nor_changed(place: Place) -> 
         assert f"of a newer format than this penstock reads [{marker}]" in done.stderr
         assert "use 2.0.0, which wrote it, or a later one; nothing was changed" in done.stderr
     done = place.penstock("status")
-    assert (done.returncode, "newer: a dataset's state is of a newer format" in done.stdout) == (0, True)
+    assert (done.returncode, "a dataset's state is of a newer format" in done.stdout) == (0, True)
     assert files() == before

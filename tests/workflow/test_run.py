@@ -116,9 +116,9 @@ def test_exit_0_is_true(place: Place) -> None:
     assert ", 1 is damaged: d (manifest.parquet is missing). Exit status 4." in ended
     status = place.penstock("status")
     assert status.returncode == 4
-    assert "damaged: manifest.parquet is missing" in status.stdout
-    assert "damaged: its seal (release.json) is missing" in status.stdout
-    assert "last run      failed at " in status.stdout
+    assert re.search(r"(?m)^! d +damaged .*\n +manifest.parquet is missing$", status.stdout)
+    assert re.search(r"(?m)^! e +damaged .*\n +its seal \(release.json\) is missing$", status.stdout)
+    assert "last run failed: " in status.stdout
 
 
 def test_a_damaged_release_is_no_dead_end(place: Place) -> None:
