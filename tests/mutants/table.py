@@ -229,13 +229,13 @@ MUTANTS = (
     ),
     Mutant(
         "a small object's checksum is not compared",
-        "    if one.hexdigest() != checksum.value:\n        return None",
+        "    if computed.hexdigest() != checksum.value:\n        return None",
         "    if False:\n        return None",
         "tests/engine/test_checks.py::test_a_small_object_is_proven_at_once_where_its_cheapest_checksum_holds",
     ),
     Mutant(
         "attempts that disagree prove a row",
-        "if known is not None and _became(known) != _became(record):",
+        "if earlier is not None and _became(earlier) != _became(record):",
         "if False:",
         "tests/engine/test_journal.py::test_two_attempts_that_disagree_prove_nothing",
     ),
@@ -748,7 +748,7 @@ MUTANTS = (
     ),
     Mutant(
         "a composite by the sizes that were stated is taken for one by assumed ones",
-        "[composite._replace(part_bytes=0) if known else composite]",
+        "[composite._replace(part_bytes=0) if sizes_known else composite]",
         "[composite]",
         "tests/engine/test_part_sizes.py::test_wrong_bytes_contradict_the_composite_of_any_parts",
     ),

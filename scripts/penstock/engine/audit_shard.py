@@ -1,10 +1,7 @@
-"""Reads one shard of a published release back and names the rows that are not as published.
+"""Reads a shard of a published release back and names the rows that are not as published.
 
-An element of audit calls `audit_shard`; the audit's end reads what it kept (`AuditedRows`). It starts worker
-processes, which read the release; it writes its own small file, and nothing of the release.
-
-What was seen is kept in a small durable file every few seconds, so a killed audit goes on where it stopped. A
-damaged row is a finding and not a failure: the shard is done when every row was looked at.
+Results are saved durably every few seconds, so that a killed audit resumes there. A damaged row is a finding,
+not a failure: the shard is done when every row was checked.
 """
 
 from __future__ import annotations
@@ -36,23 +33,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AuditTask:
-    """One shard of an audit."""
-
     shard: ShardInfo
     rows: Path
-    data: Path
-    """The release's `data` folder."""
-    state: Path
-    """Where the state of the work lies: what was read, what was found."""
+    data: Path  # the release's `data` folder
+    state: Path  # the file of results, where the next attempt resumes
     engine: EngineConfig
+    # what the file system did when the release was planned
     probe: ProbeReport = field(default_factory=ProbeReport)
-    """What the file system did when the release was planned."""
-    named: str = AUTO
-    """The kind of file system whose rules hold, as in `target.filesystem`."""
-    recall: int = 0
-    """Bytes of tiered files that may be fetched back to be read."""
-    direct: str = "unshared"
-    """`verify.direct`."""
+    named: str = AUTO  # the kind of file system whose rules hold, as in `target.filesystem`
+    recall: int = 0  # bytes of tiered files that may be fetched back to be read
+    direct: str = "unshared"  # `verify.direct`
 
 
 @dataclass
@@ -60,22 +50,21 @@ class AuditedRows:
     """What the attempts so far saw of a shard."""
 
     shard: str
-    rows: bytearray
-    """1 for each row that was looked at."""
+    rows: bytearray  # 1 for each row that was checked
+    # rows that are not as published, or could not be read
     bad: list[AuditedRow] = field(default_factory=list)
-    """Those that are not as they were published, or could not be read."""
     methods: Counter[str] = field(default_factory=Counter)
     files: int = 0
     bytes: int = 0
+    # 1 for each row not opened, since its data is not here; by place and reason
     away: dict[tuple[str, str], bytearray] = field(default_factory=dict)
-    """1 for each row that was not opened, since its data is not here; by its place and, in words, why."""
 
     @property
     def left(self) -> int:
         return self.rows.count(0)
 
     def add(self, answer: BatchAnswer) -> None:
-        """Note the rows that were looked at."""
+        """Note the rows that were checked."""
         for audited in answer.results:
             self.rows[audited.row] = 1
             if audited.why:
@@ -91,14 +80,14 @@ class AuditedRows:
         self.away.setdefault((state.place, state.why), bytearray(len(self.rows)))[row] = 1
 
     def write(self, path: Path) -> None:
-        """Write what was seen into this file, durable on return."""
-        away = [[*told, _ranges(rows)] for told, rows in self.away.items()]
+        """Write the results into this file, durable on return."""
+        away = [[*kind, _ranges(rows)] for kind, rows in self.away.items()]
         durable.write_json(
             path,
             {
                 "shard": self.shard,
                 "ranges": _ranges(self.rows),
-                "bad": [[one.row, one.why, one.unread] for one in self.bad],
+                "bad": [[damaged.row, damaged.why, damaged.unread] for damaged in self.bad],
                 "methods": self.methods,
                 "files": self.files,
                 "bytes": self.bytes,
@@ -108,8 +97,7 @@ class AuditedRows:
 
     @classmethod
     def read(cls, path: Path, shard: ShardInfo) -> AuditedRows:
-        """What the file holds of this very shard; rows that count as not seen where it holds another one's,
-        or nothing."""
+        """Read the results of this very shard; for another shard's file, or none, every row is unchecked."""
         audited = cls(shard.digest, bytearray(shard.rows))
         try:
             raw = durable.read_json(path)
@@ -129,10 +117,10 @@ class AuditedRows:
 
 
 def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outcome, AuditedRows]:
-    """Look at every row that no earlier attempt saw. Returns the counts, and what all attempts saw.
+    """Check every row that no earlier attempt saw; return the counts, and what all attempts saw.
 
-    Raises InterruptedRunError after a tidy stop and FailedError for what concerns more than a
-    row; what was seen until then is kept.
+    Raises InterruptedRunError after a tidy stop, and FailedError for what concerns more than a row. What was
+    seen until then is kept.
     """
     outcome = Outcome()
     audited = AuditedRows.read(task.state, task.shard)
@@ -144,8 +132,8 @@ def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outco
             from penstock.fs.probe.judgement import limited
             from penstock.tables.shards import read_expected
 
-            seen = limited(facts(task.data), task.probe)
-            work = ReadWork(task.data, audit=True, direct=direct_reads(seen, task.direct, published=True))
+            storage = limited(facts(task.data), task.probe)
+            work = ReadWork(task.data, audit=True, direct=direct_reads(storage, task.direct, published=True))
             _Audit(task, audited).read(run, work, read_expected(task.rows), stop)
     outcome.methods = dict(audited.methods)
     return outcome, audited
@@ -176,7 +164,7 @@ def _set(rows: bytearray, ranges: Iterable[tuple[int, int]]) -> None:
 
 
 def _ranges(rows: bytearray) -> list[tuple[int, int]]:
-    """The runs of ones: [start, end)."""
+    """Return the runs of ones: [start, end)."""
     out = []
     start = rows.find(1)
     while start >= 0:

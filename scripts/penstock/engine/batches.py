@@ -1,9 +1,7 @@
-"""Divides a shard's rows into batches; a worker gets, and reports, one batch at a time.
+"""Divides a shard's rows into batches; a worker gets and reports one batch at a time.
 
-Pure. The element that copies or reads a shard makes the batches (`shard_run`, `workers.pool`).
-
-Small rows go together, up to BATCH_ROWS rows or BATCH_BYTES; fewer as the end comes near, so that
-no worker is left with a long rest. A large row, and a giant's part, goes alone.
+Small rows share a batch of up to BATCH_ROWS rows or BATCH_BYTES. Batches shrink towards the end, so that no
+worker is left with a long rest. A large row, and a giant's part, goes alone.
 """
 
 from __future__ import annotations
@@ -20,18 +18,11 @@ if TYPE_CHECKING:
     from penstock.core.model import Expected
     from penstock.engine.transfer.multipart import Multipart
 
-BATCH_ROWS = 256
-"""Rows of a batch, at most."""
-BATCH_BYTES = 8 << 20
-"""Bytes of a batch of small rows, at most."""
-LARGE = 4 << 20
-"""Bytes from which a row is a batch of its own."""
-FEWEST = 8
-"""Rows that a batch may have, however near the end is."""
-# Batches that each worker should still get until the end.
-BATCHES_LEFT = 4
-"""Batches for each worker into which the rows that are left are divided, at least, until these get too
-small."""
+BATCH_ROWS = 256  # rows of a batch, at most
+BATCH_BYTES = 8 << 20  # bytes of a batch of small rows, at most
+LARGE = 4 << 20  # bytes from which a row is a batch of its own
+FEWEST = 8  # rows that a batch may have, however near the end is
+BATCHES_LEFT = 4  # batches that each worker should still get until the end, while they are not too small
 
 
 def batches(
@@ -41,9 +32,11 @@ def batches(
     workers: int,
     multipart: Multipart | None = None,
 ) -> Iterator[Batch]:
-    """The rows that are not `done` (a container of row numbers), in the shard's order, as batches. `left`:
-    how many rows are not done. Of a row that is copied in parts (`multipart`) only the first job is given
-    here."""
+    """Divide the rows that are not `done` into batches, in the shard's order. `left`: the number of these
+    rows.
+
+    Of a row copied in parts (`multipart`), only the first job comes from here.
+    """
     numbers = multipart.numbers if multipart else count()
     row = 0
     rows: list[int] = []
@@ -77,29 +70,29 @@ def batches(
 
 
 class Ahead:
-    """A queue of batches with a look ahead, which gives a stream a batch in a folder where no other stream
-    works.
+    """A queue of batches that prefers a folder where no other stream works.
 
-    Creating and renaming in a folder is one at a time: the kernel holds the folder's lock over each, on
-    a network file system for as long as its server takes. Two streams in one folder are hardly faster
-    than one.
+    The kernel holds a folder's lock over each create and rename: on a network file system as long as the
+    server takes. Two streams in one folder are hardly faster than a single stream.
     """
 
     def __init__(self, jobs: Iterator[Batch], view: int, first: Multipart | None = None) -> None:
-        """`view`: how many batches are searched; 1 gives them in order. `first`: jobs of rows that are copied
-        in parts, which come before batches."""
+        """`view`: batches that are searched; 1 keeps their order. `first`: jobs of rows copied in parts,
+        which come first."""
         self._jobs, self.view, self._first = jobs, view, first
         self._window: list[Batch] = []
         self._ended = False
 
     @property
     def empty(self) -> bool:
-        """Whether all batches were taken, and no row that is copied in parts needs more than its last job."""
+        """Whether all batches were taken, and no row copied in parts needs more than its last job."""
         return self._ended and not self._window and not (self._first and self._first.goes_on)
 
     def take(self, taken: set[str]) -> Batch | None:
-        """The first batch that is in none of the folders `taken`, else the first; None when there is none
-        now. `first` may have one again when what was taken is done."""
+        """Return the first batch outside the folders `taken`, else the first; None: none now.
+
+        `first` may offer a job again once a job is done.
+        """
         if self._first:
             if self._first.full:
                 return None

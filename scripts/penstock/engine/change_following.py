@@ -1,16 +1,12 @@
-"""Objects that changed since they were listed are pinned anew and copied in a further round
-(`datasets.*.changed: follow`).
+"""Copies objects that changed since the listing in further rounds (`datasets.*.changed: follow`).
 
-`copy_shard` makes one `Following` for an attempt at a shard, and calls `round` after each round of copying.
-It lists objects at their sources, and removes the files of those that are gone from staging (the tree in
-which the release grows); its caller writes the journal.
+A round ends when all its rows are done or were refused as changed. Each changed object is then listed again
+by its key. An existing object is copied in the next round, pinned to the version just listed. The file of a
+lost object is removed from staging. Both are journaled before the rows themselves: so a file is always wholly
+of one version, and the journal says of which.
 
-A round ends when all its rows are done or were refused as changed. Each object that changed is then listed
-again by its key. If it exists it is copied in the next round, in the version that was just listed; if it is
-gone, its file is removed from staging. Both are written into this attempt's journal, before the rows
-themselves. So a file is always wholly of one version, and the journal says of which.
-
-A row that changes in `engine.attempts` rounds is refused by its name. Beyond `FollowLimit` the shard is.
+A row that changes in `engine.attempts` rounds is refused by name. More changes than `FollowLimit` end the
+shard.
 """
 
 from __future__ import annotations
@@ -38,10 +34,8 @@ if TYPE_CHECKING:
     from penstock.engine.tasks import CopyTask, Outcome, StopCheck
     from penstock.target.staging_writer import WriterOptions
 
-LOOKS = 8
-"""Objects that are listed again at the same time."""
-WAIT = 0.1
-"""Seconds between two checks whether the engine shall stop."""
+LOOKS = 8  # objects listed again at a time
+WAIT = 0.1  # seconds between two checks whether the engine should stop
 
 
 class Following:
@@ -55,20 +49,19 @@ class Following:
         writer: WriterOptions,
         changes: Amendments,
     ) -> None:
-        """`writer`: how staging is written. `changes`: those of earlier attempts; kept up to date here."""
+        """`writer`: how staging is written. `changes`: of earlier attempts, updated here."""
         self._task, self._outcome, self._credentials = task, outcome, credentials
         self._sources = Sources(task.dataset, credentials.current)
         self._writer = writer
-        self.waiting: dict[int, FailedRow] = {}
-        """Rows whose object changed, for the next round."""
+        self.waiting: dict[int, FailedRow] = {}  # rows whose object changed, for the next round
         self._rounds: dict[int, int] = {}
         self.changes = changes
 
     def sort(self, failures: Sequence[FailedRow]) -> list[FailedRow]:
-        """Keep the failed rows whose object changed for the next round; returns the others."""
+        """Keep failed rows whose object changed for the next round; return the others."""
         others = []
         for failed in failures:
-            # What contradicts a checksum file may be newer than that file was.
+            # An object that contradicts its checksum file may be newer than that file was.
             if failed.failure.exit_code == SourceChangedError.exit_code or (
                 self._task.stated and failed.failure.contradicts
             ):
@@ -78,19 +71,22 @@ class Following:
         return others
 
     def check(self) -> None:
-        """Raises SourceChangedError as soon as more objects changed than may (`CopyTask.may_change`)."""
+        """Raise SourceChangedError as soon as more objects changed than may (`CopyTask.may_change`)."""
         most = sum(self._task.may_change)
         if len(self.waiting) > most:
-            # What contradicts a checksum may be what was planned all the same.
-            changed = {row for row, one in self.waiting.items() if not one.failure.contradicts}
+            # An object that contradicts a checksum may still be the planned version.
+            changed = {row for row, failed in self.waiting.items() if not failed.failure.contradicts}
             if len(changed) > most:
                 self._limited(len(self.changes.pins.keys() | changed), 0)
 
     def round(
         self, entries: Mapping[int, Entry], fail: Callable[[list[FailedRow]], None], stop: StopCheck
     ) -> tuple[list[int], bytes]:
-        """List anew what changed in the last round. Gives the rows of the next one, and the journal's lines
-        that are to be written before. Raises SourceChangedError beyond the limits, InterruptedRunError."""
+        """List again what changed in the last round; return the rows of the next round, and journal lines to
+        write before it.
+
+        Raises SourceChangedError beyond the limits, and InterruptedRunError.
+        """
         while pause.standing() is not None:
             stop()
             waits.pause(WAIT)
@@ -98,7 +94,7 @@ class Following:
         wanted = []
         for row, failed in waiting.items():
             if entries[row].part >= 0:
-                # Other elements hold its other parts: it is copied whole, in a further round of elements.
+                # Other elements have its other parts: it is copied whole, in a further round of elements.
                 self._outcome.split.append(row)
                 fail([failed])
             elif self._rounds.get(row, 0) >= self._task.engine.attempts:
@@ -108,7 +104,7 @@ class Following:
                 wanted.append(row)
         lines: list[str] = []
         gone: list[int] = []
-        there: dict[int, Listed] = {}
+        existing: dict[int, Listed] = {}
         for row, listed in self._listed_anew(wanted, entries, stop):
             if isinstance(listed, PenstockError):
                 fail([FailedRow(row, Failure(*failure(entries[row].path, listed)))])
@@ -117,16 +113,16 @@ class Following:
                 lines.append(journal.gone_line(row))
                 self.changes.pins[row] = None
             else:
-                there[row] = listed
+                existing[row] = listed
         try:
-            pins = self._pins(there, entries, stop)
+            pins = self._pins(existing, entries, stop)
         except ObjectError as error:
-            fail([FailedRow(row, Failure(*failure(entries[row].path, error))) for row in there])
+            fail([FailedRow(row, Failure(*failure(entries[row].path, error))) for row in existing])
             pins = {}
         for row in [
             row for row in pins if waiting[row].failure.contradicts and pins[row] == Pin.planned(entries[row])
         ]:
-            # Neither the object nor what is stated of it changed: reading it again would end alike.
+            # Neither the object nor its checksum changed: another read would end alike.
             fail([waiting[row]])
             del pins[row]
         self.changes.pins |= pins
@@ -139,7 +135,7 @@ class Following:
     def _pins(
         self, objects: Mapping[int, Listed], entries: Mapping[int, Entry], stop: StopCheck
     ) -> dict[int, Pin]:
-        """The versions to be copied, with what checksum files state of them now. Raises ObjectError."""
+        """Pin the listed versions, with what checksum files state now. Raises ObjectError."""
         checksums = {}
         if objects and self._task.stated:
             from penstock.engine.sidecar_refresh import restated
@@ -177,7 +173,7 @@ class Following:
                 ending.set()
 
     def _list_one(self, entry: Entry, ending: threading.Event) -> Listed | PenstockError | None:
-        """The object as it is listed now; what remains of the tries."""
+        """Return the object as it is listed now, or the error left after all tries."""
 
         attempts = self._task.engine.attempts
         try:
@@ -190,7 +186,7 @@ class Following:
             raise
 
     def _limited(self, changed: int, gone: int) -> None:
-        """Raises SourceChangedError where so many rows are beyond what may be."""
+        """Raise SourceChangedError where either count exceeds `may_change`."""
         for what, count, most in zip(
             ("changed", "gone"), (changed, gone), self._task.may_change, strict=True
         ):
@@ -198,7 +194,7 @@ class Following:
                 raise beyond(what, count, most)
 
     def _remove(self, paths: Sequence[str]) -> None:
-        """Durable with the journal's lines."""
+        """Remove files, durably before the journal's lines."""
         if paths:
             with StagingWriter(self._task.data, **self._writer) as writer:
                 for path in paths:
@@ -207,7 +203,7 @@ class Following:
 
 
 def beyond(what: str, count: int, most: int) -> SourceChangedError:
-    """The error of more changes than are allowed. `what`: a field of `FollowLimit`."""
+    """Make the error of too many changes. `what`: a field of `FollowLimit`."""
     verb = "left the source" if what == "gone" else "changed"
     return SourceChangedError(
         "the source changes more than `changed: follow` allows",

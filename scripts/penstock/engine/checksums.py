@@ -1,10 +1,8 @@
 """Checksums that a source states, computed in the same pass as the copy and compared.
 
-Pure. The threads that copy feed `Sums` with the bytes of a row; verify, the listing of checksums, publish and
-adopt use the functions. A checksum is `full` (over the whole object), `composite` (over its parts' digests,
-as S3 makes it) or `part` (over one part). A giant is an object copied in parts over several shards.
-
-Which of a row's checksums are checked (a whole object `W`, a part of a giant `P`):
+A checksum is `full` (over the whole object), `composite` (over its parts' digests, as S3 makes it) or `part`
+(over one part). Checked of a whole object `W`, and of a part `P` of a giant (an object copied in parts over
+several shards):
 
     checksum                                         W                  P
     full, any algorithm                              the cheapest one   -
@@ -15,9 +13,9 @@ Which of a row's checksums are checked (a whole object `W`, a part of a giant `P
     part, of an answer                               -                  the cheapest one
     part, of the row itself (a repair)               -                  it alone
 
-A checksum that is contradicted is an IntegrityError. What is not checked says nothing. The sums that parts
-kept prove the giant together (`combine`, `compose`, `judge_giant`), whoever copied which part where. CRCs
-between cuts join wherever the cuts lie; other sums only where the giant's parts end at such a cut.
+A contradicted checksum raises IntegrityError. Sums kept of parts prove the giant together (`combine`,
+`compose`, `judge_giant`), whichever attempt copied them. CRCs between cuts join wherever the cuts lie; other
+sums only where the giant's parts end at a cut.
 """
 
 from __future__ import annotations
@@ -41,14 +39,13 @@ if TYPE_CHECKING:
 
 # Cheapest first; among equals the longest.
 RANK = ("crc64nvme", "crc32c", "xxh3_128", "xxh64", "crc32", "sha256", "sha1", "sha512", "md5")
-SLOW = frozenset({"sha256", "sha1", "sha512", "md5"})
-"""Slower on one core than bytes are read, hashed and written there."""
+SLOW = frozenset({"sha256", "sha1", "sha512", "md5"})  # slower on a core than all else done with the bytes
+# algorithms whose sums of parts give the sum of the whole; hex digits of a sum
 COMBINABLE = {"crc64nvme": 16, "crc32c": 8, "crc32": 8}
-"""Algorithms whose sums of parts give the sum of the whole, and the hex digits of a sum."""
 
 
 class Stated(Protocol):
-    """The fields of a row that the checks need (`Entry` and `Expected` have them)."""
+    """The fields of a row that the checks need, of `Entry` or `Expected`."""
 
     @property
     def key(self) -> str: ...
@@ -90,7 +87,7 @@ class _Crc:
 def _crc(algorithm: str) -> Callable[[Any, int], int]:
     if algorithm == "crc32":
         return zlib.crc32
-    # Loaded only where a checksum needs it: it costs a worker 40 ms and some MiB.
+    # Loaded only where a checksum needs it: a worker's 40 ms and some MiB.
     from awscrt import checksums
 
     step: Callable[[Any, int], int] = getattr(checksums, algorithm)
@@ -98,7 +95,7 @@ def _crc(algorithm: str) -> Callable[[Any, int], int]:
 
 
 def new_sum(algorithm: str) -> Sum:
-    """A running checksum by its name. Raises ValueError for an unknown one."""
+    """Start a checksum by its algorithm. Raises ValueError for an unknown algorithm."""
     if algorithm in COMBINABLE:
         return _Crc(algorithm)
     if algorithm == XXH3:
@@ -109,13 +106,12 @@ def new_sum(algorithm: str) -> Sum:
 
 
 class Pieces:
-    """The sums of the bytes between the cuts at multiples of `part_size`, joined; `offset` is where the
-    first byte lies in the object."""
+    """Joined sums between the cuts at multiples of `part_size`; the first byte lies at `offset`."""
 
     __slots__ = ("_algorithm", "_left", "_part_size", "_piece", "_sizes", "_values")
 
     def __init__(self, algorithm: str, part_size: int, offset: int = 0, sizes: Sequence[int] = ()) -> None:
-        """`sizes`: of each part, where they are not all alike."""
+        """`sizes`: of each part, where they differ."""
         self._algorithm, self._part_size = algorithm, part_size
         self._piece = new_sum(algorithm)
         self._sizes = list(reversed(sizes))
@@ -165,11 +161,11 @@ class GiantDigest(Composite):
 
     @property
     def parts(self) -> bytes:
-        """The parts' 16-byte digests, joined in order. Once all bytes have passed."""
+        """The parts' 16-byte digests, joined in order. Valid after the last byte."""
         return bytes.fromhex(Pieces.hexdigest(self))
 
     def digest(self) -> Digest:
-        """The giant's digest. To be called once all bytes have passed."""
+        """Return the giant's digest. Valid after the last byte."""
         return tree_digest(self._part_bytes, self.parts)
 
 
@@ -180,16 +176,17 @@ def _over(algorithm: str, values: str) -> str:
 
 
 def sum_of(checksum: SourceChecksum, sizes: Sequence[int] = ()) -> Sum:
-    """What computes a checksum of the whole object; of a composite the size of its parts, or of each of them
-    (`sizes`), is known."""
+    """Start the sum that a checksum of the whole object needs.
+
+    A composite needs the size of its parts, or each size (`sizes`).
+    """
     if checksum.kind == "composite":
         return Composite(checksum.algorithm, checksum.part_bytes, sizes=sizes)
     return new_sum(checksum.algorithm)
 
 
 def contradicted(where: str, checksum: SourceChecksum, read: str, token: str = "") -> None:
-    """Raises IntegrityError when `read` is not what the checksum states. `token`: of the object, by which a
-    checksum is known that is only its etag."""
+    """Raise IntegrityError when `read` is not what the checksum states."""
     if read != checksum.value and checksum.kind == "read":
         raise IntegrityError(
             "the bytes are not those that came when the object was listed",
@@ -205,26 +202,26 @@ def contradicted(where: str, checksum: SourceChecksum, read: str, token: str = "
 
 
 def _doubt(checksum: SourceChecksum, token: str) -> str:
-    """What may be wrong with a checksum that is only an etag: not every store makes them of MD5s."""
+    """Name the doubt about a checksum that is only an etag: not every store's etags are MD5s."""
     if not is_etag(checksum, token):
         return ""
     return " (it is the etag; if this store's etags are no MD5, set `verify.source_checksum: stated`)"
 
 
 def is_etag(checksum: SourceChecksum, token: str) -> bool:
-    """Whether the checksum is the object's etag, and was not stated as a checksum."""
+    """Return whether the checksum is only the object's etag."""
     if checksum.algorithm != "md5":
         return False
     return token.lower() == (f"{checksum.value}-{checksum.parts}" if checksum.parts else checksum.value)
 
 
 def admitted(checksums: Iterable[SourceChecksum], token: str, policy: str) -> tuple[SourceChecksum, ...]:
-    """The checksums of a source that `verify.source_checksum` lets count.
+    """Return the checksums that `verify.source_checksum` lets count.
 
     | policy | passed over |
     |---|---|
     | auto, require | nothing |
-    | stated | MD5s that are only the etag: some stores' etags look like one and are none |
+    | stated | MD5s that are only the etag: some stores' etags look like MD5s and are none |
     | fast | MD5, SHA-1, SHA-256, SHA-512: slower than all else that is done with the bytes |
     """
     if policy == "stated":
@@ -235,19 +232,18 @@ def admitted(checksums: Iterable[SourceChecksum], token: str, policy: str) -> tu
 
 
 def best(checksums: Iterable[SourceChecksum], kind: str) -> SourceChecksum | None:
-    """The checksum of a kind that is cheapest to check; unknown algorithms are passed over."""
+    """Return the checksum of this kind that is cheapest to compute."""
     usable = [c for c in checksums if c.kind == kind and c.algorithm in RANK]
     return min(usable, key=lambda c: RANK.index(c.algorithm), default=None)
 
 
 def combinable(checksums: Iterable[SourceChecksum]) -> SourceChecksum | None:
-    """The full checksum that CRCs of parts can prove together."""
+    """Return the full checksum that CRCs of parts can prove together."""
     return best((c for c in checksums if c.algorithm in COMBINABLE), "full")
 
 
 def listed(entry: Stated) -> tuple[SourceChecksum, ...]:
-    """What the listing, or a checksum file beside the data, states of an object; of a row that is repaired,
-    what its bytes are by the manifest."""
+    """Return what the listing or a checksum file states; in a repair, what the manifest states."""
     return (SourceChecksum.parse(entry.checksum),) if entry.checksum else ()
 
 
@@ -275,19 +271,16 @@ class Sums:
         policy: str = "auto",
         sizes: Sequence[int] = (),
     ) -> None:
-        """`whole` asks for the object's own checksums when a part's answer carried none. `policy`: see
-        `admitted`. `sizes`: of the parts that the object was uploaded in, where they are known to be no
-        more alike than that."""
+        """`whole` requests the object's own checksums when a part's answer had none. `policy`: see
+        `admitted`. `sizes`: of the object's uploaded parts, if known."""
         self._where, self._token = entry.key, entry.token
         self._policy, self._sizes = policy, sizes
-        self.failed: SourceChecksum | None = None
-        """The checksum that `judge` found contradicted."""
+        self.failed: SourceChecksum | None = None  # the checksum that `judge` found contradicted
         checksums = admitted(checksums, entry.token, policy)
+        # all that is stated of the object
         self.stated: tuple[SourceChecksum, ...] = (*checksums, *listed(entry))
-        """All that is known to be stated of the object."""
         self._must: list[SourceChecksum] = []
-        self._kept: SourceChecksum | None = None
-        """What a part keeps, to be joined with the others', but for its value."""
+        self._kept: SourceChecksum | None = None  # what a part keeps to be joined, without its value
         self._sums: dict[SourceChecksum, Sum] = {}
         if entry.part < 0:
             self._plan_whole(entry)
@@ -302,10 +295,10 @@ class Sums:
         if cheapest:
             self._must = [cheapest, *(c for c in listed(entry) if c.kind == "full" and c != cheapest)]
             return
-        known = len(self._sizes)
-        composite = best((c for c in self.stated if c.part_bytes or known == c.parts), "composite")
+        sizes_known = len(self._sizes)
+        composite = best((c for c in self.stated if c.part_bytes or sizes_known == c.parts), "composite")
         if composite:
-            self._must = [composite._replace(part_bytes=0) if known else composite]
+            self._must = [composite._replace(part_bytes=0) if sizes_known else composite]
             return
         self._must = [checksum for checksum in listed(entry) if checksum.kind == "read"]
 
@@ -322,13 +315,13 @@ class Sums:
         exact = best(checksums, "part")
         if exact:
             self._must = [exact]
-        known = combinable(self.stated)
-        if known is None and whole is not None:
+        full = combinable(self.stated)
+        if full is None and whole is not None:
             self.stated += admitted(whole(), entry.token, self._policy)
-            known = combinable(self.stated)
-        if known:
-            self._kept = SourceChecksum(known.algorithm, "part", "")
-            self._sums[self._kept] = new_sum(known.algorithm)
+            full = combinable(self.stated)
+        if full:
+            self._kept = SourceChecksum(full.algorithm, "part", "")
+            self._sums[self._kept] = new_sum(full.algorithm)
             return
         cut = best((c for c in self.stated if c.part_bytes and _joins(c, entry)), "composite")
         if cut:
@@ -337,24 +330,24 @@ class Sums:
 
     @property
     def proves(self) -> bool:
-        """Whether `judge`, when it holds, proves the row, or the giant together with its other parts."""
+        """Whether `judge`, if it passes, proves the row, or the giant together with its other parts."""
         return self._kept is not None or bool(self._must and self._must[0].kind not in ("part", "read"))
 
     def __bool__(self) -> bool:
-        """Whether there is anything to compute."""
+        """Whether there is a sum to compute."""
         return bool(self._sums)
 
     @property
     def slow(self) -> bool:
-        """Whether the sums take so long that they are worth a thread of their own."""
-        return any(one.algorithm in SLOW for one in self._sums)
+        """Whether the sums are worth a thread of their own."""
+        return any(checksum.algorithm in SLOW for checksum in self._sums)
 
     def update(self, block: Any) -> None:
-        for one in self._sums.values():
-            one.update(block)
+        for running in self._sums.values():
+            running.update(block)
 
     def judge(self) -> tuple[str, str]:
-        """(source grade, proof) of the row. Raises IntegrityError for a contradicted checksum."""
+        """Return the row's source grade and proof. Raises IntegrityError for a contradicted checksum."""
         for checksum in self._must:
             self.failed = checksum
             contradicted(self._where, checksum, self._sums[checksum].hexdigest(), self._token)
@@ -369,37 +362,41 @@ class Sums:
 def judge_at_once(
     entry: Entry, checksums: Sequence[SourceChecksum], data: memoryview
 ) -> tuple[str, str] | None:
-    """What `Sums` finds of a whole object whose bytes are at hand, where its source states the checksum that
-    is cheapest of all, first, and it holds. None else, for `Sums` to tell."""
+    """Judge a whole object whose bytes are in memory, by the cheapest algorithm of all.
+
+    Returns None where its source does not state that checksum first, or it differs: then `Sums` decides.
+    """
     if entry.checksum or not checksums:
         return None
     checksum = checksums[0]
     if checksum.kind != "full" or checksum.algorithm != RANK[0]:
         return None
-    one = new_sum(RANK[0])
-    one.update(data)
-    if one.hexdigest() != checksum.value:
+    computed = new_sum(RANK[0])
+    computed.update(data)
+    if computed.hexdigest() != checksum.value:
         return None
     return grade_of(checksum, entry.token), str(checksum)
 
 
 def _joins(checksum: SourceChecksum, entry: Stated) -> bool:
-    """Whether what a giant's parts keep of a composite joins to the whole; the same for all its parts."""
+    """Return whether the sums kept of a giant's parts join to a composite; the same for all its parts."""
     part = entry.offset // entry.part if entry.part else entry.length
     return checksum.algorithm in COMBINABLE or part % checksum.part_bytes == 0
 
 
 def grade_of(checksum: SourceChecksum, token: str) -> str:
-    """The source grade that a checksum gives when it holds: an MD5 that is only the etag is weaker
-    than a checksum that the store states as one."""
+    """Return the source grade of a checksum that holds. An MD5 that is only the etag is weaker than a stated
+    checksum."""
     if checksum.kind != "full":
         return "composite" if checksum.kind == "composite" else "size"
     return "etag-md5" if checksum.algorithm == "md5" and checksum.value == token else "full"
 
 
 def combine(parts: Iterable[tuple[str, int]]) -> SourceChecksum | None:
-    """The full checksum of the bytes whose parts have these proofs (`<algorithm>:part:<hex>`) and
-    lengths, in order; None when a part has no CRC or the algorithms differ."""
+    """Combine the proofs (`<algorithm>:part:<hex>`) and lengths of parts, in order, to a full checksum.
+
+    Returns None when a part has no CRC or the algorithms differ.
+    """
     algorithm, value = "", ""
     for proof, length in parts:
         if not proof:
@@ -415,7 +412,7 @@ def combine(parts: Iterable[tuple[str, int]]) -> SourceChecksum | None:
 
 
 def _joined(algorithm: str, first: str, second: str, length: int) -> str:
-    """The CRC of two stretches of bytes, of which the second has this length."""
+    """Combine the CRCs of two stretches of bytes; `length` is the second's."""
     from awscrt import checksums
 
     join: Callable[[int, int, int], int] = getattr(checksums, f"combine_{algorithm}")
@@ -423,8 +420,11 @@ def _joined(algorithm: str, first: str, second: str, length: int) -> str:
 
 
 def compose(parts: Iterable[tuple[str, int, int]]) -> SourceChecksum | None:
-    """The composite checksum of the bytes whose parts have these proofs (`<algorithm>:pieces:<hex>/<bytes
-    between cuts>`), offsets and lengths, in order; None when they do not join to one."""
+    """Compose proofs (`<algorithm>:pieces:<hex>/<bytes between cuts>`), offsets and lengths of parts, in
+    order.
+
+    Returns the composite checksum; None when the proofs do not join.
+    """
     first: SourceChecksum | None = None
     values: list[str] = []
     for proof, offset, length in parts:
@@ -439,7 +439,7 @@ def compose(parts: Iterable[tuple[str, int, int]]) -> SourceChecksum | None:
             return None
         begun = offset % size
         if begun:
-            # It goes on with the piece that the part before it began.
+            # This part goes on with the piece that the part before it began.
             if not values or checksum.algorithm not in COMBINABLE:
                 return None
             values[-1] = _joined(checksum.algorithm, values[-1], pieces.pop(0), min(size - begun, length))
@@ -453,8 +453,11 @@ def compose(parts: Iterable[tuple[str, int, int]]) -> SourceChecksum | None:
 def judge_giant(
     where: str, computed: Iterable[SourceChecksum], checksums: Sequence[SourceChecksum], token: str = ""
 ) -> tuple[str, str]:
-    """(source grade, proof) of a giant from what is known of all its bytes (`combine`, `compose`, its
-    whole-file digests) and the object's own checksums. Raises IntegrityError when they contradict."""
+    """Return a giant's source grade and proof from `computed` (`combine`, `compose`, or its whole-file
+    digests).
+
+    Raises IntegrityError when these contradict the object's own checksums.
+    """
     for ours in computed:
         for checksum in checksums:
             if (checksum.kind, checksum.algorithm, checksum.part_bytes) != (
@@ -474,5 +477,5 @@ def judge_giant(
 
 
 def tree_digest(part_bytes: int, parts: bytes) -> Digest:
-    """A giant's digest from its parts' 16-byte digests, joined in order."""
+    """Return a giant's digest from its parts' 16-byte digests, joined in order."""
     return Digest(XXH3, xxhash.xxh3_128_hexdigest(parts), part_bytes)

@@ -1,11 +1,8 @@
 """Copies one shard into staging: every row whole and checked, or named with the reason.
 
-An element calls it for a shard of `copy` (`jobs.elements.element_work`), and repair for the files that it
-fetches. It reads the sources, writes below the task's `data` and into the shard's journals, and starts worker
-processes, which are gone when it returns.
-
-A row is in the journal only when its bytes are durable, so any end of this process (kill -9, a power cut)
-costs at most the rows of the last seconds, and the next attempt goes on from there.
+The journal names a row only when its bytes are durable. So any end of this process (kill -9, a power cut)
+costs at most the rows of the last seconds; the next attempt goes on from there. Worker processes are gone
+when `copy_shard` returns.
 """
 
 from __future__ import annotations
@@ -34,9 +31,7 @@ if TYPE_CHECKING:
     from penstock.fs.capabilities import StorageFacts
     from penstock.host.pacing import Allowances
 
-BATCHES_SEARCHED = 128
-"""How many pending batches are searched for one in a folder where no other stream writes (some MiB of
-memory)."""
+BATCHES_SEARCHED = 128  # batches searched for a folder where no other stream writes: some MiB
 
 
 def copy_shard(
@@ -46,14 +41,14 @@ def copy_shard(
     ops: Callable[[], float] | None = None,
     share: Allowances | None = None,
 ) -> Outcome:
-    """Copy what the journals do not have yet. Rows that fail are in the outcome's `failures`; the others are
-    done. `ops` is called several times a second, and gives the metadata operations a second that the workers
-    may make on the target; None: there is no budget. `share`: the bytes and requests a second that they may
-    ask of the source; None: `engine.limit` alone holds.
+    """Copy what the journals do not have yet; rows that fail are in the outcome's `failures`.
 
-    Raises NoSpaceError at once when the target is full, InterruptedRunError after a tidy stop,
-    FailedError for what concerns more than a row (fenced, a failed barrier, dying workers); what
-    was done until then is durable and recorded.
+    `ops`: metadata operations a second that the workers may make on the target, called several times a
+    second; None: no budget. `share`: what they may read of the source; None: `engine.limit` alone holds.
+
+    Raises NoSpaceError at once when the target is full, and InterruptedRunError after a tidy stop.
+    FailedError stands for what concerns more than a row (fenced, a failed barrier, dying workers). What was
+    done until then is durable and recorded.
     """
     outcome = Outcome()
     multipart = Multipart(task, outcome)
@@ -64,7 +59,7 @@ def copy_shard(
 
 
 class _Attempt:
-    """The phases of one call: what is left, linked, fetched by the workers, and whether no row is missing."""
+    """The phases of one call: find what is left, link, copy by the workers, check that no row is missing."""
 
     def __init__(
         self,
@@ -105,13 +100,12 @@ class _Attempt:
             try:
                 self._fetch(left, work, keeper, credentials)
             finally:
-                # Also on the way out with an error: what was done is made durable and recorded.
+                # Also after an error: what was done is made durable and recorded.
                 keeper.close()
         outcome.amended, outcome.gone = left.amendments.changed, left.amendments.gone
         _require_every_row(task, outcome, left.rows + linked.count)
 
     def _link(self, left: RowsLeft, work: CopyWork, keeper: Keeper) -> LinkedRows:
-        """Link what is of the release that the task names; these rows are not left any more."""
         from penstock.tables.shards import numbered
 
         task, run, outcome = self._task, self._run, self._outcome
@@ -123,7 +117,7 @@ class _Attempt:
         return linked
 
     def _start(self, left: RowsLeft, work: CopyWork, storage: StorageFacts, before: int) -> None:
-        """Give the workers their setup, in a number that suits what is left. `before`: bytes linked."""
+        """Set up as many workers as suit what is left. `before`: bytes linked."""
         task, run, share = self._task, self._run, self._share
         units = self._multipart.units(left.rows, left.bytes)
         large = units > left.rows
@@ -141,8 +135,7 @@ class _Attempt:
         run.tuner.probing = large
 
     def _fetch(self, left: RowsLeft, work: CopyWork, keeper: Keeper, credentials: Credentials) -> None:
-        """Have the workers copy what is left, in rounds while objects change (`changed: follow`). `keeper`
-        gets the journal's lines of what was done."""
+        """Have the workers copy what is left, in rounds while objects change (`changed: follow`)."""
         from penstock.engine.batches import batches
 
         task, run, multipart, outcome = self._task, self._run, self._multipart, self._outcome
@@ -153,7 +146,7 @@ class _Attempt:
             follow = Following(task, outcome, credentials, work.writer, left.amendments)
 
         def take(batch: Batch, answer: BatchAnswer) -> None:
-            """Record what a worker did. `part_failures`: None for a batch of whole files."""
+            """Record what a worker did. `part_failures` is None for a batch of whole files."""
             part_failures = multipart.take(batch, answer)
             if answer.rows:
                 keeper.add(answer.results, 0 if part_failures is None else answer.bytes)
@@ -169,7 +162,7 @@ class _Attempt:
             credentials.tend(run.pool)
 
         def next_round() -> Iterator[Batch] | None:
-            """The rows whose object changed, in the version that it has now; None: there is no such row."""
+            """Return the rows whose object changed, pinned to its version of now; None: no such row."""
             if not follow or not follow.waiting:
                 return None
             chosen, lines = follow.round(left.entries(follow.waiting), run.fail, self._stop)
@@ -177,7 +170,7 @@ class _Attempt:
             return batches(left.groups(), _AllBut(chosen), len(chosen), outcome.workers, multipart)
 
         def record(line: bytes, size: int, then: Callable[[], None]) -> None:
-            """Record a mark. Its stream goes on at once while it is certain that not too much can be lost."""
+            """Record a mark. Its stream goes on at once while not too much can be lost."""
             spare = is_spare(keeper.waiting + size, run.pool.streams)
             keeper.add(line, size, None if spare else then)
             if spare:
@@ -191,8 +184,10 @@ class _Attempt:
 
 
 def _target(task: CopyTask, outcome: Outcome) -> StorageFacts:
-    """What staging's file system can do, without what plan saw refused. Sets in the outcome how files become
-    durable. Raises FailedError where staging is not there."""
+    """Return what staging's file system can do, and set in the outcome how files become durable.
+
+    Raises FailedError where the staging folder is missing.
+    """
     from penstock.fs.capabilities import facts
     from penstock.fs.probe.judgement import limited
 
@@ -209,7 +204,6 @@ def _target(task: CopyTask, outcome: Outcome) -> StorageFacts:
 
 
 def _journal(task: CopyTask, stack: ExitStack) -> journal.Journal:
-    """This attempt's journal, which `stack` closes."""
     book = journal.Journal(
         task.journals, shard_digest=task.shard.digest, run=task.run, attempt=task.attempt, host=task.host
     )
@@ -244,9 +238,11 @@ def _work(task: CopyTask, durability: str, preallocate: bool, credentials: list[
 
 
 def _ahead(task: CopyTask, rows: int, total: int) -> bool:
-    """Whether streams ask for small objects before their turn: of sources that can be asked so. Not under
-    a limit, where bytes are granted one by one, nor where the number of streams is configured: then it is
-    the number of requests too."""
+    """Return whether streams may prefetch small objects.
+
+    Not under `engine.limit`, which grants bytes one object at a time, nor with `engine.streams`, which then
+    bounds the requests too.
+    """
     from penstock.config.source_kinds import kind
 
     engine = task.engine
@@ -256,8 +252,8 @@ def _ahead(task: CopyTask, rows: int, total: int) -> bool:
 
 
 def _local_sources(task: CopyTask) -> bool:
-    """Whether no source leaves this machine: where the target does not either, more streams than CPUs only
-    get in the way."""
+    """Return whether no source leaves this machine. If the target does not either, more streams than CPUs
+    only compete."""
     from penstock.fs.capabilities import facts
 
     for source in task.dataset.sources:
@@ -272,7 +268,6 @@ def _local_sources(task: CopyTask) -> bool:
 
 
 def _require_every_row(task: CopyTask, outcome: Outcome, wanted: int) -> None:
-    """Raises FailedError where fewer than the `wanted` rows are done or have failed."""
     missing = wanted - outcome.files - len(outcome.failures)
     if missing:
         raise FailedError(
@@ -284,8 +279,6 @@ def _require_every_row(task: CopyTask, outcome: Outcome, wanted: int) -> None:
 
 
 class _AllBut:
-    """Every row but these."""
-
     def __init__(self, rows: Iterable[int]) -> None:
         self._rows = frozenset(rows)
 

@@ -1,8 +1,7 @@
-"""The secrets of a dataset's sources, resolved and renewed for all workers of a shard.
+"""Resolves and renews the secrets of a dataset's sources, for all workers of a shard.
 
-Copy, adopt and the reading of giants' checksums make one `Credentials` each, in the process that starts the
-workers. It resolves secrets as the configuration says (which may run a helper program or ask a server), at
-first at once and later in a thread, and sends them to the workers; it writes nothing to disk.
+This may run a helper program or ask a server: at first at once, later in a thread. Nothing is written to
+disk.
 """
 
 from __future__ import annotations
@@ -26,17 +25,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RENEW_BEFORE = 300.0
-"""Seconds before their end from which temporary credentials are renewed."""
-RENEW_PAUSE = 15.0
-"""Seconds between two attempts to renew."""
+RENEW_BEFORE = 300.0  # seconds before their end from which temporary credentials are renewed
+RENEW_PAUSE = 15.0  # seconds between two attempts to renew
+# Seconds of continued refusals after which credentials count as ended. An attempt to renew that is under way
+# is waited for: what it runs has its own limit (`sources.s3.session_keys`).
 PATIENCE = 60.0
-"""Seconds of refusals, one after another, after which the credentials count as ended. An attempt to renew
-that is on its way then is waited for: what it runs has a limit of its own (`sources.s3.session_keys`)."""
 
 
 class _Attempt(threading.Thread):
-    """One resolution of the secrets: a helper that it runs may take a minute, and the copy goes on."""
+    """Resolves the secrets in a thread: a helper may take a minute, and the copy goes on."""
 
     def __init__(self, resolve: Callable[[], list[Any]]) -> None:
         super().__init__(name="credentials", daemon=True)
@@ -53,8 +50,8 @@ class _Attempt(threading.Thread):
 
 
 class Credentials:
-    """Resolved once, in the workers' parent, for all workers. Temporary credentials are resolved again before
-    they end, or when a store refuses the present ones.
+    """The secrets, resolved once in the workers' parent; temporary ones again before they end or when a store
+    refuses them.
 
     | refused                                      | then                                              |
     |----------------------------------------------|---------------------------------------------------|
@@ -69,10 +66,8 @@ class Credentials:
         self._tried = time.monotonic()
         self.current = self._resolve()
         self._attempt: _Attempt | None = None
-        self._lacking: PenstockError | None = None
-        """Why the last attempt to renew failed."""
-        self._since = self._last = float("-inf")
-        """When refusals began that went on, and when the last one came."""
+        self._lacking: PenstockError | None = None  # why the last attempt to renew failed
+        self._since = self._last = float("-inf")  # when the present refusals began, and the last of them
 
     def _resolve(self) -> list[Any]:
         from penstock.sources.registry import credentials
@@ -80,8 +75,10 @@ class Credentials:
         return [credentials(source) for source in self._dataset.sources]
 
     def tend(self, pool: Pool) -> None:
-        """Called several times a second: renews what is due, and sends it to the workers. Raises FailedError
-        where the present credentials are refused and there are no others."""
+        """Renew what is due, and send it to the workers; call several times a second.
+
+        Raises FailedError where the present credentials are refused and cannot be replaced.
+        """
         refused, pool.refused_keys = pool.refused_keys, None
         if refused is not None:
             self._judge(refused)
@@ -106,7 +103,7 @@ class Credentials:
             raise failed(self._lacking) if self._lacking else ended(refused.error, secrets)
 
     def _collected(self) -> bool:
-        """Whether an attempt to renew has ended and given secrets."""
+        """Return whether an attempt to renew ended with secrets."""
         attempt = self._attempt
         if attempt is None or attempt.is_alive():
             return False
@@ -134,9 +131,8 @@ class Credentials:
         attempts: int,
         wait: Callable[[float], object],
     ) -> T:
-        """What `ask` returns of one of the `sources`, for threads of this process that make a few requests
-        themselves: with `retrying`, and with credentials that are resolved anew where a store refuses the
-        present ones. Raises the last error."""
+        """Request from a source in this process, with retries, renewing refused credentials. Raises the last
+        error."""
         from penstock.sources.registry import credentials
 
         used: Any = None

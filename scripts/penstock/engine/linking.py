@@ -1,23 +1,18 @@
-"""Links the unchanged rows of a shard, many at a time, before its workers begin to copy the others.
+"""Links the unchanged rows of a shard, before its workers copy the others.
 
-`copy_shard` calls `link_rows` in the element's own process. It makes names and folders in staging (the tree
-in which the release grows), reads the manifest of the base (the release that is linked from) and the stat of
-its files, gives lines to the shard's journal, and writes down when it linked (`tables.ctime_intervals`).
+A link is three calls and moves no byte: handing rows to workers cost more than that. The element itself links
+a folder at a time, with threads where the file system is slow (`Calls`).
 
-A link is three calls, and no byte is moved: to hand each row to a worker and take its line back cost more
-than the calls themselves. The element links by itself, in the order of the paths, a folder at a time; by
-threads where the file system answers slowly (`Calls`).
+A linked row is journaled once its name is durable. A link moves the ctime of all names of a file, so the
+ctime must be compared now. Where the run carries linked rows over (`verify.linked`), a row is marked
+`touched`, and verify reads it, unless its ctime was
 
-What was linked is in the journal as any row, once the names are durable. A link moves the ctime of all names
-of a file, so the ctime has to be compared now. Where the run carries linked rows over (`verify.linked`), a
-row is marked as `touched`, and verify reads it, unless its ctime was
-
-- the one that the release's manifest has, or
+- the one in the release's manifest, or
 - inside an interval in which penstock itself linked or unlinked (`tables.ctime_intervals`), or
 - moved by this very attempt, through another name of the file.
 
-So a row is `touched` that an earlier attempt linked and did not record before it died, unless the interval of
-that attempt was written. From when to when this attempt links is an interval as well.
+A row that a killed attempt linked and did not record is thus `touched`, unless that attempt wrote its
+interval. This attempt's times of linking make an interval too.
 """
 
 from __future__ import annotations
@@ -46,15 +41,13 @@ if TYPE_CHECKING:
 
 
 class LinkedRows:
-    """The numbers of the rows that were linked, of a shard of `rows` rows: a byte for each row."""
+    """The rows of a shard that were linked: a byte for each row."""
 
     def __init__(self, rows: int) -> None:
         self._flags = bytearray(rows)
         self.count = self.bytes = 0
-        """How many rows are in, and of how many bytes."""
 
     def add(self, row: int, size: int) -> None:
-        """Add a row, once, of `size` bytes."""
         self._flags[row] = 1
         self.count += 1
         self.bytes += size
@@ -74,15 +67,16 @@ def link_rows(
     stop: StopCheck,
     ops: Callable[[], float] | None = None,
 ) -> LinkedRows:
-    """Link the rows whose files the base release has under the same names, but those in `skip`, in the order
-    of the shard. Returns the rows that were linked, which are counted in `outcome`; those that cannot be
-    linked are left to be copied. `shard`: as `tables.shards.numbered` gives it. `keeper` gets the journal's
-    lines, when the names are durable or its barrier makes them so. `stop` is called before each of the
-    shard's groups, `report` after each that had rows to link. `ops` gives the metadata operations a second
-    that may be made; None: there is no budget.
+    """Link the rows that the base release has under the same names, but those in `skip`, and count them in
+    `outcome`.
 
-    Raises what `stop` and `keeper.check` raise, FailedError where the manifest cannot be read, and errors of
-    the target by `errno_map.storage_error`."""
+    Rows that cannot be linked are left to be copied. `shard`: see `tables.shards.numbered`. `keeper` gets a
+    journal line once the name is durable, or its barrier makes it so. `stop` is called before each group,
+    `report` after each group with rows to link. `ops`: metadata operations a second; None: no budget.
+
+    Raises the errors of `stop` and `keeper.check`, FailedError where the manifest cannot be read, and errors
+    of the target by `errno_map.storage_error`.
+    """
     linked = LinkedRows(task.shard.rows)
     base = task.base
     if base is None or task.way != "link" or not task.shard.reused:
@@ -99,12 +93,12 @@ def link_rows(
         writers: list[StagingWriter] = []
 
         def writer() -> StagingWriter:
-            """Of this thread."""
+            """Return this thread's writer."""
             if not hasattr(own, "writer"):
                 own.writer = stack.enter_context(StagingWriter(work.data, spend, **work.writer))
                 writers.append(own.writer)
-            found: StagingWriter = own.writer
-            return found
+            thread_writer: StagingWriter = own.writer
+            return thread_writer
 
         def some(files: Sequence[tuple[str, int, int]]) -> list[Linked | None]:
             return writer().link_many(base, files)
@@ -113,7 +107,7 @@ def link_rows(
         moved = Recorder(task.moves, task.moved) if task.moves and task.moved else None
         if moved is not None:
             stack.callback(moved.close)
-        known = _KnownTimes(task)
+        explained = _KnownTimes(task)
         for numbers, batch in shard:
             stop()
             if not count_reused(batch):
@@ -123,16 +117,16 @@ def link_rows(
                 continue
             made = list(calls.each(some, files))
             if moves := [link.after_ns for link in made if link is not None]:
-                known.moved(min(moves), max(moves))
+                explained.moved(min(moves), max(moves))
                 if moved is not None:
                     moved(min(moves))
                     moved(max(moves))
             lines = []
-            for (row, there, name), (_, size, _), link in zip(rows, files, made, strict=True):
+            for (row, reuse, name), (_, size, _), link in zip(rows, files, made, strict=True):
                 if link is not None:
                     linked.add(row, size)
                     outcome.bytes += size
-                    lines.append(reused_line(row, there, touched=not known(name, link.before_ns)))
+                    lines.append(reused_line(row, reuse, touched=not explained(name, link.before_ns)))
             for each in writers:
                 each.settle()
             outcome.files += len(lines)
@@ -148,25 +142,27 @@ def link_rows(
 def _of_release(
     numbers: Sequence[int], batch: pa.RecordBatch, skip: Container[int]
 ) -> tuple[list[tuple[int, Reuse, bytes]], list[tuple[str, int, int]]]:
-    """Those of these rows whose file the base release holds under the same name, but those in `skip`: of each
-    its number, the file and the path as it is stored; and the path, size and time of the file. Workers link
-    renamed files, which are few."""
+    """Return the rows whose file the base release has under the same name, but those in `skip`.
+
+    Of each: number, reuse and stored path; and path, size and time of the file. Workers link the few renamed
+    files.
+    """
     from penstock.tables.tables import values
 
     rows, files = [], []
     columns = values(batch.select(["reuse", "held_as", "path", "size", "modified_ns"]))
     names = batch["path"].to_pylist()
-    for row, name, there, held_as, path, size, listed_ns in zip(
+    for row, name, reuse, held_as, path, size, listed_ns in zip(
         numbers, names, *columns.values(), strict=True
     ):
-        if there and not there.staging and not held_as and row not in skip:
-            rows.append((row, there, name))
-            files.append((path, size, listed_ns if there.mtime_ns is None else there.mtime_ns))
+        if reuse and not reuse.staging and not held_as and row not in skip:
+            rows.append((row, reuse, name))
+            files.append((path, size, listed_ns if reuse.mtime_ns is None else reuse.mtime_ns))
     return rows, files
 
 
 class _KnownTimes:
-    """Which ctimes say nothing about a file's bytes, by the rule above. The names come in ascending order."""
+    """Which ctimes say nothing about a file's bytes, by the rule above. Names come in ascending order."""
 
     def __init__(self, task: CopyTask) -> None:
         from penstock.engine.reading.carried_rows import recorded
@@ -180,7 +176,7 @@ class _KnownTimes:
         self._first = self._last = 0
 
     def moved(self, first_ns: int, last_ns: int) -> None:
-        """This attempt moved ctimes to these, and to others between."""
+        """Note that this attempt moved ctimes into this range."""
         self._first, self._last = min(self._first or first_ns, first_ns), max(self._last, last_ns)
 
     def __call__(self, name: bytes, before_ns: int) -> bool:

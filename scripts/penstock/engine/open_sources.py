@@ -1,6 +1,4 @@
-"""The dataset's sources as one process (mostly a worker of an element) has them open: made when first used,
-shared by its threads. Using them reads from network or disk; nothing is written.
-"""
+"""The sources that a process (mostly a worker) has open."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Sources:
-    """The dataset's sources of one worker, made when first used, shared by its streams."""
+    """A dataset's sources, opened when first used, shared by a worker's streams."""
 
     def __init__(self, dataset: DatasetConfig, credentials: Sequence[Any]) -> None:
         self._dataset, self._credentials = dataset, credentials
@@ -34,8 +32,8 @@ class Sources:
             return self._open[index]
 
     def checksums(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """The checksums that the source states of a whole giant (an object copied in parts), queried once for
-        all its parts in this worker."""
+        """Return the checksums that the source states of a whole giant, queried once a worker for all its
+        parts."""
         place = (entry.source, entry.key, entry.token)
         checksums = self._checksums.get(place)
         if checksums is None:
@@ -43,8 +41,7 @@ class Sources:
         return checksums
 
     def renew(self, credentials: Sequence[Any]) -> None:
-        """Use these credentials, one of each source, from now on, also for every reader that is open now.
-        None: those of that source stay."""
+        """Use new credentials, one of each source, for open readers too. None keeps those of that source."""
         with self._lock:
             self._credentials = credentials
             for index, source in self._open.items():

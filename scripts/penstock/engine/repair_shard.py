@@ -1,24 +1,20 @@
-"""Fetches one shard of damaged files of a published release into the repair's staging, each proven there.
+"""Fetches a shard of damaged files of a published release into the repair's staging, each proven there.
 
-An element of repair calls it. It reads the release and the sources, writes below the repair's staging (a tree
-beside the release) and into the shard's journal, and starts threads, worker processes and, where the file
-system has one, its vendor's command (which files have their data elsewhere).
-
-A row is a whole file, or one part of a giant (an object copied in parts over several shards); its `checksum`
-is the manifest's digest, so `copy_shard` refuses other bytes. `reuse` marks the parts of giants that no audit
+A row is a whole file, or one part of a giant (an object copied in parts over several shards). Its `checksum`
+is the manifest's digest, so `copy_shard` refuses other bytes; `reuse` marks parts of giants that no audit
 named. In this order:
 
 | rows                                 | what is done                                                        |
 |--------------------------------------|---------------------------------------------------------------------|
 | that audits named                    | read in the release: a file that is right by now needs nothing; not |
 |                                      | read where only the servers' memory might answer (`_right`)         |
-| of damaged giants, that none named   | copied from the file that stands in the release                     |
+| of damaged giants, that none named   | copied from the release's file                                      |
 | of files whose data is not there     | never read in the release                                           |
-| all others, and those that could not | fetched by `copy_shard`                                             |
+| all others, and those that failed    | fetched by `copy_shard`                                             |
 | all of the files that are complete   | read in staging, past the caches; a wrong one is fetched once more  |
 
-What lies in staging stands in the shard's journal, so any end of this process costs the rows of the last
-seconds. The release is only read.
+The shard's journal names what is in staging, so any end of this process costs the rows of the last seconds.
+The release is only read.
 """
 
 from __future__ import annotations
@@ -62,13 +58,11 @@ if TYPE_CHECKING:
     from penstock.fs.capabilities import DirectReads, StorageFacts
     from penstock.host.pacing import Allowances
 
-STREAMS = 8
-"""Threads that read, and that copy parts from the files that stand in the release."""
-FETCHES = 2
-"""How often a row is fetched that does not read back as it was written."""
+STREAMS = 8  # threads that read, or copy parts from the release's files
+FETCHES = 2  # fetches of a row that does not read back as written, at most
+# how the caches were passed for a file, from the strongest proof to the weakest
 WEAKEST = ("disk", "direct", "dropped", "cached")
-"""How the caches were passed when a file was read, from the strongest proof to the weakest."""
-# Why a file counts as not fetched.
+# Reasons why a file counts as not fetched.
 UNLIKE = "the repaired file does not read back as written"
 OTHERS = "the source's bytes are not those that were published"
 
@@ -83,11 +77,11 @@ def repair_shard(
     *,
     named: str = AUTO,
 ) -> tuple[Outcome, FetchedFiles]:
-    """Have in staging, as it was published, every file of the shard that is not right in the release.
-    `release`: the release's `data` folder; `named`: the kind of file system whose rules hold, as in
-    `target.filesystem`; `ops`, `share`: as of `copy_shard`. Returns what the last call of `copy_shard` did,
-    without its failures, and one result for each file: right in the release, fetched, or why it was not
-    fetched.
+    """Have in staging, as published, every file of the shard that is not right in the release.
+
+    `release`: its `data` folder; `named`: as `target.filesystem`; `ops`, `share`: see `copy_shard`. Returns
+    the outcome of the last `copy_shard`, without its failures, and a result for each file: right in the
+    release, fetched, or why not.
 
     Raises as `copy_shard`: NoSpaceError when the target is full, InterruptedRunError after a tidy stop,
     FailedError for what concerns more than a file. What was done until then is kept.
@@ -96,8 +90,6 @@ def repair_shard(
 
 
 class _Repair:
-    """One attempt."""
-
     def __init__(
         self,
         task: CopyTask,
@@ -116,8 +108,7 @@ class _Repair:
         for row, entry in enumerate(self._entries):
             self._files.setdefault(entry.path, []).append(row)
         self._away = self._not_here(named)
-        self._why: dict[str, str] = {}
-        """Of files, by their printable path, why they could not be fetched."""
+        self._why: dict[str, str] = {}  # why files could not be fetched, by their printable path
 
     def run(self, report: Report) -> tuple[Outcome, FetchedFiles]:
         task, right = self._task, self._right()
@@ -142,7 +133,8 @@ class _Repair:
         return outcome, self._fetched(right, whole, good)
 
     def _not_here(self, named: str) -> Collection[str]:
-        """The files whose data is not in the release's folder: they are fetched whole, not opened there."""
+        """Return the files whose data is not in the release's folder: they are fetched whole, not opened
+        there."""
         states = data_states(self._release, named) if self._release.is_dir() else None
         if states is None:
             return ()
@@ -150,11 +142,13 @@ class _Repair:
             return states.away([*self._files])
 
     def _right(self) -> set[str]:
-        """The files that are right in the release by now: somebody has repaired them. None where only the
-        servers' memory could say so, and an audit may have read their disks."""
+        """Return the files that are right in the release by now, since somebody repaired them.
+
+        None where only the servers' memory could prove that, and an audit may have read their disks.
+        """
         if self._release.is_dir():
-            seen = self._facts(self._release)
-            if seen.proof.direct_from_disks and self._direct(self._release, seen) == "none":
+            storage = self._facts(self._release)
+            if storage.proof.direct_from_disks and self._direct(self._release, storage) == "none":
                 return set()
         suspects = {}
         for path, rows in self._files.items():
@@ -165,12 +159,14 @@ class _Repair:
         return {path for path, rows in suspects.items() if good.keys() >= set(rows)}
 
     def _keep(self, right: Collection[str]) -> None:
-        """Record the rows that need no fetch: those of files that are right in the release, and the parts
-        that are copied from there."""
+        """Record the rows that need no fetch: of files right in the release, and parts copied from the
+        release."""
         copied = self._copied()
         kept = {row for path in right for row in self._files[path]}
         # Recorded by an earlier attempt, of a file that was right then.
-        stale = {row for row, one in copied.items() if one.linked and not one.staging and row not in kept}
+        stale = {
+            row for row, record in copied.items() if record.linked and not record.staging and row not in kept
+        }
         journal.take_back(
             self._task.journals, self._task.shard.digest, stale, run=self._task.run, host=self._task.host
         )
@@ -190,7 +186,7 @@ class _Repair:
                 book.sync()
 
     def _spending(self) -> AbstractContextManager[Callable[[int], None]]:
-        """What waits for so many metadata operations on the target."""
+        """Return a function that waits for so many metadata operations on the target."""
         return contextlib.nullcontext(unlimited) if self._ops is None else spending(self._ops, self._wait)
 
     def _wait(self, seconds: float) -> None:
@@ -213,8 +209,7 @@ class _Repair:
         )
 
     def _taken(self, spend: Callable[[int], None], rows: Sequence[int]) -> list[int]:
-        """Copy these parts from the files that stand in the release; returns those that could be copied,
-        durable under their names."""
+        """Copy these parts from the release's files; return those copied, durable under their names."""
         taken = []
         with self._writer(spend) as writer:
             for row in rows:
@@ -249,16 +244,16 @@ class _Repair:
         return journal.replay(self._task.journals, self._task.shard.digest)
 
     def _good(self, data: Path, rows: Iterable[int]) -> dict[int, str]:
-        """Those of these rows that are as published below `data`, and how each was read."""
+        """Return the rows that are as published below `data`, with how each was read."""
         wanted = sorted(rows)
         with ThreadPoolExecutor(STREAMS) as pool:
-            found = pool.map(partial(self._read, data), (wanted[n::STREAMS] for n in range(STREAMS)))
-            return {row: method for some in found for row, method in some}
+            readings = pool.map(partial(self._read, data), (wanted[n::STREAMS] for n in range(STREAMS)))
+            return {row: method for some in readings for row, method in some}
 
     def _read(self, data: Path, rows: Sequence[int]) -> list[tuple[int, str]]:
         good = []
-        seen = self._facts(data)
-        with ColdReader(data, seen, self._direct(data, seen)) as cold:
+        storage = self._facts(data)
+        with ColdReader(data, storage, self._direct(data, storage)) as cold:
             for row in rows:
                 entry, digest = self._entries[row], xxhash.xxh3_128()
                 with contextlib.suppress(ObjectError, TransientError, FailedError):
@@ -268,11 +263,11 @@ class _Repair:
                         good.append((row, reading.method))
         return good
 
-    def _direct(self, data: Path, seen: StorageFacts) -> DirectReads:
-        return direct_reads(seen, self._task.verify.direct, published=data == self._release)
+    def _direct(self, data: Path, storage: StorageFacts) -> DirectReads:
+        return direct_reads(storage, self._task.verify.direct, published=data == self._release)
 
     def _facts(self, data: Path) -> StorageFacts:
-        """Without what was refused when the release was planned."""
+        """Return the facts of a tree, without what was refused when the release was planned."""
         return limited(facts(data), self._task.probe)
 
     def _hash(self, digest: xxhash.xxh3_128, block: memoryview) -> None:

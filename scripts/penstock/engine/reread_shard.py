@@ -1,15 +1,9 @@
-"""Reads one shard back from the target, compares it with its journal, writes its records.
+"""Reads one shard back from the target, compares it with its journal, and writes its records.
 
-An element of verify calls `reread_shard`. It reads staging (the tree in which the release grows), the shard's
-journals, the manifest of the release that files were linked from, and what was seen of an adopted tree. It
-takes lines of the journal back, writes the shard's records (`task.records`: what each file became) and, for
-linked rows that differ, the note `task.damage`. It starts worker processes, which are gone when it returns,
-and for linked rows the vendor's command of the file system, where there is one.
-
-Each record says how the caches were passed, on which host, and which host had written the row; of a row that
-is carried over (not read again, since it was read lately), it says this of the last reading. A row that is
-missing or differs is a failure: its journal line is taken back so that the next copy makes the file anew, and
-the shard's records do not appear.
+Each record says how the caches were passed, on which host, and which host wrote the row. A row carried over
+(not read again, since it was read lately) keeps that of its last reading. A row that is missing or differs is
+a failure, and the shard's records do not appear. Its journal line is taken back, so that the next copy makes
+the file again. For linked rows that differ, `task.damage` is noted as well.
 """
 
 from __future__ import annotations
@@ -50,23 +44,22 @@ if TYPE_CHECKING:
     from penstock.engine.tasks import Batch, BatchAnswer, Report, RereadTask, StopCheck
     from penstock.fs.stores.facts import DataState
 
+# Fields of a record that the journal has; reading settles digest and proof (`_settled`).
 _CARRIED = [
     column.name
     for column in COLUMNS
     if {JOURNAL, RECORDS} <= column.stands.keys()
     and column.name not in ("row", "digest", "source_grade", "source_proof")
 ]
-"""What a record has as the journal says it. Digest and proof are settled by reading (`_settled`)."""
 _KNOWN = ("digest", "source_grade", "source_proof", *_CARRIED)
+# how the caches were passed for a row, which is kept as its index here
 METHODS = ("unread", "cached", "dropped", "direct", "disk")
-"""How the caches were passed when a row was read; a row's method is kept as its index in here."""
 
 
 def storage_grade(method: str, written_host: str, host: str) -> str:
-    """How strongly a row is proven to be stored (`core.grades`), by how it was read and on which hosts it was
-    written ("": not known) and read. Pure.
+    """Return how strongly a row is proven to be stored (`core.grades`).
 
-    | method                | read where it was written, or that is not known | elsewhere       |
+    | method                | read on `written_host`, or that is ""           | elsewhere       |
     |-----------------------|-------------------------------------------------|-----------------|
     | unread                | written                                         | written         |
     | cached                | reread                                          | reread          |
@@ -80,14 +73,14 @@ def storage_grade(method: str, written_host: str, host: str) -> str:
 
 
 def reread_shard(task: RereadTask, report: Report, stop: StopCheck) -> Outcome:
-    """Read back every row that is not carried over, and write `task.records` when no row failed; rows that
-    did are in the outcome's `failures`. A linked row is also compared with the checksum that its source
-    states now, unless the copy's record shows that this checksum held before.
+    """Read back every row that is not carried over; write `task.records` when no row failed.
 
-    Raises InterruptedRunError after a tidy stop, and FailedError for what concerns more than a row.
+    A linked row is also compared with the checksum that its source states now, unless its record shows that
+    this checksum held before. Raises InterruptedRunError after a tidy stop, and FailedError for what concerns
+    more than a row.
     """
     outcome = Outcome()
-    # The limit is on what is read from the source.
+    # `engine.limit` is for what is read from the source.
     engine = replace(task.engine, limit=None)
     with contextlib.closing(PoolRun(outcome, engine, task.shard, report)) as run:
         _reread(task, run, stop)
@@ -95,15 +88,15 @@ def reread_shard(task: RereadTask, report: Report, stop: StopCheck) -> Outcome:
 
 
 class _ReadRows:
-    """The workers' answers, by row, in a few flat arrays: 25 bytes a row."""
+    """The workers' answers, by row, in flat arrays: 25 bytes a row."""
 
     def __init__(self, rows: int) -> None:
         self.methods = bytearray(rows)
         self.mtimes = array("q", bytes(8 * rows))
         self.ctimes = array("q", bytes(8 * rows))
         self.inodes = array("Q", bytes(8 * rows))
+        # rows with more: a giant's parts, further digests, a checksum that held
         self.more: dict[int, RereadRow] = {}
-        """Rows with more than that: a giant's parts, further digests, a checksum that held."""
 
     def add(self, readings: Iterable[RereadRow]) -> None:
         code, methods, mtimes, ctimes = METHODS.index, self.methods, self.mtimes, self.ctimes
@@ -117,11 +110,11 @@ class _ReadRows:
 
 
 class _Left:
-    """Decides which rows of a release are not opened, since their data is not here, and counts them.
+    """Decides which rows of a release stay unopened since their data is not here, and counts them.
 
     | the row                                             | is                                          |
     |-----------------------------------------------------|---------------------------------------------|
-    | one that `Recall` has read, with `task.recall`      | read                                        |
+    | `Recall` reads it, with `task.recall`               | read                                        |
     | any other, a whole file with the plain digest alone | recorded as the release has it, `unread`    |
     | any other                                           | a failure: without reading it has no record |
     """
@@ -133,7 +126,7 @@ class _Left:
         self._bytes: Counter[str] = Counter()
 
     def __call__(self, row: int, entry: Expected, state: DataState) -> bool:
-        """Whether the row is left out."""
+        """Return whether the row is left out."""
         if self._recall.reads(entry, state):
             return False
         where, further = printable(entry.path), set(self._task.verify.digests) - {XXH3}
@@ -161,7 +154,7 @@ class _Left:
         self._outcome.failures.append(Failure(where, problem, FailedError.exit_code, False))
 
     def warnings(self) -> Iterator[str]:
-        """A warning for each kind."""
+        """Yield a warning for each place of data."""
         for place in sorted(self._files):
             yield (
                 f"{self._files[place]:,} linked files, {human.size(self._bytes[place])}, are {place}, and "
@@ -170,8 +163,8 @@ class _Left:
 
 
 class _Adopted:
-    """Files of an adopted tree: they were read before they were taken over, and are not read again while
-    nobody has touched them since.
+    """Files of an adopted tree, which were read before they were taken over, and are read again only if
+    touched since.
 
     | the row's times         | read then, past the caches | it is                        |
     |-------------------------|----------------------------|------------------------------|
@@ -179,12 +172,11 @@ class _Adopted:
     | those that it had then  | no                         | read now                     |
     | others                  | any                        | read now                     |
 
-    A reading that met a page in memory is the weaker proof, which a second one may raise.
+    A read from cached pages is a weaker proof, which a second read may raise.
     """
 
     def __init__(self, task: RereadTask, copied: Mapping[int, Copied]) -> None:
-        self.read: dict[int, Surveyed] = {}
-        """The rows that are recorded as they were read then."""
+        self.read: dict[int, Surveyed] = {}  # rows that are recorded as they were read then
         self._rows: dict[int, Surveyed] = {}
         further = set(task.verify.digests) - {XXH3}
         if task.adopted is None or further or task.verify.whole_giants:
@@ -192,14 +184,16 @@ class _Adopted:
         from penstock.tables.survey_file import ShardSurvey
 
         survey = ShardSurvey(task.adopted, task.shard.rows)
-        numbers = [row for row, known in copied.items() if known.staging and survey.state(row) == SAME]
-        found = zip(numbers, survey.rows(numbers), strict=True) if numbers else ()
+        numbers = [row for row, record in copied.items() if record.staging and survey.state(row) == SAME]
+        survey_rows = zip(numbers, survey.rows(numbers), strict=True) if numbers else ()
         self._rows = {
-            row: one for row, one in found if one.digest == copied[row].digest and one.method != "cached"
+            row: surveyed
+            for row, surveyed in survey_rows
+            if surveyed.digest == copied[row].digest and surveyed.method != "cached"
         }
 
     def unread(self, groups: Iterator[list[Expected]]) -> Iterator[list[Expected]]:
-        """The rows, without a digest where they need not be read: only their times are looked at."""
+        """Yield the rows, without a digest where only their times need a check."""
         if not self._rows:
             yield from groups
             return
@@ -213,21 +207,21 @@ class _Adopted:
             ]
 
     def touched(self, reread: _ReadRows) -> set[int]:
-        """Rows that have to be read after all. They are not unread any more."""
+        """Return the rows that must be read after all, and forget them."""
         moved = {
             row
-            for row, one in self._rows.items()
+            for row, surveyed in self._rows.items()
             if (reread.inodes[row], reread.mtimes[row], reread.ctimes[row])
-            != (one.inode, one.mtime_ns, one.ctime_ns)
+            != (surveyed.inode, surveyed.mtime_ns, surveyed.ctime_ns)
         }
         for row in moved:
             del self._rows[row]
         return moved
 
     def settle(self, reread: _ReadRows) -> None:
-        """Record the others as they were read then."""
-        for row, one in self._rows.items():
-            reread.methods[row] = METHODS.index(one.method)
+        """Record the other rows as they were read then."""
+        for row, surveyed in self._rows.items():
+            reread.methods[row] = METHODS.index(surveyed.method)
         self.read = self._rows
 
 
@@ -252,7 +246,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     absent: set[int] = set()
     rows = len(copied) - changes.gone
     missing = task.shard.rows - len(copied) - len(changes.voids)
-    # What is read below is read from here on.
+    # All reads below happen after this time.
     now = clock.both(task.records.parent)
     carried, adopted = judge(task, copied, now), _Adopted(task, copied)
     outcome.carried = carried.files, carried.bytes
@@ -264,9 +258,9 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     if rows > len(carried):
         verify = task.verify
         whole = verify.whole_giants
-        seen = limited(facts(task.data), task.probe)
-        # Jobs may have read the files of an adopted tree before it became this staging.
-        direct = direct_reads(seen, verify.direct, published=task.adopted is not None)
+        storage = limited(facts(task.data), task.probe)
+        # Jobs may have read files of an adopted tree before it became this staging.
+        direct = direct_reads(storage, verify.direct, published=task.adopted is not None)
         work = ReadWork(task.data, digests=verify.digests, whole=whole, direct=direct)
         left = rows - len(carried)
         run.start_reading(work, left)
@@ -275,9 +269,9 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
         def take(_: Batch, answer: BatchAnswer) -> None:
             reread.add(answer.results)
             run.fail(answer.failures)
-            bad.extend(one.row for one in answer.failures)
-            contradicted.update(one.row for one in answer.failures if one.failure.contradicts)
-            linked = [one.failure for one in answer.failures if _from_release(copied[one.row])]
+            bad.extend(failed.row for failed in answer.failures)
+            contradicted.update(failed.row for failed in answer.failures if failed.failure.contradicts)
+            linked = [failed.failure for failed in answer.failures if _from_release(copied[failed.row])]
             if linked:
                 _note(task)
             outcome.linked_failures += linked
@@ -292,7 +286,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
             with rows_here(wanted, absent, states, away, links.__contains__) as present:
 
                 def again() -> Iterator[Batch] | None:
-                    """Files of an adopted tree that were touched since they were taken over."""
+                    """Return the files of an adopted tree that were touched since they were taken over."""
                     if not (touched := adopted.touched(reread)):
                         return None
                     others = set(range(task.shard.rows)) - touched
@@ -313,7 +307,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
 
 
 def _note(task: RereadTask) -> None:
-    """Durably note that a linked row is not as its release states."""
+    """Durably note that a linked row differs from its release."""
     from penstock.fs import durable
 
     if task.damage is not None:
@@ -322,7 +316,7 @@ def _note(task: RereadTask) -> None:
 
 
 def _not_gone(task: RereadTask, changes: Amendments, outcome: Outcome) -> list[int]:
-    """Rows whose object is gone, and in whose place something lies all the same: a late attempt wrote it."""
+    """Return rows whose object is gone but whose path exists: a late attempt wrote it."""
     from penstock.tables.shards import read_shard
 
     if not changes.gone:
@@ -338,12 +332,11 @@ def _not_gone(task: RereadTask, changes: Amendments, outcome: Outcome) -> list[i
 
 
 def _in_parts(rows: Iterable[int], copied: Mapping[int, Copied]) -> frozenset[int]:
-    """Those that were copied in parts."""
     return frozenset(row for row in rows if is_in_parts(copied[row].digest))
 
 
 def _take_back(task: RereadTask, bad: Sequence[int], contradicted: Container[int] = ()) -> None:
-    """Of attempts that ran at once each may have recorded such a row. `contradicted`: by their source."""
+    """Take back all records of bad rows: overlapping attempts may each have recorded a row."""
     journal.take_back(
         task.journals,
         task.shard.digest,
@@ -354,26 +347,24 @@ def _take_back(task: RereadTask, bad: Sequence[int], contradicted: Container[int
     )
 
 
-def _from_release(known: Copied) -> bool:
-    return known.linked and not known.staging
+def _from_release(record: Copied) -> bool:
+    return record.linked and not record.staging
 
 
-_BLANK = Expected("", 0)
-"""In place of a row that is carried over."""
+_BLANK = Expected("", 0)  # in place of a row that is carried over
 
 
 def _nothing() -> None:
     return None
 
 
-def _stronger(one: Proof, other: Proof) -> Proof:
-    """The first of equals."""
-    return one if source_rank(one.grade) >= source_rank(other.grade) else other
+def _stronger(first: Proof, second: Proof) -> Proof:
+    """Return the stronger proof; of equals, the first."""
+    return first if source_rank(first.grade) >= source_rank(second.grade) else second
 
 
 def _but(path: Path, carried: Container[int]) -> Iterator[Sequence[Entry]]:
-    """The groups of `read_shard`, in which one and the same row stands for all that are `carried` over:
-    nothing is asked of it."""
+    """Yield the groups of `read_shard`, with a blank row for each row carried over."""
     from penstock.tables.shards import as_rows, numbered
 
     blank = Entry("", "", 0, "", 0)
@@ -391,8 +382,10 @@ def _wanted(
     carried: Container[int],
     absent: set[int],
 ) -> Iterator[list[Expected]]:
-    """The rows with the digest that each must have, "" where it need not be read. Rows that no journal has,
-    and those that are `carried` over, are noted in `absent` before their group is handed on."""
+    """Yield the rows with the digest that each must have, "" where it need not be read.
+
+    Rows without a journal line, and rows carried over, are added to `absent` before their group is handed on.
+    """
     row = 0
     for group in shard:
         rows: list[Expected] = []
@@ -402,20 +395,20 @@ def _wanted(
                 rows.append(_BLANK)
                 row += 1
                 continue
-            known = copied.get(row)
-            if known is None or not lies(known):
+            record = copied.get(row)
+            if record is None or not lies(record):
                 absent.add(row)
                 rows.append(expecting(entry, ""))
-            elif is_in_parts(known.digest):
-                owed = str(known.owed) if known.owed else ""
+            elif is_in_parts(record.digest):
+                owed = str(record.owed) if record.owed else ""
                 rows.append(
-                    expecting(entry, as_giant(known.digest), entry.checksum, in_parts=True, owed=owed)
+                    expecting(entry, as_giant(record.digest), entry.checksum, in_parts=True, owed=owed)
                 )
             else:
-                # Bytes that came by the wire were compared with it then.
-                linked = known.linked or entry.reuse is not None
-                checksum = entry.checksum if linked and known.source_proof != entry.checksum else ""
-                rows.append(expecting(entry, known.digest, checksum))
+                # Bytes that came over the network were compared with it then.
+                linked = record.linked or entry.reuse is not None
+                checksum = entry.checksum if linked and record.source_proof != entry.checksum else ""
+                rows.append(expecting(entry, record.digest, checksum))
             row += 1
         yield rows
 
@@ -430,13 +423,13 @@ class _Settled(NamedTuple):
     digests: str = ""
 
 
-def _settled(known: Copied, more: RereadRow) -> _Settled:
-    digest, further = known.digest, more.digests
-    proof = Proof(known.source_grade, known.source_proof)
+def _settled(record: Copied, more: RereadRow) -> _Settled:
+    digest, further = record.digest, more.digests
+    proof = Proof(record.source_grade, record.source_proof)
     if is_in_parts(digest):
         own, *others = digests_of(further)
         digest, further = str(own), " ".join(map(str, others))
-        proof = known.owed or proof
+        proof = record.owed or proof
     if more.proven:
         proof = _stronger(Proof.parse(more.proven), proof)
     return _Settled(digest, proof.grade, proof.checksum, more.parts, further)
@@ -452,29 +445,29 @@ def _write(
     adopted: Mapping[int, Surveyed],
     read_at: int,
 ) -> None:
-    """The shard's records. What was read was read at `read_at`, in seconds since the epoch, or later."""
+    """Write the shard's records. `read_at`: seconds since the epoch after which all was read."""
     from penstock.tables.records import extend_shard
     from penstock.tables.shards import numbered
 
     host = task.host
-    # What was copied on the target was written for this release.
+    # A file copied on the target was written for this release.
     links = copied.links() if task.way != "copy" else ()
     grades, passed = Counter[str](), Counter[str]()
 
     def columns(rows: Sequence[int]) -> Mapping[str, Sequence[object]]:
         count = len(rows)
-        known = copied.columns(rows, _KNOWN)
+        record_columns = copied.columns(rows, _KNOWN)
         methods = [METHODS[code] for code in map(reread.methods.__getitem__, rows)]
-        written = known["written_host"]
-        # Few combinations: the table is asked once for each.
+        written = record_columns["written_host"]
+        # Few combinations: each is graded once.
         read_by, times = [host] * count, [read_at] * count
         for place, row in enumerate(rows if adopted else ()):
             if row in adopted:
                 read_by[place] = adopted[row].verified_host
                 times[place] = adopted[row].seen_ns // 10**9
         how = list(zip(methods, written, read_by, strict=True))
-        table = {one: storage_grade(*one) for one in set(how)}
-        stored = [table[one] for one in how]
+        table = {combination: storage_grade(*combination) for combination in set(how)}
+        stored = [table[combination] for combination in how]
         records: dict[str, list[Any]] = {
             "storage_grade": stored,
             "method": methods,
@@ -488,7 +481,7 @@ def _write(
             "shared": [int(row in links or row in adopted) for row in rows],
             "parts": [b""] * count,
             "digests": [""] * count,
-            **known,
+            **record_columns,
         }
         for place, row in enumerate(rows) if reread.more else ():
             if (more := reread.more.get(row)) is not None:
@@ -509,7 +502,7 @@ def _write(
 
 
 def _carry(records: Mapping[str, list[Any]], carried: CarriedRows, rows: Sequence[int]) -> None:
-    """Put the last reading of the rows that are carried over into their records."""
+    """Put the last reading of rows carried over into their records."""
     from penstock.engine.reading.carried_rows import LastReading
 
     names = LastReading._fields

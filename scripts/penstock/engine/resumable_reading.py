@@ -1,10 +1,8 @@
-"""A reading of a shard's rows whose results are written down while it runs: an audit, or a comparison.
+"""A reading of a shard's rows that saves its results as it goes: an audit (`audit_shard`) or a survey
+(`survey_shard`).
 
-The base of `audit_shard` and `survey_shard`, which decide what is written and where. It runs a pool of worker
-processes over the rows.
-
-An element that is killed goes on where its results were last written. A row whose data is not on this file
-system is not opened, unless the results have it read all the same.
+A killed element resumes where its results were last saved. A row whose data is not on this file system is not
+opened, unless the results want it read all the same.
 """
 
 from __future__ import annotations
@@ -26,19 +24,16 @@ if TYPE_CHECKING:
     from penstock.fs.stores.facts import DataState
     from penstock.host.pacing import Allowances
 
-EVERY = 3.0
-"""Seconds between two writings of the results: what a kill can cost."""
-PAUSE_FACTOR = 20
-"""A writing that takes long (many findings) is followed by this many times its duration."""
+EVERY = 3.0  # seconds between two writes of the results: what a kill can cost
+PAUSE_FACTOR = 20  # a slow write (many findings) is followed by this many times its duration
 
 
 class ResumableReading(Generic[Row]):
     """One attempt at a shard; subclasses keep the results."""
 
     def __init__(self, data: Path, named: str, recall: int, done: set[int]) -> None:
-        """`data`: the tree that is read; `named`: the kind of file system whose rules hold, as in
-        `target.filesystem`. `recall`: bytes of tiered files that may be fetched back to be read. `done`: the
-        rows that earlier attempts have results of."""
+        """`named`: the kind of file system whose rules hold, as in `target.filesystem`. `recall`: bytes of
+        tiered files that may be fetched back. `done`: rows that earlier attempts have results of."""
         self._data, self._named, self._done = data, named, done
         self.recall = Recall(recall)
 
@@ -47,15 +42,15 @@ class ResumableReading(Generic[Row]):
         raise NotImplementedError
 
     def leave(self, row: int, entry: Row, state: DataState) -> bool:
-        """Whether a row whose data is not here is left out; that is its result then."""
+        """Return whether a row whose data is not here is left out; that is then its result."""
         raise NotImplementedError
 
     def write(self) -> None:
-        """Write down what was added; durable on return."""
+        """Write what was added; durable on return."""
         raise NotImplementedError
 
     def tend(self) -> None:
-        """Is called several times a second while rows are read; does nothing unless a subclass needs it."""
+        """Do a subclass's periodic work; called several times a second."""
 
     def read(
         self,
@@ -65,7 +60,7 @@ class ResumableReading(Generic[Row]):
         stop: StopCheck,
         share: Allowances | None = None,
     ) -> None:
-        """Read the shard's `rows` that are not done. Raises what `PoolRun.go` raises; what was read until
+        """Read the shard's `rows` that are not done. Raises the errors of `PoolRun.go`; what was read until
         then is written."""
         outcome, left = run.outcome, run.shard.rows - len(self._done)
         run.start_reading(work, left, share)

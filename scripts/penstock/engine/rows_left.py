@@ -1,7 +1,6 @@
-"""The rows of a shard that an attempt still has to copy, each in the version of its object to be read.
+"""The rows of a shard that an attempt still has to copy, each with the version of its object to read.
 
-For `copy_shard` alone. It reads the shard's file and its journals, and writes into these only to take back
-records on which attempts disagree (`journal.settle`).
+Writes into the journals only to take back records on which attempts disagree (`journal.settle`).
 """
 
 from __future__ import annotations
@@ -22,59 +21,58 @@ if TYPE_CHECKING:
 
 
 class RowsLeft:
-    """What the journals of a shard leave to be copied."""
+    """The rows that a shard's journals leave to be copied."""
 
     def __init__(self, task: CopyTask, multipart: Multipart, outcome: Outcome) -> None:
-        """Counts in the outcome what earlier attempts did, and gives `multipart` the parts that they had done
-        of unfinished files. Raises as `journal.replay`."""
+        """Count what earlier attempts did, and give `multipart` the parts of unfinished files. Raises as
+        `journal.replay`."""
         journal.settle(task.journals, task.shard.digest, run=task.run, host=task.host)
         copied = journal.replay(task.journals, task.shard.digest, outcome.warnings, multipart.unfinished)
         self._path, self._taken_back = task.rows, multipart.unfinished.taken_back
         self.amendments = Amendments.read(task.journals, task.shard.digest, copied)
-        self.done = need_no_copy(copied, self.amendments.voids)
-        """Numbers of the rows that are not left."""
-        self.rows, self.bytes = task.shard.rows, task.shard.bytes
-        """How many are left, and of how many bytes."""
+        self.done = need_no_copy(copied, self.amendments.voids)  # rows that are not left
+        self.rows, self.bytes = task.shard.rows, task.shard.bytes  # rows left, and their bytes
         if copied or self.amendments or multipart.unfinished.parts:
             self.rows, self.bytes = _count_done(self.groups(), self.done, multipart, outcome)
-        # Who copies a giant whole says of which version, also where it is the planned one.
+        # A giant that is copied whole is recorded with its version, even where that is the planned one.
         wholes = {row for row in self.amendments.wholes if row not in self.done}
+        # giants that this attempt copies whole, and their versions, which must be recorded first
         self.whole_giants = {row: Pin.planned(entry) for row, entry in self.entries(wholes).items()}
-        """Rows of giants that this attempt copies whole, to the versions, which have to be recorded first."""
         self.amendments.pins |= self.whole_giants
         outcome.amended, outcome.gone = self.amendments.changed, self.amendments.gone
+        # rows that need not, or may not, be linked
         self.unlinked = _Union(self.done, self.amendments.pins.keys() | self._taken_back)
-        """The rows that need not, or may not, be linked."""
 
     def groups(self) -> Iterator[Sequence[Entry]]:
-        """All rows of the shard, also those that are done. What was linked and did not read back as it should
-        is to be copied, or it would be linked for ever."""
+        """Return all rows of the shard. A linked row that did not read back loses its link: else it would be
+        linked for ever."""
         from penstock.tables.shards import read_shard
 
         return _without_links(self.amendments.rows(read_shard(self._path)), self._taken_back)
 
     def entries(self, rows: Collection[int]) -> dict[int, Entry]:
-        """Of these rows, by their number."""
         if not rows:
             return {}
         numbered = enumerate(entry for group in self.groups() for entry in group)
         return {row: entry for row, entry in numbered if row in rows}
 
     def remove(self, linked: LinkedRows) -> None:
-        """These rows are done now."""
+        """Count linked rows as done."""
         if linked.count:
             self.done = _Union(self.done, linked)
             self.rows, self.bytes = self.rows - linked.count, self.bytes - linked.bytes
 
 
 def need_no_copy(copied: Container[int], voids: Collection[int]) -> Container[int]:
-    """The rows that were copied, and those that stand for nothing any more (`Amendments.voids`). It takes no
-    memory of its own: a set of all would be 70 bytes a row."""
+    """Return the rows copied and the rows that stand for nothing (`Amendments.voids`).
+
+    Not as a set, which takes 70 bytes a row.
+    """
     return _Union(copied, voids) if voids else copied
 
 
 class _Union:
-    """The rows of two collections, neither of them copied."""
+    """The rows of two collections, without a copy of either."""
 
     def __init__(self, first: Container[int], second: Container[int]) -> None:
         self._first, self._second = first, second
@@ -86,7 +84,7 @@ class _Union:
 def _count_done(
     shard: Iterable[Sequence[Entry]], done: Container[int], multipart: Multipart, outcome: Outcome
 ) -> tuple[int, int]:
-    """How many rows are left, and their bytes; counts the others in the outcome."""
+    """Count the done rows in the outcome; return how many are left, and their bytes."""
     row = rows = total = 0
     begun = multipart.unfinished.parts
     for group in shard:
@@ -103,7 +101,7 @@ def _count_done(
 
 
 def _without_links(shard: Iterator[Sequence[Entry]], rows: Collection[int]) -> Iterator[Sequence[Entry]]:
-    """The shard's rows, of which these are copied whatever lies on the target."""
+    """Yield the shard's rows; `rows` of them must be copied whatever is on the target."""
     if not rows:
         yield from shard
         return

@@ -1,10 +1,8 @@
-"""One run of the pool (the worker processes of an element) over a shard's rows: what copying and reading
-share.
+"""Runs worker processes over the rows of a shard, for copy, verify, audit and adopt.
 
-Copy, verify, audit and adopt make one `PoolRun` in the element's process: the constructor starts workers;
-`start` gives them their work; `go` feeds them with batches and ends them; `close` kills what is left. Where
-nothing is left for them, `rest` stands in for `start` and `go`. Starts processes, and reads what this machine
-has for them (CPUs, memory, limits); only the workers touch files of the target, and sources.
+`PoolRun()` starts the workers, `start` gives them work, `go` feeds them batches and ends them, `close` kills
+what is left. `rest` replaces `start` and `go` where no row is left. Only the workers touch sources and files
+of the target.
 """
 
 from __future__ import annotations
@@ -32,28 +30,28 @@ if TYPE_CHECKING:
     from penstock.host.pacing import Allowance, Allowances
 
 
-COLD_STREAMS = 4
-"""Streams of each worker at first where files are read past the caches: such a read mostly waits for a
-device, on this machine or over a network, but small files wait together."""
+COLD_STREAMS = 4  # of each worker at first, where reads pass the caches and wait for a device
 
 
 class PoolRun:
-    """The pool, the outcome that grows, the reports. Workers are started by the constructor, so that they
-    load while the caller finds out what is left to do; it raises FailedError where no process can be started.
-    To be used by one thread."""
+    """A run of the pool: workers, the growing outcome, the reports. For one thread.
+
+    The constructor starts the workers, so that they load while the caller finds out what is left. It raises
+    FailedError where no process can be started.
+    """
 
     def __init__(
         self, outcome: Outcome, engine: EngineConfig, shard: ShardInfo, report: Report, units: int = 0
     ) -> None:
-        """`units`: what can be done side by side, where that is more than rows."""
+        """`units`: pieces of work that can run in parallel, where they are more than the rows."""
         self.outcome, self.engine, self.shard, self.report = outcome, engine, shard, report
         self._ops: Callable[[], float] | None = None
         self._share: Allowances | None = None
         self.started = time.monotonic()
         self.cpu = time.process_time()
-        given = job_environment.current()
-        self.cpus, self.cpus_from = sizing.cpus(given)
-        self.memory = sizing.free_memory(given, cgroups.memory_limit()) // pool.sharing()
+        job = job_environment.current()
+        self.cpus, self.cpus_from = sizing.cpus(job)
+        self.memory = sizing.free_memory(job, cgroups.memory_limit()) // pool.sharing()
         self.processes = process_limit.room()
         self.total = 0
         self._most = 1
@@ -77,7 +75,7 @@ class PoolRun:
         )
 
     def _most_bytes(self) -> int | None:
-        """Bytes a second that the element may ever read; None: any."""
+        """Return the bytes a second that the element may ever read; None: no limit."""
         most = self._share().most if self._share else math.inf
         if math.isinf(most):
             return self.engine.limit
@@ -96,13 +94,19 @@ class PoolRun:
         share: Allowances | None = None,
         before: int = 0,
     ) -> None:
-        """Give the workers `work`, and end those that are too many for what is left: `rows` that can be done
-        side by side, of `total` bytes. `local`: calls on source and target wait for no network and no fsync.
-        `each`: streams of each worker at first, where calls wait. `ahead`: each stream asks for small objects
-        before their turn. `ops`: the metadata operations a second that they may make on the target, called
-        ten times a second; None: there is no budget. `share`: what they may read of the source: from now on
-        handed to the workers by its own thread; None: `engine.limit` (bytes a second) alone holds. `before`:
-        bytes that the caller did without the workers. Raises FailedError where there is no share any more."""
+        """Give the workers `work`, and end those that what is left does not need.
+
+        - `rows`, `total`: what can be done in parallel, and its bytes.
+        - `local`: calls on source and target wait for no network and no fsync.
+        - `each`: streams of each worker at first, where calls wait.
+        - `ahead`: each stream prefetches small objects.
+        - `ops`: metadata operations a second allowed on the target, called ten times a second; None: no
+          budget.
+        - `share`: what the element may read of the source; None: `engine.limit` (bytes a second) alone holds.
+        - `before`: bytes that the caller did itself.
+
+        Raises FailedError where the share is gone.
+        """
         self._ops, self._share = ops, share
         if share is not None:
             share.hand_to(self._allow)
@@ -133,7 +137,7 @@ class PoolRun:
         self.pool.set_up(setup, self.tuner.streams, ahead=ahead)
 
     def start_reading(self, work: ReadWork | SurveyWork, left: int, share: Allowances | None = None) -> None:
-        """`start` for `left` rows that are read past the caches."""
+        """As `start`, for rows that are read past the caches."""
         total = self.shard.bytes - self.outcome.resumed_bytes
         self.start(work, rows=left, total=total, local=False, each=COLD_STREAMS, share=share)
 
@@ -148,14 +152,15 @@ class PoolRun:
         first: Multipart | None = None,
         again: Callable[[], Iterator[Batch] | None] | None = None,
     ) -> None:
-        """All jobs, to the end, then those that `again` gives, until it gives None; then the workers are
-        ended: to be called once. `take` gets each batch with its answer, as they come; `idle` and `stop` are
-        called ten times a second, all in the caller's thread. `view` and `first`: see `batches.Ahead`.
+        """Feed all jobs, then those of `again` until it returns None, and end the workers. Call once.
 
-        Raises the first error that concerns more than a row, and what `take`, `idle` and `stop` raise. Where
-        that is a PenstockError or KeyboardInterrupt, the workers get `pool.GRACE` seconds for what is under
-        way (`pool.STOPPED` after a signal), and answers that they still send go to `take`; after any other
-        error (a bug) these are lost."""
+        `take` gets each batch with its answer. `idle` and `stop` are called ten times a second. All run in
+        the caller's thread. `view`, `first`: see `batches.Ahead`.
+
+        Raises the first error that concerns more than a row, and the errors of `take`, `idle` and `stop`.
+        After a PenstockError or KeyboardInterrupt, workers get `pool.GRACE` seconds to finish (`pool.STOPPED`
+        after a signal), and their answers still reach `take`. After any other error (a bug) these are lost.
+        """
 
         def tick() -> None:
             idle()
@@ -178,7 +183,7 @@ class PoolRun:
         self.tell()
 
     def counted_before(self, fed: Callable[[], bool] | None) -> Callable[[], bool] | None:
-        """`fed`, for `Pool.fed`, with what was moved counted before each call: `tick` counts it seldom."""
+        """Wrap `fed` for `Pool.fed`: each call first counts what was moved, which `tick` does seldom."""
         if fed is None:
             return None
 
@@ -192,37 +197,35 @@ class PoolRun:
         self.pool.shared_memory.allowance = now[:3]
 
     def _look(self) -> float:
-        """Hand on what the workers may do on the target; returns the bytes a second that they may read."""
+        """Hand on the target's budget to the workers; return the bytes a second that they may read."""
         if self._ops is not None:
             self.pool.shared_memory.ops = self._ops()
         return self._share().rate if self._share is not None else math.inf
 
     def _bound(self, rate: float) -> None:
-        """No more streams than the share feeds now. While there is none, they stay as they are."""
+        """Lower the streams to what the share feeds now. A share of nothing leaves them as they are."""
         if self._share is None or self.engine.streams is not None or rate <= 0:
             return
         if self.tuner.bound(int(min(self._most * sizing.SMALL, rate) // sizing.SMALL)):
             self.pool.set_streams(self.tuner.streams)
 
     def fail(self, failures: Iterable[FailedRow]) -> None:
-        """Count rows as failed, in the outcome."""
-        self.outcome.failures.extend(one.failure for one in failures)
+        self.outcome.failures.extend(failed.failure for failed in failures)
 
     def tell(self) -> None:
-        """Report the totals so far (files, bytes, failed rows), when they changed; they never go back."""
+        """Report the totals (files, bytes, failed rows) when they changed; they never decrease."""
         outcome = self.outcome
         moved = outcome.resumed_bytes + max(outcome.bytes, self.pool.shared_memory.total())
         files = outcome.resumed_files + outcome.files
         now = (files, max(self._reported[1], min(moved, self.total)), len(outcome.failures))
-        # While a PAUSE stands, reports go on: they keep the run's notice (what it will still write below the
-        # root) from growing old.
+        # Reports go on during a PAUSE: they keep the run's notice of what it will still write from growing
+        # old.
         if now != self._reported or pause.standing() is not None:
             self._reported = now
             self.report(*now)
 
     def rest(self) -> None:
-        """In place of `start` and `go`, where there is nothing for the workers: report the totals, and note
-        in the outcome how long it took."""
+        """Report the totals and note the time, where the workers have nothing to do."""
         self.tell()
         self._spent()
 
@@ -232,7 +235,6 @@ class PoolRun:
         self.outcome.retried, self.outcome.slowest = dict(self.pool.retried), self.pool.slowest
 
     def settle_outcome(self) -> None:
-        """Note in the outcome the seconds, the streams at most, and how their number changed. By `go`."""
         outcome = self.outcome
         self._spent()
         outcome.streams = self.tuner.peak
@@ -240,7 +242,7 @@ class PoolRun:
             outcome.why += f"; {self.tuner.story}"
 
     def close(self) -> None:
-        """Kill the workers that are left; on return the share's thread writes nothing more."""
+        """Kill the workers that are left. On return the share's thread writes nothing more."""
         if self._share is not None:
             self._share.hand_to(None)
         pool.put_back(self.pool)

@@ -1,11 +1,8 @@
-"""Checksum files beside the data, read again for objects that changed since they were listed.
+"""Rereads the checksum files beside the data, for objects that changed since the listing.
 
-`change_following` calls it before changed objects are copied. It reads from the sources and the run's list of
-checksum files; it writes nothing.
-
-The run keeps the list of the checksum files that its listing found (`RunLayout.stated`). For a changed object
-only those of them are read that may name it: the files in its own folder and in the folders above it. Where
-these are more than MANY (a sidecar for each object), only files are read whose name begins with the object's.
+The run keeps a list of the checksum files of its listing (`RunLayout.stated`). For a changed object, only
+those in its own folder and the folders above are read. Where these are more than MANY (a sidecar for each
+object), only files whose name begins with the object's are read.
 """
 
 from __future__ import annotations
@@ -24,8 +21,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Entry, SourceChecksum
     from penstock.engine.open_sources import Sources
 
-MANY = 1000
-"""Up to so many checksum files are read, whatever their names, for the changed objects of one source."""
+MANY = 1000  # checksum files read for the changed objects of one source, whatever their names
 
 
 def restated(
@@ -36,9 +32,11 @@ def restated(
     attempts: int,
     wait: Callable[[float], None],
 ) -> dict[tuple[int, str], SourceChecksum]:
-    """What the checksum files state now of these objects, by source and key. A failed read is retried, up to
-    `attempts` times; `wait` waits for so many seconds before each retry. Raises ObjectError for a file that
-    cannot be read, or that is no checksum file."""
+    """Return what the checksum files state now of these objects, by source and key.
+
+    Retries a failed read up to `attempts` times, after `wait(seconds)`. Raises ObjectError for a file that
+    cannot be read, or is no checksum file.
+    """
     by_object: dict[tuple[int, str], SourceChecksum] = {}
     files = [entry for batch in read_listing(stated) for entry in batch]
     for source in {entry.source for entry in changed}:
@@ -51,7 +49,7 @@ def restated(
 
 
 def _of(keys: Sequence[str], files: Sequence[str]) -> list[str]:
-    """Those of the files that may state something of these keys."""
+    """Return the files that may state something of these keys."""
     folders = {folder for key in keys for folder in _above(key)}
     near = [key for key in files if key.rpartition("/")[0] in folders]
     if len(near) <= MANY:
@@ -68,7 +66,7 @@ def _above(key: str) -> Iterable[str]:
 def _content(
     sources: Sources, source: int, key: str, attempts: int, wait: Callable[[float], None]
 ) -> Iterator[bytes]:
-    """The content of the checksum file as it is now; nothing where the file is gone."""
+    """Yield the checksum file's content now; nothing where it is gone."""
 
     def attempt() -> bytes | None:
         listed = sources.get(source).list_one(key)

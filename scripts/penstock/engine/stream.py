@@ -1,12 +1,11 @@
 """A stream: one thread of a worker, with its buffer, its counter and its retries.
 
-`workers.worker` runs the streams. Subclasses copy a row, read one back, or compare one with its source, and
-touch files and sources; this module touches none. It waits, counts in the shared memory, and reports to the
-parent by `tell`. A row is an entry of the shard: a file, or a part of one.
+Subclasses copy a row, read it back, or compare it with its source. A row is an entry of the shard: a file, or
+a part of a giant.
 
-A row is retried after transient errors, with growing pauses, up to `attempts` times without progress; bytes
-that contradict a checksum are read once more (a wire may flip a bit). A permanent error fails that row alone;
-an error that is not about one row (no space, fenced, configuration) ends the shard.
+A row is retried after transient errors, with growing pauses, up to `attempts` times without progress. Bytes
+that contradict a checksum are read once more: a wire may flip a bit. A permanent error fails that row alone.
+An error that is not about one row (no space, fenced, configuration) ends the shard.
 """
 
 from __future__ import annotations
@@ -41,35 +40,29 @@ if TYPE_CHECKING:
     from penstock.core.slow_objects import SlowObject
     from penstock.host.pacing import Pace
 
-BLOCK = 1 << 20
-"""Bytes that a stream reads and writes at a time; an object of no more is read whole."""
+BLOCK = 1 << 20  # bytes of a read and a write; a smaller object is read whole
+# Seconds between two tries of a row while credentials are renewed or a server refuses connections, whatever
+# `attempts` is. They grow up to LOOKS times as long. The parent decides how long a renewal may take
+# (`credential_renewal`), and stops the workers.
 RENEWAL, LOOKS = 1.0, 5
-"""Seconds between two tries of a row while credentials are renewed, or a server takes no further connection,
-whatever `attempts` is: more each time, up to LOOKS times as many. How long a renewal may take is the parent's
-to decide (`credential_renewal`): it stops the workers."""
 
 
+# A shard ends once VAIN rows of a stream failed in succession for transient errors, and no stream of the
+# element moved a byte for GIVEN_UP seconds. Else each of a million rows of a lost source would be retried for
+# minutes.
 GIVEN_UP = 180.0
 VAIN = 2
-"""A shard ends once VAIN rows of a stream have failed, one after another, for what may pass, and no stream of
-the element has moved a byte for GIVEN_UP seconds. Else a million rows of a source that is away would each be
-tried for minutes."""
-
-
-PAUSE_LOOK = 0.2
-"""Seconds between two looks at the shared memory while a stream holds."""
-AFTER_HOLD = 60.0
-"""Seconds after a hold in which a transient error may be its doing."""
+PAUSE_LOOK = 0.2  # seconds between looks at the shared memory in a hold
+AFTER_HOLD = 60.0  # seconds after a hold in which a transient error may be its doing
 
 
 class Stopping(threading.Event):
     """A worker's stop flag, which holds its streams while PAUSE stands at the root (`target.pause`).
 
-    The workers' parent looks, and says it in the memory that they share. Each stream asks this flag before a
-    row and after each block: `is_set` does not return while `paused()`, but at once when the flag is set. So
-    nothing more is read or written, and what is under way stays open. A stream that holds for long may find
-    its connection closed by the server: a row that fails so right after is tried once more, and that counts
-    as no attempt.
+    The parent watches for PAUSE and passes it on in shared memory. Each stream checks this flag before a row
+    and after each block. `is_set` blocks while `paused()`, until the flag is set: nothing more is read or
+    written, and what is under way stays open. During a long hold a server may close its connection. A row
+    that fails right after is tried once more, without counting as an attempt.
     """
 
     def __init__(self, paused: Callable[[], bool]) -> None:
@@ -86,27 +79,25 @@ class Stopping(threading.Event):
 
     @property
     def lately_held(self) -> bool:
-        """Whether streams held until less than AFTER_HOLD seconds ago."""
+        """Whether streams held within the last AFTER_HOLD seconds."""
         return time.monotonic() - self._held < AFTER_HOLD
 
 
 def _lately_held(stopping: threading.Event) -> bool:
-    """Whether streams with this stop flag have just held."""
     return isinstance(stopping, Stopping) and stopping.lately_held
 
 
 class Stopped(Exception):  # noqa: N818
-    """Raised inside a stream when the engine stops: the row is left as it is."""
+    """Raised inside a stream when the engine stops; the row is left as it is."""
 
 
 def of_row(error: PenstockError) -> bool:
-    """Whether an error concerns one row alone; any other ends the shard. Pure."""
+    """Return whether an error concerns one row alone; any other ends the shard."""
     return isinstance(error, (ObjectError, SourceChangedError, TransientError))
 
 
 class Stream:
-    """Base of the streams (`Copier`, `Rereader`, `Auditor`, `Surveyor`), which do one row by `do`. For one
-    thread."""
+    """Base of `Copier`, `Rereader`, `Auditor` and `Surveyor`, which do one row by `do`. For one thread."""
 
     def __init__(
         self,
@@ -119,71 +110,72 @@ class Stream:
         tell: Callable[[int, Any], None],
         requests: Pace | None = None,
     ) -> None:
-        """`counters[slot]`: the bytes that this stream has moved, in shared memory. `attempts`: tries of each
-        row. `limiter` has its `take` called with the bytes that are read, `requests` with each request to the
-        source; None: there is no limit. `tell(kind, value)` sends a message to the parent."""
+        """`counters[slot]`: bytes that this stream moved, in shared memory. `limiter`, `requests`: paces of
+        the bytes read and of the requests; None: no limit. `tell(kind, value)` sends a message to the parent.
+        """
         self.slot, self.counters, self.stopping = slot, counters, stopping
         self.attempts, self.limiter, self.tell = attempts, limiter, tell
         self.requests = requests
         self.retries = self.linked = self.taken = 0
-        self.vain_tries = 0
-        """Tries of the present row that failed since it last made progress."""
+        self.vain_tries = 0  # failed tries of the present row since it last made progress
         self.retried: Counter[str] = Counter()
         self.slowest: Sequence[SlowObject] = ()
-        self.fast = 0.0
-        """Seconds of a row that is none of the slowest of this stream."""
+        self.fast = 0.0  # seconds under which a row is none of this stream's slowest
+        # released when a line of `record` is in the journal, and at a stop
         self.recorded = threading.Semaphore()
-        """Is released when a line of `record` is in the journal, and at a stop."""
         self._vain, self._done, self._moved, self._moved_at = 0, -1, -1, 0.0
         self._total, self._total_at = -1, 0.0
-        # One page more than a block, so that a read can find that an object is longer than it was listed.
+        # One page more than a block, so that a read shows an object longer than it was listed.
         self.view = memoryview(mmap.mmap(-1, BLOCK + mmap.PAGESIZE))
 
     def prepare(self, entries: Sequence[Any], ahead: int) -> None:
-        """Is called with the rows that `attempt` will get next, in this order, and with how many of them may
-        be requested at once. Raises nothing."""
+        """Prefetch the rows that `attempt` will get next, in this order, at most `ahead` at once. Never
+        raises."""
 
     def do(self, row: int, entry: Any) -> Any:
-        """One try of one row; its result, or any PenstockError. Adds bytes to the counter."""
+        """Try one row once; return its result, or raise any PenstockError. Adds bytes to the counter."""
         raise NotImplementedError
 
     def rest(self) -> None:
-        """Close connections that no row needs now: they are opened again for the next one. Raises nothing."""
+        """Close idle connections; the next row opens them again. Never raises."""
 
     def settle(self) -> None:
-        """Do what the finished rows need before they may be reported; here nothing. Raises PenstockError:
-        then none of them is reported."""
+        """Do what the finished rows need before they may be reported; here nothing.
+
+        After a PenstockError none of them is reported.
+        """
 
     def notes(self) -> tuple[int, int, int]:
-        """Retries, linked rows and rows taken over since the last call."""
-        seen = self.retries, self.linked, self.taken
+        """Return retries, linked rows and rows taken over since the last call."""
+        counts = self.retries, self.linked, self.taken
         self.retries = self.linked = self.taken = 0
-        return seen
+        return counts
 
     def slow(self, seconds: float, size: int, entry: Any) -> None:
-        """A row took longer than `fast`."""
         key = printable(getattr(entry, "key", "") or entry.path)
         self.slowest = slowest([*self.slowest, (round(seconds, 3), size, key)])
         if len(self.slowest) == KEPT:
             self.fast = self.slowest[-1][0]
 
     def asks(self) -> None:
-        """Before each request to a source: wait until the element's share allows it."""
+        """Wait before a request to a source until the element's share allows it."""
         if self.requests:
             if self.limiter:
                 self.limiter.ready()
             self.requests.take(1)
 
     def record(self, line: str, size: int) -> None:
-        """Hand the parent a line for the journal, about `size` bytes of the present row. Returns once this
-        stream's line before that is recorded. Raises Stopped."""
+        """Hand the parent a line for the journal, about `size` bytes of the present row.
+
+        Returns once this stream's line before it is recorded. Raises Stopped.
+        """
         self.tell(RECORD, (self.slot, line.encode(), size))
         self.recorded.acquire()
         if self.stopping.is_set():
             raise Stopped
 
     def attempt(self, row: int, entry: Any) -> Any:
-        """`do` with retries. Raises the error of the last try, or Stopped."""
+        """Do a row, with retries. Raises the error of the last try, or Stopped."""
         try:
             return self._try(self.do, row, entry)
         except PenstockError as error:
@@ -193,8 +185,8 @@ class Stream:
                 self.vain_tries = 0
 
     def again(self, do: Callable[[Any, Any], Any], subject: Any, entry: Any, error: PenstockError) -> Any:
-        """`do(subject, entry)`, with retries, after a try that failed by `error`. All retries of a row share
-        `vain_tries`. Raises as `attempt`."""
+        """Repeat `do(subject, entry)` after a try that failed by `error`. All retries of a row share
+        `vain_tries`."""
         ask = partial(self._try, do, subject, entry)
         return retrying(
             ask, self.attempts, self._pause, failed=self._failed, may=self._may_retry, first=error
@@ -208,8 +200,10 @@ class Stream:
         self._count(error)
 
     def _try(self, do: Callable[[Any, Any], Any], subject: Any, entry: Any) -> Any:
-        """`do`, repeated while it waits for renewed credentials or for a connection, and once after a hold.
-        Reports to the parent when a store is overloaded."""
+        """Call `do`, again while it waits for renewed credentials or a connection, and once after a hold.
+
+        Reports an overloaded store to the parent.
+        """
         before = self.counters[self.slot]
         free, refused = True, 0
         while True:
@@ -240,15 +234,17 @@ class Stream:
             return done
 
     def _lively(self) -> bool:
-        """Whether some stream of the element has moved a byte within GIVEN_UP seconds."""
+        """Return whether a stream of the element moved a byte within GIVEN_UP seconds."""
         total, now = sum(self.counters), time.monotonic()
         if total != self._total:
             self._total, self._total_at = total, now
         return now - self._total_at < GIVEN_UP
 
     def gives_up(self, error: PenstockError, rows: int, moved: int) -> TransientError | None:
-        """The error of the shard, if this error of a row means it: see GIVEN_UP. `rows`: what this stream has
-        done of its slice; `moved`: bytes that all streams of the element have moved."""
+        """Return the shard's error if this error of a row means the end: see GIVEN_UP.
+
+        `rows`: rows of its slice that this stream did; `moved`: bytes of all streams of the element.
+        """
         now = time.monotonic()
         if not error.retry or rows != self._done or moved > self._moved or _lately_held(self.stopping):
             self._done, self._moved, self._moved_at, self._vain = rows, moved, now, 0
@@ -271,11 +267,11 @@ class Stream:
             raise Stopped
 
     def close(self) -> None:
-        """Descriptors and connections; the buffer goes with the last view of it."""
+        """Close descriptors and connections; the buffer goes with its last view."""
 
 
 def cause(error: PenstockError) -> str:
-    """Why a row is tried again, in a word or sentence of which there are few: without names and figures."""
+    """Return why a row is retried, in one of few phrases, without names and figures."""
     if status := getattr(error, "status", 0):
         return f"HTTP {status}"
     below = error.__cause__ or error.__context__
@@ -284,7 +280,7 @@ def cause(error: PenstockError) -> str:
 
 
 def _nonsense(entry: Any, error: ValueError) -> TransientError:
-    """The error of an answer that makes no sense: it fails one object, not the shard."""
+    """Make the error of a nonsensical answer: it fails one object, not the shard."""
     return TransientError(
         "the source's answer makes no sense",
         where=printable(str(entry.key)),
@@ -293,7 +289,7 @@ def _nonsense(entry: Any, error: ValueError) -> TransientError:
 
 
 def failure(entry_path: str, error: PenstockError) -> tuple[str, str, int, bool, bool]:
-    """The fields of a `tasks.Failure`, as a plain tuple for the way to the parent."""
+    """Return the fields of a `tasks.Failure` as a plain tuple, for the frame to the parent."""
     why = str(error).partition("\n")[0]
     contradicts = isinstance(error, IntegrityError) and not isinstance(error, DamagedError)
     return printable(entry_path), why, error.exit_code, error.retry, contradicts

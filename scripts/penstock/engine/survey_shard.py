@@ -1,10 +1,7 @@
-"""Compares one shard of a listing with a tree that penstock did not write.
+"""Compares one shard of a listing with a tree that penstock did not write, for adopt.
 
-An element of adopt calls it. Worker processes read the tree and, where `read_source` says so, the sources;
-only the shard's folder `survey` is written, never the tree.
-
-What was seen is kept durably every few seconds, so a killed element goes on where it stopped. A row that
-differs is a result and not a failure; a row whose source cannot be reached for now is one.
+Results are saved durably every few seconds, so that a killed element resumes there. A row that differs is a
+result; a row whose source cannot be reached now is a failure.
 """
 
 from __future__ import annotations
@@ -38,44 +35,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SurveyTask:
-    """One shard of a comparison."""
-
     shard: ShardInfo
     rows: Path
-    data: Path
-    """The tree."""
-    survey: Path
-    """The folder of what was seen."""
+    data: Path  # the tree
+    survey: Path  # the folder of results
     dataset: DatasetConfig
     engine: EngineConfig
     verify: VerifyConfig
     plan: PlanConfig
     host: str
     read_source: bool = False
-    named: str = AUTO
-    """As of `RereadTask`."""
-    recall: int = 0
-    """Bytes of tiered files of the tree that may be fetched back to be read."""
+    named: str = AUTO  # see `RereadTask`
+    recall: int = 0  # bytes of tiered files of the tree that may be fetched back to be read
 
 
 def survey_shard(
     task: SurveyTask, report: Report, stop: StopCheck, share: Allowances | None = None
 ) -> Outcome:
-    """Compare every row that no earlier attempt compared. Returns the counts. `share`: what may be read of
-    the source; None: `engine.limit` alone holds.
+    """Compare every row that no earlier attempt compared. `share`: see `copy_shard`.
 
-    Raises InterruptedRunError after a tidy stop and FailedError for what concerns more than a row; what was
+    Raises InterruptedRunError after a tidy stop, and FailedError for what concerns more than a row. What was
     seen until then is kept.
     """
     from penstock.tables.shards import read_shard
     from penstock.tables.survey_file import ShardSurvey
 
     outcome = Outcome()
-    known = ShardSurvey(task.survey, task.shard.rows)
-    states = list(map(known.state, range(task.shard.rows)))
+    earlier = ShardSurvey(task.survey, task.shard.rows)
+    states = list(map(earlier.state, range(task.shard.rows)))
     done = {row for row, state in enumerate(states) if state not in ("", STALE)}
-    differed = known.differed(row for row, state in enumerate(states) if state == STALE)
-    del known
+    differed = earlier.differed(row for row, state in enumerate(states) if state == STALE)
+    del earlier
     if done:
         outcome.resumed_files, outcome.resumed_bytes = _amount(task, done)
     if len(done) == task.shard.rows:
@@ -88,7 +78,7 @@ def survey_shard(
 
 
 def _amount(task: SurveyTask, rows: set[int]) -> tuple[int, int]:
-    """Rows and bytes of what was done before."""
+    """Return the rows and bytes done before."""
     from penstock.tables.shards import read_shard
 
     numbered = enumerate(entry for group in read_shard(task.rows) for entry in group)

@@ -1,8 +1,7 @@
-"""Tasks, batches and results of the engine: plain data (pure), made and read by the parent of the workers.
+"""Tasks, batches and results of the engine: plain data of the workers' parent.
 
-`jobs.elements.element_work` makes a task from the run's state, calls the engine with it, and gets an
-`Outcome`. A row is an entry of the shard: a file, or one part of a giant (an object copied in parts over
-several shards). Sizes are bytes, times seconds.
+A row is an entry of the shard: a file, or one part of a giant (an object copied in parts over several
+shards). Sizes are bytes, times seconds.
 """
 
 from __future__ import annotations
@@ -29,35 +28,35 @@ if TYPE_CHECKING:
     from penstock.tables.ctime_intervals import Intervals
     from penstock.target.links import Abandoned
 
+    # Called with the totals so far: files, bytes, failed rows. Earlier attempts count too, so the totals end
+    # at the shard's own.
     Report = Callable[[int, int, int], None]
-    """Called with the totals so far: files, bytes, failed rows. What an earlier attempt had
-    done counts too, so the totals end at the shard's own."""
+    # Raises InterruptedRunError after a signal; called several times a second.
     StopCheck = Callable[[], None]
-    """Raises InterruptedRunError once a signal has come; called several times a second."""
 
 
 class Failure(NamedTuple):
-    """One row that could not be copied or did not read back as it was written."""
+    """One row that could not be copied, or read back other than it was written."""
 
     path: str
     why: str
     exit_code: int
-    retry: bool
-    """Whether the same run, started again, may succeed."""
-    contradicts: bool = False
-    """Whether the source's bytes are not those that a checksum states."""
+    retry: bool  # whether the same run, started again, may succeed
+    contradicts: bool = False  # whether the source's bytes contradict a checksum
 
 
 class FailedRow(NamedTuple):
-    """A row of the shard, by its number, and what became of it."""
+    """`row` is its number in the shard."""
 
     row: int
     failure: Failure
 
 
 class Batch:
-    """The rows that one worker gets in one message, as the parent keeps them while a worker has them: the
-    frame, to send it again; the folders in which the batch begins and ends."""
+    """The rows that one worker gets in one message.
+
+    The parent keeps the frame while a worker has it, to send it again if the worker dies.
+    """
 
     __slots__ = ("bytes", "count", "deaths", "folders", "frame", "large", "number", "rows")
 
@@ -71,20 +70,18 @@ class Batch:
     ) -> None:
         self.number, self.rows, self.count, self.bytes, self.large = number, rows, len(rows), total, large
         self.deaths = 0
-        # Of the first and the last row: what lies between matters little.
+        # Of the first and last row only: those between matter little.
         self.folders = {entry.path.rpartition("/")[0] for entry in (entries[0], entries[-1])}
         payload = marshal.dumps((number, rows, *to_wire(entries)))
         self.frame = wire.head(wire.BATCH, payload) + payload
 
 
 class BatchAnswer(NamedTuple):
-    """What a worker reports of one batch. The totals are of rows whose bytes are where they belong."""
+    """What a worker reports of one batch. The totals count rows whose bytes are in place."""
 
-    number: int
-    """Of the batch."""
+    number: int  # the batch's
     rows: int
-    results: Any
-    """A copy's journal lines, as bytes; else a `RereadRow` or `AuditedRow` of each row."""
+    results: Any  # a copy's journal lines, as bytes; else a `RereadRow` or `AuditedRow` of each row
     failures: Sequence[FailedRow]
     bytes: int
     retries: int
@@ -93,7 +90,6 @@ class BatchAnswer(NamedTuple):
 
     @classmethod
     def of(cls, frame: tuple[Any, ...]) -> BatchAnswer:
-        """From the frame that the worker sent."""
         number, rows, results, failures, *totals = frame
         if not isinstance(results, bytes):
             results = from_wire(*results)
@@ -104,150 +100,105 @@ class BatchAnswer(NamedTuple):
 
 @dataclass(frozen=True)
 class CopyTask:
-    """One shard on its way into staging, by one attempt of one element."""
+    """One shard to copy into staging, by one attempt of one element."""
 
     shard: ShardInfo
     rows: Path
-    """The shard's Parquet file."""
-    journals: Path
-    """`RunLayout.journals(index)`: the folder of the shard's journals."""
-    data: Path
-    """Staging's `data` folder; it exists."""
+    journals: Path  # `RunLayout.journals(index)`
+    data: Path  # staging's `data` folder; it exists
     dataset: DatasetConfig
     engine: EngineConfig
     run: str
-    attempt: str
-    """Unique to this attempt: `[A-Za-z0-9._-]+`."""
+    attempt: str  # unique to this attempt: `[A-Za-z0-9._-]+`
     host: str
-    verify: VerifyConfig
-    """What a row's proof must be, and what may prove a giant later."""
+    verify: VerifyConfig  # what a row's proof must be, and what may prove a giant later
     gid: int | None = None
-    base: Path | None = None
-    """`data` of the release whose unchanged files are linked, if any."""
-    way: str = "link"
-    """How they come into staging: `link`, `reflink` or `copy`."""
-    moves: Path | None = None
-    """`DatasetLayout.intervals`: where it is noted when rows were linked; None: nowhere."""
-    moved: CtimeInterval | None = None
-    """What it is noted with."""
+    base: Path | None = None  # `data` of the release whose unchanged files are linked
+    way: str = "link"  # how they come into staging: `link`, `reflink` or `copy`
+    moves: Path | None = None  # `DatasetLayout.intervals`, where times of linking are noted; None: nowhere
+    moved: CtimeInterval | None = None  # the interval's fields
+    # when penstock linked and unlinked; None: no linked row will be carried over
     intervals: Intervals | None = None
-    """When penstock linked and unlinked before; None: no linked row will be carried over."""
-    stated: Path | None = None
-    """`RunLayout.stated`, where there are checksum files beside the data."""
-    probe: ProbeReport = field(default_factory=ProbeReport)
-    """What plan saw of the target's file system."""
+    stated: Path | None = None  # `RunLayout.stated`, where checksum files stand beside the data
+    probe: ProbeReport = field(default_factory=ProbeReport)  # what plan measured of the target's file system
+    # other runs' staging trees, by run, from which rows are taken over
     stagings: Mapping[str, Abandoned] = field(default_factory=dict)
-    """Runs to the trees of their stagings, from which rows are taken over."""
+    # with `changed: follow`: files of the dataset that may be pinned anew, and that may leave
     may_change: tuple[int, int] = (0, 0)
-    """With `changed: follow`: how many files of the dataset may be pinned anew, and how many may leave."""
-    large_bytes: int = LEAST
-    """Bytes from which an object is copied in parts, where its version can be pinned."""
-    part_bytes: int = 0
-    """Bytes of each of them but the last; 0: by `part.part_bytes`."""
-    fed: Callable[[], bool] | None = None
-    """As of `Pool.fed`."""
+    large_bytes: int = LEAST  # bytes from which an object is copied in parts, where its version can be pinned
+    part_bytes: int = 0  # bytes of each part but the last; 0: by `part.part_bytes`
+    fed: Callable[[], bool] | None = None  # see `Pool.fed`
 
 
 @dataclass(frozen=True)
 class RereadTask:
-    """One shard read back from staging (or a release) and compared with its journal."""
+    """One shard to read back from staging (or a release) and compare with its journal."""
 
     shard: ShardInfo
     rows: Path
     journals: Path
     data: Path
-    records: Path
-    """Where the records go; the file appears whole and only when no row failed."""
+    records: Path  # where the records go; the file appears whole, and only when no row failed
     engine: EngineConfig
     verify: VerifyConfig
     run: str
     attempt: str
     host: str
-    follow: bool = False
-    """Whether attempts of its copy may have read different versions of an object."""
-    probe: ProbeReport = field(default_factory=ProbeReport)
-    """As of `CopyTask`."""
-    named: str = AUTO
-    """The kind of file system whose rules hold, as in `target.filesystem`."""
-    recall: int = 0
-    """Bytes of tiered files of a release that may be fetched back to be read."""
-    longest: float | None = None
-    """`verify.linked`; None: no linked row may be carried over."""
-    way: str = "link"
-    """How rows of another release came into staging: as `PlanInfo.way`."""
-    base_manifest: Path | None = None
-    """Of the release that rows are linked from."""
-    intervals: Intervals | None = None
-    """When penstock linked and unlinked; None: never."""
+    follow: bool = False  # whether attempts of its copy may have read different versions of an object
+    probe: ProbeReport = field(default_factory=ProbeReport)  # see `CopyTask`
+    named: str = AUTO  # the kind of file system whose rules hold, as in `target.filesystem`
+    recall: int = 0  # bytes of tiered files that may be fetched back to be read
+    longest: float | None = None  # `verify.linked`; None: no linked row may be carried over
+    way: str = "link"  # how rows of another release came into staging: see `PlanInfo.way`
+    base_manifest: Path | None = None  # of the release that rows are linked from
+    intervals: Intervals | None = None  # when penstock linked and unlinked; None: never
+    # When audits of that release last read files of these paths and sizes, in seconds since the epoch; 0:
+    # never. None: there was no audit.
     audited: Callable[[Sequence[bytes], Sequence[int], Sequence[bool]], Sequence[int]] | None = None
-    """When audits of that release last read files of these paths and sizes, in seconds since the epoch; 0:
-    none did. None: there was no audit."""
-    damage: Path | None = None
-    """Where it is noted that linked rows had other bytes, before anything else follows from it."""
+    damage: Path | None = None  # where damage of linked rows is noted, before anything else follows from it
+    # `RunLayout.survey(index)`: stats of adopted files that were read before they were taken over, if any.
     adopted: Path | None = None
-    """`RunLayout.survey(index)`: how files of an adopted tree stand that were read before they were taken
-    over, where there are any."""
-    rests: Callable[[int], bool] | None = None
-    """As of `Pool.rests`, and `fed` likewise."""
+    rests: Callable[[int], bool] | None = None  # see `Pool.rests` and `Pool.fed`
     fed: Callable[[], bool] | None = None
 
 
 @dataclass
 class Outcome:
-    """The result of one call on a shard. A row counts in `files` when a whole file or a part is done."""
+    """The result of one call on a shard. A whole file counts in `files`, and so does a part."""
 
     files: int = 0
-    bytes: int = 0
-    """Of the rows done by this call."""
+    bytes: int = 0  # of the rows done by this call
     resumed_files: int = 0
-    resumed_bytes: int = 0
-    """Of the rows that earlier attempts had done."""
-    linked: int = 0
-    """Rows linked from the current release."""
-    linked_bytes: int = 0
-    """Of the rows that were linked before anything was copied."""
+    resumed_bytes: int = 0  # of the rows that earlier attempts had done
+    linked: int = 0  # rows linked from the current release
+    linked_bytes: int = 0  # of the rows linked before anything was copied
     link_seconds: float = 0.0
-    """What that took, before anything was copied."""
-    taken: int = 0
-    """Rows taken over from another run's staging."""
+    taken: int = 0  # rows taken over from another run's staging
     failures: list[Failure] = field(default_factory=list)
+    # failures of linked rows: what they are linked from is damaged (reread)
     linked_failures: list[Failure] = field(default_factory=list)
-    """Those of the failures that are of linked rows: what they are linked from is not as it should be
-    (reread)."""
     retries: int = 0
-    retried: Mapping[str, int] = field(default_factory=dict)
-    """By cause."""
+    retried: Mapping[str, int] = field(default_factory=dict)  # by cause
     slowest: Sequence[SlowObject] = ()
     seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    """Of the workers and of this process while it ran them."""
+    cpu_seconds: float = 0.0  # of the workers, and of this process while it ran them
     workers: int = 0
-    streams: int = 0
-    """The most that were active at once."""
-    amended: int = 0
-    """Rows that were copied of another version than the planned one, also by earlier attempts."""
-    gone: int = 0
-    """Rows whose object left its source, likewise."""
-    left_out: int = 0
-    """Rows that have no record, since they stand for nothing (reread)."""
+    streams: int = 0  # the most that were active at once
+    amended: int = 0  # rows copied in another version than planned, by earlier attempts too
+    gone: int = 0  # rows whose object left its source, likewise
+    left_out: int = 0  # rows without a record, since they stand for nothing (reread)
+    # rows of giants whose object changed, to be copied whole (`changed: follow`)
     split: list[int] = field(default_factory=list)
-    """Rows of giants whose object changed: to be copied whole (`changed: follow`)."""
     durability: str = ""
+    # where an fsync ends on this node, if not on the servers' disks; "" where the mount does not say
     fsync_ends: str = ""
-    """Where an fsync ends on this node, if not on the servers' disks; "" where its mount does not say so."""
-    carried: tuple[int, int] = (0, 0)
-    """Linked rows that were not, and their bytes (reread)."""
-    grades: dict[str, int] = field(default_factory=dict)
-    """Rows by storage grade (reread)."""
-    methods: dict[str, int] = field(default_factory=dict)
-    """Rows by how the caches were passed (reread)."""
-    warnings: list[str] = field(default_factory=list)
-    """Warnings about problems that were repaired without a person."""
-    why: str = ""
-    """Why this many workers and streams, and what pressure did to them, in words."""
+    carried: tuple[int, int] = (0, 0)  # linked rows that were not read, and their bytes (reread)
+    grades: dict[str, int] = field(default_factory=dict)  # rows by storage grade (reread)
+    methods: dict[str, int] = field(default_factory=dict)  # rows by how the caches were passed (reread)
+    warnings: list[str] = field(default_factory=list)  # problems that were repaired without a person
+    why: str = ""  # why this many workers and streams, and what pressure did to them
 
     def add(self, answer: BatchAnswer) -> None:
-        """Count what a worker did of a batch."""
         self.files += answer.rows
         self.bytes += answer.bytes
         self.retries += answer.retries

@@ -1,11 +1,7 @@
-"""Group, mode and ACL of one file or folder: compared with what they are to be, and set.
+"""Group, mode and ACL of one file or folder: compared, and set where they differ.
 
-For the modules here that give permissions: `staging_folder`, `modes`, `file_replacement`, `adopted_files`.
-`Access` (`config.access_rules`) is the mode and the ACLs that a file or folder is to have; an ACL of None
-means that the configuration names none. Changes nothing but the group, mode and ACLs of what the caller
-names.
-
-In as few calls as there can be, since on BeeGFS a chown and an ACL cost a round to its servers each:
+`Access` (`config.access_rules`) is the wanted state; an ACL of None is not configured, and not read. On
+BeeGFS a chown and an ACL cost a round trip each, so calls are few:
 
 | what differs                    | calls that change it, in this order                                   |
 |---------------------------------|-----------------------------------------------------------------------|
@@ -14,9 +10,8 @@ In as few calls as there can be, since on BeeGFS a chown and an ACL cost a round
 | the mode, after these           | chmod (its group bits are the ACL's mask: the ACL allows what it did) |
 | the default ACL of a folder     | setxattr                                                              |
 
-So it ends the same whether somebody changed the mode after the ACL or before. ACLs are compared by what they
-allow: one that was inherited with wider entries and a narrower mask is right, and costs no round. Without an
-ACL in the policy none is read.
+The order of earlier changes does not matter. ACLs are compared by what they allow: an inherited ACL with
+wider entries and a narrower mask is right, and costs no call.
 """
 
 from __future__ import annotations
@@ -35,22 +30,17 @@ if TYPE_CHECKING:
 
 
 class ActualAccess(NamedTuple):
-    """What one file or folder has, by `look`."""
+    """What a file or folder has, by `look`."""
 
-    mode: int
-    """The permission bits, with setuid, setgid and sticky."""
+    mode: int  # the permission bits, with setuid, setgid and sticky
     gid: int
-    links: int
-    """Names (hard links) of the inode."""
-    kind: int
-    """As stat.S_IFMT says it."""
-    acl: Acl | None
-    """None: it has none, or none is wanted and it was not read. `default` likewise."""
-    default: Acl | None
-    """What is made in the folder inherits it."""
+    links: int  # names (hard links) of the inode
+    kind: int  # by stat.S_IFMT
+    acl: Acl | None  # None: no ACL, or not read since none is wanted; `default` likewise
+    default: Acl | None  # inherited by what is made in the folder
 
     def in_words(self, wanted: Access) -> str:
-        """Mode, group, and those ACLs that are wanted, for a message."""
+        """Name mode, group and wanted ACLs, for a message."""
         text = f"mode {self.mode:04o} and group {self.gid}"
         if wanted.acl is not None:
             text += f", ACL {posix_acl.in_words(self.acl)}"
@@ -60,7 +50,7 @@ class ActualAccess(NamedTuple):
 
 
 def look(place: PathOrFd, wanted: Access, *, follow: bool = True) -> ActualAccess:
-    """One stat, and a getxattr for each ACL that is wanted. Raises OSError."""
+    """Read by one stat, and a getxattr for each wanted ACL."""
     status = os.stat(place) if isinstance(place, int) else os.stat(place, follow_symlinks=follow)
     acl = None if wanted.acl is None else acl_xattrs.read(place, follow=follow)
     default = None if wanted.default is None else acl_xattrs.read(place, acl_xattrs.DEFAULT, follow=follow)
@@ -69,7 +59,7 @@ def look(place: PathOrFd, wanted: Access, *, follow: bool = True) -> ActualAcces
 
 
 def right(actual: ActualAccess, wanted: Access, gid: int | None) -> bool:
-    """Whether mode, group and ACLs are those wanted. Where `gid` is None, any group is right. Pure."""
+    """Return whether mode, group and ACLs are as wanted. A `gid` of None allows any group."""
     return (
         actual.mode == wanted.mode
         and (gid is None or actual.gid == gid)
@@ -79,7 +69,7 @@ def right(actual: ActualAccess, wanted: Access, gid: int | None) -> bool:
 
 
 def give(place: PathOrFd, actual: ActualAccess, wanted: Access, gid: int | None) -> None:
-    """Set what differs from `actual`; nothing is read back. Raises OSError."""
+    """Set what differs from `actual`, without reading it back."""
     mode, changed = actual.mode, False
     if gid is not None and actual.gid != gid:
         os.chown(place, -1, gid)
@@ -96,7 +86,7 @@ def give(place: PathOrFd, actual: ActualAccess, wanted: Access, gid: int | None)
 
 
 def put_right(place: PathOrFd, wanted: Access, gid: int | None) -> bool:
-    """`look`, then `give` what differs. Returns whether anything did. Raises OSError."""
+    """`look`, then `give` what differs; return whether something did."""
     actual = look(place, wanted)
     if right(actual, wanted, gid):
         return False

@@ -1,8 +1,4 @@
-"""Which accounts are trusted with what: those that a configuration lists, by name or number.
-
-For `dataset.gate` and `dataset.staging_notice` (whose releases count), preflight and the status. Reads this
-machine's accounts and, where none is listed, the root's owner; changes nothing.
-"""
+"""Which accounts a configuration trusts, by name or number."""
 
 from __future__ import annotations
 
@@ -18,10 +14,9 @@ if TYPE_CHECKING:
 
 
 def is_listed(uid: int, names: Sequence[str]) -> bool:
-    """Whether one of these names or numbers is the account of number `uid`. A name that this machine does not
-    know is nobody.
+    """Return whether one of these names or numbers is account `uid`. Unknown names match nobody.
 
-    | a listed one is                       | it is this account                            |
+    | a listed name or number               | matches                                       |
     |---------------------------------------|-----------------------------------------------|
     | a name that this machine knows        | where its number is, or this account's name   |
     | a number                              | where it is the number                        |
@@ -30,14 +25,16 @@ def is_listed(uid: int, names: Sequence[str]) -> bool:
 
 
 def owners_told(root: Path, names: Sequence[str]) -> Sequence[str]:
-    """The accounts whose releases count below a root: those listed (`target.owners`); where none is, the
-    root's owner and this process's own account. Raises OSError."""
+    """Return the accounts whose releases count below a root: `target.owners`, else the root's owner and this
+    account.
+
+    Raises OSError.
+    """
     return names or tuple(dict.fromkeys((str(root.stat().st_uid), str(os.geteuid()))))
 
 
 def naming(uid: int) -> str:
-    """The hint of a message: what to write into which configuration, so that `penstock gate` and `penstock
-    path` take what the account of this number stages."""
+    """Hint how `penstock gate` and `penstock path` come to accept this account's releases."""
     entry = f"`target: {{owners: [{user_name(uid) or uid}]}}`"
     return (
         f"write {entry} into the configurations of those who read it, or have the administrator write it "
@@ -46,10 +43,9 @@ def naming(uid: int) -> str:
 
 
 def in_words(names: Sequence[str]) -> str:
-    """These accounts in a message: a number with its name."""
     return ", ".join(_in_words(name) for name in names)
 
 
 def _in_words(name: str) -> str:
-    known = user_name(int(name)) if name.isascii() and name.isdecimal() else ""
-    return f"{known} (uid {name})" if known else name if known or not name.isdecimal() else f"uid {name}"
+    user = user_name(int(name)) if name.isascii() and name.isdecimal() else ""
+    return f"{user} (uid {name})" if user else name if user or not name.isdecimal() else f"uid {name}"

@@ -1,13 +1,9 @@
-"""Takes a tree that penstock did not write into staging: one rename of its top folder, then file by file.
+"""Takes a tree that penstock did not write into staging, for `penstock adopt --seal`.
 
-For `penstock adopt --seal` (`run.adopt_seal`, `run.adoption.adopted_tree`), after the tree was compared with
-a listing of its source. Changes the tree, the staging, and the folder that takes what is moved aside.
-
-Guarantees: nothing is deleted. What the release is not to hold is moved aside, to a folder beside the place
-where the tree stood. A file is changed (mode, group, time, ACL) only when it is still the one that was read:
-the same inode, size and modification time, one name, this account's, and nobody has it open for writing. A
-file that fails one of the last three alone is moved aside as it is, and the release gets a copy of it
-(`own`).
+One rename moves its top folder, then files are settled one by one. Nothing is deleted: what the release must
+not hold is moved aside, to a folder beside the tree's old place. A file's mode, group, time and ACL change
+only while it is the file that was read: same inode, size and time, one name, this account's, not open for
+writing. A file that fails only one of the last three is moved aside, and the release gets a copy (`own`).
 """
 
 from __future__ import annotations
@@ -45,35 +41,34 @@ if TYPE_CHECKING:
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-OPERATIONS = 4
-"""Metadata operations that settling a file costs at most."""
+OPERATIONS = 4  # metadata operations that settling a file costs, at most
 
 
 def try_move(tree: Path, releases: Path, aside: Path) -> None:
-    """Try whether `move_tree` can work: rename an empty folder from beside the tree to `releases`, and remove
-    it. Such folders that killed commands of this account left beside the tree are removed when they are an
-    hour old. Raises PreflightError where the tree could not be renamed like this, where a mount lies in it,
-    and where nothing could be moved to `aside`."""
+    """Try whether `move_tree` can work: rename an empty folder from beside the tree to `releases`.
+
+    Removes such folders of this account that killed commands left an hour ago or more. Raises PreflightError
+    where the rename fails, where a mount is inside the tree, or where nothing could be moved to `aside`.
+    """
     _refuse_mounts(tree)
     _refuse_aside(aside)
     sweep_old(tree.parent, ADOPT_TRIALS)
     name = f"{ADOPT_TRIAL}{secrets.token_hex(8)}"
-    beside, there = tree.parent / name, releases / name
+    beside, trial = tree.parent / name, releases / name
     try:
         os.mkdir(beside, 0o700)
         try:
-            os.rename(beside, there)
+            os.rename(beside, trial)
         except BaseException:
             os.rmdir(beside)
             raise
-        os.rmdir(there)
+        os.rmdir(trial)
     except OSError as error:
         raise _immovable(tree, releases, error) from None
 
 
 def _refuse_mounts(tree: Path) -> None:
-    """A rename takes the mounts in a folder along until the machine starts anew, and other machines never
-    see them: what lies there would be missing in the release."""
+    """Refuse a tree with mounts inside: after a reboot, and elsewhere, their files would be missing."""
     inside = sorted(mount.point for mount in mounts() if f"{mount.point}/".startswith(f"{tree}/"))
     if inside:
         raise PreflightError(
@@ -124,9 +119,10 @@ def _immovable(tree: Path, releases: Path, error: OSError) -> PreflightError:
 
 
 def move_tree(tree: Path, data: Path, inode: int) -> None:
-    """Make the folder `tree`, of this inode, the folder `data`, by one rename; done already where `data` is
-    it. Durable on return. Raises PreflightError where it cannot be renamed, FailedError where it is in
-    neither place."""
+    """Rename `tree`, the folder of this inode, to `data`, durably; done already where `data` is that folder.
+
+    Raises PreflightError where it cannot be renamed, FailedError where it is in neither place.
+    """
     if _inode(data) != inode:
         if _inode(tree) != inode:
             raise FailedError(
@@ -165,20 +161,17 @@ def _inode(path: Path) -> int:
 class Settled(NamedTuple):
     """What became of a file of an adopted tree."""
 
-    why: str
-    """Why it is not taken over; "" where it is."""
+    why: str  # why the file is not taken over; "" where it is
     mtime_ns: int = 0
-    ctime_ns: int = 0
-    """Both as they are now, in nanoseconds since the epoch; 0 where `why` says something."""
-    certain: bool = False
-    """Nothing touched it between its reading and this."""
+    ctime_ns: int = 0  # both as they are now, in ns since the epoch; 0 with `why`
+    certain: bool = False  # nothing touched the file since it was read
+    # it is the file that was read, but not this account's alone: `AdoptedFiles.own` may help
     others: bool = False
-    """It is the file that was read, but not this account's alone: `AdoptedFiles.own` may help."""
 
 
 class AdoptedFiles:
-    """Takes over the files of an adopted tree, which is a staging's `data` by now (`move_tree`), one by one.
-    Paths are relative to `data`. Raises penstock's storage errors (`errno_map.storage_error`)."""
+    """Takes over the files of an adopted tree, which `move_tree` made a staging's `data`. Paths are relative
+    to it."""
 
     def __init__(
         self,
@@ -193,16 +186,14 @@ class AdoptedFiles:
         note: Callable[[str, str], None] = lambda _path, _to: None,
         spend: Callable[[int], None] = unlimited,
     ) -> None:
-        """What the release is not to hold goes to the folder `aside`. `note` gets each path that is about to
-        be moved there, and its new place. `spend` waits for metadata operations (`budget`). A `gid` of None
-        leaves the group; with `keep_mtime` files get the source's time, with `fsync` changes are made
-        durable."""
+        """`aside`: the folder for what the release must not hold. `note` gets each path before it is moved
+        there, and its new place. `keep_mtime`: files get the source's time."""
         self._note = note
         self._mode, self._gid, self._keep_mtime, self._fsync = file_mode & FILE_BITS, gid, keep_mtime, fsync
         self._rules, self._spend, self._aside, self._data = rules, spend, aside, data
         self._uid, self._leases = os.geteuid(), True
         try:
-            # The kernel tells of another opener by this signal, which would end the process.
+            # The kernel reports another opener by this signal, which would end the process.
             signal.signal(signal.SIGIO, signal.SIG_IGN)
         except ValueError:
             self._leases = False
@@ -214,10 +205,12 @@ class AdoptedFiles:
     def settle(
         self, path: str, *, inode: int, size: int, mtime_ns: int, ctime_ns: int, wanted_ns: int
     ) -> Settled:
-        """Give a file its final mode, group, ACL and, where times are kept, the time `wanted_ns`, if it is
-        still the file that was read: `inode`, `size` and times (nanoseconds) are those of that reading. Where
-        it is another file, `Settled.why` says so, and nothing is changed. For several threads, on different
-        paths."""
+        """Give a file its final mode, group, ACL and, where times are kept, `wanted_ns`, if it is the file
+        that was read.
+
+        `inode`, `size` and times (ns) are those of that reading. Another file is not changed, and named in
+        `Settled.why`. Thread-safe for different paths.
+        """
         self._spend(OPERATIONS)
         try:
             fd, readable = self._open(path)
@@ -280,8 +273,11 @@ class AdoptedFiles:
         return Settled("", nearest_time(now.st_mtime_ns), now.st_ctime_ns, certain)
 
     def _is_being_written(self, fd: int) -> bool:
-        """Whether any process of this machine, or of the file system where it asks its clients, has the file
-        open for writing: a lease to read is refused then. False where the file system knows no leases."""
+        """Return whether a process has the file open for writing: a read lease is refused then.
+
+        Covers this machine, or all clients where the file system asks them. False where leases are
+        unsupported.
+        """
         if not self._leases:
             return False
         try:
@@ -294,10 +290,12 @@ class AdoptedFiles:
         return False
 
     def own(self, path: str, *, inode: int, size: int) -> int:
-        """Move the file at `path` aside, and put a copy that is this account's alone in its place; the copy
-        shares blocks where the file system can. Durable on return. Returns the copy's inode; 0 where no file
-        of this inode and size can be read at `path`, and then nothing is changed. The copy's bytes are not
-        compared: the caller has it read back."""
+        """Move a file aside, and put a copy of this account's alone in its place, with shared blocks where
+        possible.
+
+        Durable on return. Returns the copy's inode; 0, with nothing changed, where no file of this inode and
+        size can be read. The caller has the copy read back: its bytes are not compared.
+        """
         parent, _, name = path.rpartition("/")
         temporary = f".p.{secrets.token_hex(8)}"
         with contextlib.ExitStack() as stack:
@@ -332,9 +330,11 @@ class AdoptedFiles:
                 raise storage_error(error, "cannot copy", path) from None
 
     def set_aside(self, path: str) -> str:
-        """Move what stands at `path` out of the release, to the same path below `aside` (with a number added
-        where that name is taken). Returns the new place; "" where nothing stands at `path`. Durable on
-        return."""
+        """Move `path` out of the release, to the same path below `aside`, with a number added where that is
+        taken.
+
+        Durable on return. Returns the new place; "" where nothing is at `path`.
+        """
         parent, _, name = path.rstrip("/").rpartition("/")
         try:
             above = open_beneath(self._root, parent, OPEN_FOLDER) if parent else os.dup(self._root)
@@ -347,17 +347,17 @@ class AdoptedFiles:
                 return ""
             folder = self._aside / parent
             _make_folders(folder)
-            there = os.open(folder, OPEN_FOLDER)
+            aside_fd = os.open(folder, OPEN_FOLDER)
             try:
                 free, number = name, 1
-                while _is_there(free, there):
+                while _is_there(free, aside_fd):
                     free, number = f"{name}.{number}", number + 1
                 self._note(path, str(folder / free))
-                os.rename(name, free, src_dir_fd=above, dst_dir_fd=there)
-                os.fsync(there)
+                os.rename(name, free, src_dir_fd=above, dst_dir_fd=aside_fd)
+                os.fsync(aside_fd)
                 os.fsync(above)
             finally:
-                os.close(there)
+                os.close(aside_fd)
         except OSError as error:
             raise storage_error(error, "cannot move aside", path) from None
         finally:
@@ -383,12 +383,11 @@ def _is_there(name: str, folder: int) -> bool:
 
 
 def _make_folders(folder: Path) -> None:
-    """Make it and what is missing above, for this account alone. Raises OSError, also where a link stands in
-    a folder's place."""
+    """Make a folder and those missing above it, for this account alone; fails for a link in the way."""
     missing: list[Path] = []
     while not os.path.lexists(folder):
         missing.append(folder)
         folder = folder.parent
-    for one in reversed(missing):
-        os.mkdir(one, 0o700)
-        fsync_dir(one.parent)
+    for new_folder in reversed(missing):
+        os.mkdir(new_folder, 0o700)
+        fsync_dir(new_folder.parent)

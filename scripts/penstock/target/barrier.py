@@ -1,7 +1,6 @@
 """The durability barrier of file systems that syncfs reaches: ext4, XFS, btrfs, WEKA.
 
-One syncfs in place of an fsync for each file: for copy and adopt, before a journal records files as durable,
-and for the permissions step. Writes nothing itself.
+One syncfs replaces an fsync for each file.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
 class Barrier:
     """A durability barrier for all that is written below `data` after this object was made.
 
-    The descriptor is opened by the constructor: the kernel reports a failed write-back only to
-    descriptors that were open when it failed. Where syncfs does not reach the servers (BeeGFS, NFS, Lustre)
-    the writer must use `fsync`. The constructor raises OSError.
+    The constructor opens the descriptor, since the kernel reports a failed write-back only to descriptors
+    that were open then. Where syncfs does not reach the servers (BeeGFS, NFS, Lustre), the writer must use
+    `fsync`. The constructor raises OSError.
     """
 
     def __init__(self, data: Path) -> None:
@@ -30,9 +29,11 @@ class Barrier:
         self._fd = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def wait(self) -> None:
-        """One syncfs: what was written before it is durable on return. Raises NoSpaceError where the target
-        is full, FailedError for any other error. After an error, what was written since the last call that
-        returned is to be written anew, never synced again: the kernel may have dropped it."""
+        """Make durable by one syncfs what was written before.
+
+        Raises NoSpaceError where the target is full, FailedError for any other error. Then everything since
+        the last successful call must be written again, never only synced: the kernel may have dropped it.
+        """
         try:
             libc.syncfs(self._fd)
         except OSError as error:

@@ -1,32 +1,27 @@
-"""Small JSON files by which accounts that share a target tell each other something: notices and postings.
+"""Small JSON files by which accounts that share a target inform each other: notices and postings.
 
-| file                     | lies in                | written by  | a reader trusts              | mode |
+| file                     | folder                 | written by  | a reader trusts              | mode |
 |--------------------------|------------------------|-------------|------------------------------|------|
 | a notice                 | a folder that its      | the owner   | its content, whichever       | 0644 |
 |                          | owner alone may write  |             | account the file belongs to  |      |
 | a posting: one account's | a folder that many may | any account | that its maker says so       | 0644 |
 | word to all              | write, sticky (1777)   |             |                              |      |
 
-What the last audit said (`dataset.verdicts`) and who stages now (`dataset.staging_notice`) are notices.
-Readers' pins (`dataset.pins`) are postings. The mark of a removal (`keep.retention.removals`) is a notice
-that is made as a posting is: one process has it.
+Notices: the last audit (`dataset.verdicts`) and who stages now (`dataset.staging_notice`). Postings: readers'
+pins (`dataset.pins`). The mark of a removal (`keep.retention.removals`) is a notice made like a posting, so
+that one process has it. All but `touch` is durable on return.
 
-This module makes, replaces and removes these files, and makes their folders with mode, group and ACL. What
-was written or removed is durable when the function returns (but for `touch`).
+A notice is trusted because only its folder's owner and root can make a file there. The file's account does
+not count: a restore by root, or a partial chown, must neither close a gate nor forget the findings.
 
-A notice is trusted because nobody but its folder's owner and root can make one there. The account of the file
-itself is not compared: after a restore by root, or a partial chown for a new owner, the gate of a release
-must neither close nor forget the findings that the file holds.
+The kernel states whose a posting is (`st_uid` of the open file), never its name or content. O_EXCL gives a
+name to one account, and the sticky folder keeps others from changing it. Not a posting, but counted: what is
+no plain file, is too long, or is a further name of a file in the folder. A hard link elsewhere, as backups
+make, changes nothing. An incomplete posting (its maker is writing, or died) holds its name, with a `value` of
+None.
 
-Whose a posting is, the kernel says (`st_uid` of the open file), never its name or its content. It is made by
-O_EXCL, so of several accounts one has a name; nobody but its maker can change, rename or remove it (the
-folder is sticky). What is no plain file, or is too long, is none, and counted; so is a further name of a file
-that has one in the folder. A name elsewhere, as a backup by hard links gives it, changes nothing: a reader's
-pin still holds its release. A posting whose content is not whole (its maker is writing it, or died) still
-holds its name: its `value` is None.
-
-What these files say is for people, and for decisions that cost little when they are wrong: quota and modes
-enforce, files ask. A folder's listing may be some seconds old on another node, O_EXCL never is.
+Postings are for people, and for decisions that cost little when wrong: quotas and modes enforce, files ask. A
+folder's listing may be some seconds old on another node; O_EXCL never is.
 """
 
 from __future__ import annotations
@@ -54,11 +49,10 @@ READABLE = 0o644
 FOLDER_OF_OWNER = 0o755
 FOLDER_OF_ALL = 0o1777
 OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-LONGEST = 1 << 16
-"""Bytes of a posting that is read; no posting is longer."""
+LONGEST = 1 << 16  # bytes of a posting, at most
+# Errors after which a posting may still exist. Not EAGAIN: an account can cause it for its own file, by a
+# lease.
 UNANSWERED = (PASSING | EXHAUSTED) - {errno.EAGAIN, errno.EBUSY}
-"""Errors after which a posting may be there all the same. EAGAIN is none of them: an account can have it
-raised for its own file, by a lease."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -66,33 +60,26 @@ class Posting(NamedTuple):
     """One account's word to all others."""
 
     name: str
-    uid: int
-    """Who made it."""
-    made: float
-    """Its modification time, in seconds since the epoch, by the file system's clock."""
-    value: Any
-    """None: it is not whole."""
+    uid: int  # its maker
+    made: float  # its modification time, in seconds since the epoch, by the file system's clock
+    value: Any  # None: incomplete
 
 
 class Postings(NamedTuple):
-    """What lies in a folder that many may write."""
+    """The postings in a folder that many may write."""
 
-    posted: list[Posting]
-    """By name."""
-    others: int
-    """How many names had no posting: no plain file, too long, not readable, or removed meanwhile."""
+    posted: list[Posting]  # by name
+    others: int  # names without a posting: no plain file, too long, unreadable, or removed meanwhile
 
 
 def write_notice(path: Path, value: Any) -> None:
-    """Make or replace a notice, whole; its folder is made where it is missing. By the owner alone. Raises
-    OSError."""
+    """Make or replace a notice, whole, and its folder."""
     durable.make_dirs(path.parent, FOLDER_OF_OWNER)
     durable.write_json(path, value, mode=READABLE)
 
 
 def read_notice(path: Path) -> bytes:
-    """The content of a notice, whichever account wrote it. Raises FileNotFoundError, OSError; FailedError for
-    what is no plain file, or too large."""
+    """Read a notice of any account. Raises FailedError for a file that is not plain, or too large."""
     try:
         return plain_files.read(path)
     except plain_files.NotPlainError as error:
@@ -105,17 +92,19 @@ def read_notice(path: Path) -> bytes:
 
 
 def forget_notice(path: Path) -> None:
-    """Remove a notice, where there is one. Raises OSError."""
+    """Remove a notice, if it exists. Raises OSError."""
     if os.path.lexists(path):
         path.unlink()
         durable.fsync_dir(path.parent)
 
 
 def make_folder_as_above(path: Path) -> None:
-    """Make a folder in which every account may post that may write in the folder above, and change its own
-    postings alone: with the mode and group of that one, and sticky where its group or others may write (so
-    1777 in a folder like /tmp). Raises OSError; FailedError where something stands there that others may
-    empty."""
+    """Make a folder where all accounts may post that may write in the folder above.
+
+    It takes that folder's mode and group. Where group or others may write it is sticky (1777 in a folder like
+    /tmp): each account changes only its own postings. Raises FailedError where something stands there that
+    others may empty.
+    """
     above = stat.S_IMODE(path.parent.stat().st_mode) & (stat.S_ISGID | FOLDER_OF_ALL)
     durable.make_dirs(path, above | stat.S_ISVTX if above & OF_OTHERS else above)
     status = path.lstat()
@@ -130,30 +119,30 @@ def make_folder_as_above(path: Path) -> None:
 
 
 def make_folder_for_readers(path: Path, like: Path) -> None:
-    """Make a folder in which those may post who may read the folder `like`: its owner, its group, everybody,
-    and the users and groups that its ACL names, each where that may read; or give the folder that stands
-    there these rights. Sticky: each changes its own postings alone. Raises OSError; FailedError for what is
-    no folder of this account."""
+    """Make or correct a sticky folder in which those may post who may read the folder `like`.
+
+    Those are its owner, group, everybody, and the users and groups of its ACL, each where allowed to read.
+    Raises FailedError for what is no folder of this account.
+    """
     durable.make_dirs(path, 0o700)
     status, acl = like.stat(), _acl(like)
     # With an ACL the group bits of the mode are its mask.
     mode = 0o1700 | sum(7 * bit for bit in (0o010, 0o001) if status.st_mode & (bit << 2))
     fd = os.open(path, OPEN_FOLDER)
     try:
-        there = os.fstat(fd)
-        if there.st_uid != os.geteuid():
+        status_now = os.fstat(fd)
+        if status_now.st_uid != os.geteuid():
             raise FailedError(
                 "a folder for readers is another account's", where=printable(str(path)), hint="move it away"
             )
-        if _give_rights(fd, mode, status.st_gid, there.st_mode & stat.S_ISGID, acl):
+        if _give_rights(fd, mode, status.st_gid, status_now.st_mode & stat.S_ISGID, acl):
             os.fsync(fd)
     finally:
         os.close(fd)
 
 
 def post(folder: Path, name: str, value: Any) -> bool:
-    """Make a posting under a name that nobody has; False where an account has that name. On an error the name
-    is free again. A `value` longer than LONGEST would be read by nobody. Raises OSError."""
+    """Make a posting; return False where an account has that name. On an error the name is free again."""
     try:
         fd = os.open(folder / name, _NEW, READABLE)
     except FileExistsError:
@@ -173,21 +162,19 @@ def post(folder: Path, name: str, value: Any) -> bool:
 
 
 def touch(folder: Path, name: str) -> None:
-    """Set the time of a posting or notice to now, by the file system's clock: a sign that its process lives.
-    Raises FileNotFoundError, OSError."""
+    """Set a posting's or notice's time to now, by the file system's clock: its process lives."""
     os.utime(folder / name, follow_symlinks=False)
 
 
 def withdraw(folder: Path, name: str) -> None:
-    """Remove a posting of this account, where there is one. Raises OSError, also for another account's."""
+    """Remove a posting of this account, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(folder / name)
     durable.fsync_dir(folder)
 
 
 def posting_names(folder: Path) -> list[str]:
-    """The names of all accounts' postings, in order, none of them opened; none where there is no such folder.
-    Names with a leading dot are passed over. Raises OSError."""
+    """List the names of all postings in order, without opening any. Skips dot files."""
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except FileNotFoundError:
@@ -195,8 +182,7 @@ def posting_names(folder: Path) -> list[str]:
 
 
 def postings(folder: Path, names: Sequence[str] | None = None) -> Postings:
-    """Those of these names, of all accounts; None: all that `posting_names` names. Raises OSError, also where
-    the file system did not answer for one of them."""
+    """Read the postings of these names, or of all. Raises OSError where the file system does not answer."""
     names = posting_names(folder) if names is None else names
     met: set[int] = set()
     read = [_posting(folder, name, met) for name in names]
@@ -214,11 +200,11 @@ def _acl(folder: Path) -> Acl | None:
 
 
 def _give_rights(fd: int, mode: int, gid: int, setgid: int, acl: Acl | None) -> bool:
-    """Give a folder this mode and group, and to each entry of the ACL that may read all rights. Returns
-    whether anything was changed."""
+    """Give a folder mode and group, and full rights to each ACL entry that may read; return whether that
+    changed it."""
     changed = set_owner_mode(fd, mode | setgid, gid)
     if acl is not None:
-        wanted = tuple(one._replace(bits=7 if one.bits & 4 else 0) for one in acl)
+        wanted = tuple(entry._replace(bits=7 if entry.bits & 4 else 0) for entry in acl)
         if acl_xattrs.read(fd) != wanted:
             acl_xattrs.write(fd, wanted)
             set_owner_mode(fd, os.fstat(fd).st_mode & 0o777 | 0o1000 | setgid, None)
@@ -227,13 +213,13 @@ def _give_rights(fd: int, mode: int, gid: int, setgid: int, acl: Acl | None) -> 
 
 
 def _posting(folder: Path, name: str, met: set[int]) -> Posting | None:
-    """None where the name has no posting, or its file is one of those `met` before."""
+    """Read a posting; None where there is none, or its inode is among those `met`."""
     try:
         fd = plain_files.descriptor(folder / name)
     except OSError as error:
         if error.errno in UNANSWERED:
             raise
-        # Withdrawn since, no plain file, or of a mode that keeps it from readers.
+        # Withdrawn, no plain file, or closed to readers by its mode.
         return None
     status = os.fstat(fd)
     if status.st_ino in met or status.st_size > LONGEST:

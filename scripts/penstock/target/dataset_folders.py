@@ -1,15 +1,10 @@
-"""A dataset's folders on the target: made with their modes, checked to belong to one account; and what its
-releases and `current` are.
+"""A dataset's folders on the target: made with their modes, and checked to belong to one account.
 
-For every command that works on a dataset: the `check_*` and reading functions change nothing; `prepare`,
-`open_staging`, `close_staging`, `probe` and the `sweep_*` make, change or remove folders and small files.
-Paths come from `DatasetLayout` (`core.layout`).
+The owner of `<root>/<dataset>` is the one account that stages the dataset; all others are refused before
+anything changes. The root is the operator's: it may be a link, and anybody's.
 
-Whoever owns `<root>/<dataset>` is the one account that stages the dataset; everybody else is refused
-before anything changes. The root itself is the operator's: it may be a link and may be anybody's.
-
-The state is the folder `.penstock`, where runs and their journals lie: in the dataset's folder, or below
-`target.state_root` where that is configured. Then a file `.penstock` in the dataset's folder points there.
+The state is the folder `.penstock` with runs and journals, in the dataset's folder or below
+`target.state_root`. In the latter case a file `.penstock` in the dataset's folder points there.
 """
 
 from __future__ import annotations
@@ -47,11 +42,11 @@ if TYPE_CHECKING:
 
 _POINTER = re.compile(r"releases/([^/]+)")
 _NEXT_POINTER = re.compile(r"\.current\.[0-9a-f]{16}")
+# Seconds after which a temporary file counts as left by a killed command. Living commands need one for
+# moments; a job's answer stays until preflight read it, which waits for minutes.
 LEFT_AFTER = 3600.0
-"""Seconds after which a temporary file counts as left by a killed command. A living command needs one for
-moments; the answer of a job on a node stands until preflight has read it, which waits for minutes."""
+# folders by which `adopted_files.try_move` tries a rename
 ADOPT_TRIALS = re.compile(rf"{re.escape(ADOPT_TRIAL)}[0-9a-f]{{16}}")
-"""Names of the folders by which `adopted_files.try_move` tries a rename."""
 _ANSWERS = re.compile(rf"{re.escape(ANSWER)}\d.*")
 _LEFT = re.compile(rf"\.try-[0-9a-f]{{16}}.*|{plain_files.UNFINISHED.pattern}")
 _KINDS = {
@@ -60,8 +55,7 @@ _KINDS = {
 
 
 def check_root(root: Path) -> None:
-    """Changes nothing. Raises PreflightError unless `root` is a folder that this account may write, or
-    can be made in a parent that is one."""
+    """Raise PreflightError unless this account may write in `root`, or can make it in its parent."""
     where = root if os.path.lexists(root) else root.parent
     if not where.is_dir():
         why = "it is not a folder" if os.path.lexists(where) else f"neither it nor {where} exists"
@@ -89,10 +83,12 @@ def check_root(root: Path) -> None:
 
 
 def check_owner(layout: DatasetLayout) -> None:
-    """Changes nothing. Raises PreflightError when one of the dataset's folders is no plain folder of this
-    account, may be written by everybody, or may be replaced by others while a step is at work. Raises also
-    as `check_state` and `check_shape`; OlderVersionError and NewerFormatError where another version of
-    penstock made the dataset's state."""
+    """Raise PreflightError unless the dataset's folders are plain folders of this account.
+
+    They must be closed to everybody else's writes, and not replaceable by others. Raises also as
+    `check_state` and `check_shape`; OlderVersionError and NewerFormatError for a state of another version of
+    penstock.
+    """
     for root in (layout.root, layout.state_root):
         if root is not None:
             _check_names_stay(root)
@@ -101,7 +97,7 @@ def check_owner(layout: DatasetLayout) -> None:
         try:
             status = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
-            # What is above it says so, or is no folder, as `check_root` says.
+            # The folder above reports it, or is no folder, as `check_root` reports.
             continue
         except OSError as error:
             raise PreflightError(
@@ -119,8 +115,10 @@ def check_owner(layout: DatasetLayout) -> None:
 
 
 def check_shape(layout: DatasetLayout) -> None:
-    """Changes nothing. Raises FindingsError where the dataset's folder, or one in it that readers look into,
-    is something else than a folder. What this account may not look at is passed over."""
+    """Raise FindingsError where the dataset's folder, or one that readers use, is no folder.
+
+    What this account may not look at is skipped.
+    """
     _check_folders(layout, (layout.folder, *layout.folders_of_readers))
 
 
@@ -143,8 +141,9 @@ def _check_folders(layout: DatasetLayout, folders: Iterable[Path]) -> None:
 
 
 def _check_names_stay(root: Path) -> None:
-    """Raises PreflightError where others than the root's owner may rename what lies in it: a dataset's folder
-    could become a link to anywhere between two calls of a step.
+    """Raise PreflightError where others than the root's owner may rename what is in it.
+
+    A dataset's folder could become a link to anywhere between two calls of a step.
 
     | may write in the root          | sticky | answer                                    |
     |--------------------------------|--------|-------------------------------------------|
@@ -173,8 +172,7 @@ def _check_names_stay(root: Path) -> None:
 
 
 def _is_own_group(status: os.stat_result) -> bool:
-    """Whether the group is that of the owner alone: it carries the owner's name, by custom, and has no other
-    member."""
+    """Return whether the group is the owner's alone: it has the owner's name, and no other member."""
     try:
         group, owner = grp.getgrgid(status.st_gid), pwd.getpwuid(status.st_uid).pw_name
         return group.gr_name == owner and set(group.gr_mem) <= {owner}
@@ -183,8 +181,7 @@ def _is_own_group(status: os.stat_result) -> bool:
 
 
 def owns(layout: DatasetLayout) -> bool:
-    """Whether this account is the one that stages the dataset, or nobody has yet. Others read what is
-    published, and nothing else."""
+    """Return whether this account stages the dataset, or nobody does yet."""
     try:
         return os.lstat(layout.folder).st_uid == os.geteuid()
     except OSError:
@@ -201,8 +198,8 @@ def _unreadable(path: Path, error: OSError) -> PreflightError:
 
 
 def make_folder(layout: DatasetLayout) -> bool:
-    """Make the dataset's folder, and the root where that is missing, as `prepare` does. Returns whether it
-    was missing."""
+    """Make the dataset's folder, and a missing root, as `prepare` does. Returns whether the folder was
+    missing."""
     check_owner(layout)
     check_root(layout.root)
     missing = not os.path.lexists(layout.folder)
@@ -212,9 +209,12 @@ def make_folder(layout: DatasetLayout) -> bool:
 
 
 def prepare(layout: DatasetLayout) -> None:
-    """Make the dataset's folders where they are missing: `<dataset>` and `releases` 0755, `.penstock`
-    0700, durably and whatever the umask. Raises as `check_root` and `check_owner`."""
-    # First: to whoever does not own the dataset, write permission in its root would be of no use.
+    """Make missing folders, durably and whatever the umask: `<dataset>` and `releases` 0755, `.penstock`
+    0700.
+
+    Raises as `check_root` and `check_owner`.
+    """
+    # First, since who does not own the dataset has no use for write permission in its root.
     check_owner(layout)
     check_root(layout.root)
     if layout.state_root is not None:
@@ -239,11 +239,10 @@ def prepare(layout: DatasetLayout) -> None:
 def open_staging(
     layout: DatasetLayout, release: str, dir_mode: int, gid: int | None, rules: AccessRules = NO_RULES
 ) -> Path:
-    """The `data` folder of a release's staging, made where it is missing.
+    """Return the `data` folder of a release's staging, made where it is missing.
 
-    Staging itself is closed (0700) until it is revealed; `data` carries the setgid bit, the group and the
-    default ACL, so that everything made below it has them. Raises FailedError when the release is published
-    already.
+    Staging itself is closed (0700) until it is revealed. `data` has the setgid bit, the group and the default
+    ACL, which all below it inherits. Raises FailedError when the release is published already.
     """
     if os.path.lexists(layout.release(release)):
         raise FailedError(
@@ -268,8 +267,7 @@ def open_staging(
 
 
 def close_staging(layout: DatasetLayout, release: str) -> None:
-    """Set a staging's mode to 0700. A publish that was killed between opening the staging to readers and the
-    rename left it without a write bit. Raises by `errno_map.storage_error`."""
+    """Set a staging's mode to 0700: a publish killed before its rename left it without a write bit."""
     try:
         _with_mode(layout.staging(release), 0o700)
     except OSError as error:
@@ -277,8 +275,7 @@ def close_staging(layout: DatasetLayout, release: str) -> None:
 
 
 def releases(layout: DatasetLayout) -> list[str]:
-    """The names of the published releases, sorted; [] when there are none. Raises PreflightError where this
-    account may not look."""
+    """List the published releases, sorted. Raises PreflightError where this account may not look."""
     try:
         with os.scandir(layout.releases) as entries:
             return sorted(
@@ -291,8 +288,10 @@ def releases(layout: DatasetLayout) -> list[str]:
 
 
 def current(layout: DatasetLayout) -> str | None:
-    """The release that `current` names, or None before the first. Raises FailedError when `current` is
-    anything but a link into `releases/`, PreflightError when this account may not look."""
+    """Return the release that `current` names; None before the first.
+
+    Raises FailedError when it is no link into `releases/`, PreflightError when this account may not look.
+    """
     try:
         text = os.readlink(layout.current)
     except FileNotFoundError:
@@ -319,16 +318,16 @@ def current(layout: DatasetLayout) -> str | None:
 
 
 def leads(layout: DatasetLayout) -> bool:
-    """Whether `current` names a release that is there. Raises as `current`."""
+    """Return whether `current` names an existing release."""
     named = current(layout)
     return named is not None and layout.release(named).is_dir()
 
 
 def _pointed(layout: DatasetLayout) -> StatePointer | None:
-    """None where the dataset's folder names no state elsewhere. Raises FailedError for a damaged file."""
+    """Read the pointer to a state elsewhere; None: there is none. Raises FailedError for a damaged file."""
     try:
         kind = os.lstat(layout.state_pointer).st_mode
-        # Without a state root it is the state's folder, and what else stands there is `_check_own`'s.
+        # Without a state root it is the state's folder; `_check_own` judges all else.
         if stat.S_ISREG(kind) or (layout.state_root is not None and not stat.S_ISDIR(kind)):
             return marks.STATE_POINTER.from_json(plain_files.read(layout.state_pointer), layout.state_pointer)
     except (FileNotFoundError, NotADirectoryError):
@@ -344,11 +343,12 @@ def _pointed(layout: DatasetLayout) -> StatePointer | None:
 
 
 def _bind_state(layout: DatasetLayout) -> None:
-    """Let the state below `target.state_root` and the dataset's folder name each other: of two nodes that
-    make a dataset's first state at once, of which one does not see the state root, one goes on. Raises
-    PreflightError."""
-    known = _pointed(layout)
-    made = StateRoot(known.id if known else secrets.token_hex(8), str(layout.root.absolute()))
+    """Let the state below `target.state_root` and the dataset's folder name each other.
+
+    If two nodes make the first state at once, and one does not see the state root, only one goes on.
+    """
+    pointed = _pointed(layout)
+    made = StateRoot(pointed.id if pointed else secrets.token_hex(8), str(layout.root.absolute()))
     create_file(layout.root_pointer, json.dumps(marks.STATE_ROOT.to_json(made)).encode() + b"\n")
     pointer = StatePointer(str(layout.state_root), _id_of_state(layout) or "")
     content = json.dumps(marks.STATE_POINTER.to_json(pointer)).encode() + b"\n"
@@ -357,8 +357,9 @@ def _bind_state(layout: DatasetLayout) -> None:
 
 
 def check_state(layout: DatasetLayout) -> None:
-    """Raises PreflightError where the dataset's state is not here, or is not the one that belongs to it: two
-    nodes must never work on one staging by two states.
+    """Raise PreflightError where the dataset's state is not here, or belongs to another dataset.
+
+    Two nodes must never work on one staging by two states.
 
     | `.penstock` in the   | `target.    | `.penstock` below it      | answer                            |
     | dataset's folder     | state_root` |                           |                                   |
@@ -373,16 +374,16 @@ def check_state(layout: DatasetLayout) -> None:
     | nothing, and         | set         | missing                   | refused: not mounted, or lost     |
     | a release            |             |                           |                                   |
     | nothing, no release  | set         | missing                   | the first run                     |
-    | nothing              | set         | is there                  | used (killed before it was bound) |
+    | nothing              | set         | exists                    | used (killed before it was bound) |
     """
-    known = _pointed(layout)
+    pointed = _pointed(layout)
     if layout.state_root is None:
-        if known is not None:
+        if pointed is not None:
             raise PreflightError(
                 "the dataset's state lies elsewhere",
                 where=str(layout.state_pointer),
-                why=f"it lies below {printable(known.state_root)}, and `target.state_root` is not set",
-                hint=f"set `target.state_root: {printable(known.state_root)}`",
+                why=f"it lies below {printable(pointed.state_root)}, and `target.state_root` is not set",
+                hint=f"set `target.state_root: {printable(pointed.state_root)}`",
             )
         return
     if layout.state_pointer.is_dir():
@@ -394,21 +395,21 @@ def check_state(layout: DatasetLayout) -> None:
             f"{layout.state.parent}/` where there is none, while nothing is at work",
         )
     if not layout.state.is_dir():
-        if known is not None or releases(layout):
+        if pointed is not None or releases(layout):
             need_state(layout)
         return
-    there = _id_of_state(layout)
-    if known is not None and there is not None and there != known.id:
+    state_id = _id_of_state(layout)
+    if pointed is not None and state_id is not None and state_id != pointed.id:
         raise PreflightError(
             "this state folder is not the dataset's",
             where=str(layout.state),
-            why=f"the dataset was staged with another one, below {printable(known.state_root)}",
+            why=f"the dataset was staged with another one, below {printable(pointed.state_root)}",
             hint="mount it, or correct `target.state_root`; this one was made where it was not mounted",
         )
 
 
 def need_state(layout: DatasetLayout) -> None:
-    """Raises PreflightError where the dataset's state is not there."""
+    """Raise PreflightError where the dataset's state is missing."""
     if layout.state.is_dir():
         return
     made = f"`mkdir -p -m 700 {layout.state}`, and " if layout.state_root is not None else ""
@@ -423,11 +424,12 @@ def need_state(layout: DatasetLayout) -> None:
 
 
 def _id_of_state(layout: DatasetLayout) -> str | None:
-    """The id that the state below `target.state_root` has; None where a person made the folder, or unbound
-    it. Raises PreflightError where it is the state of another root: journals of that root would be taken for
-    this one's."""
+    """Return the id of the state below `target.state_root`; None where a person made or unbound the folder.
+
+    Raises PreflightError for another root's state, whose journals would be taken for this root's.
+    """
     try:
-        known = marks.STATE_ROOT.from_json(plain_files.read(layout.root_pointer), layout.root_pointer)
+        bound = marks.STATE_ROOT.from_json(plain_files.read(layout.root_pointer), layout.root_pointer)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -437,28 +439,27 @@ def _id_of_state(layout: DatasetLayout) -> str | None:
             why=str(error),
             hint="put the file back, or remove it: `penstock run` makes it anew",
         ) from None
-    if known.root != str(layout.root.absolute()):
+    if bound.root != str(layout.root.absolute()):
         raise PreflightError(
             "this state folder is another root's",
             where=str(layout.state),
-            why=f"it belongs to {printable(known.root)}, and the target's root is {layout.root}",
+            why=f"it belongs to {printable(bound.root)}, and the target's root is {layout.root}",
             hint="give each root a `target.state_root` of its own; where the root itself was moved here, "
             f"remove {layout.root_pointer}",
         )
-    return known.id
+    return bound.id
 
 
 def probe(layout: DatasetLayout) -> ProbeReport:
-    """What the dataset's file system really does, tried in hidden folders of the dataset's folder and of
-    `releases`, which are gone on return. The caller holds the dataset's lock. Raises no OSError."""
+    """Measure what the file system really does, in hidden folders. The caller holds the dataset's lock.
+    Raises no OSError."""
     from penstock.fs.probe import trials
 
     return trials.probe(layout.folder, beside=layout.releases)
 
 
 def sweep_leftovers(layout: DatasetLayout) -> None:
-    """Remove what killed commands of this account left in the dataset's folders and at the root. The caller
-    holds the dataset's lock.
+    """Remove what killed commands of this account left in the dataset's folders and at the root.
 
     | name                     | left by                               | removed                         |
     |--------------------------|---------------------------------------|---------------------------------|
@@ -470,7 +471,9 @@ def sweep_leftovers(layout: DatasetLayout) -> None:
     | `.penstock-adopt-<hex>`  | an adoption, without the lock         | the same                        |
     | `.penstock-probe-<job>`  | preflight's jobs, without the lock    | the same                        |
 
-    What cannot be removed stays until the next command: nothing reads it. Raises no error."""
+    The caller holds the dataset's lock. What cannot be removed stays until the next command; nothing reads
+    it. Never raises.
+    """
     from penstock.target.tree_removal import remove_tree
 
     for folder in (layout.folder / PROBE, layout.releases / PROBE, layout.rehearsal):
@@ -486,8 +489,7 @@ def sweep_leftovers(layout: DatasetLayout) -> None:
 
 
 def sweep_pointers(layout: DatasetLayout) -> None:
-    """Remove the temporary links that other commands were about to rename to `current`; a link that was
-    renamed already stays. Durable on return. Raises OSError."""
+    """Remove the temporary links that other commands were about to rename to `current`, durably."""
     with os.scandir(layout.folder) as entries:
         old = [e.path for e in entries if _NEXT_POINTER.fullmatch(e.name) and e.is_symlink()]
     for path in old:
@@ -498,8 +500,7 @@ def sweep_pointers(layout: DatasetLayout) -> None:
 
 
 def sweep_old(folder: Path, names: re.Pattern[str]) -> None:
-    """Remove files and empty folders of this account, of such names, that were not changed for `LEFT_AFTER`.
-    Raises no error."""
+    """Remove this account's files and empty folders of these names, unchanged for `LEFT_AFTER`."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         left = [entry for entry in entries if names.fullmatch(entry.name)]
         before = clock.now(folder) - LEFT_AFTER if left else 0.0
@@ -519,7 +520,6 @@ def _open(path: Path) -> int:
 
 
 def _make(path: Path, mode: int) -> None:
-    """One folder, durably, with `mode`."""
     try:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, mode & 0o777)
@@ -535,8 +535,7 @@ def _make(path: Path, mode: int) -> None:
 
 
 def _with_mode(path: Path, mode: int, gid: int | None = None) -> None:
-    """Set `mode`, and keep a setgid bit that is there: by it new folders get the group of a project's
-    folder."""
+    """Set `mode`, but keep a setgid bit: it gives new folders the group of a project's folder."""
     fd = _open(path)
     try:
         set_owner_mode(fd, mode | (os.fstat(fd).st_mode & stat.S_ISGID), gid)

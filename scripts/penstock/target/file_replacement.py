@@ -1,11 +1,7 @@
 """Replaces damaged files of a published release, each whole: a reader sees the old or the new.
 
-For `penstock repair` (`keep.repair`), which fetched good bytes into a staging beside the release; repair's
-elements and adoption use `copy_range`. Changes files and folders below the release's `data`.
-
-Folders of a release carry no write bit: the owner gets it while files in them are replaced, and loses it when
-the last replacement there has ended. A killed repair leaves such folders and temporary files behind; the next
-repair that enters the folder removes the files and the write bit.
+Folders of a release have no write bit: the owner gets it while files in them are replaced. A killed repair
+leaves such folders and temporary files; the next repair in the folder removes the files and the bit.
 """
 
 from __future__ import annotations
@@ -38,14 +34,10 @@ _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPEN_AT_ONCE = 128
-"""Folders that a mender keeps open."""
-_BLOCK = 1 << 20
-"""Bytes that are copied through this process at a time."""
-_OF_A_FILE = 4
-"""Metadata operations that a file costs: its mode, its times, and two renames."""
-_OF_A_FOLDER = 2
-"""Metadata operations that a folder costs: it is opened to its owner, and closed again."""
+_OPEN_AT_ONCE = 128  # folders that a mender keeps open
+_BLOCK = 1 << 20  # bytes copied through this process at a time
+_OF_A_FILE = 4  # metadata operations of a file: its mode, its times, and two renames
+_OF_A_FOLDER = 2  # metadata operations of a folder: opened to its owner, and closed again
 _REMOVE_IT = "nothing is deleted that penstock did not write: move it away, audit and repair again"
 
 
@@ -56,12 +48,11 @@ class _Folder:
 
 
 class Mender:
-    """Replaces files below `data`; paths are relative to it. May be used by several threads at once, for
-    different paths. To be closed: only then do all folders have their published mode again.
+    """Replaces files below `data`. Thread-safe for different paths, which are relative to `data`.
 
-    Files and folders get the published mode, group, ACL and, where this account may give it, owner; a group
-    or owner of None is left as it is. Where `data` itself is gone, it is made again. Raises OSError where
-    something else stands in its place. `spend` waits for metadata operations (`budget`).
+    Close it: only then do all folders have their published mode again. Files and folders get the published
+    mode, group, ACL and, where this account may give it, owner; None leaves a group or owner as it is. A
+    missing `data` is made again; OSError where something else is in its place.
     """
 
     def __init__(
@@ -85,42 +76,46 @@ class Mender:
             self._root = os.open(data, _FOLDER)
         except FileNotFoundError:
             self._root = _made_again(data)
-            # So that it gets its published mode when this is closed.
+            # So that it gets its published mode on `close`.
             self._enter("")
 
     def check(self, path: str) -> None:
-        """Enter the folder of `path` as `replace` does, to see before anything is fetched whether that can
-        work. Raises ObjectError when a folder stands at `path`, or something else in a folder's place;
-        penstock's storage errors (`errno_map.storage_error`)."""
+        """Enter the folder of `path` as `replace` does, to find out before any fetch whether that can work.
+
+        Raises ObjectError when a folder is at `path`, or something else in a folder's place; else storage
+        errors.
+        """
         parent, _, name = path.rpartition("/")
         with _telling("cannot repair", path), self.within(parent) as folder:
             _refuse_folder(folder, name)
 
     def replace(self, path: str, mtime_ns: int, new: Path) -> None:
-        """Put the file `new`, which lies on the same file system and whose bytes are durable, at `path`:
-        mode, group, time and fsync, a temporary name in the folder of `path`, and the rename there, durable
-        on return. On an error `path` is as it was. Raises as `check`."""
+        """Put the file `new`, on the same file system and with durable bytes, at `path`.
+
+        On an error `path` is as it was. Raises as `check`.
+        """
         self._before(path, _OF_A_FILE)
         parent, _, name = path.rpartition("/")
         temporary = f".p.{secrets.token_hex(8)}"
         with _telling("cannot repair", path), self.within(parent) as folder:
             _refuse_folder(folder, name)
             self._dress(path, mtime_ns, new)
-            # Between folders not every file system renames in one step; readers see only the second one.
+            # Not every file system renames between folders in one step; readers see only the second rename.
             os.rename(new, temporary, dst_dir_fd=folder)
             _name(folder, temporary, name)
 
     def dress(self, path: str, mtime_ns: int, new: Path) -> None:
-        """Give the file `new` the mode, group, owner, ACL and time that it is to have at `path`; durable on
-        return. Raises storage errors."""
+        """Give the file `new` the mode, group, owner, ACL and time of `path`, durably."""
         self._spend(2)
         with _telling("cannot repair", path):
             self._dress(path, mtime_ns, new)
 
     def link_or_copy(self, path: str, mtime_ns: int, new: Path) -> None:
-        """Put a file at `path` that is a link to the dressed file `new`, or a copy of it where `path` is to
-        have another mode, group, owner, ACL or time, or no link can be made; durable on return. On an error
-        `path` is as it was. Raises as `check`."""
+        """Put a link to the dressed file `new` at `path`, durably.
+
+        A copy instead, where `path` has another mode, group, owner, ACL or time, or no link can be made. On
+        an error `path` is as it was. Raises as `check`.
+        """
         self._before(path, _OF_A_FILE)
         parent, _, name = path.rpartition("/")
         temporary = f".p.{secrets.token_hex(8)}"
@@ -148,10 +143,10 @@ class Mender:
         os.fsync(fd)
 
     def _alike(self, fd: int, path: str, mtime_ns: int) -> bool:
-        """Whether a file has what `path` is to have, so that it can be the same inode."""
-        seen, wanted = os.fstat(fd), self._rules.file(path, self._file_mode)
-        owner = self._uid is None or os.geteuid() != 0 or seen.st_uid == self._uid
-        return owner and seen.st_mtime_ns == mtime_ns and right(look(fd, wanted), wanted, self._gid)
+        """Return whether a file is already as `path` should be, so that both can be one inode."""
+        status, wanted = os.fstat(fd), self._rules.file(path, self._file_mode)
+        owner = self._uid is None or os.geteuid() != 0 or status.st_uid == self._uid
+        return owner and status.st_mtime_ns == mtime_ns and right(look(fd, wanted), wanted, self._gid)
 
     def _copy(self, fd: int, path: str, mtime_ns: int, folder: int, temporary: str) -> None:
         made = os.open(temporary, _NEW, 0o600, dir_fd=folder)
@@ -168,13 +163,13 @@ class Mender:
             os.close(made)
 
     def set_mode(self, path: str) -> None:
-        """Give a file or folder its published mode, group, owner and ACL again ("." is `data` itself).
-        Raises ObjectError when that is not for this account to give."""
+        """Give `path` its published mode, group, owner and ACL again; "." is `data`. Raises ObjectError when
+        this account cannot."""
         self._spend(1)
         try:
             fd = os.open(".", _PATH, dir_fd=self._root) if path == "." else self._any(path)
             try:
-                # A descriptor that only names it: also what may not be read can be set right.
+                # A descriptor without read access: unreadable files can be set right, too.
                 self._set(f"/proc/self/fd/{fd}", fd, path)
             finally:
                 os.close(fd)
@@ -182,8 +177,7 @@ class Mender:
             raise _file_error(error, "cannot set mode or owner", path) from None
 
     def sweep(self, path: str) -> bool:
-        """Remove what a killed repair left, where `path` is a temporary name; else change nothing and return
-        False."""
+        """Remove what a killed repair left, where `path` is a temporary name; else return False."""
         self._before(path, 1)
         parent, _, name = path.rpartition("/")
         if parent == ".." or not TEMPORARY.fullmatch(name):
@@ -192,15 +186,14 @@ class Mender:
             return True
 
     def make(self, path: str) -> bool:
-        """Make a folder that is not there, and those above it; False where it stands already. Durable, with
-        its published mode, once the mender is closed. Raises ObjectError when something else stands there."""
+        """Make a folder and those above it; return False where it exists. Durable once this is closed."""
         self._before(f"{path}/", 1)
-        there = self.holds(path)
+        existing = self.holds(path)
         with _telling("cannot make the folder", path), self.within(path):
-            return not there
+            return not existing
 
     def holds(self, path: str) -> bool:
-        """Whether anything is there under this name (`../name`: beside `data`)."""
+        """Return whether something has this name (`../name`: beside `data`)."""
         above, below = path.startswith("../"), path.removeprefix("../")
         try:
             if above:
@@ -213,9 +206,10 @@ class Mender:
 
     @contextlib.contextmanager
     def within(self, parent: str) -> Iterator[int]:
-        """A folder's descriptor; within the context its owner may write in it. At the first entry, temporary
-        files that a killed repair left there are removed. A folder that vanished is made again. Raises
-        OSError."""
+        """Yield a folder's descriptor, while its owner may write in it.
+
+        The first entry removes temporary files of a killed repair. A folder that vanished is made again.
+        """
         self._before(f"{parent}/", 0)
         with self._lock:
             folder = self._enter(parent)
@@ -227,8 +221,7 @@ class Mender:
                 folder.users -= 1
 
     def close(self) -> None:
-        """Give every folder that was opened its published mode again. Raises when one could not be closed,
-        after the others were."""
+        """Give every opened folder its published mode again. One that fails does not stop the others."""
         problem: OSError | None = None
         with self._lock:
             while self._open:
@@ -277,7 +270,7 @@ class Mender:
         return folder
 
     def _make(self, path: str) -> int:
-        """Make a folder that vanished, in one that is entered first."""
+        """Make a folder that vanished, in its entered parent."""
         above, _, name = path.rpartition("/")
         folder = self._enter(above)
         os.mkdir(name, 0o700, dir_fd=folder.fd)
@@ -305,7 +298,7 @@ class Mender:
             wanted = self._rules.folder(path, self._dir_mode)
         else:
             wanted = self._rules.file(path, self._file_mode)
-        # As audits have it: the owner's own is as published, also where root gave it the dataset since.
+        # As in audits: the owner's own file is as published, even where root gave it the dataset later.
         mine = os.geteuid() != 0 and status.st_uid == os.geteuid()
         uid = -1 if mine or self._uid is None or status.st_uid == self._uid else self._uid
         gid = -1 if self._gid is None or status.st_gid == self._gid else self._gid
@@ -321,7 +314,7 @@ class Mender:
         put_right(name, wanted, None)
 
     def _own(self, fd: int) -> None:
-        """Only root gives files away; anybody else is the owner of what they make."""
+        """Give a file its owner, as root. Other accounts own what they make."""
         if self._uid is not None and os.geteuid() == 0 and os.fstat(fd).st_uid != self._uid:
             os.fchown(fd, self._uid, -1)
 
@@ -332,8 +325,7 @@ class Mender:
 
 
 def _made_again(data: Path) -> int:
-    """Make the folder `data` of a release, whose own folder has its owner's write bit meanwhile. Raises
-    OSError."""
+    """Make a release's folder `data`, while its own folder has the owner's write bit."""
     release = os.open(data.parent, _FOLDER)
     try:
         mode = stat.S_IMODE(os.fstat(release).st_mode)
@@ -349,7 +341,7 @@ def _made_again(data: Path) -> int:
 
 
 def _name(folder: int, temporary: str, name: str) -> None:
-    """Give a file that is whole its name, durably; on an error it is removed."""
+    """Rename a whole file to its name, durably; on an error remove it."""
     try:
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
@@ -359,7 +351,7 @@ def _name(folder: int, temporary: str, name: str) -> None:
 
 
 def _linked(new: Path, folder: int, temporary: str) -> bool:
-    """Link a file into the folder. False where that is refused, or a symbolic link is made (BeeGFS)."""
+    """Link a file into the folder; return False where that is refused, or makes a symbolic link (BeeGFS)."""
     try:
         os.link(new, temporary, dst_dir_fd=folder, follow_symlinks=False)
     except OSError as error:
@@ -374,8 +366,8 @@ def _linked(new: Path, folder: int, temporary: str) -> bool:
 
 @contextlib.contextmanager
 def standing(data: Path, path: str) -> Iterator[int | None]:
-    """A descriptor of the file at `path` below `data`, to read its good parts, closed at the end; None when
-    no regular file there can be read. No link is followed."""
+    """Yield a descriptor to read the file at `path` below `data`, without following links; None for no
+    regular file."""
     fd = None
     try:
         with contextlib.suppress(OSError):
@@ -392,10 +384,11 @@ def standing(data: Path, path: str) -> Iterator[int | None]:
 
 
 def copy_range(old: int, new: int, offset: int, length: int) -> bool:
-    """Copy these bytes between two files, by reference where the file system shares blocks, else within
-    it (servers may do it among themselves), else through this process; where `old` has a hole, `new` is
-    left as it is: a hole too in a file that was just made. False when `old` cannot be read or is too
-    short. Nothing is compared. Raises OSError when `new` cannot be written."""
+    """Copy these bytes between two files; return False when `old` cannot be read or is too short.
+
+    By reference where the file system shares blocks, else within it, else through this process. A hole of
+    `old` leaves `new` as it is: a hole in a new file. Raises OSError when `new` cannot be written.
+    """
     end = offset + length
     if os.fstat(old).st_size < end:
         return False
@@ -405,11 +398,11 @@ def copy_range(old: int, new: int, offset: int, length: int) -> bool:
             stop = min(end, os.lseek(old, start, os.SEEK_HOLE))
         except OSError as error:
             if error.errno == errno.ENXIO:
-                # Nothing but a hole up to the file's end.
+                # A hole up to the file's end.
                 return True
             start = stop = offset
         if stop <= start < end:
-            # A file system that cannot tell its holes: all of it may be data.
+            # The file system does not report its holes: all may be data.
             stop = end
         if start < stop and not _copy(old, new, start, stop - start):
             return False
@@ -419,7 +412,7 @@ def copy_range(old: int, new: int, offset: int, length: int) -> bool:
 
 def _copy(old: int, new: int, offset: int, length: int) -> bool:
     done = 0
-    # Not here, not between these two, or a read error: the plain way tells which.
+    # Unsupported here or between these two, or a read error: the plain way shows which.
     with contextlib.suppress(OSError):
         while done < length:
             count = os.copy_file_range(old, new, length - done, offset + done, offset + done)
@@ -440,14 +433,13 @@ def _copy(old: int, new: int, offset: int, length: int) -> bool:
 
 
 def _write_at(fd: int, view: memoryview, offset: int) -> None:
-    """All of it. Raises OSError."""
     while view:
         done = os.pwrite(fd, view, offset)
         offset, view = offset + done, view[done:]
 
 
 def _refuse_folder(parent: int, name: str) -> None:
-    """Raises ObjectError for a folder at the path, before anything is fetched."""
+    """Raise for a folder at the path, before anything is fetched."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
@@ -455,7 +447,7 @@ def _refuse_folder(parent: int, name: str) -> None:
 
 @contextlib.contextmanager
 def _telling(what: str, path: str) -> Iterator[None]:
-    """Turns an OSError into a penstock error."""
+    """Turn an OSError into a penstock error."""
     try:
         yield
     except IsADirectoryError:
@@ -467,7 +459,7 @@ def _telling(what: str, path: str) -> Iterator[None]:
 
 
 def _file_error(error: OSError, what: str, path: str) -> Exception:
-    """A link or a file in a folder's place is this path's own trouble."""
+    """Make a penstock error. A link or file in a folder's place concerns this path alone."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EXDEV):
         return ObjectError(
             "a link or a file stands in a folder's place", where=printable(path), hint=_REMOVE_IT

@@ -1,8 +1,7 @@
 """`<root>/HOLD`: a file by which a root's owner or administrator closes the gates of datasets and releases.
 
-A gate (`dataset.gate`) is the check before a training job reads a release. The gate, a run that has unchanged
-files to take over, gc, and the commands that show releases read this file. Nothing is changed. Whose file
-counts is as `root_files` has it.
+A gate (`dataset.gate`) is the check before a training job reads a release. `root_files` decides whose file
+counts.
 
     # storage target 17 lost bytes, ticket 4711
     imagenet                 read again first
@@ -19,7 +18,7 @@ counts is as `root_files` has it.
 | a file that counts, and cannot be read, or has more than   | the same                                  |
 | LONGEST bytes or a second name                             |                                           |
 
-Nothing is kept between two looks: without its line, or without the file, a gate opens at once.
+Nothing is remembered: without its line, or without the file, a gate opens at once.
 """
 
 from __future__ import annotations
@@ -38,26 +37,19 @@ if TYPE_CHECKING:
     from penstock.target.root_files import RootFile
 
 NAME = "HOLD"
-LONGEST = 64 << 10
-"""Bytes of the file: some thousand lines."""
-NAMED = 10
-"""Lines that are named in one warning."""
-LONGEST_REASON = 500
-"""Characters that are shown of one."""
+LONGEST = 64 << 10  # bytes of the file: some thousand lines
+NAMED = 10  # lines named in one warning
+LONGEST_REASON = 500  # characters of a reason that are shown
 
 
 class Hold(NamedTuple):
     """One line of a HOLD that counts."""
 
-    line: int
-    """Counted from 1; 0 where the whole file could not be read."""
-    dataset: str
-    """"" holds every dataset."""
-    release: str
-    """"" holds each release."""
+    line: int  # counted from 1; 0 where the whole file could not be read
+    dataset: str  # "" holds every dataset
+    release: str  # "" holds each release
     reason: str
-    by: str
-    """The account that the file belongs to."""
+    by: str  # the account that owns the file
 
     @property
     def name(self) -> str:
@@ -65,7 +57,7 @@ class Hold(NamedTuple):
         return f"{self.dataset}/{self.release}" if self.release else self.dataset
 
     def covers(self, release: str) -> bool:
-        """Whether it holds this release of its dataset; of "", whether it holds all of them."""
+        """Return whether this line holds the release; for "", whether it holds all releases."""
         return self.release in ("", release)
 
     def __str__(self) -> str:
@@ -73,26 +65,23 @@ class Hold(NamedTuple):
 
 
 def of_dataset(layout: DatasetLayout) -> list[Hold]:
-    """The lines that hold the dataset, or releases of it, in the file's order. Raises OSError where the root
-    does not answer."""
+    """Return the lines that hold the dataset, or releases of it, in order."""
     file = root_files.look(layout.root, NAME, LONGEST)
     return [hold for hold in _holds(file) if hold.dataset in ("", layout.dataset)]
 
 
 def standing(layout: DatasetLayout, release: str = "") -> Hold | None:
-    """The first line that holds this release or, without one, all of the dataset; None where nothing does.
-    Raises as `of_dataset`."""
+    """Return the first line that holds this release or, without a release, all of the dataset."""
     return next((hold for hold in of_dataset(layout) if hold.covers(release)), None)
 
 
 def warning(root: Path) -> str:
-    """Why a HOLD at this root may not do what was meant: it does not count, or names what is not there. ""
-    where there is nothing to say, or the root does not answer."""
+    """Explain why a HOLD at this root may not do what was meant; "" for no problem."""
     try:
         file = root_files.look(root, NAME, LONGEST)
         if file is not None and file.ignored:
             return f"not obeyed: {file.ignored}"
-        lost = [f"line {one.line}: {one.name}" for one in _holds(file) if not _is_there(root, one)]
+        lost = [f"line {hold.line}: {hold.name}" for hold in _holds(file) if not _is_there(root, hold)]
     except OSError:
         return ""
     more = f" and {len(lost) - NAMED:,} more" if len(lost) > NAMED else ""

@@ -1,14 +1,9 @@
 """Final modes, group and ACLs of a release: checked, and set where they differ.
 
-For the permissions step, which calls `set_permissions` between copy and verify; plan, copy and preflight take
-from here what the configuration's `permissions` say, and publish compares files with it (`FinalAccess`).
-Changes modes, groups and ACLs below a staging's `data`, and removes temporary files there.
-
-Files come with their final mode, group and ACL (`staging_writer`), but for giants, whose parts several
-attempts write: who reads a part back first sets those (`finish_giants`). So this module looks at folders and
-giants, and at each file only where somebody else wrote files, or publish met one with other permissions.
-Folders lose their write bit from the deepest up, which also keeps late attempts out (of accounts other than
-root).
+Files come with theirs (`staging_writer`). Giants, whose parts several attempts write, get them from whoever
+reads a part back first (`finish_giants`). So each file needs a look only where somebody else wrote files, or
+publish found one with other permissions. Folders lose their write bit from the deepest up, which also keeps
+late attempts out (of accounts other than root).
 """
 
 from __future__ import annotations
@@ -48,23 +43,22 @@ if TYPE_CHECKING:
     from penstock.fs.tree import Level
 
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-TOGETHER = 4096
-"""Files or folders that are collected before they are changed, by several threads."""
+TOGETHER = 4096  # files or folders collected before several threads change them
 
 
 def file_mode(policy: PermissionsConfig) -> int:
-    """The mode that files get: never for all to write, never setuid, setgid or sticky."""
+    """Return the mode of files: never writable for all, never setuid, setgid or sticky."""
     return policy.file_mode & FILE_BITS
 
 
 def dir_mode(policy: PermissionsConfig) -> int:
-    """The mode that folders get: never for all to write, never setuid or sticky."""
+    """Return the mode of folders: never writable for all, never setuid or sticky."""
     return policy.dir_mode & DIR_BITS
 
 
 def group_id(policy: PermissionsConfig) -> int | None:
-    """The configured group's number; None when none is configured. Raises PreflightError for a group that
-    this machine does not know."""
+    """Return the configured group's number, if any. Raises PreflightError for a group unknown to this
+    machine."""
     if policy.group is None:
         return None
     number = group_number(policy.group)
@@ -78,9 +72,10 @@ def group_id(policy: PermissionsConfig) -> int | None:
 
 
 def access_rules(policy: PermissionsConfig) -> AccessRules:
-    """The policy's ACL entries, with users and groups by number, and its modes for paths of a pattern. Raises
-    PreflightError for a user or group that this machine does not know, ConfigError for a pattern that cannot
-    be used."""
+    """Resolve the policy's ACL entries to numbers, with its modes for paths of a pattern.
+
+    Raises PreflightError for a user or group unknown to this machine, ConfigError for an unusable pattern.
+    """
     named: dict[tuple[int, str], NamedEntry] = {}
     for text in policy.acl:
         entry = parse(text)
@@ -109,10 +104,10 @@ def _number(tag: int, who: str, text: str) -> int:
 
 
 class FinalAccess:
-    """Mode, group and ACL that everything in a release gets."""
+    """Mode, group and ACL of everything in a release."""
 
     def __init__(self, policy: PermissionsConfig, gid: int | None) -> None:
-        """`gid` None: any group is right. Raises as `access_rules`."""
+        """A `gid` of None allows any group. Raises as `access_rules`."""
         self.rules, self.gid = access_rules(policy), gid
         self.file_mode, self.dir_mode = file_mode(policy), dir_mode(policy)
 
@@ -123,7 +118,7 @@ class FinalAccess:
         return self.rules.folder(path, self.dir_mode)
 
     def held(self, paths: Sequence[str], modes: Sequence[int], gids: Sequence[int]) -> bool:
-        """Whether files have their mode and group, by the `st_mode` and `st_gid` of each. Pure."""
+        """Return whether files have their mode and group, by the `st_mode` and `st_gid` of each."""
         if self.gid is not None and not set(gids) <= {self.gid}:
             return False
         if not self.rules.by_path:
@@ -133,15 +128,15 @@ class FinalAccess:
 
 
 class FilePermissions:
-    """Compares files below `data` with their final permissions, by lstats that a walk made. An ACL is read
-    where the configuration names one: `spend` waits for that. Changes nothing."""
+    """Compares files below `data` with their final permissions, by a walk's lstats. ACLs are read only where
+    configured."""
 
     def __init__(self, data: Path, final: FinalAccess, spend: Callable[[int], None] = unlimited) -> None:
         self._final, self._spend = final, spend
         self._root, self._calls = os.open(data, OPEN_FOLDER), Calls()
 
     def held(self, paths: Sequence[str], modes: Sequence[int], gids: Sequence[int]) -> bool:
-        """As `FinalAccess.held`, and whether the files have their ACLs. Raises OSError."""
+        """As `FinalAccess.held`, and whether the files have their ACLs."""
         if not self._final.held(paths, modes, gids):
             return False
         acls = self._calls.each(self._acls_held, paths) if self._final.rules.has_acl else ()
@@ -175,26 +170,26 @@ def set_permissions(
     *,
     giants: Collection[str] | None = None,
 ) -> ModesSet:
-    """Give each folder below a staging's `data`, and `data` itself, its final mode, group and ACL, before the
-    one that holds it, and remove the temporary files of dead attempts, on one walk. Only what differs is
-    touched, and looked at again. Returns counts. `spend` waits for metadata operations (`budget`).
+    """Give `data` and each folder below it its final access, deepest first, and remove dead attempts'
+    temporary files.
+
+    One walk, which touches and rereads only what differs. Idempotent. Returns counts.
 
     | `giants` | files                                                                                   |
     |----------|-----------------------------------------------------------------------------------------|
-    | paths    | are met by name: whoever wrote them gave them their permissions. These paths are set,   |
-    |          | unless nothing is there                                                                 |
-    | None     | are all looked at, and set where they differ                                            |
+    | paths    | only names are read: their writer gave them their permissions. These paths are set,     |
+    |          | unless missing                                                                          |
+    | None     | are all checked, and set where they differ                                              |
 
-    Idempotent. Raises FailedError that names the first thing that cannot be set, that does not keep what
-    was set, or that is neither a file nor a folder, or a file with further links that would have to be
-    changed; and by `errno_map.storage_error`.
+    Raises FailedError for the first path that cannot be set or does not keep what was set, is neither file
+    nor folder, or is a shared file that would have to change.
     """
     data, final = staging / DATA, FinalAccess(policy, gid)
     try:
         try:
             return _close(data, final, spend, giants)
         except PermissionError:
-            # A folder that its owner may not enter: somebody else's mode.
+            # Somebody else's mode keeps the owner out of a folder.
             tree_removal.open_folders(data)
             return _close(data, final, spend, giants)
     except OSError as error:
@@ -203,15 +198,16 @@ def set_permissions(
 
 
 def finish_giants(data: Path, policy: PermissionsConfig, gid: int | None, giants: Iterable[str]) -> None:
-    """Give these files below a staging's `data` their final mode, group and ACL where they differ: giants, of
-    which all parts were written. Nothing is done where nothing is there. Idempotent. Raises as
-    `set_permissions`."""
+    """Give giants of which all parts were written their final access, where it differs; skip missing files.
+
+    Idempotent. Raises as `set_permissions`.
+    """
     final = FinalAccess(policy, gid)
     try:
         with _opened(data) as root:
             for path in giants:
-                # On NFS it is the open that asks the server: the modes that this node remembers may be old,
-                # and what is set twice moves the ctime that another node's reading has recorded.
+                # On NFS only an open asks the server: this node may remember old modes, and setting them
+                # twice moves the ctime that another node's reading has recorded.
                 with contextlib.suppress(OSError):
                     os.close(open_beneath(root, path, _LOOK))
                 _set(root, path, final.file(path), gid)
@@ -222,7 +218,7 @@ def finish_giants(data: Path, policy: PermissionsConfig, gid: int | None, giants
 def _close(
     data: Path, final: FinalAccess, spend: Callable[[int], None], giants: Collection[str] | None
 ) -> ModesSet:
-    """`set_permissions`. Raises OSError, too."""
+    """As `set_permissions`. Raises OSError, too."""
     rules, gid = final.rules, final.gid
     counts = {"files": 0, "folders": 0, "changed_files": 0, "changed_folders": 0, "swept": 0}
     files: list[str] = []
@@ -242,7 +238,7 @@ def _close(
             return sum(calls.each(some_changed, paths))
 
         def close_left(most: int) -> None:
-            """Folders that the walk has left, so all that they hold was left before."""
+            """Change folders that the walk has left: all below them was left before."""
             if len(left) > most:
                 for _, together in groupby(sorted(left, key=_depth, reverse=True), _depth):
                     counts["changed_folders"] += change(list(together), final.folder)
@@ -296,8 +292,8 @@ def _is_right(row: Row, mode: int, gid: int | None) -> bool:
 
 
 def _differing(final: FinalAccess, level: Level, names: Sequence[str]) -> list[str]:
-    """The paths of those of a folder's next files that are to be set: all, where there are ACLs to be read.
-    Temporary files are left out. Raises OSError."""
+    """Return the files of a folder to set: those that differ, or all where ACLs must be read. Skips temporary
+    files."""
     looked = level.stats(names)
     differing = []
     for index, name in enumerate(names):
@@ -323,9 +319,10 @@ def _special(data: Path, path: str) -> FailedError:
 
 
 def unseal(data: Path, paths: Iterable[str]) -> None:
-    """Give these files of a staging their owner's write bit again: giants (objects split into parts over
-    several shards), of which parts are written anew in place. What is no regular file is removed; a missing
-    file is passed over. Raises by `errno_map.storage_error`."""
+    """Give giants of a staging their owner's write bit again, since parts are written anew in place.
+
+    Removes what is no regular file; skips missing files.
+    """
     with _opened(data) as root:
         folders = Folders(root, 64)
         try:
@@ -371,8 +368,10 @@ def _depth(path: str) -> int:
 
 
 def _set(root: int, path: str, wanted: Access, gid: int | None) -> bool:
-    """Set what differs, and look whether it stays; False as well where nothing is there. The thing is held by
-    a descriptor that needs no right to read it and follows no link."""
+    """Set what differs, and check that it stays; return False where nothing differs, or nothing is there.
+
+    Holds the file by a descriptor that needs no read permission and follows no link.
+    """
     try:
         fd = open_beneath(root, path, HOLD) if path else os.open(".", HOLD, dir_fd=root)
         try:

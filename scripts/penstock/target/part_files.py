@@ -1,15 +1,10 @@
 """Parts of one file, written by several streams, attempts and nodes.
 
-For copy (`engine.transfer`), by `staging_writer.StagingWriter`, which has the methods of `Parts` as its own.
-Writes below a staging's `data` alone. A giant is an object that is split into parts over several shards.
-Sizes and offsets are in bytes, times in nanoseconds since the epoch.
-
-A giant's parts go into one file under its final name. Those of any other large file go into one temporary
-file, which is named in the journal, so that the next attempt goes on with it; it gets the final name only
-with all its bytes.
-
-Guarantees. Parts lie at disjoint offsets, so their order does not matter, and an attempt that was
-given up and writes on can only replace bytes by the same bytes.
+A giant is an object split into parts over several shards: its parts go into one file under its final name.
+Parts of any other large file go into a temporary file, which is renamed only with all its bytes. The journal
+names it, so that the next attempt resumes it. Parts have disjoint offsets, so their order does not matter,
+and an attempt that was given up can only replace bytes by the same bytes. Sizes and offsets are bytes, times
+nanoseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -35,19 +30,20 @@ _PART = _RANGE | os.O_CREAT
 
 
 class Parts:
-    """Writes parts of giants, and of other large files. For one thread. Errors of the file system are raised
-    by `errno_map.storage_error`, FailedError where this attempt was overtaken."""
+    """Writes parts of giants, and of other large files. For one thread.
+
+    Raises by `errno_map.storage_error`, and FailedError where this attempt was overtaken.
+    """
 
     def __init__(self, staging: StagingFolder) -> None:
         self._staging = staging
 
     def begin_part(self, path: str, size: int, offset: int, length: int) -> Pending:
-        """A giant's file under its final name, `size` long, to be written from `offset`.
+        """Open a giant's file under its final name, `size` long, to be written from `offset`.
 
-        It can be written by its owner until all parts are copied (`modes.finish_giants`); other parts may be
-        written at the same time, on other nodes. What lies there longer than planned is cut: each part's
-        bytes are written or read back anyway. Raises FailedError for what is no file, or another release's
-        too.
+        Its owner may write it until all parts are copied (`modes.finish_giants`). A longer file is cut: each
+        part's bytes are written or read back anyway. Raises FailedError for no file, or one shared with a
+        release.
         """
         if offset < 0 or length < 0 or offset + length > size:
             raise ValueError(f"part [{offset}, {offset + length}) of {size} bytes")
@@ -70,7 +66,7 @@ class Parts:
             self._staging.alive(pending)
             if status.st_size != size:
                 os.ftruncate(fd, size)
-            # Mode and ACL come when all parts are copied. The group is given here, for quotas count by it.
+            # Mode and ACL come when all parts are copied; the group now, since quotas count by it.
             if self._staging.gid not in (None, status.st_gid):
                 os.chown(fd, -1, self._staging.gid)
         except BaseException as error:
@@ -85,8 +81,10 @@ class Parts:
         return pending
 
     def finish_part(self, pending: Pending, mtime_ns: int | None = None) -> None:
-        """Durability (by mode), then the time, close. Every part sets the same time after its own last
-        write, so that the last of them leaves it, whichever it is."""
+        """Make the part durable (by mode), set the time, close.
+
+        Every part sets the same time after its own last write, so that the last part leaves it.
+        """
         self._staging.before(pending.path, 1)
         fd = pending.fd
         try:
@@ -105,9 +103,12 @@ class Parts:
             raise
 
     def begin_multipart(self, path: str, temporary: str, size: int, *, holes: bool = False) -> None:
-        """Make the temporary file of a large one, in the folder of `path`, `size` long and with blocks
-        reserved where the file system can, unless it will have `holes`; its owner may write it until
-        `finish_multipart`. On an error it is gone."""
+        """Make the temporary file of a large file in the folder of `path`, `size` long; on an error it is
+        gone.
+
+        Blocks are reserved where the file system can, unless the file will have `holes`. Its owner may write
+        it until `finish_multipart`.
+        """
         self._staging.before(path, 1)
         self._staging.look()
         parent, name = split(path)
@@ -130,9 +131,11 @@ class Parts:
     def begin_range(
         self, path: str, temporary: str, size: int, offset: int, *, named: bool = False
     ) -> Pending | None:
-        """The temporary file of `begin_multipart`, to be written from `offset`; None when it is not there:
-        another attempt has given it its name. Where it is `named` and no byte is left to be written, the file
-        is opened by that name, to be read. To be ended by `finish_part`."""
+        """Open the temporary file of `begin_multipart` to write from `offset`; end it by `finish_part`.
+
+        Returns None when another attempt renamed it. With `named`, a complete file is then opened for reading
+        under its final name.
+        """
         self._staging.before(path, 1)
         parent, name = split(path)
         try:
@@ -160,7 +163,7 @@ class Parts:
         return pending
 
     def sync(self, pending: Pending) -> None:
-        """With `fsync`: make the bytes durable that were written so far."""
+        """With `fsync`: make the bytes written so far durable."""
         if self._staging.fsync:
             try:
                 os.fsync(pending.fd)
@@ -168,12 +171,12 @@ class Parts:
                 raise storage_error(error, "cannot write", pending.path) from None
 
     def finish_multipart(self, path: str, temporary: str, size: int, mtime_ns: int) -> bool:
-        """Give a temporary file that has all its bytes its time, durability and final name, then its final
-        mode, group and ACL. True as well where another attempt did the same: the temporary file is gone, and
-        a file of this size has the name. False: neither is there.
+        """Give a complete temporary file its time, durability and final name, then its mode, group and ACL.
 
-        The mode comes after the name: an attempt that dies between the two leaves no temporary file that the
-        next one may not write."""
+        Returns True, too, where another attempt did so: the temporary file is gone, and a file of this size
+        has the name. False: neither exists. The mode follows the name, so that an attempt that dies between
+        leaves no temporary file that the next cannot write.
+        """
         self._staging.before(path, 1 + self._staging.naming)
         parent, name = split(path)
         fd = -1
@@ -205,8 +208,8 @@ class Parts:
         return True
 
     def _named(self, folder: int, path: str, size: int) -> bool:
-        """Whether another attempt gave the file its name; it may have died before that was durable, or before
-        the file had its mode."""
+        """Return whether another attempt renamed the file; redo what it may not have reached: durability and
+        mode."""
         parent, name = split(path)
         if not _stands(folder, name, size):
             return False
@@ -216,15 +219,14 @@ class Parts:
         return True
 
     def drop_multipart(self, path: str, temporary: str) -> None:
-        """Remove a temporary file, of which this attempt writes nothing any more."""
+        """Remove a temporary file that this attempt no longer writes."""
         self._staging.before(path, 1)
         parent, name = split(path)
         self._staging.discard(Pending(-1, path, parent, name, temporary, 0, False, 0))
 
 
 def multipart_stands(data: Path, path: str, temporary: str, size: int) -> bool:
-    """Whether the temporary file that an earlier attempt made by `Parts.begin_multipart` is there, with this
-    size in bytes. Changes nothing."""
+    """Return whether an earlier attempt's temporary file (`Parts.begin_multipart`) exists with this size."""
     root = os.open(data, OPEN_FOLDER_OR_LINK)
     try:
         folder = open_dir(root, path.rpartition("/")[0])
@@ -239,7 +241,7 @@ def multipart_stands(data: Path, path: str, temporary: str, size: int) -> bool:
 
 
 def _stands(folder: int, name: str, size: int) -> bool:
-    """Whether a file of one name and this size has this name. Its bytes are proven when it is read back."""
+    """Return whether an unshared file of this size has this name. Its bytes are proven by a later read."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

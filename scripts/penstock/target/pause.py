@@ -1,7 +1,7 @@
 """`<root>/PAUSE`: while this file stands, whatever works below the root neither reads nor writes data.
 
-An administrator makes it, with a text for people in it (`echo "BeeGFS is being updated, until 18:00" >
-PAUSE`), and removes it again. Whose file counts is as `root_files` has it.
+An administrator makes it with a text for people (`echo "BeeGFS is being updated, until 18:00" > PAUSE`), and
+removes it. `root_files` decides whose file counts.
 
 | what works below the root            | while PAUSE stands                                               |
 |--------------------------------------|------------------------------------------------------------------|
@@ -12,11 +12,9 @@ PAUSE`), and removes it again. Whose file counts is as `root_files` has it.
 | arrays                               | those that live go on and hold; no further one is submitted      |
 | status, path, gate, cancel, limit    | answer                                                           |
 
-A process looks at most once in EVERY seconds, by one lstat. So all of them rest within EVERY seconds and what
-one block or row takes; where folders are cached (NFS, acdirmax) up to that much later.
-
-A command watches its root (`watching`) once it knows it; steps, engine and arrays ask `standing`. This module
-reads that one file, in a thread of its own, and changes nothing; to wait is the callers' work.
+A process checks every EVERY seconds at most, by an lstat in its own thread. So all rest within EVERY seconds
+and the time of a block or row; where folders are cached (NFS, acdirmax) up to that much later. Steps, engine
+and arrays call `standing`, and wait themselves.
 """
 
 from __future__ import annotations
@@ -36,32 +34,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = "PAUSE"
-EVERY = HEARTBEAT / 2
-"""Seconds between two looks of a process: 5."""
-LONGEST = 2048
-"""Bytes of the text that are read."""
-ANSWER_WITHIN = 10.0
-"""Seconds that a root may take to answer one look."""
+EVERY = HEARTBEAT / 2  # seconds between two checks of a process: 5
+LONGEST = 2048  # bytes of the text that are read
+ANSWER_WITHIN = 10.0  # seconds that a root may take to answer a check
 
 
 class Pause(NamedTuple):
     """A PAUSE that counts."""
 
-    text: str
-    """One printable line; "" where the file is empty. Of a file that cannot be read, why it cannot."""
-    by: str
-    """The account that made it."""
+    text: str  # one printable line, or why the file cannot be read; "" where it is empty
+    by: str  # the account that made it
 
     def __str__(self) -> str:
         return f"{self.by}: {self.text}" if self.text else f"by {self.by}, without a text"
 
 
 class RootPause(NamedTuple):
-    """What one look at a root found."""
+    """The result of one check of a root."""
 
     pause: Pause | None = None
-    ignored: str = ""
-    """Why a file of that name does not count; "" where there is none, or it counts."""
+    ignored: str = ""  # why a file of that name does not count
 
 
 def look(root: Path) -> RootPause:
@@ -75,8 +67,7 @@ def look(root: Path) -> RootPause:
 
 
 def words(root: Path) -> str:
-    """For messages: the text of the PAUSE that stands, or why a file of that name does not count; "" where
-    there is none, or the root does not answer."""
+    """Return the text of the PAUSE, or why it does not count, for messages; "" for no PAUSE or no answer."""
     try:
         pause, ignored = look(root)
     except OSError:
@@ -85,8 +76,8 @@ def words(root: Path) -> str:
 
 
 class PauseWatch:
-    """Looks at a root now and then, for all threads of a process. `tell` gets a line when PAUSE comes, goes
-    or is not obeyed."""
+    """Checks a root now and then, for all threads of a process. `tell` gets a line when PAUSE comes, goes or
+    is ignored."""
 
     def __init__(
         self,
@@ -100,15 +91,16 @@ class PauseWatch:
         self._root, self._tell, self._every, self._within, self._clock = root, tell, every, within, clock
         self._looked = float("-inf")
         self._seen = RootPause()
-        self.stood_at = float("-inf")
-        """When PAUSE stood at a look last, by the clock."""
+        self.stood_at = float("-inf")  # the clock's time when a check last found PAUSE
         self._lock, self._asking = threading.Lock(), threading.Lock()
 
     def __call__(self) -> Pause | None:
-        """The PAUSE that stood at the last look; None where none did. Looks anew where the last look is more
-        than `every` seconds ago. A root that does not answer is waited for `within` seconds, once; until it
-        answers, what was seen before counts."""
-        # One thread looks; the others take what was seen last instead of waiting for a file system.
+        """Return the PAUSE of the last check; check again when that is more than `every` seconds old.
+
+        A root that does not answer is waited for once, for `within` seconds; until it answers, the last
+        result counts.
+        """
+        # One thread checks; the others take the last result instead of waiting for a file system.
         if self._clock() - self._looked >= self._every and self._lock.acquire(blocking=False):
             try:
                 self._look()
@@ -131,7 +123,8 @@ class PauseWatch:
             self._tell(f"{where} is not obeyed: {ignored}")
 
     def _answer(self) -> RootPause | None:
-        """None: it is not known. A mount that hangs holds a thread that the process ends without."""
+        """Check the root; None: no answer. A hung mount holds a daemon thread, which does not keep the
+        process."""
         if not self._asking.acquire(blocking=False):
             return None
         answers: SimpleQueue[RootPause | None] = SimpleQueue()
@@ -156,7 +149,7 @@ _watches: list[PauseWatch] = []
 
 @contextlib.contextmanager
 def watching(watch: PauseWatch) -> Iterator[None]:
-    """While inside, `standing` says what stands at the root of this watch, to all threads of this process."""
+    """Have `standing` report the PAUSE at this watch's root, in all threads, while the block runs."""
     _watches.append(watch)
     try:
         yield
@@ -165,5 +158,5 @@ def watching(watch: PauseWatch) -> Iterator[None]:
 
 
 def standing() -> Pause | None:
-    """The PAUSE that this process rests for now; None while it may work, or watches no root."""
+    """Return the PAUSE for which this process should rest; None while it may work, or watches no root."""
     return _watches[-1]() if _watches else None

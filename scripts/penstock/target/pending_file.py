@@ -1,8 +1,4 @@
-"""A file that is being written in order, under a temporary or its final name.
-
-`staging_writer` and `part_files` begin one and end it; copy's workers (`engine.transfer`) write the bytes.
-Changes that file alone. Sizes and positions are in bytes.
-"""
+"""A file that is being written in order, under a temporary or its final name."""
 
 from __future__ import annotations
 
@@ -25,11 +21,12 @@ _NO_REFLINK = frozenset(
 
 
 class Pending:
-    """A file, or one part of a large one, that is being written: `fd` takes the bytes, from `position`.
+    """A file, or one part of a large file, that is being written: `fd` takes the bytes, from `position`.
 
-    `path` is relative to `data`, `parent` and `name` are its folder and last name; `temporary` is the name
-    that the file has meanwhile, "" for a giant, which has its final one. `size` is the whole file's. `part`:
-    other attempts write the same file. `holes`: zeros were skipped."""
+    `path` is relative to `data`; `parent` and `name` are its folder and last name. `temporary` is its present
+    name, "" for a giant, which has its final name. `size` is the whole file's. `part`: other attempts write
+    the same file. `holes`: zeros were skipped.
+    """
 
     __slots__ = ("fd", "holes", "name", "parent", "part", "path", "position", "size", "temporary")
 
@@ -47,8 +44,7 @@ class Pending:
         self.holes = False
 
     def write_all(self, view: memoryview) -> None:
-        """Write a block after the one before (the first at the part's offset), short writes included.
-        Raises by `errno_map.storage_error`."""
+        """Write a block at `position`, also by short writes."""
         try:
             while view:
                 done = os.pwrite(self.fd, view, self.position)
@@ -58,8 +54,7 @@ class Pending:
             raise storage_error(error, "cannot write", self.path) from None
 
     def reflink(self, fd: int) -> bool:
-        """Take all blocks of another file of this size, in place of writing; False where the file system does
-        not share them. Raises by `errno_map.storage_error`."""
+        """Share all blocks of another file of this size; return False where the file system cannot."""
         try:
             libc.reflink(self.fd, fd)
         except OSError as error:
@@ -69,8 +64,8 @@ class Pending:
         return True
 
     def copy(self, fd: int, view: memoryview, alive: Callable[[], None]) -> None:
-        """Write the bytes of another file of this size, by `view`; `alive` is called between blocks. Raises
-        FailedError where it ends early, and by `errno_map.storage_error`."""
+        """Copy another file of this size through `view`, calling `alive` between blocks. Raises FailedError
+        for a short file."""
         try:
             while self.position < self.size:
                 read = read_at(fd, view[: self.size - self.position], self.position)
@@ -86,8 +81,7 @@ class Pending:
             raise storage_error(error, "cannot read a file of a release", self.path) from None
 
     def skip(self, count: int) -> None:
-        """In place of `count` zeros: a hole where the file system can have one. In a giant's file, where
-        other bytes may lie, they are zeros afterwards. Raises by `errno_map.storage_error`."""
+        """Leave a hole for `count` zeros where possible. In a giant's file, older bytes there are zeroed."""
         self.holes = True
         if self.part:
             try:

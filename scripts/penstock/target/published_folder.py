@@ -1,6 +1,4 @@
-"""Puts a small file beside the seal (`release.json`) of a release that is published: a signature, or a
-manifest as text. For `dataset.release_signature` and `keep.audit`; changes the release's own folder, never
-its `data`."""
+"""Puts a small file, such as a signature, beside the seal (`release.json`) of a published release."""
 
 from __future__ import annotations
 
@@ -20,9 +18,11 @@ if TYPE_CHECKING:
 
 
 def put_beside(layout: DatasetLayout, release: str, name: str, write: Callable[[Path], None]) -> None:
-    """Have `write` make the file, whole and durable; it gets the modes of the manifests. The release's own
-    folder has its owner's write bit meanwhile, `data` never has. After a crash the same call ends the same
-    way. Raises FailedError."""
+    """Have `write` make the file, whole and durable; it gets the modes of the manifests.
+
+    The release's own folder has its owner's write bit meanwhile, `data` never. Idempotent after a crash.
+    Raises FailedError.
+    """
     folder = layout.release(release)
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

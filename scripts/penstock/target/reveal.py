@@ -1,10 +1,7 @@
 """Reveals a release, and moves the link `current` to it: the only two changes that a reader can see.
 
-For publish and rollback. Renames the staging, sets the modes of its folder and of the files beside `data`,
-and replaces `current`.
-
-Both are durable on return and idempotent: after a crash at any point the same call ends the same way.
-A reader that resolves `current` meets a complete release before, between and after.
+Both are durable and idempotent, after a crash at any point. A reader that resolves `current` always gets a
+complete release.
 """
 
 from __future__ import annotations
@@ -35,10 +32,9 @@ if TYPE_CHECKING:
 def reveal(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) -> None:
     """Give a complete staging its release's name, by one rename within `releases/`.
 
-    Its top folder takes the mode, group and ACL of its `data` (already final), the manifests and the seal
-    beside it the same group and the read bits of both. Never replaces anything: rename(2) would silently
-    replace an empty folder, so the name must be free. `assert_held` is called right before the rename, and
-    raises where this run was overtaken. Raises FailedError.
+    Its top folder takes the mode, group and ACL of its `data` (already final); manifests and seal take group
+    and read bits. The name must be free: rename(2) would silently replace an empty folder. `assert_held` is
+    called right before the rename, and raises where this run was overtaken. Raises FailedError.
     """
     staging, final = layout.staging(release), layout.release(release)
     try:
@@ -64,14 +60,15 @@ def reveal(layout: DatasetLayout, release: str, assert_held: Callable[[], None])
 
 
 def point(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) -> None:
-    """Make `current` a relative link to the release, replacing the old one in one step.
+    """Make `current` a relative link to the release, replacing the old link in one step.
 
-    The new link is made first, then `assert_held` is called, then the link is renamed. A run that overtakes
-    this one claims the dataset, and then removes such links (`dataset_folders.sweep_pointers`): a run that
-    slept between `assert_held` and the rename has no link to rename any more. A run that made its link after
-    that fails in `assert_held`, and removes the link itself. Links that dead attempts left are removed.
-    The caller holds the dataset's lock. Raises what `assert_held` raises; FailedError when there is no such
-    release, or when something that is not a link stands in the way.
+    The new link is made, then `assert_held` is called, then the link is renamed. A run that overtakes
+    this one claims the dataset, then removes such links (`dataset_folders.sweep_pointers`). So a run that
+    slept between `assert_held` and the rename has no link left to rename. A run that made its link later
+    fails in `assert_held`, and removes the link itself.
+
+    The caller holds the dataset's lock. Raises the errors of `assert_held`; FailedError when the release is
+    missing, or something other than a link is in the way.
     """
     try:
         if not _is_folder(layout.release(release)):
@@ -101,7 +98,7 @@ def point(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) 
 
 
 def _is_folder(path: Path) -> bool:
-    """Raises FailedError for anything else that has this name."""
+    """Return whether a folder has this name. Raises FailedError for anything else."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -116,7 +113,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _sealed(folder: Path) -> None:
-    """Raises FailedError for a staging without a seal, which is not complete."""
+    """Raise FailedError for a staging without a seal: it is incomplete."""
     for name in (SEAL, MANIFEST):
         try:
             if stat.S_ISREG(os.lstat(folder / name).st_mode):
@@ -129,8 +126,7 @@ def _sealed(folder: Path) -> None:
 
 
 def open_to_readers(staging: Path) -> None:
-    """Give the folder of a release, and all files beside its `data`, the group, ACL and read bits of `data`.
-    Raises OSError, FailedError."""
+    """Give a release's folder, and all files beside its `data`, the group, ACL and read bits of `data`."""
     status = os.lstat(staging / DATA)
     if not stat.S_ISDIR(status.st_mode):
         raise FailedError(
@@ -162,7 +158,7 @@ def open_to_readers(staging: Path) -> None:
         set_owner_mode(fd, mode, status.st_gid)
         if acl is not None:
             acl_xattrs.write(fd, acl)
-            # It can clear the setgid bit.
+            # An ACL can clear the setgid bit.
             set_owner_mode(fd, mode, status.st_gid)
         os.fsync(fd)
     finally:
@@ -170,7 +166,7 @@ def open_to_readers(staging: Path) -> None:
 
 
 def _acl(data: Path) -> Acl | None:
-    """None where there is none, or can be none."""
+    """Read an ACL; None where there is none, or can be none."""
     try:
         return acl_xattrs.read(data, follow=False)
     except OSError as error:

@@ -1,20 +1,19 @@
-"""The room of a target while it is being filled: who writes there ends before `target.keep_free` is reached.
+"""The room of a target while it is filled: writers end before `target.keep_free` is reached.
 
-Plan counts what fits. Afterwards anybody may write: runs below another root of the same file system, two
-plans at one moment, the checkpoints of a job. So each process that copies calls a `RoomWatch` several times
-a second; it reads statvfs and, once a minute, the quotas that the kernel counts.
+Plan counts what fits, but others write later: other roots' runs, plans of the same moment, a job's
+checkpoints. So each process that copies calls a `RoomWatch` several times a second. It reads statvfs and,
+once a minute, the kernel's quotas.
 
 | what is free beyond `keep_free`                       | then               |
 |-------------------------------------------------------|--------------------|
-| less than others take while this one ends, and than   | NoSpaceError       |
-| it takes itself meanwhile, or has left to write       |                    |
-| more                                                  | it looks later on  |
+| less than others take while this process ends, and    | NoSpaceError       |
+| than it takes itself meanwhile, or has left to write  |                    |
+| more                                                  | it checks later on |
 
-It looks once a minute where much is free, and the more often the sooner `keep_free` can be reached.
-
-Rates are those of the last half second or more. On a file system that reserves the blocks of a file at once
-(ext4, XFS) free space leaps, and shows no rate of the others: there it may be passed by the files that are
-begun between two looks. Quotas that only a vendor's commands know are met as EDQUOT.
+It checks once a minute where much is free, and more often the sooner `keep_free` can be reached. Rates cover
+the last half second or more. Where a file's blocks are reserved at once (ext4, XFS), free space leaps and
+shows no rate of others: files begun between two checks may pass `keep_free`. Quotas that only a vendor's
+commands know appear as EDQUOT.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-EVERY, SHORTEST = 60.0, 0.1  # seconds between two looks, at most and at least
+EVERY, SHORTEST = 60.0, 0.1  # seconds between two checks, at most and at least
 FASTEST = 16 << 30  # bytes a second that all writers together may take, before it was measured
 ENDS = 1.0  # seconds in which a process that was stopped writes nothing more
 LATEST = 2.0  # seconds by which it is expected to be called late, at most
@@ -49,10 +48,11 @@ class _Look(NamedTuple):
 
 
 class RoomWatch:
-    """The room of the file system and the quotas of `folder`, of which `keep` bytes stay free. `gid`: the
-    group of new files; None: as the folder gives it. `reserves`: blocks of files are reserved at once.
-    `local`: what is written is counted at once, so that of a sparse file the holes are known to take nothing;
-    a server's count comes later."""
+    """Watches the room of the file system and quotas of `folder`, of which `keep` bytes stay free.
+
+    `gid`: the group of new files; None: the folder's. `reserves`: a file's blocks are reserved at once.
+    `local`: writes are counted at once, so holes count as nothing; a server counts later.
+    """
 
     def __init__(
         self,
@@ -74,10 +74,12 @@ class RoomWatch:
         self._last: _Look | None = None
 
     def __call__(self, moved: int = 0, left: int = 0) -> None:
-        """Look, where it is time to. `moved`: bytes that this process has written; `left`: that it will still
-        write. Raises NoSpaceError. What the file system does not say stops nobody."""
+        """Check, if it is time to. `moved`: bytes that this process wrote; `left`: that it will still write.
+
+        Raises NoSpaceError. A file system that does not answer stops nobody.
+        """
         now = self._clock()
-        # A process that was called late once, on a loaded machine, may be so again.
+        # A process called late once, on a loaded machine, may be late again.
         ends, self._called = ENDS + min(LATEST, now - self._called), now
         if now < self._due:
             return
@@ -117,11 +119,11 @@ class RoomWatch:
 
     def _check_quotas(self) -> None:
         limits = kernel_quotas.of_new_files(self._folder, None, self._gid)
-        full = [one for one in kernel_quotas.check(limits) if one.verdict == "stop"]
+        full = [quota for quota in kernel_quotas.check(limits) if quota.verdict == "stop"]
         if full:
             raise NoSpaceError(
                 "a quota is used up",
                 where=str(self._folder),
-                why="; ".join(f"{one.about}: {one.found}" for one in full),
+                why="; ".join(f"{quota.about}: {quota.found}" for quota in full),
                 hint=f"{full[0].mend}; the same command goes on where it stopped",
             )

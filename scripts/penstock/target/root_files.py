@@ -1,10 +1,9 @@
-"""The one reader of files by which an administrator speaks to all that works below a root: `<root>/PAUSE`
-(`target.pause`) and `<root>/HOLD` (`target.hold`).
+"""Reads the files by which an administrator directs all work below a root: `PAUSE` and `HOLD`.
 
 | `<root>/<name>`                                           | counts                                  |
 |-----------------------------------------------------------|-----------------------------------------|
-| is not there, or there is no root                         | no                                      |
-| belongs to another account than uid 0 or the root's owner | no, and is said                         |
+| is missing, or the root is                                | no                                      |
+| belongs to another account than uid 0 or the root's owner | no, and that is reported                |
 | a plain file with one name, of one of these two           | yes, also where its text cannot be read |
 | a link, a folder, a FIFO, a file with more names, of one  | yes, without its text: what was meant   |
 | of these two                                              | is in doubt, and a doubt closes         |
@@ -25,19 +24,14 @@ if TYPE_CHECKING:
 class RootFile(NamedTuple):
     """A file of that name, as it stands at the root."""
 
-    by: str = ""
-    """The account that it belongs to."""
-    text: str = ""
-    """Its first bytes."""
-    unread: str = ""
-    """Why `text` is not all of it; "" where it is."""
-    ignored: str = ""
-    """Why it does not count; "" where it does."""
+    by: str = ""  # the account that owns it
+    text: str = ""  # its first bytes
+    unread: str = ""  # why `text` is incomplete; "" where it is whole
+    ignored: str = ""  # why it does not count; "" where it does
 
 
 def look(root: Path, name: str, most: int) -> RootFile | None:
-    """The file, of its text at most so many bytes; None where there is none. Raises OSError where the root
-    does not answer."""
+    """Read the file, at most `most` bytes of text. Raises OSError where the root does not answer."""
     path = root / name
     try:
         status, owner = path.lstat(), root.stat().st_uid

@@ -1,13 +1,11 @@
-"""Writes files into a release's staging: whole ones here, parts and links by the modules that it joins.
+"""Writes files into a release's staging: whole files here, parts and links by the modules that it joins.
 
-For the workers of copy and repair (`engine`), and for plan where it takes files over. Writes below the
-staging's `data` alone; times are in nanoseconds since the epoch, sizes in bytes, paths relative to `data`.
-
-Guarantees. A file has its final name only with all its bytes, its final mode, group, ACL and time (a large
-file that was written in parts gets mode and ACL right after its name, a giant when all its parts are there);
-under `durability="fsync"` its bytes are on the servers' disks before that name exists, under `"syncfs"` once
-`Barrier.wait` has returned. An attempt that was given up and writes on can only replace bytes by the same
-bytes, and stops at its next check (`alive`). No path leaves `data`, no link is followed.
+A file has its final name only with all its bytes, final mode, group, ACL and time. A large file written in
+parts gets mode and ACL right after its name; a giant when all its parts are there. With `durability="fsync"`
+its bytes are on the servers' disks before that name exists. With `"syncfs"` they are once `Barrier.wait` has
+returned. An attempt that was given up can only replace bytes by the same bytes, and stops at its next check
+(`alive`). No path leaves `data`, no link is followed. Times are nanoseconds since the epoch, sizes bytes,
+paths relative to `data`.
 """
 
 from __future__ import annotations
@@ -34,28 +32,22 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class WriterOptions(TypedDict):
-    """What every file of a release gets, and who writes it."""
+    """The access of every file of a release, and who writes it."""
 
     file_mode: int
     dir_mode: int
-    gid: int | None
-    """None: whatever group the folder gives."""
+    gid: int | None  # None: the folder's group
+    # `fsync`: each file before it has its name; `syncfs`: all at once, by the caller's `barrier.Barrier`
     durability: str
-    """`fsync`: each file by itself, before it has its name; `syncfs`: all at once, by the caller's
-    `barrier.Barrier`."""
-    attempt: str
-    """Names this attempt in messages."""
-    keep_mtime: bool
-    """Files get the source's time."""
-    rules: NotRequired[AccessRules]
-    """Other modes by path, and the ACL."""
+    attempt: str  # names this attempt in messages
+    keep_mtime: bool  # whether files get the source's time
+    rules: NotRequired[AccessRules]  # other modes by path, and the ACL
+    # False: the probe found that blocks cannot be reserved. Else the table of file systems decides.
     preallocate: NotRequired[bool]
-    """False: the probe saw that blocks cannot be reserved. Else the table of file systems decides."""
 
 
 def prepare_process() -> None:
-    """Once in each process that writes: modes are given exactly, so no umask may take bits away; and as
-    many files may be open as the system allows at all."""
+    """Clear the umask, since modes are given exactly, and raise the limit of open files. Once a process."""
     os.umask(0)
     raise_limit()
 
@@ -65,9 +57,10 @@ class _ShortError(Exception):
 
 
 class StagingWriter:
-    """Writes into a staging's `data`, for one thread: whole files here, parts of files by `Parts`, links by
-    `Linker`, all over one `StagingFolder`. `spend` waits for metadata operations (`budget`). Errors of the
-    file system are raised by `errno_map.storage_error`, FailedError where this attempt was overtaken."""
+    """Writes into a staging's `data`, for one thread: whole files here, parts by `Parts`, links by `Linker`.
+
+    Raises by `errno_map.storage_error`, and FailedError where this attempt was overtaken.
+    """
 
     def __init__(
         self, data: Path, spend: Callable[[int], None] = unlimited, **options: Unpack[WriterOptions]
@@ -83,7 +76,7 @@ class StagingWriter:
         self.move, self.holds = links.move, links.holds
 
     def close(self) -> None:
-        """Close the descriptors; what was begun must be finished or discarded before."""
+        """Close the descriptors, after all pending files were finished or discarded."""
         self._staging.close()
 
     def __enter__(self) -> Self:
@@ -93,8 +86,8 @@ class StagingWriter:
         self.close()
 
     def begin(self, path: str, size: int, *, holes: bool = False) -> Pending:
-        """A new temporary file in the folder of `path`, with its final mode and group. Where it will
-        have holes, no blocks are reserved."""
+        """Make a temporary file in the folder of `path`, with its final access; with `holes`, no blocks are
+        reserved."""
         self._staging.before(path, 1)
         return self._begin(path, size, holes=holes)
 
@@ -126,9 +119,11 @@ class StagingWriter:
         return pending
 
     def finish(self, pending: Pending, mtime_ns: int) -> None:
-        """Set the file's time, make it durable (with `fsync`), close it and give it its final name. On an
-        error the temporary file is gone and the final name is as before; the file is to be written anew,
-        never synced again."""
+        """Set the file's time, make it durable (with `fsync`), close it and rename it.
+
+        On an error the temporary file is gone and the final name is as before. The file must then be written
+        again, never only synced.
+        """
         self._staging.before(pending.path, self._staging.naming)
         self._finish(pending, mtime_ns)
 
@@ -153,8 +148,7 @@ class StagingWriter:
             raise
 
     def put(self, path: str, data: memoryview, mtime_ns: int) -> None:
-        """`begin`, `write_all` and `finish` of a file whose bytes are all at hand: the hot path of
-        small files, without what only a large one needs."""
+        """`begin`, `write_all` and `finish` a file whose bytes are in memory: the hot path of small files."""
         staging = self._staging
         staging.before(path, 1 + staging.naming)
         parent, _, name = path.rpartition("/")
@@ -185,7 +179,7 @@ class StagingWriter:
         except BaseException as error:
             staging.discard(Pending(fd, path, parent, name, temporary, len(data), False, 0))
             if isinstance(error, _ShortError):
-                # A disk that is nearly full: the plain way says how it ends.
+                # A nearly full disk: the plain way shows how it ends.
                 self._put_slowly(path, data, mtime_ns)
                 return
             if isinstance(error, OSError):
@@ -193,7 +187,7 @@ class StagingWriter:
             raise
 
     def remove(self, path: str) -> None:
-        """Nothing has this name on return: its object left the source. Durable as a file is by `finish`."""
+        """Remove a file whose object left the source, as durably as `finish`."""
         self._staging.before(path, 1)
         parent, name = split(path)
         try:

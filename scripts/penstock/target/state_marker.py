@@ -1,16 +1,14 @@
-"""The marker of a dataset's state folder (`.penstock/state.json`): whether a version of penstock made the
-state that this one can use.
+"""The marker of a dataset's state folder (`.penstock/state.json`): whether this version can use the state.
 
-`dataset_folders` checks it before a step changes anything; gate and readers' commands check it too. Reads and
-writes that one file. From version 1.0 on it is the first file that is made in a state.
+From version 1.0 on it is the first file made in a state.
 
 | the state's folder        | `state.json`                | the state is                                |
 |---------------------------|-----------------------------|---------------------------------------------|
-| is not there, or is       |                             | none, or not this account's to judge        |
+| is missing, or is         |                             | none, or not this account's to judge        |
 | closed to this account    |                             |                                             |
 | holds nothing of a run    | missing                     | new: `mark_state` marks it                  |
 | holds what a run leaves   | missing                     | of a version before 1.0: OlderVersionError  |
-| any                       | of a format that is known   | used                                        |
+| any                       | of a known format           | used                                        |
 | any                       | of a higher format          | NewerFormatError                            |
 """
 
@@ -28,14 +26,16 @@ from penstock.fs import durable, plain_files
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
+# One of these, at least, is in the state of a dataset that was ever staged, adopted or audited.
 _OF_A_RUN = frozenset({"adoptions", "audits", "claims", "history.jsonl", "repairs", "runs"})
-"""At least one of these lies in the state of a dataset that was ever staged, adopted or audited."""
 
 
 def check_marker(layout: DatasetLayout) -> bool:
-    """Whether the dataset has a state that is marked; False where there is no state yet, or this account may
-    not look. One small read; changes nothing. Raises OlderVersionError and NewerFormatError where another
-    version made the state, FailedError for a damaged marker."""
+    """Return whether the dataset has a marked state; False for none yet, or where this account may not look.
+
+    Raises OlderVersionError and NewerFormatError for another version's state, FailedError for a damaged
+    marker.
+    """
     path = layout.state_marker
     try:
         marks.STATE_MARKER.from_json(plain_files.read(path), path)
@@ -54,16 +54,14 @@ def check_marker(layout: DatasetLayout) -> bool:
 
 
 def mark_state(layout: DatasetLayout) -> None:
-    """Mark a state whose folder is there, unless it is marked; durable. Raises as `check_marker`, and
-    OSError."""
+    """Mark an existing state folder durably, if unmarked. Raises as `check_marker`, and OSError."""
     if not check_marker(layout):
         marker = marks.STATE_MARKER.to_json(StateMarker(penstock.__version__))
         durable.create_file(layout.state_marker, durable.json_line(marker))
 
 
 def drop_state(layout: DatasetLayout) -> None:
-    """Remove a state folder that is empty, or holds nothing but its marker. Raises OSError, also where it
-    holds more."""
+    """Remove a state folder that is empty, or has only its marker. Raises OSError where it has more."""
     if os.listdir(layout.state) == [layout.state_marker.name]:
         content = plain_files.read(layout.state_marker)
         layout.state_marker.unlink()
@@ -77,7 +75,7 @@ def drop_state(layout: DatasetLayout) -> None:
 
 
 def _without(layout: DatasetLayout) -> bool:
-    """`check_marker`, of a state whose marker is not there."""
+    """Judge a state without a marker, for `check_marker`."""
     try:
         names = set(os.listdir(layout.state))
     except OSError:

@@ -1,8 +1,6 @@
-"""Operations on whole trees of a target: remove temporary files, give the owner's write bit again, remove a
-tree.
+"""Removes temporary files and trees of a target, and gives the owner's write bit again.
 
-For the steps of a run, for gc and remove, and for what forgets old runs and audits. All by descriptors, never
-through a link; nothing outside the folder that the caller names is changed.
+All by descriptors, never through a link.
 """
 
 from __future__ import annotations
@@ -30,21 +28,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-AGAIN = (0.2, 1.0, 3.0)
-"""Seconds before each further attempt to remove a tree in which a folder is not empty yet."""
-TIMED = 8192
-"""Files that are removed between two reports to `moved`."""
+AGAIN = (0.2, 1.0, 3.0)  # seconds before each further try to remove a tree in which a folder is not empty yet
+TIMED = 8192  # files removed between two reports to `moved`
 _STANDING = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY})
 
 
 def sweep_temporaries(data: Path) -> int:
-    """Remove the temporary files that dead attempts left in a staging's `data`; returns how many. Durable on
-    return: a power cut after the publication would otherwise bring one back into the published tree, where
-    names last by fsync alone.
+    """Remove dead attempts' temporary files from a staging's `data`; return how many.
 
-    To be called when no attempt of copy is known to live. Should one live on, a temporary file that it
-    renames or removes meanwhile is no error. A folder that the permissions step closed is opened to its owner
-    where a temporary file is to be removed, and closed again. Raises by `errno_map.storage_error`."""
+    Durable: after a power cut one could else come back in the published tree, whose names rely on fsync. Call
+    when no attempt of copy is known to live; a temporary file that one renames or removes meanwhile is no
+    error. A folder that the permissions step closed is opened to its owner meanwhile.
+    """
     try:
         return _sweep(data)
     except OSError as error:
@@ -53,7 +48,6 @@ def sweep_temporaries(data: Path) -> int:
 
 
 def _sweep(data: Path) -> int:
-    """Raises OSError with the path."""
     swept = 0
     with contextlib.closing(descend(os.open(data, OPEN_FOLDER), names_only=True)) as met:
         for kind, level, names, _, error in met:
@@ -66,7 +60,7 @@ def _sweep(data: Path) -> int:
 
 
 def remove_temporaries(folder: int, names: Sequence[str]) -> int:
-    """`sweep_temporaries` of these names of an open folder. Raises OSError."""
+    """`sweep_temporaries` for these names of an open folder."""
     temporaries = [name for name in names if TEMPORARY.fullmatch(name)]
     if not temporaries:
         return 0
@@ -83,8 +77,7 @@ def remove_temporaries(folder: int, names: Sequence[str]) -> int:
 
 
 def open_folders(data: Path) -> None:
-    """Give the owner read, write and search permission in every folder of a staging's `data` again, so that
-    files can be copied anew after the permissions step closed it. Raises by `errno_map.storage_error`."""
+    """Give the owner all permissions in a staging's folders again, to copy after the permissions step."""
     root = _opened_root(data)
     folders = Folders(root, 64)
     try:
@@ -98,9 +91,10 @@ def open_folders(data: Path) -> None:
 
 
 def remove_empty(data: Path, paths: Iterable[str]) -> None:
-    """Remove the folders above these paths (relative to `data`) that hold nothing, the deepest first. Durable
-    on return. A folder in which the owner may not write any more stays. Raises by
-    `errno_map.storage_error`."""
+    """Remove the empty folders above these paths (relative to `data`), deepest first, durably.
+
+    A folder in which the owner may no longer write stays.
+    """
     root = os.open(data, OPEN_FOLDER)
     folders = Folders(root, 64)
     try:
@@ -133,14 +127,16 @@ def _remove_upward(folders: Folders, folder: str) -> None:
 def remove_tree(
     path: Path, spend: Callable[[int], None] = unlimited, *, moved: Callable[[int], None] | None = None
 ) -> None:
-    """Remove a folder and all below it, by descriptors, never through a link; of these, folders that their
-    owner may not read, write or enter are opened to the owner first. A tree that is not there is removed.
-    Durable on return. `spend` waits for metadata operations (`budget`). `moved` is called with times of
-    the file system's clock, in nanoseconds since the epoch, from before the first unlink to after the last.
+    """Remove a folder and all below it, durably, by descriptors, never through a link. A missing tree is
+    fine.
 
-    A file that a process of this node still has open stays on NFS, as .nfsXXXX beside the others, until it is
-    closed: its folder is tried again for some seconds (`AGAIN`), as is one in which a late writer makes a
-    file. Raises FailedError that names such a file, else by `errno_map.storage_error`."""
+    Folders closed to their owner are opened first. `moved` is called with times of the file system's clock,
+    in ns since the epoch, from before the first unlink to after the last.
+
+    On NFS, a file that a process of this node has open stays as .nfsXXXX until it is closed. Its folder is
+    retried for some seconds (`AGAIN`), as is a folder in which a late writer makes a file. Raises FailedError
+    that names such a file.
+    """
     try:
         root = _opened_root(path)
     except FileNotFoundError:
@@ -179,7 +175,7 @@ def remove_tree(
 def remove_release(
     path: Path, spend: Callable[[int], None] = unlimited, *, moved: Callable[[int], None] | None = None
 ) -> None:
-    """`remove_tree` of what was a release, its seal first: no seal ever stands beside half a tree."""
+    """`remove_tree` of a release, its seal first: no seal ever stands beside half a tree."""
     try:
         fd = _opened_root(path)
     except FileNotFoundError:
@@ -199,7 +195,6 @@ def remove_release(
 
 
 def _empty(folders: Folders, spend: Callable[[int], None], moved: Callable[[int], None] | None) -> None:
-    """Remove all that lies below. Raises OSError."""
     with Calls() as calls:
         for folder, files, lower in _depth_first(folders):
             fd = folders.get(folder)
@@ -214,8 +209,7 @@ def _empty(folders: Folders, spend: Callable[[int], None], moved: Callable[[int]
 
 
 def _held_open(folders: Folders) -> str:
-    """The path of a file that NFS renamed, since it was removed while it was open (fs/nfs/unlink.c); "" where
-    there is none, or nobody can tell."""
+    """Find a file that NFS renamed, since it was removed while open (fs/nfs/unlink.c); "" for none."""
     with contextlib.suppress(OSError):
         for folder, files, _ in _depth_first(folders):
             for name in files:
@@ -225,7 +219,7 @@ def _held_open(folders: Folders) -> str:
 
 
 def _open_to_owner(folder: int) -> int:
-    """Returns the mode of before."""
+    """Give the owner all bits; return the mode of before."""
     mode = stat.S_IMODE(os.fstat(folder).st_mode)
     if mode & 0o700 != 0o700:
         os.fchmod(folder, mode | 0o700)
@@ -243,7 +237,7 @@ def _remove(
 
 
 def _opened_root(path: Path) -> int:
-    """A descriptor of the folder, after its owner was given all bits."""
+    """Open a folder, after giving its owner all bits."""
     try:
         fd = os.open(path, OPEN_FOLDER)
     except PermissionError:
@@ -258,7 +252,7 @@ def _opened_root(path: Path) -> int:
 
 
 def _opened(folders: Folders, folder: str) -> int:
-    """The folder's descriptor, after its owner was given all bits."""
+    """As `_opened_root`, for a folder below."""
     try:
         fd = folders.get(folder)
     except PermissionError:
@@ -269,8 +263,10 @@ def _opened(folders: Folders, folder: str) -> int:
 
 
 def _give_bits(held: int) -> None:
-    """Give a folder's owner all bits by a descriptor that needs no right to read, and close it. Another
-    account's folder stays as it is: the open that follows says so, by name."""
+    """Give a folder's owner all bits by a descriptor that needs no read permission, and close it.
+
+    Another account's folder stays as it is: the open that follows reports it by name.
+    """
     try:
         with contextlib.suppress(PermissionError):
             os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(os.fstat(held).st_mode) | 0o700)
@@ -279,8 +275,8 @@ def _give_bits(held: int) -> None:
 
 
 def _depth_first(folders: Folders) -> Iterator[tuple[str, list[str], list[str]]]:
-    """(folder, names of other things, names of folders), the deepest first; each folder is given its
-    owner's bits on the way down."""
+    """Yield (folder, other names, folder names), deepest first, giving each folder its owner's bits on the
+    way down."""
     stack: list[tuple[str, list[str] | None, list[str]]] = [("", None, [])]
     while stack:
         folder, files, lower = stack.pop()

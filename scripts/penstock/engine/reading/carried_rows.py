@@ -1,22 +1,19 @@
-"""Decides which linked rows of a shard are carried over: not read back, since their bytes were read lately,
-and the file is the very inode that was read.
+"""Decides which linked rows of a shard are carried over: not read back, since verify or an audit read them
+lately.
 
-Verify calls `judge` in the element's process, before its workers read the other rows. It reads the manifest
-of the release that files are linked from, the shard, and the stat of linked files in staging; it opens no
-file of the data, and writes nothing.
+The file must still be the very inode that was read. No file of the data is opened:
 
 | the linked row's file                                                    | it is        |
 |--------------------------------------------------------------------------|--------------|
 | inode, size or time of modification is not what its release recorded     | read         |
-| its ctime, before it was linked, was not one that penstock knows         | read         |
+| its ctime, before it was linked, was not accounted for                   | read         |
 | (`Copied.touched`), or is not now: neither recorded, nor inside an       |              |
 | interval in which penstock linked or unlinked                            |              |
 | its source states a checksum now by which its record is not proven yet   | read         |
 | its turn to be read again has come (`core.linked_reading`)               | read         |
 | any other                                                                | carried over |
 
-A stat that does not fit says nothing about the bytes: that row is read like any other. What was read last is
-what verify read, or an audit of the release since.
+A stat that does not fit says nothing about the bytes: that row is read like any other.
 """
 
 from __future__ import annotations
@@ -51,39 +48,35 @@ _WHOLE = float(1 << 64)
 
 
 class LastReading(NamedTuple):
-    """What a record (a row of a manifest) says of the last reading of a file."""
+    """What a manifest's record states of the last reading of a file."""
 
     storage_grade: str
     method: str
     verified_host: str
     attempt: str
-    read_at: int
-    """In seconds since the epoch; 0: not known."""
-    digests: str
-    """Digests beside the one that is compared, separated by blanks."""
+    read_at: int  # seconds since the epoch; 0: unknown
+    digests: str  # digests beside the one compared, separated by blanks
 
 
+# of the manifest of the release that files are linked from
 COLUMNS = ("path", "size", "mtime_ns", "ctime_ns", "inode", "shared", *LastReading._fields)
-"""Of the manifest of the release that files are linked from."""
 _READ_AT, _DIGESTS = map(LastReading._fields.index, ("read_at", "digests"))
 
 
 class CarriedRows:
-    """The rows of a shard that are carried over, by number, with their last readings and file times; in
-    packed columns, since a shard has hundreds of thousands of rows."""
+    """The carried rows of a shard, by number, with last readings and file times, in packed columns."""
 
     def __init__(self, rows: int) -> None:
+        # for each row 1 + the index in `_readings`; 0: not carried over
         self._then = array("I", bytes(4 * rows))
-        """For each row 1 and the index in `_readings`; 0: it is not carried over."""
         self._readings: list[tuple[Any, ...]] = []
         self._places: dict[tuple[Any, ...], int] = {}
+        # times of the file now, in ns, and its inode; 0 for other rows
         self.times: dict[str, array[int]] = {
             name: array(code, bytes(8 * rows))
             for name, code in (("mtime_ns", "q"), ("ctime_ns", "q"), ("inode", "Q"))
         }
-        """Of the file as it is now, in nanoseconds and as a number; 0 for a row that is not carried over."""
-        self.files = self.bytes = 0
-        """Of the rows that are carried over."""
+        self.files = self.bytes = 0  # of the rows carried over
 
     def __contains__(self, row: object) -> bool:
         return isinstance(row, int) and self._then[row] > 0
@@ -92,11 +85,11 @@ class CarriedRows:
         return self.files
 
     def last(self, row: int) -> tuple[Any, ...]:
-        """The values of a `LastReading`, for a row that is carried over."""
+        """Return the values of a carried row's `LastReading`."""
         return self._readings[self._then[row] - 1]
 
     def carry(self, row: int, stat: os.stat_result, last: tuple[Any, ...]) -> None:
-        """Add a row, once: the stat of its file now, and the values of a `LastReading`."""
+        """Add a row, once: its file's stat now, and the values of its `LastReading`."""
         self.files += 1
         self.bytes += stat.st_size
         place = self._places.get(last)
@@ -110,8 +103,10 @@ class CarriedRows:
 
 
 def judge(task: RereadTask, copied: CopiedRows, now: Now) -> CarriedRows:
-    """The rows of the task's shard that are carried over, by the table above: none where all linked rows are
-    to be read. Raises OSError where the tree cannot be opened, and FailedError as `recorded`."""
+    """Return the rows of the task's shard that are carried over, by the table above.
+
+    Raises OSError where the tree cannot be opened, and FailedError as `recorded`.
+    """
     carried = CarriedRows(task.shard.rows)
     links = copied.links(untouched=True)
     if not links or task.longest is None or task.base_manifest is None:
@@ -129,8 +124,7 @@ def judge(task: RereadTask, copied: CopiedRows, now: Now) -> CarriedRows:
 def _judge(
     task: RereadTask, dues: Dues, tree: _Tree, copied: CopiedRows, links: Container[int], carried: CarriedRows
 ) -> None:
-    """Every linked row is handled here, so little may be done to each: some microseconds, most of them a
-    stat."""
+    """Handle every linked row in some microseconds, most of them a stat."""
     assert task.base_manifest is not None
     moved = Intervals(()) if task.intervals is None else task.intervals
     rows = recorded(task.base_manifest, task.rows, COLUMNS[1:])
@@ -192,16 +186,18 @@ class _Tree:
 
 
 class Dues:
-    """Which files are due: their turn to be read again has come. The longer ago the last reading, the larger
-    the fraction of files that are due; which ones, their paths decide. Pure. `longest`: seconds since the
-    last reading after which every file is due."""
+    """Decides which files are due to be read again.
+
+    The longer ago the last reading, the larger the fraction of files that are due; their paths decide which.
+    After `longest` seconds every file is due.
+    """
 
     def __init__(self, longest: float, now: Now) -> None:
         self._longest, self._now = longest, now
         self._limits: dict[int, int] = {}
 
     def include(self, path: bytes, read_at: int) -> bool:
-        """Whether the file of this path is due, when it was last read at `read_at`."""
+        """Return whether the file at this path, last read at `read_at`, is due."""
         limit = self._limits.get(read_at)
         if limit is None:
             fraction = due_fraction(read_at, self._now, self._longest)
@@ -209,14 +205,16 @@ class Dues:
         return limit > 0 and xxhash.xxh3_64_intdigest(path) < limit
 
 
+# after the last row of a manifest: above all paths
 _END: tuple[bytes, tuple[Any, ...]] = (b"\xff" * 8192, ())
-"""After the last row of a manifest: above all paths."""
 
 
 def recorded(manifest: Path, shard: Path, names: Sequence[str]) -> Iterator[tuple[bytes, tuple[Any, ...]]]:
-    """The path and the values of these columns of a release's files, from the first path of a shard to its
-    last one, in the order of paths; then, without end, a path above all paths and no values. Raises
-    FailedError where the manifest cannot be read."""
+    """Yield path and columns of a release's files, from a shard's first path to its last, in order; then _END
+    for ever.
+
+    Raises FailedError where the manifest cannot be read.
+    """
     for batch in read_between(manifest, *ends(shard), ("path", *names)):
         path, *others = (batch[name].to_pylist() for name in ("path", *names))
         yield from zip(path, zip(*others, strict=True), strict=True)

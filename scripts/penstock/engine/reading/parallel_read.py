@@ -1,9 +1,6 @@
-"""Reads one file from front to end by several threads: they read pieces at the same time, past the caches of
-this machine, and the pieces are handed over in order.
+"""Reads a file from front to end with several threads, past this machine's caches.
 
-`reading.rereader` uses it for hashes over all bytes of a giant (an object copied in parts over several
-shards), which need the bytes in order. It reads the file and writes nothing; its threads end before it
-returns.
+Whole-file digests of a giant (an object copied in parts over several shards) need its bytes in order.
 """
 
 from __future__ import annotations
@@ -19,18 +16,18 @@ if TYPE_CHECKING:
 
     from penstock.fs.cold_read import ColdReader
 
-PIECE = 4 << 20
-"""Bytes that a thread reads at a time."""
-READERS = 4
-"""Threads that read one file."""
+PIECE = 4 << 20  # bytes that a thread reads at a time
+READERS = 4  # threads that read one file
 
 
 def read_in_order(
     reader: Callable[[], ColdReader], path: str, size: int, consume: Callable[[memoryview], None]
 ) -> None:
-    """Call `consume` with every byte of the file of `size` bytes, once, in order, in this thread. At most
-    READERS + 1 pieces are in memory. `reader` makes a reader for one thread. Raises what reading or `consume`
-    raises."""
+    """Call `consume` with every byte of the file, once, in order, in this thread.
+
+    At most READERS + 1 pieces are in memory. `reader` makes a reader for one thread. Raises the errors of
+    reading and of `consume`.
+    """
     own = threading.local()
     opened: list[ColdReader] = []
 
@@ -54,5 +51,5 @@ def read_in_order(
             consume(memoryview(under_way.popleft().result()))
     finally:
         pool.shutdown(cancel_futures=True)
-        for one in opened:
-            one.close()
+        for piece_reader in opened:
+            piece_reader.close()

@@ -1,19 +1,15 @@
-"""Streams (threads of a worker) that read stored rows back and report how, and whether they are as they were
-written: `Rereader` for verify, `Auditor` for an audit of what is published.
+"""Streams (threads of a worker) that read stored rows back: `Rereader` for verify, `Auditor` for audits.
 
-`workers.work_kinds` makes them, in a worker process. They read files below one tree and write nothing. A row
-is a file, or a part of a giant (an object copied in parts over several shards). How a row was read is its
-method: past this machine's caches (`direct`, `dropped`), or through them (`cached`).
-
-Both take `Expected` rows. What a `Rereader` reads of each:
+A row is a file, or a part of a giant (an object copied in parts over several shards). A row's method says how
+it was read: past this machine's caches (`direct`, `dropped`), or through them (`cached`). A `Rereader` reads:
 
 | row                         | what is read                                                              |
 |-----------------------------|---------------------------------------------------------------------------|
 | without a digest            | nothing; fstat gives size and times                                       |
 | copied at once,             | its bytes, once; their digest is compared with the copy's                 |
 | or a giant's part           |                                                                           |
-| copied in parts             | all bytes, once, in order; they also prove what no part could: the checksum  |
-|                             | that the copy left owed, and the listing's                                |
+| copied in parts             | all bytes, once, in order; they also prove what no part could: the        |
+|                             | checksum that the copy left owed, and the listing's                       |
 | a giant's last part,        | its bytes; then the whole giant from front to end for whole-file digests, |
 | with `whole`                | among them the one over its parts, which publish compares                 |
 """
@@ -46,8 +42,7 @@ if TYPE_CHECKING:
     from penstock.engine.checksums import Sum
     from penstock.fs.cold_read import ColdReader, RangeRead
 
-COLD_TRIES = 3
-"""How often a row is read at most, where the file system lets reads pass the caches and a read did not."""
+COLD_TRIES = 3  # reads of a row at most, where reads can pass the caches and one did not
 
 
 class ColdStream(Stream):
@@ -59,13 +54,15 @@ class ColdStream(Stream):
 
     def prepare(self, entries: Sequence[Expected], ahead: int) -> None:  # noqa: ARG002 (for sources)
         """See `Stream.prepare`: small files among them are read together."""
-        # Path, offset and length of those that have a digest to be compared.
+        # Path, offset and length of the rows with a digest to compare.
         self.cold.expect((e.path, e.offset, e.length if e.part >= 0 else e.size) for e in entries if e.digest)
 
     def at_once(self, entry: Expected) -> RangeRead | None:
-        """How a small whole file was read, when it was read together with others and is as it must be; None
-        for any other row, which `do` reads by itself. The short way exists because the reading of many small
-        files is limited by the time that Python takes for each."""
+        """Return how a small whole file was read, if it was read together with others and is right; else
+        None.
+
+        This shortcut exists because Python's time a file limits the reading of many small files.
+        """
         size = entry.size
         prefetched = self.cold.announced(entry.path, 0, size) if entry.part < 0 else None
         if prefetched is None:
@@ -79,8 +76,8 @@ class ColdStream(Stream):
         return reading
 
     def consumer(self, digest: Any, sums: Sequence[tuple[Any, Any]] = ()) -> Any:
-        """Takes blocks: limited, hashed, counted; raises Stopped once the engine stops."""
-        updates = [digest.update, *(one.update for _, one in sums)]
+        """Make a consumer of blocks: paced, hashed, counted. It raises Stopped once the engine stops."""
+        updates = [digest.update, *(running.update for _, running in sums)]
         counters, slot, limiter, stopped = self.counters, self.slot, self.limiter, self.stopping.is_set
 
         def consume(block: memoryview) -> None:
@@ -95,24 +92,25 @@ class ColdStream(Stream):
         return consume
 
     def close(self) -> None:
-        """Close the reader's descriptors."""
         self.cold.close()
         super().close()
 
 
 class Rereader(ColdStream):
-    """Compares with what was written, and gives a `RereadRow` for each row. A row that differs fails: `do`
-    raises DamagedError where its digest or size is another one, and IntegrityError where its bytes contradict
-    a source checksum that the copy did not compare."""
+    """Compares rows with what was written.
+
+    `do` raises DamagedError where digest or size differ, and IntegrityError where bytes contradict a source
+    checksum that the copy did not compare.
+    """
 
     def __init__(self, *, digests: Sequence[str], whole: bool = False, **common: Any) -> None:
-        """`digests`: names of further digests that are made of each whole file. `whole`: of giants, too."""
+        """`digests`: further digests to make of each whole file. `whole`: of giants, too."""
         super().__init__(**common)
         self.whole = whole
         self.digests = [d for d in digests if d != XXH3]
 
     def do(self, row: int, entry: Expected) -> RereadRow:
-        """Read one row by the table above. Raises as the class says, and what reading raises."""
+        """Read one row by the table above."""
         at_once = self.at_once(entry) if not (self.digests or entry.checksum) else None
         if at_once is not None and (at_once.method != "cached" or not self.cold.passes):
             return _reread_row(row, at_once)
@@ -137,10 +135,9 @@ class Rereader(ColdStream):
             read = digest.hexdigest()
             if read != expected.value:
                 raise _broken(entry, f"written as {expected}, read back as {expected._replace(value=read)}")
-            for checksum, one in checksums:
-                contradicted(entry.key, checksum, one.hexdigest(), entry.token)
-            # Another reader may just have brought a page in: that alone must not lower the whole release's
-            # grade.
+            for checksum, running in checksums:
+                contradicted(entry.key, checksum, running.hexdigest(), entry.token)
+            # Another reader may just have cached a page: that alone must not lower the whole release's grade.
             if reading.method != "cached" or not self.cold.passes:
                 break
         parts = digest.parts if isinstance(digest, GiantDigest) and not in_parts else b""
@@ -149,7 +146,7 @@ class Rereader(ColdStream):
         return _reread_row(row, reading)._replace(parts=parts, digests=further, proven=proven)
 
     def _front_to_end(self, entry: Expected) -> str:
-        """A giant's whole-file digests, where they are configured and this row is its last part; else ""."""
+        """Return a giant's whole-file digests, if configured and this row is its last part; else ""."""
         if not self.whole or entry.part < 0 or entry.offset + entry.length < entry.size:
             return ""
         tree = GiantDigest(entry.offset // entry.part if entry.part else entry.size)
@@ -163,12 +160,11 @@ class Rereader(ColdStream):
 
 
 class Auditor(ColdStream):
-    """Compares with the manifest's digest, and gives an `AuditedRow` for each row. A row that is not as it
-    was published, or cannot be read, is a result (`why` says what is wrong), not a failure."""
+    """Compares rows with the manifest's digests. A row that differs, or cannot be read, is a result, not a
+    failure."""
 
     def do(self, row: int, entry: Expected) -> AuditedRow:
-        """Read one row, once. Raises IntegrityError where it is not as it was published, and what reading
-        raises; `attempt` makes these a result."""
+        """Read one row, once. Raises IntegrityError where it differs from what was published."""
         digest = xxhash.xxh3_128()
         length = entry.size if entry.part < 0 else entry.length
         reading = self.cold.read(entry.path, entry.offset, length, self.consumer(digest))
@@ -180,7 +176,7 @@ class Auditor(ColdStream):
         return AuditedRow(row, reading.method)
 
     def attempt(self, row: int, entry: Expected) -> AuditedRow:
-        """See `Stream.attempt`; errors about the row become its result."""
+        """See `Stream.attempt`; errors about the row become its result, with the error in `why`."""
         at_once = self.at_once(entry)
         if at_once is not None:
             return AuditedRow(row, at_once.method)
@@ -204,7 +200,7 @@ def _reread_row(row: int, reading: RangeRead) -> RereadRow:
 
 
 def _owed(entry: Expected) -> list[tuple[SourceChecksum, Sum]]:
-    """The checksums that the parts of this row could not prove: the one that the copy left owed, and the
+    """Return the checksums that the row's parts could not prove: the one that the copy owes, and the
     listing's."""
     checksums = [SourceChecksum.parse(Proof.parse(entry.owed).checksum)] if entry.owed else []
     checksums += [checksum for checksum in listed(entry) if checksum.kind == "full"]
@@ -212,7 +208,7 @@ def _owed(entry: Expected) -> list[tuple[SourceChecksum, Sum]]:
 
 
 def _joined(sums: Sequence[tuple[str, Any]]) -> str:
-    return " ".join(str(Digest(name, one.hexdigest())) for name, one in sums)
+    return " ".join(str(Digest(name, running.hexdigest())) for name, running in sums)
 
 
 def _nothing(_: memoryview) -> None:

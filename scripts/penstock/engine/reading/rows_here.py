@@ -1,10 +1,7 @@
-"""Leaves out of a shard's rows those whose data is not here (it lies behind a tier, or only a stub of the
-file is here), so that no stream opens them.
+"""Leaves out rows whose data is not here (behind a tier, or only a stub of the file), so that no stream opens
+them.
 
-Audit, verify and adopt pass their rows through `rows_here`, in the element's process. The states come from
-`fs.data_states`, which calls lstat and starts the vendor's command; no file is opened, and nothing is
-written. The command takes a moment for some hundred files, so a thread queries the next rows while those
-before them are read.
+The vendor's command takes a moment for some hundred files, so a thread queries the next rows meanwhile.
 """
 
 from __future__ import annotations
@@ -27,10 +24,8 @@ if TYPE_CHECKING:
     from penstock.fs.stores.facts import DataState
 
 Row = TypeVar("Row", Expected, Entry)
-ROWS = 2048
-"""Rows whose states are queried at a time."""
-ZEROS = 1 << 30
-"""Bytes: a larger row of a file that has a size and no blocks is not compared with as many zeros."""
+ROWS = 2048  # rows whose states are queried at a time
+ZEROS = 1 << 30  # bytes; a larger row without blocks is not compared with as many zeros
 
 
 @contextlib.contextmanager
@@ -41,11 +36,12 @@ def rows_here(
     leave: Callable[[int, Row, DataState], bool],
     asks: Callable[[int], bool] = lambda _: True,
 ) -> Iterator[Iterable[list[Row]]]:
-    """All rows in their order, in groups of at most ROWS; a row's number is its place among them. The state
-    is queried of each row that is not in `done` and for which `asks(row)` is true. Where its data is not
-    here, `leave(row, entry, state)` decides: for True the row is added to `done` before its group is handed
-    on. `states` is closed at the end; None: the data of all rows is here, and the groups stay as they are.
-    Raises what `groups`, `states` and `leave` raise."""
+    """Yield all rows in order, in groups of at most ROWS; a row's number is its place among them.
+
+    The state of each row is queried that is not in `done` and for which `asks(row)` holds. Where its data is
+    not here, `leave(row, entry, state)` decides: if True, the row joins `done` before its group is handed on.
+    `states` is closed at the end; None: all data is here, and the groups stay as they are.
+    """
     if states is None:
         yield groups
         return
@@ -63,11 +59,11 @@ def _present(
     with ThreadPoolExecutor(1, thread_name_prefix="states") as asking:
         row = 0
         for group, away in _ahead(
-            _numbered(groups), states, asking, lambda one: one not in done and asks(one)
+            _numbered(groups), states, asking, lambda number: number not in done and asks(number)
         ):
-            found = away.result()
+            states_away = away.result()
             for entry in group:
-                state = found.get(entry.path)
+                state = states_away.get(entry.path)
                 if state is not None and row not in done and asks(row) and leave(row, entry, state):
                     done.add(row)
                 row += 1
@@ -89,7 +85,7 @@ def _ahead(
     asking: ThreadPoolExecutor,
     asks: Callable[[int], bool],
 ) -> Iterator[tuple[list[Row], Future[dict[str, DataState]]]]:
-    """Each group with its answer, which is asked for one group ahead."""
+    """Yield each group with its answer, which is requested one group ahead."""
     before: tuple[list[Row], Future[dict[str, DataState]]] | None = None
     for first, group in groups:
         paths = [entry.path for row, entry in enumerate(group, first) if asks(row)]
@@ -102,8 +98,7 @@ def _ahead(
 
 
 class Recall:
-    """Which rows are read though their data is not here, since some bytes of tiered files may be fetched
-    back.
+    """Decides which rows are read though their data is not here.
 
     | the row                                          | is read |
     |--------------------------------------------------|---------|
@@ -117,11 +112,11 @@ class Recall:
         self._left = most
 
     def reads(self, entry: Expected, state: DataState) -> bool:
-        """By the table. A tiered row that is read takes its length from the bytes that are left."""
+        """Decide by the table. A tiered row that is read takes its length from the bytes left."""
         return (state.hinted and _is_hole(entry)) or self.fetches(entry, state)
 
     def fetches(self, entry: Expected | Entry, state: DataState) -> bool:
-        """By the second line alone, for rows without a digest."""
+        """Decide by the second line alone, for rows without a digest."""
         length = length_of(entry)
         if state.place != "tiered" or length > self._left:
             return False
@@ -130,19 +125,19 @@ class Recall:
 
 
 def length_of(entry: Expected | Entry) -> int:
-    """The bytes of a whole file, or of a giant's part."""
+    """Return the bytes of a whole file, or of a giant's part."""
     return entry.size if entry.part < 0 else entry.length
 
 
 def _is_hole(entry: Expected) -> bool:
-    """Whether the row's bytes are zeros alone, by its digest: a file of such rows may have no blocks."""
+    """Return whether the row is all zeros, by its digest: a file of such rows may have no blocks."""
     length = length_of(entry)
     return length <= ZEROS and entry.digest == _zeros(length)
 
 
 @lru_cache(maxsize=256)
 def _zeros(length: int) -> str:
-    """The digest of so many zeros: about 0.06 s a GiB."""
+    """Return the digest of so many zeros: about 0.06 s a GiB."""
     digest, block = xxhash.xxh3_128(), bytes(1 << 20)
     for _ in range(length >> 20):
         digest.update(block)

@@ -1,10 +1,7 @@
-"""One stream (a thread of a worker) that reads rows of a tree that penstock did not write, and compares them
-with their source.
+"""A stream that reads rows of a tree that penstock did not write, and compares them with their source, for
+adopt.
 
-`penstock adopt` compares so; `workers.work_kinds` makes the stream, in a worker process. It reads the tree,
-queries the source and, by the table, reads it; it writes nothing.
-
-It takes an `Entry` of a listing and gives a `Surveyed`; what differs is this stream's result, not a failure.
+It takes an `Entry` and returns a `Surveyed`. A difference is a result, not a failure.
 
 | the source states a checksum of the bytes | `read_source` | compared by                            |
 |-------------------------------------------|---------------|----------------------------------------|
@@ -12,8 +9,8 @@ It takes an `Entry` of a listing and gives a `Surveyed`; what differs is this st
 | no                                        | yes           | the source's bytes, read for this      |
 | no                                        | no            | nothing but the size                   |
 
-A row whose bytes differed when they were read last is compared as if `read_source` were "yes".
-A source that cannot be reached for now fails the row: a later attempt compares it.
+A row whose bytes differed when last read is compared as with `read_source`. A source that cannot be reached
+now fails the row: a later attempt compares it.
 """
 
 from __future__ import annotations
@@ -41,12 +38,11 @@ if TYPE_CHECKING:
     from penstock.fs.cold_read import ColdReader
     from penstock.sources.port import Reader
 
-READ_GRADE = "full"
-"""The source grade of bytes that are those of the source, read for that: all of them were compared."""
+READ_GRADE = "full"  # source grade of rows compared with all bytes of the source
 
 
 class _Seen(NamedTuple):
-    """What one reading of a row in the tree gave."""
+    """One reading of a row in the tree."""
 
     digest: str
     parts: bytes
@@ -55,11 +51,11 @@ class _Seen(NamedTuple):
 
 
 class _OtherBytesError(IntegrityError):
-    """The source, read, has other bytes."""
+    """The source, when read, has other bytes."""
 
 
 class Surveyor(Stream):
-    """Reads the tree past this machine's caches, as far as they can be passed, and the source where asked."""
+    """Reads the tree past this machine's caches, as far as possible, and the source by the table."""
 
     def __init__(
         self,
@@ -73,30 +69,30 @@ class Surveyor(Stream):
         part_bytes: int,
         **common: Any,
     ) -> None:
-        """`reader` makes a reader of the tree. `policy`: `verify.source_checksum`. `differed`: numbers of
-        rows whose bytes differed when they were read last. A whole file of `giant_bytes` or more gets digests
-        of its parts of `part_bytes`."""
+        """`reader` makes a reader of the tree. `policy`: `verify.source_checksum`. `differed`: rows whose
+        bytes differed when last read. A whole file of `giant_bytes` or more gets digests of its parts of
+        `part_bytes`."""
         super().__init__(**common)
         self.cold, self.sources, self.policy = reader(), sources, policy
         self.read_source, self.differed = read_source, differed
         self.giant_bytes, self.part_bytes = giant_bytes, part_bytes
         self.readers: dict[int, Reader] = {}
-        self._at_source = False
-        """Whether what is done now concerns the source, and not the tree."""
+        self._at_source = False  # whether the present step concerns the source, not the tree
         self._of_source = Pump(self, lambda _: None)
 
     def prepare(self, entries: Sequence[Entry], ahead: int) -> None:  # noqa: ARG002 (for sources)
         self.cold.expect((e.path, e.offset, e.length if e.part >= 0 else e.size) for e in entries)
 
     def rest(self) -> None:
-        """See `Stream.rest`."""
         for reader in self.readers.values():
             reader.close()
 
     def do(self, row: int, entry: Entry) -> Surveyed:
-        """Compare one row; returns what was seen of a row that does not differ. Raises DamagedError where the
-        tree has no file of the listed size, another IntegrityError where the bytes differ, and any other
-        PenstockError where tree or source cannot be read."""
+        """Compare one row; return what was seen of a row that does not differ.
+
+        Raises DamagedError where the tree has no file of the listed size, and another IntegrityError where
+        the bytes differ. Any other PenstockError: tree or source cannot be read.
+        """
         checksums = self._checksums(entry)
         sums = Sums(entry, checksums, lambda: checksums, policy=self.policy)
         reading = self._read(entry, sums)
@@ -118,7 +114,7 @@ class Surveyor(Stream):
             how = READ
             if entry.part < 0:
                 grade = READ_GRADE
-                # Of a file with parts the source's digest is over all its bytes; the parts alone are kept.
+                # Of a file with parts, the source's digest covers all its bytes; only the parts are kept.
                 proof = (
                     ""
                     if reading.parts
@@ -133,8 +129,10 @@ class Surveyor(Stream):
         )  # fmt: skip
 
     def attempt(self, row: int, entry: Entry) -> Surveyed:
-        """See `Stream.attempt`. Raises only Stopped, and errors of the source that are not about the object
-        itself; all else becomes the row's result."""
+        """See `Stream.attempt`. Raises only Stopped, and errors of the source that are not about the object.
+
+        All else becomes the row's result.
+        """
         differed = READ if row in self.differed else ""
         try:
             surveyed: Surveyed = super().attempt(row, entry)
@@ -154,8 +152,10 @@ class Surveyor(Stream):
             return Surveyed(row, UNREAD, differed, error.why or error.what)
 
     def _read(self, entry: Entry, sums: Sums) -> _Seen:
-        """The row's bytes in the tree, which `sums` gets too. Raises DamagedError where no regular file of
-        the listed size is there."""
+        """Read the row's bytes in the tree, into `sums` too.
+
+        Raises DamagedError where there is no regular file of the listed size.
+        """
         self._at_source = False
         giant = entry.part < 0 and entry.size >= max(self.giant_bytes, self.part_bytes + 1)
         digest: Any = GiantDigest(self.part_bytes) if giant else xxhash.xxh3_128()
@@ -179,7 +179,7 @@ class Surveyor(Stream):
         return _Seen(of_hex(digest.hexdigest()), b"", reading.method, reading.stat)
 
     def _as_in_source(self, entry: Entry, reading: _Seen) -> None:
-        """Raises `_OtherBytesError` unless the source has the same bytes in the row's range."""
+        """Raise `_OtherBytesError` unless the source has the same bytes in the row's range."""
         self._at_source = True
         before = self.counters[self.slot]
         length = entry.length if entry.part >= 0 else entry.size
@@ -196,7 +196,7 @@ class Surveyor(Stream):
         except BaseException:
             body.abandon()
             raise
-        # Progress counts the bytes of the tree alone.
+        # Progress counts only the bytes of the tree.
         self.counters[self.slot] = before
         source_digest = str(digest.digest()) if digest is not None else source_digest
         if source_digest != reading.digest:
@@ -204,8 +204,7 @@ class Surveyor(Stream):
             raise _OtherBytesError("the bytes are not those of the source", where=entry.key, why=why)
 
     def _checksums(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """What the source states of the object, when it is asked for that alone; nothing is asked where the
-        listing has a checksum of all its bytes."""
+        """Request the object's checksums, unless the listing has a checksum of all its bytes."""
         if any(checksum.kind == "full" for checksum in listed(entry)):
             return ()
         self._at_source = True
@@ -216,7 +215,7 @@ class Surveyor(Stream):
         try:
             stated = reader.checksum(entry)
         except PenstockError:
-            # Its connection may hold the rest of an answer.
+            # The connection may hold the rest of an answer.
             self.readers.pop(entry.source).close()
             raise
         return self.sources.get(entry.source).checksum(entry) if stated is None else stated
@@ -227,7 +226,6 @@ class Surveyor(Stream):
         return self.readers[index]
 
     def close(self) -> None:
-        """Close connections and descriptors."""
         for reader in self.readers.values():
             reader.close()
         self.readers.clear()
@@ -236,7 +234,7 @@ class Surveyor(Stream):
 
 
 class _Nowhere:
-    """Where the source's bytes go that are only compared: into a digest over parts, where there is one."""
+    """Takes the source's bytes that are only compared: into a digest over parts, if any."""
 
     def __init__(self, digest: GiantDigest | None) -> None:
         self._digest = digest
@@ -246,7 +244,7 @@ class _Nowhere:
             self._digest.update(data)
 
     def skip(self, count: int) -> None:
-        """A hole of the source: zeros."""
+        """Take a hole of the source as zeros."""
         while self._digest is not None and count > 0:
             self._digest.update(_ZEROS[: min(count, len(_ZEROS))])
             count -= len(_ZEROS)

@@ -1,11 +1,9 @@
-"""A shard's rows as they were copied: in the version that lies in staging, without what left the source.
+"""A shard's rows as they were copied: in the version now in staging, without what left the source.
 
-The shard's file is never rewritten; what its journals say of it is laid over. A row keeps its number. Copy,
-verify, plan (for files of another run's staging) and publish read rows so. `Amendments.read` reads the
-shard's journals; all else is pure.
+The shard's file is never rewritten: its journals amend it, and a row keeps its number.
 
-A giant is an object whose parts are rows of several shards. Where it changed at the source, it is copied
-whole from then on: the row of its first part stands for all of it, and its other rows stand for nothing.
+A giant is an object whose parts are rows of several shards. Once it changes at the source, it is copied
+whole. Then the row of its first part stands for all of it, and its other rows for nothing.
 """
 
 from __future__ import annotations
@@ -27,22 +25,22 @@ if TYPE_CHECKING:
 
 @dataclass
 class Amendments:
-    """What the journals of a shard say of its rows."""
+    """What a shard's journals amend."""
 
-    wholes: frozenset[int] = frozenset()
-    """Rows of a giant's first part that stand for all of it."""
-    voids: frozenset[int] = frozenset()
-    """Rows of such a giant's other parts: they stand for nothing any more."""
+    wholes: frozenset[int] = frozenset()  # rows of a giant's first part that stand for all of it
+    voids: frozenset[int] = frozenset()  # rows of such a giant's other parts, which stand for nothing
+    # Rows copied in another version of their object than planned, with that version (size, token, time,
+    # version id). None: the object is gone.
     pins: dict[int, Pin | None] = field(default_factory=dict)
-    """Rows of another version of their object than the planned one, with that version (size, token, time,
-    version id); None: the object is gone."""
 
     @classmethod
     def read(cls, journals: Path, shard_digest: str, copied: Mapping[int, Copied]) -> Self:
-        """The amendments of a shard, by its journals and by the records `copied` that were replayed from
-        them. Raises as `journal.replay`."""
+        """Read a shard's amendments from its journals, and from the records `copied` replayed from them.
+
+        Raises as `journal.replay`.
+        """
         rows = copied.odd() if isinstance(copied, CopiedRows) else copied
-        pins = {row: one.pin for row, one in rows.items() if one.pin is not None or not lies(one)}
+        pins = {row: record.pin for row, record in rows.items() if record.pin is not None or not lies(record)}
         return cls(*journal.joined(journals, shard_digest), pins)
 
     def __bool__(self) -> bool:
@@ -50,20 +48,20 @@ class Amendments:
 
     @property
     def gone(self) -> int:
-        """How many rows have an object that left its source."""
+        """Number of rows whose object left its source."""
         return sum(pin is None for pin in self.pins.values())
 
     @property
     def changed(self) -> int:
-        """How many rows were copied in another version than the planned one."""
+        """Number of rows copied in another version than planned."""
         return len(self.pins) - self.gone
 
     def left_out(self, row: int) -> bool:
-        """Whether the row stands for nothing in the release."""
+        """Return whether the row stands for nothing in the release."""
         return row in self.voids or (row in self.pins and self.pins[row] is None)
 
     def of(self, row: int, entry: Entry) -> Entry:
-        """The row as it was copied, and is to be read; an entry of 0 bytes where it stands for nothing."""
+        """Return the row as it was copied; an entry of 0 bytes where it stands for nothing."""
         if self.left_out(row):
             return entry._replace(part=-1, offset=0, size=0, length=0, reuse=None)
         if row in self.wholes:
@@ -72,7 +70,7 @@ class Amendments:
         return entry if pin is None else pin.of(entry)
 
     def rows(self, shard: Iterable[Sequence[Entry]]) -> Iterator[Sequence[Entry]]:
-        """The groups of `shards.read_shard`, with each row as `of` gives it: all rows, in their order."""
+        """Yield the groups of `shards.read_shard`, each row as `of` returns it."""
         if not self:
             yield from shard
             return
@@ -84,8 +82,8 @@ class Amendments:
     def columns(
         self, shard: Iterable[tuple[Sequence[int], pa.RecordBatch]]
     ) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
-        """The groups of `shards.numbered`, with each row as `of` gives it, without the rows that stand for
-        nothing: row numbers and columns, in the order of rows."""
+        """Yield the groups of `shards.numbered`, each row as `of` returns it, without rows that stand for
+        nothing."""
         from penstock.tables.shards import as_columns, as_rows
 
         touched = self.pins.keys() | self.wholes | self.voids
@@ -95,12 +93,12 @@ class Amendments:
                 continue
             kept = [row for row in numbers if not self.left_out(row)]
             entries = as_rows(batch)
-            found = [self.of(row, entries[row - numbers[0]]) for row in kept]
-            for batch in as_columns(found):
+            amended = [self.of(row, entries[row - numbers[0]]) for row in kept]
+            for batch in as_columns(amended):
                 yield kept[: batch.num_rows], batch
                 kept = kept[batch.num_rows :]
 
 
 def lies(copied: Copied) -> bool:
-    """Whether something stands for the row in staging: its object did not leave the source."""
+    """Return whether staging has something for the row: its object did not leave the source."""
     return copied.digest != journal.GONE

@@ -1,10 +1,8 @@
-"""The copied rows of a shard with their digests and proofs, in packed columns, since a shard has hundreds of
-thousands of rows. In memory alone: nothing is read or written.
+"""The copied rows of a shard with digests and proofs, in packed columns in memory.
 
-`journal.replay` fills a `CopiedRows`; verify, plan and repair read it. A `Copied` for each of 500,000 rows,
-with strings of its own, is 430 bytes a row; here a row is 16 bytes of digest, the text of its proof and 15
-bytes more. Rare rows (of another version than the planned one, with a digest of parts, of an object that is
-gone) stay `Copied` objects.
+A shard has some 500,000 rows, and a `Copied` with its strings takes 430 bytes. Here a row takes 16 bytes of
+digest, its proof's text and 15 bytes more. Rare rows (another version than planned, a digest of parts, an
+object that is gone) stay `Copied` objects.
 """
 
 from __future__ import annotations
@@ -21,21 +19,21 @@ from penstock.core.row_codec import arranged
 
 _ABSENT, _PACKED, _ODD = 0, 1, 2
 _CODES = {"int64": "q", "double": "d"}
+# Columns of numbers, and the array's type code for each.
 _NUMBERS = {
     name: _CODES[column.kind.stored]
     for name in Copied._fields
     if name != "row" and (column := BY_NAME.get(name)) and not column.kind.text
 }
-"""Columns of numbers, and the kind of array that each is kept in."""
 _OWN = ("row", "digest", "source_proof", "pin")
+# fields that many rows have in common
 _ALIKE = tuple(name for name in Copied._fields if name not in (*_OWN, *_NUMBERS))
-"""What many rows have in common."""
 _alike = attrgetter(*_ALIKE)
 _copied = arranged(Copied, (*_OWN, *_ALIKE, *_NUMBERS))
 
 
 class _Links:
-    """See `CopiedRows.links`. No linked row is kept as an object."""
+    """See `CopiedRows.links`. A linked row is never kept as an object."""
 
     def __init__(self, kinds: bytearray, alike: array[int], flags: bytes) -> None:
         self._kinds, self._alike, self._flags = kinds, alike, flags
@@ -50,14 +48,12 @@ class _Links:
 
 
 class CopiedRows(Mapping[int, Copied]):
-    """A mapping of row number to `Copied`. Numbers count from 0 on and should be dense, as those of a shard
-    are: a gap takes as much room as a row."""
+    """Maps a row's number to its `Copied`. Numbers should be dense: a gap takes as much room as a row."""
 
     def __init__(self) -> None:
         self._kinds = bytearray()
         self._digests = bytearray()
-        self._alike = array("I")
-        """For each row the index in `_combinations`: those of the `_ALIKE` fields, each once."""
+        self._alike = array("I")  # for each row the index in `_combinations`, the distinct `_ALIKE` values
         self._starts, self._lengths = array("Q"), array("H")
         self._proofs = bytearray()
         self._combinations: list[tuple[object, ...]] = []
@@ -67,10 +63,10 @@ class CopiedRows(Mapping[int, Copied]):
         self._count = 0
 
     def add(self, record: Copied) -> None:
-        """Set the row's record, in place of an earlier one."""
+        """Set the row's record, in place of an earlier record."""
         row = record.row
         if row >= len(self._kinds):
-            # By halves again: rows come in any order.
+            # Grow by half: rows come in any order.
             more = max(row + 1, 3 * len(self._kinds) // 2) - len(self._kinds)
             self._kinds += bytes(more)
             self._digests += bytes(more * DIGEST_BYTES)
@@ -98,21 +94,21 @@ class CopiedRows(Mapping[int, Copied]):
             kept[row] = getattr(record, name)
 
     def drop(self, row: int) -> None:
-        """Remove the row's record, if there is one."""
+        """Remove the row's record, if any."""
         if row in self:
             self._odd.pop(row, None)
             self._kinds[row] = _ABSENT
             self._count -= 1
 
     def odd(self) -> Mapping[int, Copied]:
-        """The rare rows: of another version than the planned one, copied in parts, or of an object that is
-        gone."""
+        """Return the rare rows: another version than planned, copied in parts, or an object that is gone."""
         return self._odd
 
     def columns(self, rows: Sequence[int], names: Sequence[str]) -> dict[str, list[Any]]:
-        """The values of these fields, each as a list in the order of `rows`, which must all have records: a
-        fraction of the cost of a `Copied` for each. `names` may be `digest`, `source_proof` and what many
-        rows have in common (`_ALIKE`)."""
+        """Return these fields as lists in the order of `rows`, which must all have records.
+
+        A fraction of the cost of a `Copied` for each row. `names`: of `digest`, `source_proof` and `_ALIKE`.
+        """
         if self._odd:
             return {name: [getattr(self[row], name) for row in rows] for name in names}
         columns: dict[str, list[Any]] = {}
@@ -129,16 +125,18 @@ class CopiedRows(Mapping[int, Copied]):
                 columns[name] = [text[starts[row] : starts[row] + lengths[row]] for row in rows]
             else:
                 place = _ALIKE.index(name)
-                columns[name] = [one[place] for one in alike]
+                columns[name] = [combination[place] for combination in alike]
         return columns
 
     def links(self, *, untouched: bool = False) -> Container[int]:
-        """The rows that are linked from the base release (the one whose unchanged files a run links).
-        `untouched`: only those whose ctime, before they were linked, was one that penstock knows."""
+        """Return the rows linked from the base release; with `untouched`, those whose earlier ctime was
+        accounted for."""
         linked, staging, touched = map(_ALIKE.index, ("linked", "staging", "touched"))
         flags = bytes(
-            bool(one[linked]) and not one[staging] and not (untouched and one[touched])
-            for one in self._combinations
+            bool(combination[linked])
+            and not combination[staging]
+            and not (untouched and combination[touched])
+            for combination in self._combinations
         )
         return _Links(self._kinds, self._alike, flags) if any(flags) else ()
 

@@ -1,36 +1,31 @@
-"""A shard's journal: which rows are copied and durable; the next attempt replays it and copies the others.
+"""A shard's journal: which rows are copied and durable. The next attempt replays it and copies the others.
 
-Copy and repair write it (`journal_flusher`, `repair_shard`); verify and publish read it, and take records
-back that turned out wrong; the controller looks whether a failed element made progress. This module reads and
-writes the files of one folder, `journal/<shard>/` of the run, and nothing else. An attempt is one start of an
-element.
+`journal/<shard>/` of the run holds a file for each attempt (a start of an element), with one writer. The
+first line names format, run, shard, attempt and host; each further line is a row: `crc32 SP json LF`, with
+the CRC of the JSON's bytes in 8 hex digits. A line is written only after its bytes are durable.
 
-One file for each attempt (one writer). The first line names the format, run, shard, attempt and
-host; each further line is one row. A line is `crc32 SP json LF`, the CRC in 8 hex digits over the
-JSON's bytes. A line is written only after the bytes that it speaks of are durable.
-
-| line                             | says                                                          |
+| line                             | meaning                                                       |
 |----------------------------------|---------------------------------------------------------------|
 | `[row, digest, grade, proof]`    | the row is copied                                             |
-| `[row, digest, grade, proof,     | the row is a file that lay on the target already; its writer  |
-| writer's host, staging's run]`   | is "" when not known; without a run: linked from the release  |
+| `[row, digest, grade, proof,     | the row is a file that was on the target; the writer is ""    |
+| writer's host, staging's run]`   | when not known; without a run it is linked from the release   |
 | `["amend", row, [size, token,    | what this attempt records of the row from here on is of this  |
 | modified_ns, version, checksum]]`| version, not of the planned one                               |
-| `["gone", row]`                  | the object left its source; nothing stands for it in staging  |
+| `["gone", row]`                  | the object left the source; nothing stands for it in staging  |
 | `["whole", row]`, `["void", row]`| a giant's object changed: its first row stands for all of it, |
 |                                  | its others for nothing                                        |
-| `["part", row, ...]`             | a part of the row is in its temporary file (`PartLine`),     |
-|                                  | or that file was made, or removed; of a file that is copied in|
-|                                  | order, how far it is; counts until the row's line             |
+| `["part", row, ...]`             | a part of the row is in its temporary file (`PartLine`),      |
+|                                  | or that file was made, or removed; of a file that is copied   |
+|                                  | in order, how far it is; counts until the row's line          |
 | `{"bad": row, "attempt": ...}`   | what that attempt recorded of the row does not count; with    |
 |                                  | `"contradicted": true` its parts contradicted their source    |
 
-Attempts can overlap, so they may record one row of different versions. Which version lies in staging is
-known only where all records of a row agree, in digest and in version: else none of them counts, the row
-is copied again, and the copy made then is the one that lies there.
+Attempts can overlap and record a row in different versions. The version in staging is certain only where all
+records of the row agree in digest and version. Else none of them counts, and the row is copied again: that
+copy is then in staging.
 
-An attempt's journal ends at its first bad line: a torn end, or a hole that a power cut left. Refused are
-another shard's journal, and a bad line in a file that was written whole (one that takes records back).
+An attempt's journal ends at its first bad line: a torn end, or a hole left by a power cut. Another shard's
+journal is refused, and so is a bad line in a file that was written whole (records taken back).
 """
 
 from __future__ import annotations
@@ -58,36 +53,34 @@ if TYPE_CHECKING:
     from penstock.core.model import Pin
     from penstock.engine.part import Unfinished
 
-FORMAT = file_format(JOURNAL)
-"""The number of the format that this version writes; a newer one is refused by name."""
+FORMAT = file_format(JOURNAL)  # the format that this version writes; a newer one is refused by name
 SUFFIX = ".journal"
-TOGETHER = 1024
-"""Lines read at a time."""
-GONE = "gone"
-"""Stands in place of a digest where the row's object left its source."""
-AMEND, WHOLE, VOID = "amend", "whole", "void"
-"""Kinds of lines: see the table above."""
+TOGETHER = 1024  # lines read at a time
+GONE = "gone"  # in place of a digest where the row's object left its source
+AMEND, WHOLE, VOID = "amend", "whole", "void"  # kinds of lines: see the table above
+# prefixes of journals that `invalidate` and `join` write; all others are attempts'
 _FIRST = ("bad-", f"{WHOLE}-")
-"""Names of journals that are not an attempt's begin so: `invalidate` and `join` write them."""
 
 
 def amend_line(row: int, pin: Pin) -> str:
-    """The line that says: this attempt copies the row in another version than the planned one. To be written
-    before the row's own line."""
+    """Make the line for a row copied in another version than planned; it precedes the row's own line."""
     return line([AMEND, row, pin])
 
 
 def gone_line(row: int) -> str:
-    """The line that says: the row's object left its source, and nothing lies in its place."""
+    """Make the line for a row whose object left its source."""
     return line([GONE, row])
 
 
 class Journal:
-    """Writes one attempt's file, which the constructor makes anew. `append`, then `sync`: what was not synced
-    may be lost, never wrong. The constructor raises by `errno_map.storage_error`."""
+    """Writes one attempt's file, which the constructor makes. `append`, then `sync`: lines not synced may be
+    lost, never wrong.
+
+    Errors of the constructor are as of `errno_map.storage_error`.
+    """
 
     def __init__(self, folder: Path, *, shard_digest: str, run: str, attempt: str, host: str) -> None:
-        # An attempt's name may come again (a requeued job); this one never does.
+        # An attempt's name may repeat (a requeued job); this one is unique.
         attempt = f"{attempt}-{secrets.token_hex(4)}"
         self.path = folder / f"{attempt}{SUFFIX}"
         with _telling("cannot begin a journal", self.path):
@@ -110,7 +103,7 @@ class Journal:
             view = view[os.write(self._fd, view) :]
 
     def sync(self) -> None:
-        """On return all that was appended is durable. Raises OSError."""
+        """Make all that was appended durable. Raises OSError."""
         os.fdatasync(self._fd)
 
     def close(self) -> None:
@@ -118,8 +111,7 @@ class Journal:
 
 
 def names(folder: Path) -> set[str]:
-    """The file names of the journals that are there, for `records_more`; an empty set where there is no such
-    folder."""
+    """Return the names of the journals, for `records_more`."""
     try:
         return {name for name in os.listdir(folder) if name.endswith(SUFFIX)}
     except FileNotFoundError:
@@ -127,9 +119,11 @@ def names(folder: Path) -> set[str]:
 
 
 def records_more(folder: Path, before: set[str]) -> bool:
-    """Whether an attempt's journal whose name is not in `before` records a row or a part: work that the next
-    attempt need not do again. A temporary file that was only made, or that was given up, is no such work.
-    Raises as `replay`."""
+    """Return whether a journal that is not in `before` records a row or a part: work that the next attempt
+    saves.
+
+    A temporary file that was only made, or was dropped, is no such work. Raises as `replay`.
+    """
     begun: set[str] = set()
     dropped: set[str] = set()
     for name in names(folder) - before:
@@ -150,7 +144,7 @@ def records_more(folder: Path, before: set[str]) -> bool:
 
 @contextlib.contextmanager
 def _telling(what: str, path: Path) -> Iterator[None]:
-    """Turns an OSError into a penstock error: NoSpaceError, TransientError, FailedError."""
+    """Turn an OSError into NoSpaceError, TransientError or FailedError."""
     try:
         yield
     except OSError as error:
@@ -164,40 +158,40 @@ def _header(shard_digest: str, run: str, attempt: str, host: str) -> str:
 def replay(
     folder: Path, shard_digest: str, holes: list[str] | None = None, unfinished: Unfinished | None = None
 ) -> CopiedRows:
-    """The copied rows of a shard, by all its attempts, without records that were taken back. Nothing is
-    written. `unfinished` is filled with what is known of rows that have no record.
+    """Return the copied rows of a shard, by all its attempts, without records that were taken back.
 
     | what the journals hold of a row                            | the row                            |
     |------------------------------------------------------------|------------------------------------|
     | attempts recorded different digests or different versions  | counts as not copied: which of     |
-    |                                                            | them lies on the target is unknown |
+    |                                                            | them is on the target is unknown   |
     | attempts on several hosts recorded the same                | `written_host` is ""               |
     | several hosts wrote its file                               | `written_host` is ""               |
     | its object is gone                                         | has the digest `GONE`              |
 
-    `holes` gets a sentence for each journal that ends at a hole. Raises FailedError for another shard's
-    journal, and for a damaged one that takes records back; NewerFormatError for one of a newer format; by
-    `errno_map.storage_error` where a journal cannot be read.
+    `unfinished` is filled with the rows that have no record, `holes` with a sentence for each journal that
+    ends at a hole. Raises FailedError for another shard's journal, and for a damaged one that takes records
+    back; NewerFormatError for a newer format; and by `errno_map.storage_error` where a journal cannot be
+    read.
     """
     copied = CopiedRows()
     doubtful: set[int] = set()
     hosts: dict[int, set[str]] = {}
     for record in _records(folder, shard_digest, holes, unfinished, hosts):
-        known = copied.get(record.row)
-        if known is not None and _became(known) != _became(record):
+        earlier = copied.get(record.row)
+        if earlier is not None and _became(earlier) != _became(record):
             doubtful.add(record.row)
         copied.add(
             record
-            if known is None or known.written_host == record.written_host
+            if earlier is None or earlier.written_host == record.written_host
             else record._replace(written_host="")
         )
     for row in doubtful:
         copied.drop(row)
     for row, wrote in hosts.items():
-        # Only now: journals are in no order of time.
-        found = copied.get(row)
-        if found is not None and wrote != {found.written_host}:
-            copied.add(found._replace(written_host=""))
+        # Only now: journals have no order of time.
+        merged = copied.get(row)
+        if merged is not None and wrote != {merged.written_host}:
+            copied.add(merged._replace(written_host=""))
     if unfinished is not None:
         for row in unfinished.parts.keys() & copied.keys():
             del unfinished.parts[row]
@@ -205,16 +199,18 @@ def replay(
 
 
 def settle(folder: Path, shard_digest: str, *, run: str, host: str) -> None:
-    """Durably take back all records of rows for which attempts recorded different digests or versions.
-    Without this the record of the next copy would only disagree with them again. To be called before a copy.
-    Raises as `replay`."""
+    """Durably take back all records of rows of which attempts recorded different digests or versions.
+
+    Call before a copy: else the record of the new copy would only disagree with them again. Raises as
+    `replay`.
+    """
     if len(files(folder)) < 2:
         return
     first: dict[int, tuple[str, Pin | None]] = {}
     doubtful = {
-        one.row
-        for one in _records(folder, shard_digest)
-        if first.setdefault(one.row, _became(one)) != _became(one)
+        record.row
+        for record in _records(folder, shard_digest)
+        if first.setdefault(record.row, _became(record)) != _became(record)
     }
     take_back(folder, shard_digest, doubtful, run=run, host=host)
 
@@ -230,9 +226,12 @@ def _records(
     unfinished: Unfinished | None = None,
     hosts: dict[int, set[str]] | None = None,
 ) -> Iterator[Copied]:
-    """The records of all attempts that were not taken back. `unfinished` gets the lines about parts and about
-    records that were taken back, `hosts` the hosts that wrote parts of each row. For a giant that is copied
-    whole since, only records of the whole copy are given."""
+    """Yield the records of all attempts that were not taken back; of a giant copied whole, only those of the
+    whole copy.
+
+    `unfinished` gets the lines about parts and about records taken back, `hosts` the hosts that wrote parts
+    of each row.
+    """
     bad: set[tuple[int, str]] = set()
     joined: dict[int, str] = {}
     for path in files(folder):
@@ -269,14 +268,15 @@ def _records(
 
 
 def _of_a_part(joined: str | None, pin: Pin | None) -> bool:
-    """Whether a record is of a giant's part, while the giant is copied whole since. A record of the whole
-    copy always names its version (`pin`)."""
+    """Return whether a record is of a part of a giant that is now copied whole.
+
+    A record of the whole copy always names its version (`pin`).
+    """
     return joined == VOID or (joined == WHOLE and pin is None)
 
 
 def joined(folder: Path, shard_digest: str) -> tuple[frozenset[int], frozenset[int]]:
-    """The rows of giants that are copied whole since: (rows that stand for a whole giant, rows that stand for
-    nothing any more). Raises as `replay`."""
+    """Return the rows that stand for a whole giant, and those that stand for nothing. Raises as `replay`."""
     rows: dict[str, set[int]] = {WHOLE: set(), VOID: set()}
     for path in files(folder):
         if path.name.startswith(f"{WHOLE}-"):
@@ -289,14 +289,14 @@ def joined(folder: Path, shard_digest: str) -> tuple[frozenset[int], frozenset[i
 
 
 def attempts(folder: Path) -> int:
-    """How many attempts have begun to copy the shard. Where there were several, each may have written bytes
-    that no line records."""
+    """Return how many attempts began to copy the shard. Each of several may have written bytes that no line
+    records."""
     return sum(not path.name.startswith(_FIRST) for path in files(folder))
 
 
 def files(folder: Path) -> list[Path]:
-    """The paths of a shard's journals: first those that take records back or join giants, then the attempts',
-    by name. Empty where there is no such folder."""
+    """Return a shard's journals: first those that take records back or join giants, then the attempts', by
+    name."""
     try:
         paths = [folder / name for name in os.listdir(folder) if name.endswith(SUFFIX)]
     except FileNotFoundError:
@@ -305,24 +305,26 @@ def files(folder: Path) -> list[Path]:
 
 
 def _values(path: Path, holes: list[str] | None = None) -> Iterator[Any]:
-    """The values of a journal's good lines. An attempt's journal ends at its first bad line. To leave out the
-    records behind it is always safe, since their rows are copied again. Where good lines follow a bad one (an
-    NFS, BeeGFS or XFS client that dies while pages are on their way can leave such a hole), `holes` gets a
-    sentence. A bad line in a file that was written whole (`_FIRST`) raises FailedError."""
+    """Yield the values of a journal's good lines, up to its first bad line.
+
+    Leaving out the records behind it is safe: their rows are copied again. Where good lines follow a bad one,
+    `holes` gets a sentence. An NFS, BeeGFS or XFS client that dies while it writes pages can leave such a
+    hole. A bad line in a file that was written whole (`_FIRST`) raises FailedError.
+    """
     bodies: list[bytes] = []
     with _telling("cannot read a journal", path), plain_files.opened(path) as stream:
         for number, raw in enumerate(plain_files.lines(stream), 1):
             body = body_of(raw)
             if body is None:
                 if path.name.startswith(_FIRST):
-                    # First the lines before it: their header may show that the file is another shard's.
+                    # First the lines before it: their header may name another shard.
                     yield from _parsed(bodies)
                     raise _damaged(path, number)
                 if holes is not None and (hole := _hole(path, number, plain_files.lines(stream))):
                     holes.append(hole)
                 break
             bodies.append(body)
-            # The first line is given at once: it names the shard that the others belong to.
+            # The first line at once: it names the shard of the others.
             if len(bodies) == TOGETHER or number == 1:
                 yield from _parsed(bodies)
                 bodies = []
@@ -339,7 +341,7 @@ def _damaged(path: Path, number: int) -> FailedError:
 
 
 def _hole(path: Path, number: int, rest: Iterable[bytes]) -> str:
-    """Of a journal that goes on behind its first bad line, a sentence for people; "" for a torn end."""
+    """Describe a hole: good lines behind the first bad one; "" for a torn end."""
     lost = sum(body_of(raw) is not None for raw in rest)
     if not lost:
         return ""
@@ -347,8 +349,7 @@ def _hole(path: Path, number: int, rest: Iterable[bytes]) -> str:
 
 
 def _parsed(bodies: Sequence[bytes]) -> list[Any]:
-    """The values of many lines by one call of the JSON parser: a call for each line costs more than the
-    parsing."""
+    """Parse many lines by one call, which costs less than a call for each line."""
     values: list[Any] = bounded_json.loads(b"[%b]" % b",".join(bodies))
     return values
 
@@ -379,10 +380,11 @@ def invalidate(
     host: str,
     contradicted: Container[int] = (),
 ) -> None:
-    """Durably take back the records `copied`, each of one row by one attempt: the next copy copies these rows
-    again. What a later attempt copies counts again. `contradicted`: rows whose parts contradicted their
-    source; they are not copied in parts again. Writes nothing where `copied` is empty. Raises by
-    `errno_map.storage_error`."""
+    """Durably take back the records `copied`: the next copy copies these rows again.
+
+    What a later attempt copies counts again. `contradicted`: rows whose parts contradicted their source,
+    which are not copied in parts again. Raises by `errno_map.storage_error`.
+    """
     values = [
         {"bad": c.row, "attempt": c.copy_attempt, **({"contradicted": True} if c.row in contradicted else {})}
         for c in copied
@@ -393,8 +395,10 @@ def invalidate(
 def join(
     folder: Path, shard_digest: str, whole: Iterable[int], void: Iterable[int], *, run: str, host: str
 ) -> None:
-    """Durably have giants copied whole from now on: the rows `whole` stand for all of one each, the rows
-    `void` for nothing. What was recorded of their parts does not count any more. Raises as `invalidate`."""
+    """Durably have giants copied whole: each row of `whole` stands for a giant, the rows `void` for nothing.
+
+    Records of their parts no longer count. Raises as `invalidate`.
+    """
     values = [[WHOLE, row] for row in whole] + [[VOID, row] for row in void]
     _write(folder, WHOLE, shard_digest, values, run, host)
 
@@ -408,14 +412,14 @@ def take_back(
     host: str,
     contradicted: Container[int] = (),
 ) -> None:
-    """As `invalidate`, for all records of these rows, whichever attempts made them. Raises as `replay`."""
+    """Take back all records of these rows, as `invalidate`. Raises as `replay`."""
     if rows:
-        records = [one for one in _records(folder, shard_digest) if one.row in rows]
+        records = [record for record in _records(folder, shard_digest) if record.row in rows]
         invalidate(folder, shard_digest, records, run=run, host=host, contradicted=contradicted)
 
 
 def _write(folder: Path, kind: str, shard_digest: str, values: Sequence[Any], run: str, host: str) -> None:
-    """A journal that no attempt writes, whole or not at all."""
+    """Write a journal that belongs to no attempt, whole or not at all."""
     if not values:
         return
     name = f"{kind}-{secrets.token_hex(8)}"

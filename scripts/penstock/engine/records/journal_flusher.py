@@ -1,15 +1,10 @@
-"""A thread that holds journal lines back until the bytes that they speak of are durable, and then appends
-them.
+"""A thread that holds journal lines back until their bytes are durable, and then appends them.
 
-`copy_shard` has one `Keeper` for each attempt, in the element's process. It writes that attempt's journal,
-and with `syncfs` has the file system of staging write all its bytes back. `syncfs` and `fsync` are the two
-ways in which copied bytes become durable (`engine.durability`).
-
-With `syncfs` a barrier makes all bytes durable that were written before it began; then the lines that were
-held at its begin are appended and synced. (The barrier's descriptor was opened before the first write, so it
-reports every write error since.) With `fsync` the bytes are durable when their lines come, so the lines are
-only appended and synced. Both happen every SOONEST to LATEST seconds, so that about a tenth of the time goes
-into them. After a failed barrier no held line is ever recorded: the next attempt copies those rows anew.
+With `engine.durability` `syncfs`, a barrier makes all bytes durable that were written before it began. Then
+the lines held at its begin are appended and synced. The barrier's descriptor was opened before the first
+write, so it reports every write error since. With `fsync` the bytes are durable when their lines come, so the
+lines are only appended and synced. Flushes come every SOONEST to LATEST seconds, and take about a tenth of
+the time. After a failed barrier no held line is ever recorded: the next attempt copies those rows again.
 """
 
 from __future__ import annotations
@@ -27,26 +22,24 @@ if TYPE_CHECKING:
     from penstock.engine.records.journal import Journal
     from penstock.target.barrier import Barrier
 
-SOONEST, LATEST = 0.5, 5.0
-"""Seconds between two flushes: the least and the most."""
-PAUSE_FACTOR = 10.0
-"""The pause after a flush is so many times as long as the flush."""
+SOONEST, LATEST = 0.5, 5.0  # seconds between two flushes: the least and the most
+PAUSE_FACTOR = 10.0  # the pause after a flush, in durations of the flush
+# Bytes of large files' parts after which their lines are flushed at once: a killed attempt fetches unrecorded
+# parts again.
 SOON = 64 << 20
-"""Bytes of large files' parts after which their lines are flushed at once: an attempt that is killed fetches
-again what was not recorded."""
 
 
 def next_pause(cost: float) -> float:
-    """Seconds until the next flush, from the seconds that the last one took."""
+    """Return the seconds until the next flush; the last took `cost` seconds."""
     return min(LATEST, max(SOONEST, PAUSE_FACTOR * cost))
 
 
 class Keeper:
-    """`add` takes the lines of finished rows; `close` makes all of them durable, or raises what went wrong.
-    As a context it waits at its end for what was added, and raises nothing.
+    """`add` takes the lines of finished rows; `close` makes them all durable, or raises what went wrong.
 
-    The first error ends the thread: nothing is appended after it. It is the barrier's (FailedError,
-    NoSpaceError), or one of `errno_map.storage_error`."""
+    As a context it waits at its end for what was added, without raising. The first error ends the thread, and
+    nothing is appended after it: the barrier's (FailedError, NoSpaceError), or of `errno_map.storage_error`.
+    """
 
     def __init__(self, journal: Journal, barrier: Barrier | None) -> None:
         self._journal, self._barrier = journal, barrier
@@ -54,8 +47,7 @@ class Keeper:
         self._held: list[bytes] = []
         self._then: list[Callable[[], None]] = []
         self._large = 0
-        self.waiting = 0
-        """Bytes of large files' parts that are not recorded yet."""
+        self.waiting = 0  # bytes of large files' parts that are not recorded yet
         self._ending = False
         self._error: PenstockError | None = None
         self._change = Condition()
@@ -63,10 +55,11 @@ class Keeper:
         self._thread.start()
 
     def add(self, lines: bytes, large: int = 0, then: Callable[[], None] | None = None) -> None:
-        """Hold these lines until the next flush. `large`: bytes of a large file's part that the lines speak
-        of; 0 for other rows. `then`: they are flushed at once,
-        and it is called when they are recorded, by the thread of the flushes. From any
-        thread; raises nothing."""
+        """Hold these lines until the next flush. Any thread may call.
+
+        `large`: bytes of a large file's part in these lines; 0 for other rows. `then`: flush at once, and
+        call it in the keeper's thread when they are recorded.
+        """
         with self._change:
             self._held.append(lines)
             if then:
@@ -77,13 +70,12 @@ class Keeper:
                 self._change.notify()
 
     def check(self) -> None:
-        """Raises the error that stopped the flushes, if there was one."""
+        """Raise the error that stopped the flushes, if any."""
         if self._error is not None:
             raise self._error
 
     def close(self) -> None:
-        """Flush now, and end the thread. On return all that was added is durable and recorded; raises the
-        error that prevented it."""
+        """Flush now and end the thread. Raises the error that kept a line from being recorded."""
         with self._change:
             self._ending = True
             self._change.notify()

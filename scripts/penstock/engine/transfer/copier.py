@@ -1,12 +1,8 @@
-"""One stream (a thread of a worker process) that copies rows: read, hash, check, write, in one pass.
+"""A stream that copies rows: read, hash, check and write in one pass.
 
-A row is an entry of the shard: a file, or a part of one. `workers.work_kinds` makes a `Copier` for each
-thread, and `Stream.attempt` calls `do` for each row, with retries. A `Copier` reads the sources, and the
-files on the target that need not be fetched; it writes into staging (the tree in which the release grows). It
-writes no journal: `do` returns the row's line, and the parent of the workers writes that.
-
-A small object is read whole and compared with its checksums before the target is touched at all. A large one
-goes block by block into its temporary file, and gets its name only after every check held.
+A small object is read whole and checked before the target is touched at all. A large one goes block by block
+into its temporary file, which is renamed only after every check passed. `do` returns the row's journal line;
+the parent of the workers writes it.
 """
 
 from __future__ import annotations
@@ -44,19 +40,19 @@ _hash = xxhash.xxh3_128_hexdigest
 
 
 class Copier(Stream):
-    """Copies rows with its own readers and its own writer, for one thread. `do` gives the row's journal line;
-    "" for a part whose temporary file is gone.
+    """Copies rows with its own readers and writer, for one thread. `do` returns "" for a part whose temporary
+    file is gone.
 
-    `base` is `data` of the release whose unchanged files are reused, None where there is none; `way` says
-    how: `link`, `reflink` or `copy`. `stagings`, by run, are those of other runs that files are moved from.
-    `policy` is `verify.source_checksum`: with `require` a row that no checksum of its source can prove is
-    refused before a byte of it is written; for the other values see `checksums.admitted`. `later` names the
-    digests that verify makes over all bytes of a giant (an object whose parts are rows of several shards): a
-    checksum by one of them may prove the giant then.
+    - `base`: `data` of the release whose unchanged files are reused, by `way`: `link`, `reflink` or `copy`.
+    - `stagings`: other runs' staging trees that files are moved from, by run.
+    - `policy`: `verify.source_checksum`. With `require`, a row that no checksum can prove is refused before a
+      byte of it is written; else see `checksums.admitted`.
+    - `later`: digests that verify makes over all bytes of a giant (an object whose parts are rows of several
+      shards). A checksum by one of them may prove the giant then.
 
-    `do` raises what readers and writer raise; IntegrityError where the bytes contradict a checksum or are
-    more than listed, TransientError where they end early, SourceChangedError where the object is another one
-    than was listed, UnprovenError where `require` is not met.
+    `do` raises the errors of readers and writer; IntegrityError where the bytes contradict a checksum or are
+    more than listed; TransientError where they end early; SourceChangedError where the object changed since
+    the listing; UnprovenError where `require` is not met.
     """
 
     def __init__(
@@ -75,37 +71,33 @@ class Copier(Stream):
         self.sources, self.writer, self.base, self.stagings = sources, writer, base, stagings
         self.way = way
         self.policy, self.require, self.later = policy, policy == "require", later
+        # Sizes of an object's uploaded parts, by source, key and token, for objects that are read again with
+        # them.
         self._sizes: dict[tuple[int, str, str], Sequence[int]] = {}
-        """Sizes of the parts in which an object was uploaded, by source, key and token: for objects that are
-        read again with them."""
         self.pump = Pump(self, writer.alive)
         self.parts = PartCopier(self)
+        # by the source's number in the dataset, as `wholes` and `aheads`
         self.readers: dict[int, Reader] = {}
-        """By the source's number in the dataset, as `wholes` and `aheads` are."""
+        # Reads a small object by one call, where a source can; None: use `open`.
         self.wholes: dict[
             int, Callable[[Entry, memoryview], tuple[memoryview, Sequence[SourceChecksum]] | None]
         ] = {}
-        """What reads a small object by one call, of sources that can; it gives None where `open` is
-        needed."""
-        self.aheads: dict[int, Callable[[Entry], None] | None] = {}
-        """What requests an object before its turn; None for a source that has no such call."""
+        self.aheads: dict[int, Callable[[Entry], None] | None] = {}  # requests an object before its turn
         self.prefetch = Prefetch(self._asker, linking=base is not None or bool(stagings))
 
     def prepare(self, entries: Sequence[Entry], ahead: int) -> None:
-        """See `Stream.prepare`. Nothing is requested yet."""
+        """See `Stream.prepare`. Requests nothing yet."""
         self.prefetch.begin(entries, ahead)
 
     def rest(self) -> None:
-        """See `Stream.rest`."""
         for reader in self.readers.values():
             reader.close()
 
     def settle(self) -> None:
-        """With `fsync`: make the names durable that finished files got. Raises as the writer."""
+        """With `fsync`: make the names of finished files durable."""
         self.writer.settle()
 
     def do(self, row: int, entry: Entry | Part) -> str:
-        """One try of one row; returns its journal line and raises as the class says."""
         if isinstance(entry, Part):
             done = self.parts.do(row, entry)
             return line_of(done) if done else ""
@@ -119,14 +111,14 @@ class Copier(Stream):
         small = length <= BLOCK and entry.part < 0
         if self.prefetch:
             self.prefetch.turn(entry)
-        # What broke on its way is read by `open`, which goes on at a break.
+        # A row that broke is read by `open`, which goes on at the break.
         if (
             small
             and not self.vain_tries
             and (whole := self.wholes.get(entry.source))
-            and (found := whole(entry, self.view))
+            and (small_object := whole(entry, self.view))
         ):
-            return self._judged(row, entry, *found)
+            return self._judged(row, entry, *small_object)
         url = self.sources.get(entry.source).url
         body = self.pump.open(url, reader, entry, entry.offset, length)
         try:
@@ -135,16 +127,19 @@ class Copier(Stream):
             body.abandon()
             raise
 
-    def _reused(self, row: int, entry: Entry, there: Reuse) -> str:
-        """The row's line, when its file lay on the target and was linked, copied there, or moved from another
-        run's staging; "" where it has to be fetched."""
+    def _reused(self, row: int, entry: Entry, reuse: Reuse) -> str:
+        """Return the row's line if its file was linked or copied on the target, or moved from another run's
+        staging.
+
+        Returns "" where the row must be fetched.
+        """
         path = entry.path
-        mtime = entry.modified_ns if there.mtime_ns is None else there.mtime_ns
-        if not there.staging:
+        mtime = entry.modified_ns if reuse.mtime_ns is None else reuse.mtime_ns
+        if not reuse.staging:
             if self.base is None:
                 return ""
-            # A renamed file of another time cannot be the same inode.
-            own = entry.held_as != "" and there.mtime_ns is None
+            # A renamed file with another time cannot be the same inode.
+            own = entry.held_as != "" and reuse.mtime_ns is None
             way = "copy" if own and self.way == "link" else self.way
             if way == "link":
                 done = self.writer.link(self.base, path, entry.size, mtime, entry.held_as)
@@ -153,30 +148,33 @@ class Copier(Stream):
             if way != "link":
                 done = self.copy_here(self.base, entry, None if own else mtime, way)
                 if way == "copy":
-                    there = there._replace(written_host="")  # this node, which may not be known by that name
+                    reuse = reuse._replace(written_host="")  # this node, which may not be known by that name
             if not done:
                 return ""
             self.linked += 1
         elif entry.part >= 0:
-            # Its file was moved here before any element began (`run.planning.takeover`).
+            # `run.planning.takeover` moved its file here before any element began.
             if not self.writer.holds(path, entry.size, None):
                 return ""
             self.taken += 1
         else:
-            stagings = [self.stagings[there.staging]] if there.staging in self.stagings else []
-            stagings += [data for run, data in self.stagings.items() if run != there.staging]
+            stagings = [self.stagings[reuse.staging]] if reuse.staging in self.stagings else []
+            stagings += [data for run, data in self.stagings.items() if run != reuse.staging]
             if not self.writer.take_over(stagings, path, entry.size, mtime):
                 return ""
             self.taken += 1
         self.counters[self.slot] += entry.length if entry.part >= 0 else entry.size
-        # The ctime of a linked file was not compared here, so verify has to read the file (`touched`).
-        return reused_line(row, there, touched=not there.staging)
+        # The ctime of a linked file was not compared here, so verify must read the file (`touched`).
+        return reused_line(row, reuse, touched=not reuse.staging)
 
     def copy_here(self, base: Path, entry: Entry, mtime_ns: int | None, way: str) -> bool:
-        """Make a new file in staging from the file that the release `base` has for the entry. `way`: with
-        `reflink` both share their blocks, with `copy` the bytes are copied. Returns False where the release's
-        file has not the entry's size and the time `mtime_ns` (nanoseconds; None: any time), or where blocks
-        cannot be shared: no file was made then. Verify reads the new file back, as it reads linked files."""
+        """Make a new file in staging from the release's file: with `reflink` both share blocks, with `copy`
+        bytes are copied.
+
+        Returns False, with no file made, where the release's file has another size or another time than
+        `mtime_ns` (None: any), or blocks cannot be shared. Verify reads the new file back, as it does linked
+        files.
+        """
         fd = self.writer.held(base, entry.held_as or entry.path, entry.size, mtime_ns)
         if fd is None:
             return False
@@ -198,7 +196,6 @@ class Copier(Stream):
         return True
 
     def reader(self, index: int) -> Reader:
-        """This stream's reader of the source with this number, opened when first used."""
         return self.readers.get(index) or self._reader(index)
 
     def _reader(self, index: int) -> Reader:
@@ -227,7 +224,7 @@ class Copier(Stream):
         return self._judged(row, entry, view[:length], body.checksums)
 
     def _judged(self, row: int, entry: Entry, data: memoryview, checksums: Sequence[SourceChecksum]) -> str:
-        """Hash a small object's bytes, compare what the source states, and only then write."""
+        """Hash a small object's bytes, check them against the source's checksums, and only then write."""
         digest = _hash(data)
         grade, proof = SIZE_ONLY, ""
         if checksums or entry.checksum or self.require:
@@ -253,11 +250,13 @@ class Copier(Stream):
         return sums.judge()
 
     def uploaded(self, entry: Entry, failed: SourceChecksum | None, error: IntegrityError) -> Sequence[int]:
-        """Sizes of the parts in which the object was uploaded, where the checksum `failed` is a composite
-        checksum that was computed with other sizes; () where the store does not state them, so that the
-        checksum proves nothing. Raises `error` for any other checksum, and where the assumed sizes were
-        right; UnprovenError where the sizes are unknown and a proof is required, SourceChangedError where
-        the bytes are other ones than at the listing."""
+        """Return the sizes of the parts in which the object was uploaded, if `failed` is a composite computed
+        with other sizes.
+
+        Returns () where the store does not state them: the checksum then proves nothing. Raises `error` for
+        any other checksum, and where the assumed sizes were right; UnprovenError where the sizes are unknown
+        and a proof is required; SourceChangedError where the bytes differ from those at the listing.
+        """
         if failed is not None and failed.kind == "read":
             raise SourceChangedError(error.what, where=error.where, why=error.why) from None
         sizes = sizes_of_upload(self.asks, self.sources.get(entry.source), entry, failed, error)
@@ -270,7 +269,7 @@ class Copier(Stream):
         return sizes
 
     def checksums(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """The checksums that the entry's source states when it is asked for them alone."""
+        """Request the checksums of an entry, apart from its bytes."""
         self.asks()
         return self.sources.checksums(entry)
 
@@ -316,8 +315,10 @@ class Copier(Stream):
         return fresh_line(row, digest, grade, proof)
 
     def require_proof(self, entry: Entry, sums: Sums) -> None:
-        """Raises UnprovenError for a row that no checksum of its source can prove. A giant's part passes
-        where verify can prove the whole giant later (`later`)."""
+        """Raise UnprovenError for a row that no checksum of its source can prove.
+
+        A giant's part passes where verify can prove the whole giant (`later`).
+        """
         if sums.proves or not entry.size:
             return
         if entry.part >= 0 and any(c.kind == "full" and c.algorithm in self.later for c in sums.stated):
@@ -330,7 +331,6 @@ class Copier(Stream):
         )
 
     def close(self) -> None:
-        """Close the readers' connections and the writer's descriptors."""
         for reader in self.readers.values():
             reader.close()
         self.readers.clear()

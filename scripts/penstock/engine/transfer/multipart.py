@@ -1,20 +1,15 @@
 """Rows that are copied in parts: which parts are done, under way or to come.
 
-`copy_shard` makes one `Multipart` in the element's process, which feeds the workers, and `batches` asks it
-for jobs. It moves no bytes and writes nothing: of the target it reads only whether a temporary file of an
-earlier attempt still stands; it counts in the attempt's `Outcome`. For one thread.
+A store often limits each connection (S3: 80 to 100 MB/s), and a broken GET starts again at the first byte. So
+a large object's parts go to all streams, one conditional GET each. The journal holds each durable part, and
+the next attempt fetches only the others. A row is opened only when a stream is idle. At most as many files
+grow as there are streams, and the last one is fetched by all of them.
 
-A store often gives each connection only so much (S3 some 80 to 100 MB/s), and a GET that is cut off begins at
-the first byte again. So a large object's parts go to all streams, one conditional GET each, and the journal
-holds each part that is durable: the next attempt fetches only what is missing. No row is opened before a
-stream has nothing else to do: as many files grow at once as there are streams, and one that is alone is
-fetched by all of them.
+A folder's large file is one job (`part.in_order`), which resumes at the last mark of earlier attempts.
 
-A folder's large file is one job (`part.in_order`), which goes on at the last mark that earlier attempts left.
-
-An object that cannot be copied in parts (a web server without ranges, parts that contradict the source
-together, here or when verify reads them in order, a temporary file that another attempt has renamed) is
-fetched whole by one stream, which reports the error, if there is one.
+An object that cannot be copied in parts is fetched whole by one stream, which reports the error, if any. Such
+are: a server without ranges; parts that contradict the source together, here or in verify; a temporary file
+that another attempt renamed.
 """
 
 from __future__ import annotations
@@ -54,34 +49,26 @@ if TYPE_CHECKING:
     from penstock.engine.tasks import BatchAnswer, CopyTask, FailedRow, Outcome
 
 
-UNDER_WAY = 384 << 20
-"""Bytes of parts for which streams are started, or an eighth of all if that is more."""
+UNDER_WAY = 384 << 20  # bytes of parts for which streams are started, or an eighth of all if that is more
 
 
 class OpenRow:
-    """One row, copied in parts of `size` bytes (the last one may be smaller): its temporary file, and which
-    parts of it are done, on their way, or to come."""
+    """A row that is copied in parts of `size` bytes into its temporary file; the last may be smaller."""
 
     def __init__(self, row: int, entry: Entry, size: int) -> None:
         self.row, self.entry, self.size = row, entry, size
         self.count = -(-entry.size // size)
         self.temporary = temporary_name()
-        self.lines: dict[int, PartLine] = {}
-        """The parts that are done, by number."""
-        self.bytes = self.resumed = 0
-        """Bytes of the parts that this attempt has done, and of those that earlier attempts had done."""
-        self.under_way = 0
-        """Jobs of the row that were made and are not answered yet."""
-        self.stopped = False
-        """No further part of it is fetched: it failed, or it is to be fetched whole."""
+        self.lines: dict[int, PartLine] = {}  # the parts that are done, by number
+        self.bytes = self.resumed = 0  # bytes of parts done by this attempt, and by earlier ones
+        self.under_way = 0  # jobs of the row without an answer
+        self.stopped = False  # no further part is fetched: the row failed, or goes whole
+        # once no job is under way, the temporary file is dropped and one stream fetches the row
         self.whole = False
-        """Once no job of the row is under way, its temporary file is removed and one stream fetches the
-        row."""
         self._next = 0
 
     def part(self) -> int | None:
-        """The number of the next part that is to be fetched, given once; None where there is no further one,
-        or the row is stopped."""
+        """Return the next part to fetch, each once; None: no further part, or the row is stopped."""
         while self._next < self.count and self._next in self.lines:
             self._next += 1
         if self.stopped or self._next == self.count:
@@ -91,37 +78,34 @@ class OpenRow:
 
     @property
     def complete(self) -> bool:
-        """Whether all parts are done: the file may be finished."""
+        """Whether all parts are done, so that the file may be finished."""
         return len(self.lines) == self.count
 
 
 class Multipart:
-    """Cuts rows into jobs and follows them: `open` begins a row, `next` gives what an open row needs, `take`
-    gets the answers."""
+    """Cuts rows into jobs and follows them: `open` begins a row, `next` makes its jobs, `take` gets answers.
+    For one thread."""
 
     def __init__(self, task: CopyTask, outcome: Outcome) -> None:
         self._task, self._outcome = task, outcome
         self._urls = [source.url for source in task.dataset.sources]
+        # what the journals state of rows without a record; filled by `rows_left`
         self.unfinished = Unfinished()
-        """What the journals say of rows without a record; filled by `rows_left`."""
-        self.numbers = count()
-        """Numbers of all jobs (batches) of this attempt, also of those that are not of parts."""
+        self.numbers = count()  # numbers of all jobs (batches) of this attempt, not only of parts
         self._open: deque[OpenRow] = deque()
         self._ready: deque[tuple[OpenRow, int]] = deque()
+        # by the batch's number: row, work (`engine.part`), part
         self._jobs: dict[int, tuple[OpenRow, int, int]] = {}
-        """By the batch's number: its row, its work (`engine.part`) and the number of its part."""
         self._resumed: dict[tuple[int, str], int] = {}
-        self.waiting: Callable[[], int] = int
-        """Bytes of parts that are done and not recorded yet."""
+        self.waiting: Callable[[], int] = int  # bytes of parts that are done and not recorded
+        # Bytes of the parts that `next` handed out and that are not answered: only these are surely on their
+        # way.
         self._handed: dict[int, int] = {}
-        """Bytes of the parts that `next` gave and that did not come back: only these are known to be on
-        their way, others may wait to be given."""
         self._fetching = 0
-        self.streams: Callable[[], int] = int
-        """How many streams work now."""
+        self.streams: Callable[[], int] = int  # streams that work now
 
     def units(self, rows: int, total: int) -> int:
-        """How many streams could be busy with `rows` rows of `total` bytes in all; at least `rows`."""
+        """Return how many streams `rows` rows of `total` bytes could keep busy; at least `rows`."""
         mean = total // rows if rows else 0
         if mean < self._task.large_bytes or not any(of_url(url).pins for url in self._urls):
             return rows
@@ -129,8 +113,11 @@ class Multipart:
         return max(rows, min(total, max(UNDER_WAY, total // 8)) // part)
 
     def goes_in_parts(self, row: int, entry: Entry) -> bool:
-        """Whether the row is copied in parts: it is large enough, may not be linked, and its token tells any
-        two versions of the object apart, so that bytes of two versions never become one file."""
+        """Return whether the row is copied in parts.
+
+        It must be large, must not be linked, and its token must identify the object's version: bytes of two
+        versions never become one file.
+        """
         return (
             entry.part < 0
             and entry.size >= self._task.large_bytes
@@ -140,7 +127,7 @@ class Multipart:
         )
 
     def open(self, row: int, entry: Entry) -> Batch:
-        """The first job of a row; of a folder's file the only one."""
+        """Return the first job of a row; of a folder's file the only job."""
         if not pinned(self._urls[entry.source], entry.token):
             mark = self._mark(row, entry)
             temporary = mark.temporary if mark else temporary_name()
@@ -161,8 +148,8 @@ class Multipart:
         return self._job(opened, FETCH, number)
 
     def resume(self, row: int, entry: Entry) -> int:
-        """Bytes of a row that need not be fetched again. They are added to the outcome's `resumed_bytes`,
-        once for each version of the row."""
+        """Return the bytes of a row that need no fetch, and add them to `resumed_bytes` once for each version
+        of the row."""
         place = row, entry.token
         if place not in self._resumed:
             if pinned(self._urls[entry.source], entry.token):
@@ -179,9 +166,12 @@ class Multipart:
         return self._task.part_bytes or part_bytes(entry.size)
 
     def _mark(self, row: int, entry: Entry) -> PartLine | None:
-        """How far earlier attempts came with a folder's file, whose temporary file is still there, or has the
-        final name already and all its bytes before the mark; None where they did nothing that counts. The
-        stream that goes on compares the bytes there with the mark first."""
+        """Return the last mark of earlier attempts on a folder's file; None where they left nothing that
+        counts.
+
+        The temporary file must stand, or already have its final name and all its bytes. The stream that goes
+        on compares its bytes with the mark first.
+        """
         marks = self.unfinished.parts.get(row, ()) if self.goes_in_parts(row, entry) else ()
         dropped = {line.temporary for line in marks if line.number == DROPPED}
         for mark in sorted(marks, key=attrgetter("part_bytes"), reverse=True):
@@ -197,10 +187,11 @@ class Multipart:
         return None
 
     def _met(self, row: int, entry: Entry) -> Sequence[PartLine]:
-        """What earlier attempts did of a row, of one temporary file that is still there; () for nothing.
+        """Return the lines of earlier attempts on a temporary file of the row that still stands; () for none.
 
-        Where all parts are done the file may have its name already, and only the record is missing; a
-        file whose record was taken back is not met again."""
+        Where all parts are done, the file may be renamed already, and only its record missing. A file whose
+        record was taken back is not resumed.
+        """
         size = self._size(entry)
         files: dict[str, list[PartLine]] = {}
         for line in self.unfinished.parts.get(row, ()) if self.goes_in_parts(row, entry) else ():
@@ -221,13 +212,13 @@ class Multipart:
 
     @property
     def goes_on(self) -> bool:
-        """Whether further parts are to be fetched, of rows that were begun."""
+        """Whether rows that were begun still need parts."""
         return bool(self._open) or any(work == BEGIN for _, work, _ in self._jobs.values())
 
     @property
     def full(self) -> bool:
-        """Whether so much is on its way, or done and not recorded, that nothing more is begun. Then
-        something is on its way: the question is asked again when it comes."""
+        """Whether so much is on its way, or done and not recorded, that no job may begin until an answer
+        comes."""
         return (
             self._fetching > 0
             and self._fetching + self.waiting() >= most_lost(self.streams())
@@ -235,14 +226,14 @@ class Multipart:
         )
 
     def next(self) -> Batch | None:
-        """The next job of an open row; None where none can be done now."""
+        """Return the next job of an open row; None: none now."""
         if self._ready:
             return self._job(*self._ready.popleft())
         while self._open:
             opened = self._open.popleft()
             number = opened.part()
             if number is not None:
-                # In turn: streams that write to one file wait for one another in the kernel.
+                # In turn: streams that write to the same file wait for one another in the kernel.
                 self._open.append(opened)
                 job = self._job(opened, FETCH, number)
                 self._handed[job.number] = job.bytes
@@ -264,8 +255,10 @@ class Multipart:
         return Batch(number, [opened.row], [entry], entry.length, True)
 
     def take(self, job: Batch, answer: BatchAnswer) -> Sequence[FailedRow] | None:
-        """Count a part's result, and advance its row. The failures to be reported; None for a job of other
-        rows, which the caller counts."""
+        """Count a part's answer and advance its row; return the failures to report.
+
+        Returns None for a job of other rows, which the caller counts.
+        """
         assignment = self._jobs.pop(job.number, None)
         if assignment is None:
             return None
@@ -280,7 +273,8 @@ class Multipart:
                 self._ready.append((opened, WHOLE))
             return failures
         if failures or (done and not answer.results):
-            # The row's first failure decides: it is reported, or the row is fetched whole; never both.
+            # The row's first failure decides: the failure is reported, or the row is fetched whole; never
+            # both.
             if not opened.stopped:
                 opened.whole = not (failures and failures[0].failure.retry)
                 reported = () if opened.whole else failures

@@ -1,15 +1,12 @@
-"""One stream's share of a row that is copied in parts: each part is read from the listed version of the
-object and written at its offset into the row's temporary file.
+"""A stream's share of a row that is copied in parts: reads a part of the listed version, writes it at its
+offset.
 
-`transfer.copier.Copier` calls it for each `Part` that `transfer.multipart` made. It reads the source and
-writes into staging; the journal's lines that it returns are written by the parent of the workers.
+Checksums that parts prove together (CRCs; a composite whose parts end where these end) are checked before the
+file is renamed. A checksum that needs all bytes in order (MD5, SHA, XXH3 of the whole) is recorded as owed.
+Verify reads the whole file, checks it, and makes the file's plain digest; until then the row has a digest
+over its parts' digests.
 
-Checksums that parts can prove together (CRCs, a composite whose parts end where these parts end) are
-compared before the file gets its name. A checksum that needs all bytes in order (MD5, SHA, XXH3 of the whole)
-is written into the row's record as owed: verify reads every byte in order and compares it. Verify makes the
-file's plain digest too; until then the row has a digest over its parts' digests.
-
-A folder's large file is copied in order by one stream, and has one digest: `engine.part` says why.
+A folder's large file is copied in order by one stream, with one digest: see `engine.part`.
 """
 
 from __future__ import annotations
@@ -48,50 +45,46 @@ if TYPE_CHECKING:
 
 
 class Copying(Protocol):
-    """What copying a part needs of its stream: `transfer.copier.Copier`, which makes a `PartCopier` for
-    itself and so cannot be named here."""
+    """The stream that a `PartCopier` serves: `transfer.copier.Copier`, which imports this module."""
 
     sources: Sources
     writer: StagingWriter
     pump: Pump
-    policy: str
-    """`verify.source_checksum`."""
-    require: bool
-    """Whether nothing may be published without a proof of its source."""
+    policy: str  # `verify.source_checksum`
+    require: bool  # whether publishing needs a proof by the source
 
     def reader(self, index: int) -> Reader:
-        """Of the source with this index."""
+        """See `Copier.reader`."""
 
     def record(self, line: str, size: int) -> None:
-        """As `Stream.record`."""
+        """See `Stream.record`."""
 
     def asks(self) -> None:
-        """Before each request to a source: wait until the element's share allows it."""
+        """See `Stream.asks`."""
 
     def checksums(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """The checksums that the entry's source states when it is asked for them alone."""
+        """See `Copier.checksums`."""
 
     def require_proof(self, entry: Entry, sums: Sums) -> None:
-        """Raises UnprovenError where the source states nothing that could be checked."""
+        """See `Copier.require_proof`."""
 
     def uploaded(self, entry: Entry, failed: SourceChecksum | None, error: IntegrityError) -> Sequence[int]:
-        """Sizes in bytes of the parts that the object was uploaded in, where its composite checksum `failed`
-        did not hold with the assumed sizes; () where the store does not state them. Raises `error` where the
-        assumed sizes were right or `failed` is no such checksum, UnprovenError where the sizes are unknown
-        and a proof is required, SourceChangedError where the bytes are other ones than at the listing."""
+        """See `Copier.uploaded`."""
 
 
 class PartCopier:
-    """Does the work that a `Part` names: begin the temporary file, fetch a range, finish, drop."""
+    """Does the work of a `Part`: begin the temporary file, fetch a range, finish, drop."""
 
     def __init__(self, copier: Copying) -> None:
         self._copier = copier
 
     def do(self, row: int, part: Part) -> Copied | PartLine | None:
-        """Do one piece of work; returns what the journal records of it: a `Copied` for a finished row, else a
-        `PartLine`. None where the row's temporary file is gone. Raises what reader and writer raise, and
-        IntegrityError where the bytes of a part, or all parts together, contradict the source, or where a
-        proof is required and the parts give none."""
+        """Do a part's work; return what the journal records: a `Copied` for a finished row, else a
+        `PartLine`.
+
+        Returns None where the row's temporary file is gone. Raises the errors of reader and writer.
+        IntegrityError: a part, or all parts together, contradict the source, or do not give a required proof.
+        """
         writer = self._copier.writer
         if part.work == FETCH:
             return self._fetch(row, part)
@@ -134,8 +127,11 @@ class PartCopier:
         return _line(row, part, entry.part, digest, proof, " ".join(map(str, stated)))
 
     def _in_order(self, row: int, part: Part) -> Copied:
-        """Copy a folder's file from its last mark, or from its first byte where the temporary file does not
-        hold what the mark says. A file that changed or contradicts its checksum leaves no temporary file."""
+        """Copy a folder's file from its last mark, or from byte 0 where the temporary file does not match the
+        mark.
+
+        A file that changed or contradicts its checksum leaves no temporary file.
+        """
         copier, writer = self._copier, self._copier.writer
         entry = part.range._replace(part=-1, offset=0, length=part.size)
         path, size, name = entry.path, entry.size, part.temporary
@@ -148,7 +144,7 @@ class PartCopier:
                 (last,) = part.lines
                 pending = writer.begin_range(path, name, size, last.part_bytes, named=True)
                 if pending and (digest := copier.pump.read_back(pending, sums, last.digest)) is None:
-                    # By another name, so that this mark is not met again.
+                    # Under another name, so that nobody resumes at this mark again.
                     writer.discard(pending)
                     pending = None
                     self._drop(row, part)
@@ -164,8 +160,8 @@ class PartCopier:
                     pending = writer.begin_range(path, name, size, 0)
                     assert pending is not None
                 marks = _Marks(self._copier, row, part, pending)
-                # An earlier attempt may still write to this file, and this one when a later one does: each
-                # only what is of the listed version.
+                # An earlier attempt may still write to this file, and this attempt while a later one does:
+                # each writes only bytes of the listed version.
                 assert isinstance(body, ResumedBody | SparseBody)
                 whole = copier.pump.run(
                     entry, body, pending, sums or None, size - at, digest, marks.add, body.require_listed
@@ -175,7 +171,7 @@ class PartCopier:
                 body.abandon()
                 raise
             grade, proof = sums.judge()
-            writer.finish_part(pending)  # without a time: it may have been named and read back by others
+            writer.finish_part(pending)  # without a time: others may have renamed and read it
             marks.end(whole)
             writer.finish_multipart(path, name, size, entry.modified_ns)
         except BaseException as error:
@@ -187,7 +183,7 @@ class PartCopier:
         return Copied(row, of_hex(whole), grade, proof)
 
     def _drop(self, row: int, part: Part) -> None:
-        """Remove the temporary file of a file that is copied in order, and say so in the journal."""
+        """Remove the temporary file of a file that is copied in order, and journal that."""
         self._copier.writer.drop_multipart(part.path, part.temporary)
         self._copier.record(part_line(_line(row, part, DROPPED, "", "", "")), 0)
 
@@ -198,14 +194,16 @@ class PartCopier:
             entry.path, part.temporary, entry.size, entry.modified_ns
         ):
             return None
-        tree = tree_digest(part.part_bytes, b"".join(bytes.fromhex(one.digest) for one in lines))
+        tree = tree_digest(part.part_bytes, b"".join(bytes.fromhex(line.digest) for line in lines))
         return Copied(row, as_in_parts(tree), grade, checksum, owed=owed)
 
     def _judged(self, entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str, Proof | None]:
-        """As `judged`; a composite that does not hold, or that verify would have to compute, counts only
-        where the object was uploaded in parts of the assumed size. Where a proof is required and the parts
-        give none, it raises IntegrityError: the row is then copied once more by one stream, in order, and may
-        be proven so."""
+        """As `judged`, but trust a composite only where the object was uploaded in parts of the assumed size.
+
+        That is asked of the source where the composite differs, or where verify would have to compute it.
+        Where a required proof fails, raises IntegrityError: one stream then copies the row again, in order,
+        which may prove it.
+        """
         copier = self._copier
         composite = best(_stated(entry, lines), "composite")
         try:
@@ -229,7 +227,7 @@ class PartCopier:
 
 
 class _Marks:
-    """Says in the journal how far a file that is copied in order has come, after every `Part.part_bytes`."""
+    """Journals the progress of a file that is copied in order, after every `Part.part_bytes`."""
 
     def __init__(self, copier: Copying, row: int, part: Part, pending: Pending) -> None:
         self._copier, self._row, self._part, self._pending = copier, row, part, pending
@@ -241,7 +239,7 @@ class _Marks:
             self.end(digest.hexdigest())
 
     def end(self, digest: str) -> None:
-        """The bytes written so far are durable."""
+        """Record that the bytes written so far are durable."""
         part, at = self._part, self._pending.position
         line = PartLine(self._row, part.temporary, at, 0, digest, "", "", part.range.token)
         self._copier.record(part_line(line), at - self._last)
@@ -257,17 +255,19 @@ def _owed(checksum: SourceChecksum, entry: Entry) -> Proof:
 
 
 def judged(entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str, Proof | None]:
-    """(grade, checksum that holds, proof that is owed) of a row, by its parts. Pure. The grade says how
-    strongly the source proves the bytes (`core.grades`); the checksum is "" where none was compared. Owed is
-    the checksum that verify has to compare, with the grade that it then gives; None where there is none.
-    Raises IntegrityError when the parts contradict the source."""
+    """Judge a row by its parts: (grade, checksum that holds, proof owed).
+
+    The grade says how strongly the source proves the bytes (`core.grades`); the checksum is "" where none was
+    compared. Owed is the checksum that verify must compare, with the grade that it then gives, or None.
+    Raises IntegrityError when the parts contradict the source.
+    """
     checksums = _stated(entry, lines)
     size = lines[0].part_bytes
     ends = [min(size, entry.size - number * size) for number in range(len(lines))]
-    joined = combine((one.proof, length) for one, length in zip(lines, ends, strict=True))
-    composed = compose((one.proof, one.number * size, n) for one, n in zip(lines, ends, strict=True))
+    joined = combine((line.proof, length) for line, length in zip(lines, ends, strict=True))
+    composed = compose((line.proof, line.number * size, n) for line, n in zip(lines, ends, strict=True))
     grade, checksum = judge_giant(
-        entry.key, [one for one in (joined, composed) if one], checksums, entry.token
+        entry.key, [line for line in (joined, composed) if line], checksums, entry.token
     )
     if grade != "full":
         full = best(checksums, "full")
@@ -278,7 +278,7 @@ def judged(entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str, Proof | N
 
 
 def _checkable(checksums: Iterable[SourceChecksum]) -> list[SourceChecksum]:
-    """Each checksum once, without those that penstock cannot compute."""
+    """Drop duplicates, and checksums that penstock cannot compute."""
     return [
         checksum
         for checksum in dict.fromkeys(checksums)

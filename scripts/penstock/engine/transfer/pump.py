@@ -1,12 +1,8 @@
-"""Moves a large body's bytes from a source into a pending file: read, hash, check, write, a block at a time.
+"""Moves a large body into a pending file: read, hash, check, write, a block at a time.
 
-`transfer.copier` and `part_copier` use it to copy, `reading.surveyor` to read a source without a file. It
-reads the body and writes into the pending file that it gets; it opens, names and removes no file.
-
-Guarantees. Exactly the listed bytes are hashed, in order, and the digest is the same whatever holes the file
-has: a hole is hashed as the zeros that it reads as, and stays a hole in staging. A hole for which the file
-system cannot be trusted is read and compared with zeros. Memory is a block, or two where a slow sum goes
-beside.
+Exactly the listed bytes are hashed, in order. Holes do not change the digest: a hole is hashed as zeros, and
+stays a hole in staging. Where the file system's holes cannot be trusted, they are read and compared with
+zeros. Memory is a block, or two where a slow checksum has its own thread.
 """
 
 from __future__ import annotations
@@ -42,28 +38,27 @@ if TYPE_CHECKING:
     from penstock.sources.port import Body, Reader
     from penstock.target.pending_file import Pending
 
+# Bytes of zeros that become a hole where the source's file system does not report holes for sure. Also the
+# zeros hashed at a time for a hole: few enough for a core's cache.
 PIECE = 128 << 10
-"""Bytes of zeros that become a hole where the source's file system does not say for sure; and the
-zeros that are hashed for one, few enough to stay in a core's cache."""
 _ZEROS = memoryview(bytes(PIECE))
+# Seconds between two checks that the attempt was not overtaken. Each is an fstat: on a network file system a
+# round trip, and NFS writes back all dirty pages first.
 ASK_EVERY = 0.25
-"""Seconds between two checks that the attempt was not overtaken. Each is an fstat: on a network file system a
-round to a server, and NFS writes back all dirty pages before it answers one."""
-BESIDE = 4 << 20
-"""Bytes from which a body with a slow checksum gets a second thread and block."""
+BESIDE = 4 << 20  # bytes from which a body with a slow checksum gets a second thread and block
 
 
+# bytes after which a broken body has made progress; a server that sends fewer each time is given up
 PROGRESS = 16 << 10
-"""Bytes after which a body that broke has made progress: a server that gives fewer each time is given up."""
 
 
 class ResumedBody:
-    """A `port.Body` that goes on where its connection broke, by a request for the rest of the listed version.
+    """A `port.Body` that resumes a broken connection by a request for the rest of the listed version.
 
     | what the request for the rest brings | then |
     |---|---|
-    | the rest | reading goes on; PROGRESS bytes of it begin the row's tries anew |
-    | an error that may pass | the request is made again, while the row has tries left |
+    | the rest | reading goes on; after PROGRESS bytes the row's tries start anew |
+    | a transient error | the request is repeated, while the row has tries left |
     | a refusal, as of a server without ranges | the break is raised: the row begins at its first byte |
     | another version | SourceChangedError |
     """
@@ -80,14 +75,14 @@ class ResumedBody:
         self.checksums = body.checksums
 
     def readinto(self, buffer: memoryview) -> int:
-        """See `port.Body`; TransientError where the row has no tries left. Raises Stopped, too."""
+        """See `port.Body`. Raises TransientError where the row has no tries left, and Stopped."""
         try:
             count = self._body.readinto(buffer)
         except (ExpiredCredentialsError, OverloadedError):
             raise  # an answer, and no break
         except TransientError as broken:
             if self._at == self._end:
-                raise  # nothing is left to ask for, and the end did not come
+                raise  # nothing is left to request, and the end did not come
             if self._at - self._tried_from >= PROGRESS:
                 self._stream.vain_tries = 0
             self._tried_from = self._at
@@ -107,23 +102,23 @@ class ResumedBody:
         return self._body.readinto(buffer)
 
     def require_listed(self) -> None:
-        """As `PosixBody.require_listed`, of a body of a folder's file."""
+        """See `PosixBody.require_listed`; only for a folder's file."""
         assert isinstance(self._body, PosixBody)
         self._body.require_listed()
 
     def close(self) -> None:
-        """See `port.Body`."""
         self._body.close()
 
     def abandon(self) -> None:
-        """See `port.Body`."""
         self._body.abandon()
 
 
 class Pump:
-    """Moves bodies for one stream: with its buffer, its counter and its limit of bytes. `alive` is called
-    before a body's first block is written, and later before a block when ASK_EVERY seconds have passed; it
-    raises where the attempt was overtaken."""
+    """Moves bodies for one stream, with its buffer, counter and limit.
+
+    `alive` raises where the attempt was overtaken. It is called before a body's first block is written, then
+    every ASK_EVERY seconds.
+    """
 
     def __init__(self, stream: Stream, alive: Callable[[Pending], None]) -> None:
         self._stream, self._alive = stream, alive
@@ -131,17 +126,18 @@ class Pump:
         self._asked = 0.0
 
     def open(self, url: str, reader: Reader, entry: Entry, offset: int, length: int) -> Body:
-        """As `Reader.open`, of a source with this URL; the body goes on where its connection breaks, if the
-        entry's token pins the version."""
+        """As `Reader.open`; the body resumes a broken connection if the entry's token pins the version."""
         body = reader.open(entry, offset, length)
         if same_bytes(url, entry.token) and not isinstance(body, SparseBody):
             return ResumedBody(self._stream, reader, entry, offset, length, body)
         return body
 
     def read_back(self, pending: Pending, sums: Sums, expected: str) -> Any:
-        """The xxh3_128, to be continued, of what the pending file holds up to its position; None where that
-        is not `expected`, in hex digits. `sums` gets the same bytes. Raises Stopped, and by
-        `errno_map.storage_error`."""
+        """Hash what the pending file holds up to its position; `sums` gets the same bytes.
+
+        Returns the xxh3_128, to be continued; None where it differs from `expected` (hex). Raises Stopped,
+        and errors by `errno_map.storage_error`.
+        """
         digest, at = xxhash.xxh3_128(), 0
         while at < pending.position:
             data = self._stream.view[: min(BLOCK, pending.position - at)]
@@ -167,11 +163,13 @@ class Pump:
         mark: Callable[[Any], None] | None = None,
         before: Callable[[], None] | None = None,
     ) -> str:
-        """Move `length` bytes; returns their xxh3_128 in hex digits. `sums` gets the same bytes in order;
-        None: no checksum of the source is computed. `digest` already has the bytes before these. `before` is
-        called before each block is written, `mark` with the digest after it. Raises TransientError for a body
-        that ends early, IntegrityError for one that is longer, Stopped when the engine stops, and what
-        reading, writing and `alive` raise. The caller closes `body` and `pending`."""
+        """Move `length` bytes; return their xxh3_128 in hex.
+
+        `sums` gets the same bytes in order. `digest` has the bytes before these. `before` is called before
+        each block is written, `mark` with the digest after it. Raises TransientError for a body that ends
+        early, IntegrityError for a longer body, Stopped, and the errors of reading, writing and `alive`. The
+        caller closes `body` and `pending`.
+        """
         self._asked = 0.0
         digest = digest or xxhash.xxh3_128()
         if isinstance(body, SparseBody):
@@ -214,7 +212,7 @@ class Pump:
                 beside.room()
                 block, spare = spare, block
             read = 0
-            # Blocks are filled: the target gets whole aligned ones however the source drips.
+            # Fill each block: the target gets whole aligned blocks however slowly the source sends.
             while read < want:
                 more = body.readinto(block[read:want] if read or want < BLOCK else block)
                 if not more:
@@ -234,7 +232,7 @@ class Pump:
                 mark(digest)
             if stopping.is_set():
                 raise Stopped
-        # Room of its own: the last block may still be worked on.
+        # A buffer of its own: the last block may still be in use.
         if body.readinto(stream.view[BLOCK:]):
             raise long(entry, length)
 
@@ -249,7 +247,7 @@ class Pump:
         mark: Callable[[Any], None] | None,
         before: Callable[[], None] | None,
     ) -> None:
-        """Gaps are passed over where they are certain, else read and left out when they are zeros."""
+        """Skip certain holes; read uncertain ones, and leave them out when they are zeros."""
         stream, ask, limiter = self._stream, self._ask, self._stream.limiter
         certain, block = body.certain, stream.view[:BLOCK]
 
@@ -307,16 +305,13 @@ class Pump:
 
 
 class Beside:
-    """A second thread for a slow checksum: it calls `update` with each block given, in order. `room` returns
-    when fewer than `blocks` of them wait or are being worked on: so of as many buffers used in turn the next
-    is free to be filled.
+    """A second thread for a slow checksum: it calls `update` with each block, in order.
 
-    MD5 does some 0.8 GB a second and the SHAs some 2, on a core that would else read, hash and write: hashlib
-    lets other threads run meanwhile, so one stream uses two cores where there are two.
+    MD5 does some 0.8 GB a second and the SHAs some 2, on a core that would else read, hash and write. As
+    hashlib releases the interpreter lock, one stream then uses two cores.
     """
 
     def __init__(self, update: Callable[[memoryview], None], blocks: int) -> None:
-        # Few bodies need it.
         from concurrent.futures import ThreadPoolExecutor
 
         self._update, self._blocks = update, blocks
@@ -324,24 +319,24 @@ class Beside:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sums")
 
     def room(self) -> None:
-        """To be called before a buffer is filled for `give`. Raises what `update` raised."""
+        """Wait until fewer than `blocks` blocks are queued, so that the next of as many buffers is free.
+        Raises the errors of `update`."""
         while len(self._given) >= self._blocks:
             self._given.popleft().result()
 
     def give(self, block: memoryview) -> None:
-        """Have the thread call `update` with the block, which must not change until its turn among the
-        buffers comes again."""
+        """Queue a block, which must not change until `room` frees its buffer."""
         self._given.append(self._thread.submit(self._update, block))
 
     def end(self) -> None:
-        """On return all blocks given are done, and the thread has ended. Raises what `update` raised."""
+        """Wait for all blocks and end the thread. Raises the errors of `update`."""
         self._thread.shutdown()
-        for one in self._given:
-            one.result()
+        for block in self._given:
+            block.result()
 
 
 def _write_but_zeros(pending: Pending, data: memoryview) -> None:
-    """Write the data, with holes in place of pieces of zeros; in one write where no piece is all zeros."""
+    """Write the data with holes for pieces of zeros; in one write where there are none."""
     starts = range(0, len(data), PIECE)
     empty = [all_zeros(data[at : at + PIECE]) for at in starts]
     if not any(empty):
@@ -356,14 +351,14 @@ def _write_but_zeros(pending: Pending, data: memoryview) -> None:
 
 
 def short(entry: Entry, read: int, length: int) -> TransientError:
-    """The error, for the caller to raise, of a body that ended after `read` of `length` bytes."""
+    """Make the error of a body that ended after `read` of `length` bytes."""
     return TransientError(
         "the body ended early", where=entry.key, why=f"{read} bytes came of the {length} that were listed"
     )
 
 
 def long(entry: Entry, length: int) -> IntegrityError:
-    """The error, for the caller to raise, of a body with more than the `length` bytes that were listed."""
+    """Make the error of a body with more than the `length` bytes listed."""
     return IntegrityError(
         "the body is longer than listed", where=entry.key, why=f"{length} bytes were listed"
     )

@@ -1,15 +1,11 @@
-"""The worker processes of an element, as their parent handles them: start, feed on demand, listen, tune,
-stop.
+"""An element's worker processes, as their parent handles them: start, feed, listen, tune, stop.
 
-`engine.shard_run` takes one `Pool` for each shard that is copied or read back: a new one, or the one of the
-shard before, where workers are kept (`kept`). A pool starts and ends
-processes, exchanges messages with them over sockets and through shared memory, and looks whether PAUSE stands
-at the root. It touches no file of the dataset and no source: the workers do.
+The pool itself touches no file of the dataset and no source. Its workers start before anything heavy is
+imported here, and wait for their set-up. Batches go out as workers have room, so that a slow object delays no
+other stream (a thread of a worker). A worker that dies gets a successor, and its batches are done again; a
+batch that killed two workers ends the run.
 
-Workers start before anything heavy is imported here and wait for their set-up. Batches (rows that are sent
-and answered together) go out one by one as workers have room, so a slow object does not delay other streams.
-A stream is a thread of a worker. A worker that dies gets a successor and its batches are done again; a batch
-with which two workers died ends the run.
+While `kept`, a pool's workers live on for the next shard.
 """
 
 from __future__ import annotations
@@ -45,87 +41,71 @@ if TYPE_CHECKING:
     from penstock.engine.tasks import Batch, StopCheck
     from penstock.engine.workers.stream_tuning import Tuner
 
-GRACE = 8.0
-"""Seconds that workers get for what is in flight when the engine ends, or stops for an error."""
-STOPPED = 1.0
-"""The same after a signal: streams end at the next block, and one that waits for its source waits in vain."""
-TICK = 0.1
-"""Seconds between two calls of `idle`, and the most that one wait for messages takes."""
-MOST_DEATHS = 3
-"""Workers that may die in one run; with one more it ends."""
+GRACE = 8.0  # seconds that workers get to finish when the engine ends, or stops for an error
+STOPPED = 1.0  # the same after a signal: streams end at the next block, and waiting for a source is useless
+TICK = 0.1  # seconds between two calls of `idle`, and of a wait for messages at most
+MOST_DEATHS = 3  # workers that may die in a run; one more ends it
 
 
 @dataclass
 class Member:
-    """One worker process as the parent sees it."""
+    """One worker process as its parent sees it."""
 
     process: subprocess.Popen[bytes]
     channel: wire.Channel
-    slots: range
-    """Its counters of bytes in the shared memory, one for each stream."""
-    jobs: dict[int, Batch] = field(default_factory=dict)
-    """Batches that it has and has not answered, by number."""
-    rows: int = 0
-    """Of these batches."""
+    slots: range  # its counters of bytes in shared memory, one a stream
+    jobs: dict[int, Batch] = field(default_factory=dict)  # batches without an answer, by number
+    rows: int = 0  # of these batches
+    # Its set-up was sent. Until then, and while the pool drains, its death ends the run.
     set_up: bool = False
-    """Its set-up was sent; until then, and while the pool drains, its death ends the run."""
-    resting: bool = False
-    """It reported the end of its work, and waits for that of another shard."""
-    gone: bool = False
-    """It reported its end, or it died."""
+    resting: bool = False  # it finished its work, and waits for another shard's
+    gone: bool = False  # it reported its end, or died
 
 
 class Refused(NamedTuple):
-    """A store's refusal of the credentials of a source, by its number in the dataset."""
+    """A store's refusal of a source's credentials. `source` is its number in the dataset."""
 
     source: int
     error: ExpiredCredentialsError
 
 
 class Pool:
-    """Some workers. The constructor starts them; then `set_up` when it is known what to do, `run`, `drain`,
-    `close`. For one thread; only `shared_memory` is used by others."""
+    """Some workers. The constructor starts them; then `set_up`, `run`, `drain`, `close`.
+
+    For one thread; other threads use only `shared_memory`.
+    """
 
     def __init__(self, workers: int) -> None:
-        """Start so many processes. Raises FailedError where one cannot be started."""
+        """Raises FailedError where a process cannot be started."""
         self.shared_memory = SharedMemory()
         self.members: list[Member] = []
         self.selector = selectors.DefaultSelector()
         self._begin(workers)
 
     def _begin(self, workers: int) -> None:
-        """For one shard: forget the one before, and start or end workers until there are so many."""
-        self.deaths = 0
-        """Workers that ended though nobody asked them to."""
-        self.cpu_seconds = 0.0
-        """Of the workers that ended as they were asked to, as `retried` and `slowest`."""
+        """Begin a shard: forget the last one, and start or end workers until there are `workers`."""
+        self.deaths = 0  # workers that ended unasked
+        self.cpu_seconds = 0.0  # of the workers that ended as asked, as `retried` and `slowest`
         self.retried: Counter[str] = Counter()
         self.slowest: Sequence[SlowObject] = ()
-        self.begun = False
-        """A worker has answered, or moved a byte."""
-        self.pressed = False
-        """A store answered that it is overloaded, since the streams were tuned last."""
-        self.scarce = False
-        """A server takes no further connections."""
+        self.begun = False  # a worker answered, or moved a byte
+        self.pressed = False  # a store reported overload since the streams were tuned last
+        self.scarce = False  # a server takes no further connections
+        # a store's last refusal of credentials; `credential_renewal` takes it and sets None
         self.refused_keys: Refused | None = None
-        """The last refusal of credentials by a store. `credential_renewal` takes it and sets None."""
+        # Takes a journal line of a row under way, the bytes it covers, and a call for when it is recorded.
+        # Set before `run`, where such rows are copied.
         self.record: Callable[[bytes, int, Callable[[], None]], None]
-        """What takes the journal's lines of rows that are under way: a line, the bytes that it speaks of, and
-        what is to be called when it is recorded. To be set before `run`, where such rows are copied."""
+        # the first error that concerns more than a row; `run` raises it
         self.fatal: PenstockError | None = None
-        """The first error that concerns more than a row; `run` raises it."""
-        self.disturbed = False
-        """Its workers were stopped amid their work: they are not kept."""
+        self.disturbed = False  # its workers were stopped amid their work: they are not kept
+        # Whether the streams are to hold, by the bytes moved so far; None: never. Set before `run`.
         self.rests: Callable[[int], bool] | None = None
-        """Says, by the bytes moved so far, whether the streams are to hold; None: they never do. To be set
-        before `run`."""
+        # Called once workers have all rows of the shard, after each answer until it returns True. Set before
+        # `run`.
         self.fed: Callable[[], bool] | None = None
-        """Called when workers have all rows of the shard, after each answer until it returns True. To be set
-        before `run`."""
-        self.streams = workers
-        """Of all workers together."""
-        self.ahead = False
-        """Whether streams request small objects before their turn."""
+        self.streams = workers  # of all workers together
+        self.ahead = False  # whether streams prefetch small objects
         self._setup: Setup | None = None
         self._again: deque[Batch] = deque()
         self.members = self.alive
@@ -155,19 +135,21 @@ class Pool:
 
     @property
     def alive(self) -> list[Member]:
-        """The workers that have not ended, as far as their sockets have shown."""
+        """The workers that have not ended, by their sockets."""
         return [m for m in self.members if not m.gone]
 
     def shrink(self, workers: int) -> None:
-        """Kill all but the first `workers` workers. To be called before `set_up`: they have no rows then."""
+        """Kill all but the first `workers` workers. Call before `set_up`, while they have no rows."""
         for member in self.alive[workers:]:
             member.process.kill()
             self._bury(member)
         self.streams = max(workers, 1)
 
     def set_up(self, setup: Setup, streams: int, *, ahead: bool = False) -> None:
-        """Send every worker its set-up, with its share of `streams`. With `ahead` streams ask for small
-        objects before their turn, until a store answers that it is overloaded."""
+        """Send every worker its set-up, with its share of `streams`.
+
+        With `ahead` streams prefetch small objects, until a store reports overload.
+        """
         self._setup, self.streams, self.ahead = setup, streams, ahead
         for member in self.alive:
             self._introduce(member)
@@ -181,8 +163,7 @@ class Pool:
         self._send(member, wire.encode(wire.SETUP, setup))
 
     def _streams_of(self, member: Member) -> tuple[int, int, bool]:
-        """The streams of this worker, how many objects each asks for before their turn, and whether
-        connections are scarce."""
+        """Return the worker's streams, prefetched objects a stream, and whether connections are scarce."""
         alive = self.alive
         base, more = divmod(self.streams, len(alive))
         ahead = asked_ahead(self.streams) if self.ahead else 1
@@ -190,13 +171,13 @@ class Pool:
         return own, ahead, self.scarce
 
     def set_streams(self, streams: int) -> None:
-        """Have so many streams active from now on, over all workers; at least one in each."""
+        """Set the active streams of all workers; at least one in each."""
         self.streams = streams
         for member in self.alive:
             self._send(member, wire.encode(wire.STREAMS, self._streams_of(member)))
 
     def renew(self, credentials: Any) -> None:
-        """Send new credentials, one of each source, to all workers, also to those that start later."""
+        """Send new credentials, one of each source, to all workers, and to those that start later."""
         if self._setup is not None and not isinstance(self._setup.work, ReadWork):
             self._setup = self._setup._replace(work=self._setup.work._replace(credentials=credentials))
         frame = wire.encode(wire.CREDENTIALS, credentials)
@@ -211,12 +192,13 @@ class Pool:
         stop: StopCheck,
         tuner: Tuner,
     ) -> None:
-        """Feed all jobs, and call `done` with each batch and its answer. Returns when all are answered.
-        `idle`, then `stop` are called ten times a second at most, between messages; `tuner` says how many
+        """Feed all jobs, and call `done` with each batch and its answer, until all are answered.
+
+        `idle`, then `stop` are called at most ten times a second, between messages. `tuner` decides how many
         streams are active. While PAUSE stands, or `rests` says so, the streams hold, and nothing is tuned.
 
-        Raises the first error that concerns more than a row, or what `stop`, `idle` or `done` raises. The
-        workers live then: the caller calls `drain`, which collects what they had done.
+        Raises the first error that concerns more than a row, or an error of `stop`, `idle` or `done`. The
+        workers then live: call `drain` for what they had done.
         """
         tick = 0.0
         while True:
@@ -263,7 +245,7 @@ class Pool:
         if not self.begun:
             self.begun = self.shared_memory.total() > 0
         if not self.begun:
-            # Workers are still starting: nothing can be said about how busy they will be.
+            # Workers still start: their load says nothing yet.
             tuner.restart(now, 0, self.busy(tuner.cpus))
             return False
         if not tuner.due(now):
@@ -271,23 +253,23 @@ class Pool:
         return tuner.step(now, self.shared_memory.total(), self.busy(tuner.cpus))
 
     def busy(self, cpus: int) -> float:
-        """Seconds of CPU time so far, of the workers or on their CPUs: see `cpu_usage.busy_seconds`."""
+        """Return seconds of CPU time so far: see `cpu_usage.busy_seconds`."""
         return busy_seconds(cpus, [member.process.pid for member in self.alive])
 
     def _taken(self, member: Member) -> set[str]:
-        """Folders in which others are at work; a worker of several streams is several."""
+        """Return the folders in which others work. A worker of several streams counts as another."""
         several = self.streams > len(self.alive)
         taken: set[str] = set()
-        for one in self.members:
-            if several or one is not member:
-                for job in one.jobs.values():
+        for worker in self.members:
+            if several or worker is not member:
+                for job in worker.jobs.values():
                     taken |= job.folders
         return taken
 
     def _hungry(self, job: Batch | None) -> Member | None:
-        """The worker with the least to do, if it has room: one batch more than streams.
+        """Return the worker with the least to do, if it has room: one batch more than streams.
 
-        Large rows do not wait behind one another: they take a free stream, or nothing.
+        Large rows do not queue behind one another: they take a free stream, or wait here.
         """
         member = min((m for m in self.members if not m.gone), key=lambda m: (m.rows, len(m.jobs)))
         streams = -(-self.streams // len(self.alive))
@@ -305,7 +287,7 @@ class Pool:
         try:
             member.channel.send_raw(frame)
         except OSError:
-            # Its socket is at its end too: the loop that listens buries it.
+            # Its socket has ended too: the loop that listens buries it.
             return
 
     def _listen(self, seconds: float, done: Callable[[Batch, BatchAnswer], None]) -> None:
@@ -346,7 +328,7 @@ class Pool:
                         self._bury(member)
 
     def _died(self, member: Member) -> None:
-        """Redo its batches elsewhere, start a successor; or give up, saying how it died."""
+        """Redo its batches elsewhere and start a successor; or end the run."""
         jobs = list(member.jobs.values())
         self._bury(member)
         self.deaths += 1
@@ -365,7 +347,7 @@ class Pool:
         self._introduce(self._spawn())
 
     def _bury(self, member: Member) -> None:
-        """Close its socket, which ends it; collect the process."""
+        """Close its socket, which ends the worker; collect the process."""
         member.gone = True
         member.jobs.clear()
         member.rows = 0
@@ -379,9 +361,11 @@ class Pool:
         self.shared_memory.retire(member.slots)
 
     def drain(self, done: Callable[[Batch, BatchAnswer], None], *, stop: bool, within: float = GRACE) -> None:
-        """Let the workers end. What is in flight is finished, or left as it is (`stop`); `done` gets the
-        answers that still come. Returns when all have ended: a worker that takes longer than `within` seconds
-        is killed."""
+        """End the workers; `done` gets the answers that still come.
+
+        Work under way is finished, or with `stop` left as it is. A worker that takes longer than `within`
+        seconds is killed.
+        """
         resource_usage.look()
         self.disturbed = self.disturbed or stop
         for member in self.alive:
@@ -401,12 +385,12 @@ class Pool:
         return [member for member in self.alive if not member.resting]
 
     def anew(self, workers: int) -> None:
-        """As a pool of so many workers that was just made. To be called while all rest."""
+        """Reset a pool whose workers all rest, as if it were new."""
         self.shared_memory.restart()
         self._begin(workers)
 
     def ready(self) -> bool:
-        """Whether all its workers live, and rest, or got nothing to do."""
+        """Return whether all workers live, and rest or never got work."""
         whole = self.fatal is None and not self.deaths and not self.disturbed
         return (
             whole
@@ -415,7 +399,7 @@ class Pool:
         )
 
     def close(self) -> None:
-        """Kill all workers that are left, at once, and free the shared memory."""
+        """Kill all workers that are left, and free the shared memory."""
         for member in self.alive:
             member.process.kill()
             self._bury(member)
@@ -428,8 +412,7 @@ class _Kept(threading.local):
 
     keeps = False
     pool: Pool | None = None
-    threads = 1
-    """How many threads of this process have a pool at a time."""
+    threads = 1  # threads of this process with a pool at a time
 
 
 _kept = _Kept()
@@ -437,8 +420,10 @@ _kept = _Kept()
 
 @contextlib.contextmanager
 def kept(threads: int = 1) -> Iterator[None]:
-    """While the block runs, worker processes outlive their shard, and do the next one of this thread; its end
-    ends them. `threads`: how many of this process do so at the same time, and share its memory."""
+    """Keep this thread's worker processes from shard to shard while the block runs.
+
+    `threads`: how many threads of this process do so at a time, and share its memory.
+    """
     _kept.keeps, _kept.threads = True, threads
     try:
         yield
@@ -450,12 +435,12 @@ def kept(threads: int = 1) -> Iterator[None]:
 
 
 def sharing() -> int:
-    """How many threads share the memory that this process has for pools."""
+    """Return how many threads share this process's memory for pools."""
     return _kept.threads
 
 
 def take(workers: int) -> Pool:
-    """A pool of so many workers. Raises FailedError where a process cannot be started."""
+    """Return a pool, kept or new. Raises FailedError where a process cannot be started."""
     pool = _kept.pool
     if pool is None:
         return Pool(workers)
@@ -468,7 +453,7 @@ def take(workers: int) -> Pool:
 
 
 def put_back(pool: Pool) -> None:
-    """The end of a shard: its workers are ended, or wait for the next one."""
+    """End a shard's workers, or keep them for the next shard."""
     if _kept.keeps and _kept.pool is None and pool.ready():
         _kept.pool = pool
     else:

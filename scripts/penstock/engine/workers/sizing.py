@@ -1,8 +1,5 @@
 """How many worker processes and streams (threads that move rows) an element runs, and why, in words.
 
-`engine.shard_run` asks when it starts a shard's workers. `size` and `asked_ahead` are pure; `cpus` and
-`free_memory` read what the kernel says of this process and this machine. Nothing is written.
-
     configured            processes                        streams (processes x threads)
     workers, streams      as configured                    as configured, at least one a process
     local source+target   one a CPU                        one a CPU at first, up to 4 a CPU
@@ -14,8 +11,8 @@
     ulimit -u, pids.max   no more than they leave          the same
     a byte limit          -                                no more than the limit feeds
 
-"At first": the pool climbs from there while that helps (`stream_tuning`). Small objects of S3 are requested
-ahead: so many by each stream that all have no more than 64 requests on their way.
+"At first": the pool climbs from there while that helps (`stream_tuning`). Small objects of S3 are prefetched,
+with no more than 64 requests on their way in all.
 """
 
 from __future__ import annotations
@@ -32,35 +29,27 @@ if TYPE_CHECKING:
     from penstock.config.settings import EngineConfig
     from penstock.host.job_environment import JobEnvironment
 
-MOST_STREAMS = 64
-"""Of one element, in all its workers; as many requests for small objects may be on their way."""
-AHEAD = 16
-"""Small objects that one stream has on their way at most."""
-WORKER_BYTES = 64 << 20
-"""Bytes of memory that are reckoned for each worker process."""
-STREAM_BYTES = 2 << 20
-"""Bytes of memory that are reckoned for each stream."""
+MOST_STREAMS = 64  # of one element, in all its workers; the limit of prefetched objects too
+AHEAD = 16  # small objects that a stream prefetches, at most
+WORKER_BYTES = 64 << 20  # memory reckoned for a worker process
+STREAM_BYTES = 2 << 20  # memory reckoned for a stream
+# threads beside the streams: of the element (heartbeat, display, a helper), of a worker
 OWN_THREADS, WORKER_THREADS = 4, 3
-"""Threads beside the streams: of the element (heartbeat, display, a helper), and of each worker."""
+# Streams of each worker at first, where calls wait; EACH_LARGE for parts of large objects, since a store
+# limits each connection.
 EACH = 4
 EACH_LARGE = 8
-"""Streams of each worker at first, where calls wait; EACH_LARGE while parts of large objects are copied,
-since a store gives each connection only so much."""
-SMALL = 1 << 20
-"""Bytes of the largest object that comes in one block (`stream.BLOCK`), and may be asked for ahead."""
-ROWS_A_WORKER = 64
-"""Small rows for which one more worker is started: for fewer, its start takes longer than it saves."""
+SMALL = 1 << 20  # bytes of the largest object that comes in one block (`stream.BLOCK`) and may be prefetched
+ROWS_A_WORKER = 64  # small rows that make up for the start of a worker
 
 
 class Sizing(NamedTuple):
-    """What `size` decided; `streams` and `most` are of all workers together."""
+    """The decision of `size`; `streams` and `most` are of all workers together."""
 
     workers: int
-    streams: int
-    """At first."""
+    streams: int  # at first
     most: int
-    why: str
-    """For people, and the outcome: what decided each number."""
+    why: str  # what decided each number, for people and the outcome
 
 
 def size(
@@ -77,15 +66,20 @@ def size(
     each: int = 4,
     processes: int | None = None,
 ) -> Sizing:
-    """The sizes by the table above. `rows` and `total` bytes are what is left to do; `memory` bytes are free
-    for the engine; `local`: source and target are disks of this machine; `workers` and `streams` are the
-    configured numbers (None: not configured); `limit` is in bytes a second (None: no limit); each worker
-    begins with `each` streams where calls wait; so many `processes` and threads may be started (None: any
-    number). Raises nothing: there is always at least one worker and one stream."""
+    """Decide the sizes by the table above; at least one worker and one stream.
+
+    - `rows`, `total`: rows left to do, and their bytes.
+    - `memory`: bytes free for the engine.
+    - `local`: source and target are disks of this machine.
+    - `workers`, `streams`: the configured numbers, if any.
+    - `limit`: bytes a second, if limited.
+    - `each`: streams of a worker at first, where calls wait.
+    - `processes`: processes and threads that may be started; None: any number.
+    """
     processes = sys.maxsize if processes is None else max(0, processes - OWN_THREADS)
     mean = total // rows if rows else 0
     words = [f"{cpus} CPUs ({cpus_from})", f"{rows} rows of {mean} bytes on average"]
-    # A worker is worth its start from a few dozen small rows on, or for one large one.
+    # A worker is worth its start for a few dozen small rows, or a large one.
     useful = rows if mean >= SMALL else -(-rows // ROWS_A_WORKER)
     bounds = [
         (MOST_STREAMS, f"no more than {MOST_STREAMS} streams"),
@@ -119,12 +113,12 @@ def size(
 
 
 def asked_ahead(streams: int) -> int:
-    """Small objects that each of so many streams may have on their way, from 1 to AHEAD. Pure."""
+    """Return how many small objects each stream may prefetch, from 1 to AHEAD."""
     return max(1, min(AHEAD, MOST_STREAMS // streams))
 
 
 def _least(value: int, why: str, bounds: list[tuple[int, str]]) -> tuple[int, str]:
-    """The least of a value and its bounds, at least 1, and what decided it."""
+    """Return the least of a value and its bounds, at least 1, and its reason."""
     for bound, reason in bounds:
         if bound < value:
             value, why = max(1, bound), reason
@@ -132,7 +126,8 @@ def _least(value: int, why: str, bounds: list[tuple[int, str]]) -> tuple[int, st
 
 
 def cpus(environment: JobEnvironment, machine: int | None = None) -> tuple[int, str]:
-    """The CPUs that this element may use, and who says so. `machine`: how many CPUs this machine has.
+    """Return the CPUs that this element may use, and where the number comes from. `machine`: CPUs of this
+    machine.
 
     | the cluster or the site says | the kernel lets it run on       | counts                                |
     |------------------------------|---------------------------------|---------------------------------------|
@@ -149,8 +144,10 @@ def cpus(environment: JobEnvironment, machine: int | None = None) -> tuple[int, 
 
 
 def beside(engine: EngineConfig) -> EngineConfig:
-    """The configuration of an engine that reads back in a process that copies: it gets a quarter of the CPUs
-    and an eighth of the memory, since a cold read mostly waits for its device."""
+    """Configure an engine that reads back beside one that copies.
+
+    It gets a quarter of the CPUs and an eighth of the memory: a cold read mostly waits for its device.
+    """
     environment = job_environment.current()
     bounds = [
         (engine.workers or cpus(environment)[0]) // 4,
@@ -164,10 +161,10 @@ def beside(engine: EngineConfig) -> EngineConfig:
 
 
 def free_memory(environment: JobEnvironment, limit: int | None = None) -> int:
-    """Bytes that the engine of this element may use: half of the memory that is free, or of what the cluster
-    granted, or of the limit of its cgroups, where that is less."""
+    """Return half of the memory that is free, granted by the cluster, or allowed by cgroups, whichever is
+    less."""
     free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             free = int(line.split()[1]) << 10
-    return min(one for one in (free, environment.memory, limit) if one is not None) // 2
+    return min(available for available in (free, environment.memory, limit) if available is not None) // 2

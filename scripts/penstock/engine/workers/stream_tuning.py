@@ -1,7 +1,4 @@
-"""How many streams (threads that move rows) are active, tuned while the engine runs. Pure: the caller passes
-times and totals.
-
-`engine.shard_run` makes one `Tuner` for each shard; the pool calls it while it listens to the workers.
+"""Tunes the number of active streams (threads that move rows) while the engine runs.
 
 the store asked for less (503, SlowDown)   half, at once, no more than once a second; then the
                                            number climbs again by a quarter every 5 s without
@@ -15,33 +12,27 @@ parts of large objects                     double until the CPUs have no time le
 
 from __future__ import annotations
 
-WINDOW = 0.4
-"""Seconds over which rate and load are measured."""
+WINDOW = 0.4  # seconds over which rate and load are measured
+# fraction of busy CPU time from which CPUs count as busy; FULL for parts of large objects
 BUSY, FULL = 0.75, 0.9
-"""Fraction of the CPUs' time from which they count as busy; the latter while parts of large objects are
-copied."""
-BETTER = 1.1
-"""A climb helped where the rate after it is so many times the rate before."""
-HOLD = 10.0
-"""Seconds without a further climb after one that did not help."""
-CALM = 5.0
-"""Seconds without a climb after the store asked for less."""
+BETTER = 1.1  # a climb helped where it multiplied the rate by this
+HOLD = 10.0  # seconds without a climb after one that did not help
+CALM = 5.0  # seconds without a climb after the store asked for less
 
 
 class Tuner:
-    """The caller calls `step` now and then, and runs as many streams as `streams` says. All times are seconds
-    of one monotonic clock; work is in bytes."""
+    """Decides the number of streams; its caller runs `streams` of them. Times are seconds of one monotonic
+    clock."""
 
     def __init__(self, first: int, least: int, most: int, cpus: int, now: float, busy: float) -> None:
-        """Begins with `first` streams, and stays between `least` and `most`. `cpus`: how many CPUs the
-        element may use. `busy`: the seconds that they were busy so far, as they are passed to `step`."""
+        """Begin with `first` streams, and stay between `least` and `most`.
+
+        `cpus`: CPUs that the element may use; `busy`: as in `step`.
+        """
         self.streams = max(least, min(first, most))
-        self.peak = self.streams
-        """The most streams that were active at a time."""
-        self.probing = False
-        """Parts of large objects are copied, and each climb has helped so far."""
-        self.words: list[str] = []
-        """The first dozen changes, each with its reason."""
+        self.peak = self.streams  # the most streams active at a time
+        self.probing = False  # parts of large objects are copied, and each climb has helped so far
+        self.words: list[str] = []  # the first dozen changes, each with its reason
         self._least, self._most, self.cpus = least, most, cpus
         self._since, self._work, self._busy = now, 0.0, busy
         self._before: tuple[int, float] | None = None
@@ -50,7 +41,7 @@ class Tuner:
         self._pressures = 0
 
     def pressure(self, now: float) -> bool:
-        """The store asked for less. Returns whether `streams` changed."""
+        """Halve the streams: the store asked for less. Returns whether `streams` changed."""
         self._pressures += 1
         self._hold = now + CALM
         self._before = None
@@ -61,7 +52,7 @@ class Tuner:
         return self._set(max(self._least, self.streams // 2), "the store asked for less")
 
     def bound(self, most: int) -> bool:
-        """No more streams than `most` from now on, but never fewer than `least`. Returns whether `streams`
+        """Allow no more than `most` streams from now on, but at least `least`. Returns whether `streams`
         changed."""
         self._most = max(self._least, most)
         if self.streams <= self._most:
@@ -70,17 +61,18 @@ class Tuner:
         return self._set(self._most, "its share feeds no more")
 
     def due(self, now: float) -> bool:
-        """Whether a WINDOW has passed, so that `step` would measure: the caller computes the totals only
-        then."""
+        """Return whether `step` would measure now, so that the caller computes the totals only then."""
         return now - self._since >= WINDOW
 
     def restart(self, now: float, work: float, busy: float) -> None:
-        """Begin a new window at `now`, with these totals: what was before says nothing."""
+        """Begin a new window with these totals; the old one says nothing."""
         self._since, self._work, self._busy = now, work, busy
 
     def step(self, now: float, work: float, busy: float) -> bool:
-        """`work`: bytes moved in all so far; `busy`: seconds that the CPUs were busy so far
-        (`cpu_usage.busy_seconds`). Returns whether `streams` changed; False before a WINDOW has passed."""
+        """Measure, and change `streams` by the table; return whether they changed.
+
+        `work`: bytes moved so far; `busy`: seconds of busy CPUs so far (`cpu_usage.busy_seconds`).
+        """
         span = now - self._since
         if span < WINDOW:
             return False
@@ -112,7 +104,7 @@ class Tuner:
 
     @property
     def story(self) -> str:
-        """The changes so far and their reasons, in words, for the receipt."""
+        """The changes and their reasons, for the receipt."""
         text = "; ".join(self.words)
         if self._pressures:
             text += f"; asked for less {self._pressures} times"

@@ -1,10 +1,8 @@
-"""The kinds of work of a worker process (copy, read back, survey), and the streams that do each.
+"""The kinds of work of a worker process (copy, read back, survey), and the streams of each.
 
-The parent (`engine.shard_run`) makes a `Setup` and sends it once to each worker, pickled; it may hold
-secrets. In the worker, `streams` then prepares that process: its limit of open files is raised, its umask is
-cleared where it copies, and the file system of a tree that is read is queried. It opens no file and no
-source: the streams do, in their own threads. In the worker nothing is imported that its kind of work does not
-need.
+The parent pickles a `Setup` to each worker; it may hold secrets. `streams` prepares the worker: limit of open
+files, umask where it copies, facts of the tree's file system. A worker imports only what its kind of work
+needs.
 """
 
 from __future__ import annotations
@@ -32,85 +30,66 @@ if TYPE_CHECKING:
 class CopyWork(NamedTuple):
     """Copy rows of a dataset into staging."""
 
-    data: Path
-    """Staging's `data` folder."""
+    data: Path  # staging's `data` folder
     writer: WriterOptions
     dataset: DatasetConfig
-    credentials: Sequence[Any]
-    """Of each source, as its kind resolves them."""
-    policy: str
-    """`verify.source_checksum`."""
+    credentials: Sequence[Any]  # of each source, as its kind resolves them
+    policy: str  # `verify.source_checksum`
+    # Digests that verify makes of whole giants (objects whose parts are rows of several shards). A source
+    # checksum by one of them need not hold yet.
     later: Sequence[str]
-    """Digests that verify will make of whole giants (objects whose parts are rows of several shards): a
-    source checksum by one of them need not hold yet."""
-    base: Path | None
-    """`data` of the release whose unchanged files are linked."""
-    way: str
-    """How they come into staging: `link`, `reflink` or `copy`."""
-    stagings: Mapping[str, Abandoned]
-    """Stagings of other runs that files are taken over from, by run."""
+    base: Path | None  # `data` of the release whose unchanged files are linked
+    way: str  # how they come into staging: `link`, `reflink` or `copy`
+    stagings: Mapping[str, Abandoned]  # other runs' staging trees, by run, that files are taken over from
 
 
 class ReadWork(NamedTuple):
     """Read rows back from the target."""
 
-    data: Path
-    """The tree: `data` of a staging or a release."""
+    data: Path  # `data` of a staging or a release
+    # whether a row that differs from its digest is a result (audit) or a failure (verify)
     audit: bool = False
-    """Whether a row that differs from its digest is a result (an audit), or a failure (verify)."""
-    digests: Sequence[str] = ()
-    """Digests that are made of each file, besides the one that is compared."""
-    whole: bool = False
-    """Giants get digests of the whole file, too."""
-    direct: DirectReads = "all"
-    """What is read by O_DIRECT, where the file system's row says that it can be used."""
+    digests: Sequence[str] = ()  # digests to make of each file, besides the one compared
+    whole: bool = False  # whether giants get digests of the whole file, too
+    direct: DirectReads = "all"  # what is read by O_DIRECT, where the file system supports it
 
 
 class SurveyWork(NamedTuple):
     """Compare rows of a tree that penstock did not write with their source."""
 
     data: Path
-    """The tree."""
     dataset: DatasetConfig
     credentials: Sequence[Any]
-    policy: str
-    """These as of `CopyWork`."""
-    read_source: bool
-    """Whether the source is read where it states no checksum."""
-    differed: frozenset[int]
-    """Rows of which it always is, since their bytes differed when they were read last."""
-    giant_bytes: int
-    """Bytes from which a whole file gets digests of its parts, too."""
-    part_bytes: int
-    """Bytes of each of these parts but the last."""
-    direct: DirectReads = "all"
-    """As of `ReadWork`."""
+    policy: str  # these three: see `CopyWork`
+    read_source: bool  # whether the source is read where it states no checksum
+    differed: frozenset[int]  # rows whose source is always read, since their bytes differed when last read
+    giant_bytes: int  # bytes from which a whole file gets digests of its parts, too
+    part_bytes: int  # bytes of each of these parts but the last
+    direct: DirectReads = "all"  # see `ReadWork`
 
 
 class Setup(NamedTuple):
     """A worker's work, and its share of the element's streams."""
 
     work: CopyWork | ReadWork | SurveyWork
-    limit: int | None
-    """Bytes per second read from the source by all workers of the element."""
-    attempts: int
-    """Tries for each row."""
+    limit: int | None  # bytes a second read from the source by all workers of the element
+    attempts: int  # tries of each row
+    # Whether bytes and requests go by a share of a network link (`host.pacing`), in shared memory; `limit` is
+    # then the most.
     share: bool = False
-    """Whether bytes and requests go by a share of a network link (`host.pacing`), which is in shared memory;
-    `limit` is then the most."""
-    ops: bool = False
-    """Whether metadata operations on the target have a budget; the rate is in the shared memory."""
+    ops: bool = False  # whether metadata operations on the target have a budget; the rate is in shared memory
     streams: int = 1
-    ahead: int = 1
-    """Small objects that each stream requests ahead."""
-    first_slot: int = 0
-    """The first of this worker's counters in the shared memory."""
+    ahead: int = 1  # small objects that each stream prefetches
+    first_slot: int = 0  # this worker's first counter in shared memory
 
 
 def streams(work: CopyWork | ReadWork | SurveyWork, spend: Spend) -> tuple[Maker, Renew]:
-    """A maker of streams, called in each stream's own thread, and a function that takes new credentials, one
-    of each source. `spend` waits until so many metadata operations on the target are allowed. Raises
-    OSError where the file system of a tree cannot be queried."""
+    """Return a maker of streams, to be called in each stream's thread, and a function that takes new
+    credentials.
+
+    `spend` waits until so many metadata operations on the target are allowed. Raises OSError where a tree's
+    file system cannot be queried.
+    """
     if isinstance(work, CopyWork):
         return _copying(work, spend)
     return _surveying(work) if isinstance(work, SurveyWork) else _reading(work)
@@ -160,15 +139,15 @@ def _surveying(work: SurveyWork) -> tuple[Maker, Renew]:
 
 
 def _cold(data: Path, direct: DirectReads) -> Callable[[], ColdReader]:
-    """A function that makes a reader of the tree `data` with each call."""
+    """Return a maker of readers of the tree `data`."""
     from penstock.fs.capabilities import facts
     from penstock.fs.cold_read import ColdReader
     from penstock.fs.safe_open import raise_limit
 
-    # Every stream holds some dozens of files open at once; many sites' soft limit is 1,024.
+    # Every stream holds some dozens of files open; many sites' soft limit is 1,024.
     raise_limit()
-    seen = facts(data)
-    return lambda: ColdReader(data, seen, direct)
+    storage = facts(data)
+    return lambda: ColdReader(data, storage, direct)
 
 
 def _reading(work: ReadWork) -> tuple[Maker, Renew]:
@@ -182,6 +161,6 @@ def _reading(work: ReadWork) -> tuple[Maker, Renew]:
         return Rereader(reader=reader, digests=work.digests, whole=work.whole, **common)
 
     def renew(_: Any) -> None:
-        """Nothing here needs credentials."""
+        """Reading needs no credentials."""
 
     return make, renew

@@ -1,12 +1,10 @@
 """A worker process: `python -m penstock.engine.workers.worker <socket fd> <shared memory fd>`.
 
-`engine.workers.pool` starts it. It takes batches (rows that are sent and answered together) from its parent
-over a socket, and does their rows in a few threads, by the streams that its set-up message names
-(`work_kinds`): these read sources, and read or write below the tree that they are given. Everything that it
-reports goes through the socket; its counters of bytes are in shared memory.
+It takes batches (rows sent and answered together) from its parent over a socket. A few threads do their rows,
+by the streams of the set-up (`work_kinds`). Answers go through the socket; counters of bytes are in shared
+memory.
 
-The main thread only listens: when the parent is gone, for whatever reason, the socket closes and the process
-ends at once. Modules that only one kind of work needs are imported when the set-up message names it.
+The main thread only listens: when the parent is gone, the socket closes and the process ends at once.
 """
 
 from __future__ import annotations
@@ -38,20 +36,18 @@ if TYPE_CHECKING:
     from penstock.engine.stream import Stream
     from penstock.engine.workers.work_kinds import Setup
 
-SLICE = 64
-"""Rows that a thread takes at a time, at most, where other threads are idle."""
+SLICE = 64  # rows that a thread takes at a time while others are idle
 
-RESTING = 0.5
-"""Seconds that a thread waits for a slice before it looks whether connections are scarce."""
+RESTING = 0.5  # seconds that a thread waits for a slice between checks of `scarce`
 
 
 class Received:
-    """A batch: rows that came in one frame and are reported in one. Any thread may do a slice of it."""
+    """A batch as it came in one frame. Any thread may do a slice of it."""
 
     __slots__ = ("entries", "failures", "finished", "kind", "notes", "number", "results", "rows", "slices")
 
     def __init__(self, number: int, rows: list[int], kind: int, entries: list[tuple[Any, ...]]) -> None:
-        """`kind`, `entries`: as `row_codec.to_wire` gives them."""
+        """`kind`, `entries`: see `row_codec.to_wire`."""
         self.number, self.rows, self.kind, self.entries = number, rows, kind, entries
         self.results: list[Any] = []
         self.failures: list[tuple[Any, ...]] = []
@@ -68,8 +64,7 @@ class Worker:
         self.begin()
 
     def begin(self) -> None:
-        """Set up nothing yet: at the start, and again when the work of one set-up has ended and that of
-        another shard comes."""
+        """Reset, at the start and before another shard's set-up."""
         shared_memory = self.shared_memory
         self.cpu = time.process_time() if hasattr(self, "queue") else 0.0
         self.queue: SimpleQueue[tuple[Received, int, int] | None] = SimpleQueue()
@@ -77,8 +72,7 @@ class Worker:
         self.gate = threading.Condition()
         self.streams = 0
         self.ahead = 1
-        self.scarce = False
-        """A server takes no further connections: a stream without work holds none."""
+        self.scarce = False  # a server takes no further connections: a stream without work holds none
         self.ended = False
         self.threads: list[threading.Thread] = []
         self.make: Callable[..., Stream] = _unset
@@ -87,42 +81,41 @@ class Worker:
         self.first_slot = 0
         self.sent: dict[int, float] = {}
 
-    def setup(self, given: Setup) -> None:
-        """Handle the set-up message: make the streams, start the first threads. Raises what
-        `work_kinds.streams` raises."""
+    def setup(self, setup: Setup) -> None:
+        """Handle the set-up message: make the streams, start the first threads."""
         from penstock.engine.workers import work_kinds
 
         if self.ended:
             self.begin()
         shared_memory, spend = self.shared_memory, unlimited
-        if given.ops:
+        if setup.ops:
             spend = Pace(shared_memory, OPERATIONS, lambda: shared_memory.ops, self.stopping.wait).take
         limiter = requests = None
-        if given.share:
+        if setup.share:
             limiter = Pace(
-                shared_memory, BYTES, allowed_rate(shared_memory, BYTES, given.limit), self.stopping.wait
+                shared_memory, BYTES, allowed_rate(shared_memory, BYTES, setup.limit), self.stopping.wait
             )
             requests = Pace(
                 shared_memory, REQUESTS, allowed_rate(shared_memory, REQUESTS), self.stopping.wait
             )
-        elif limit := given.limit:
+        elif limit := setup.limit:
             limiter = Pace(shared_memory, BYTES, lambda: limit, self.stopping.wait)
-        make, self.renew = work_kinds.streams(given.work, spend)
+        make, self.renew = work_kinds.streams(setup.work, spend)
         self.make = partial(
             make,
             counters=self.shared_memory.counters,
             stopping=self.stopping,
-            attempts=given.attempts,
+            attempts=setup.attempts,
             limiter=limiter,
             requests=requests,
             tell=self.tell,
         )
-        self.first_slot = given.first_slot
-        self.set_streams(given.streams, given.ahead)
+        self.first_slot = setup.first_slot
+        self.set_streams(setup.streams, setup.ahead)
 
     def set_streams(self, number: int, ahead: int, scarce: bool = False) -> None:
-        """Have so many threads active, each with `ahead` small objects on their way. Threads beyond the
-        number wait once their present slice is done; none is ended."""
+        """Activate `number` threads, each prefetching `ahead` small objects. The others wait after their
+        slice."""
         self.ahead, self.scarce = ahead, scarce
         with self.gate:
             self.streams = number
@@ -133,16 +126,22 @@ class Worker:
             thread.start()
 
     def tell(self, kind: int, value: Any) -> None:
-        """To the parent: RECORD (a line for the journal), or, not more than a few times a second, PRESSURE (a
-        store asked for less) or EXPIRED (it refuses the credentials)."""
+        """Send RECORD (a journal line), PRESSURE (a store asked for less) or EXPIRED (it refuses the
+        credentials).
+
+        The last two go to the parent at most five times a second each.
+        """
         now = time.monotonic()
         if kind == wire.RECORD or now - self.sent.get(kind, 0.0) > 0.2:
             self.sent[kind] = now
             self.channel.send(kind, value)
 
     def take(self, number: int, rows: list[int], kind: int, entries: list[tuple[Any, ...]]) -> None:
-        """Cut a batch into slices for idle threads. Where no thread is idle, one thread does the whole batch:
-        its files are neighbours, and no other thread then works in their folder."""
+        """Cut a batch into slices for idle threads.
+
+        Where none is idle, one thread does the whole batch: its files are neighbours, and threads in one
+        folder only wait for each other.
+        """
         batch = Received(number, rows, kind, entries)
         size = len(rows)
         idle = self.streams - self.queue.qsize()
@@ -152,7 +151,7 @@ class Worker:
             self.queue.put((batch, start, min(size, start + step)))
 
     def run(self, index: int) -> None:
-        """A thread: do slices until the end."""
+        """Do slices until the end, as a thread."""
         try:
             stream = self.make(slot=self.first_slot + index)
         except PenstockError as error:
@@ -165,8 +164,10 @@ class Worker:
         stream.close()
 
     def next(self, index: int, stream: Stream) -> tuple[Received, int, int] | None:
-        """The next slice for a thread, once it is active; None at the end. While connections are scarce, the
-        stream holds none after it has waited for RESTING seconds."""
+        """Wait for a thread's next slice, while it is active; None at the end.
+
+        While connections are scarce, the stream closes its own after RESTING seconds of waiting.
+        """
         while True:
             active = index < self.streams
             if not active:
@@ -179,8 +180,8 @@ class Worker:
                 stream.rest()
 
     def slice(self, stream: Stream, batch: Received, start: int, end: int) -> None:
-        """Do some rows of a batch. Only rows that `Stream.settle` made ready are reported; the others are
-        done again by a later attempt."""
+        """Do some rows of a batch. Only rows that `Stream.settle` made ready are reported; a later attempt
+        redoes the others."""
         rows, entries, results = batch.rows, batch.entries, []
         attempt, stopped, clock = stream.attempt, self.stopping.is_set, time.perf_counter
         fatal: PenstockError | None = None
@@ -221,8 +222,8 @@ class Worker:
             self.report(batch)
 
     def report(self, batch: Received) -> None:
-        """Send a batch's answer: its number, how many rows are done and what they became, failures, and notes
-        (bytes, retries, linked rows, rows taken over)."""
+        """Send a batch's answer: number, rows done, results, failures, and notes (bytes, retries, linked,
+        taken over)."""
         done = len(batch.results)
         lines = done and isinstance(batch.results[0], str)
         results: Any = "".join(batch.results).encode() if lines else to_wire(batch.results)
@@ -230,13 +231,12 @@ class Worker:
         self.channel.send(wire.DONE, (batch.number, done, results, batch.failures, *notes))
 
     def fatal(self, error: PenstockError) -> None:
-        """Stop all streams of this worker, and report an error that concerns more than a row."""
+        """Stop this worker's streams, and report an error that concerns more than a row."""
         self.stopping.set()
         self.channel.send(wire.FATAL, error)
 
     def end(self) -> None:
-        """No more batches come: let the threads finish theirs, then send BYE with the CPU time of this
-        process, the causes of retries, and the slowest rows."""
+        """Let the threads finish, then send BYE with CPU time, causes of retries, and slowest rows."""
         with self.gate:
             self.ended = True
             self.streams = len(self.threads)
@@ -292,7 +292,7 @@ def main() -> None:
     worker = Worker(channel, SharedMemory(int(sys.argv[2])))
 
     def crashed(args: threading.ExceptHookArgs) -> None:
-        """A bug in penstock: reported to the parent as one sentence."""
+        """Report a bug in penstock to the parent, as one sentence."""
         where = ""
         trace = args.exc_traceback
         while trace is not None:
@@ -308,7 +308,7 @@ def main() -> None:
         if limit is None:
             raise
         worker.fatal(limit)
-    # Without the interpreter's own shutdown: threads may still hang in a slow call for a dead parent.
+    # Without the interpreter's shutdown: threads may still hang in a slow call for a dead parent.
     os._exit(0)
 
 
