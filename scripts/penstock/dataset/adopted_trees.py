@@ -1,8 +1,5 @@
-"""The mark of a run that adopts a tree: its staging is a tree that penstock did not write.
-
-`penstock adopt --seal` writes it. Plan, copy and whatever removes stagings obey it: the tree is not
-penstock's.
-"""
+"""The mark of a run that adopts a tree: its staging is a tree that penstock did not write. `penstock
+adopt --seal` writes the mark. Plan, copy and whatever removes stagings obey it."""
 
 from __future__ import annotations
 

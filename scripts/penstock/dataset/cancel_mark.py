@@ -2,8 +2,8 @@
 
     <state>/cancelled.json      the last cancel (`core.documents.marks.Cancellation`)
 
-A running controller that sees the mark ends its job arrays and stops, even as a job on another node. The mark
-cancels only work under way: the next `list` removes it, and a step called by hand ignores an older mark.
+A running controller that sees the mark ends its job arrays and stops. Only work under way is cancelled: the
+next `list` removes the mark, and a step called by hand ignores an older mark.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ by hard links, so a release frees only the inodes all of whose names lie in it:
 | several, in more than one area       | shared, once; unless a name lies outside       |
 | more than were met in all areas      | outside: no removal of an area frees it        |
 
-Sizes are `st_blocks`, as quotas count them. Folders always count. A file's project is that of its folder
-(FS_IOC_FSGETXATTR): folders hand it on, and file systems with projects refuse links between them.
+Sizes are `st_blocks`, as quotas count them. A file's project is that of its folder (FS_IOC_FSGETXATTR):
+folders hand it on, and file systems with projects refuse links between them.
 
 The problem: a dictionary that joins the names of 10^8 inodes takes 100 bytes each. So only inodes with
 several names become rows, of 64 bytes, which spill to TMPDIR beyond 524,288. Arrow adds them up in passes of

@@ -1,7 +1,6 @@
 """An element's progress file, and the sum over all elements of a step.
 
-An element writes its file by a `Reporter`; the controller sums them by `Progress`. Files only serve the
-display: they are replaced at most every half second, never made durable, and errors are ignored.
+Files only serve the display: they are never made durable, and errors are ignored.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """`history.jsonl`: a line per publication, rollback, removal, repair and later signing of a dataset's
 releases, and per reader's pin that the owner withdrew.
 
-It lies in the dataset's state, apart from the releases. Publish and the commands of `keep` append here, under
-the dataset's lock; `look.history_lines` reads the file by itself.
-
-Lines also say when penstock moved the ctime of hard-linked files (`ctime_intervals`, first written to small
-files), so that audits take no such move for a change from outside.
+Publish and the commands of `keep` append under the dataset's lock; `look.history_lines` reads the file by
+itself. Lines also say when penstock moved the ctime of hard-linked files (`ctime_intervals`): audits must not
+take that for a change from outside.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ If a first run fails before there is a state, `ended.json` lies in the account's
     <state>/succeeded        empty; touched when a run publishes, or finds its release unchanged, and the
                              gate is open
 
-A step that begins renames the note back, so that a step killed later leaves no older reason standing. Notes
-are for people: errors while writing them are ignored.
+A step that begins renames the note back, so that its own kill leaves no older reason standing. Errors while
+writing notes are ignored.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def begin(layout: DatasetLayout, *, reserve: bool) -> None:
 
 def note(layout: DatasetLayout, end: LastEnd) -> None:
     """Write this note durably, if this account stages the dataset. Raises neither OSError nor PenstockError.
-    If the root exists, the note of a first run makes the dataset's folders. Only list makes a root, or a
-    state below `target.state_root`; until then the note lies in the account's own state."""
+    The note of a first run makes the dataset's folders. Only list makes a root, or a state below
+    `target.state_root`; until then the note lies in the account's own state."""
     try:
         if os.path.lexists(layout.folder) and not dataset_folders.owns(layout):
             return

@@ -1,9 +1,6 @@
 """Outcomes: why an element ended without a receipt, and whether a retry may help. The element writes
-`outcomes/<step>/<index>.<generation>.json`; the controller reads it.
-
-Each claim of a shard (`jobs.shard_claims`) has its own outcome, so a worker that wakes after another took its
-shard overwrites nothing.
-"""
+`outcomes/<step>/<index>.<generation>.json`; the controller reads it. Each claim of a shard has its own, so a
+worker that wakes after another took its shard overwrites nothing (`jobs.shard_claims`)."""
 
 from __future__ import annotations
 

@@ -234,8 +234,7 @@ class DoneBefore(NamedTuple):
 
 def bytes_before(run: Run, step: str, claims: Mapping[int, int]) -> Mapping[int, DoneBefore]:
     """Return what earlier commands did of each shard, for `moved`; `claims` counts each shard's claims.
-    Shards with linked, adopted or carried-over rows are left out: a killed attempt does not say how many
-    bytes those had."""
+    Shards with reused rows are left out: a killed attempt does not say how many bytes those had."""
     progress = Progress()
     progress.total(run.folder, step, run.indices)
     return {

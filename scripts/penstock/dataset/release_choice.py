@@ -48,8 +48,7 @@ def released(context: Context, layout: DatasetLayout, name: str | None, doing: s
 def standing(layout: DatasetLayout, release: str, doing: str) -> Iterator[None]:
     """Guard a release while a command reads it. Enter once the command's lock names the release. A removal
     that marked the release before is noticed here; a later one sees the lock (`dataset.pins` has the proof).
-    Raises PreflightError if the release is marked or gone, and FailedError in place of the command's error if
-    it went meanwhile."""
+    Raises PreflightError if the release is marked or gone, FailedError if it went meanwhile."""
     if pins.is_going(layout, release):
         raise PreflightError(
             f"the release is being removed: there is nothing to {doing}",

@@ -10,8 +10,8 @@ system neither could start. So files lie ready to be removed in their place, and
 |                         | repair: all of it (but KEPT)        | pin, with a warning                    |
 
 Both belong to the dataset's owner, mode 0700: readers who may remove files could also empty or fill the
-folder. So other accounts have no reserve. List, publish, gc and remove fill the folders and remove foreign
-files. Another process may take the freed room first, so the work is retried while files are left.
+folder. List, publish, gc and remove fill the folders and remove foreign files. Another process may take the
+freed room first, so the work is retried while files are left.
 """
 
 from __future__ import annotations
@@ -119,10 +119,9 @@ def sparing(
     removal: bool = False,
     keep: int = 0,
 ) -> T:
-    """Return what `work` returns; without space, give up some of the reserve and call `work` again. `work`
-    must continue where it stopped. `keep` files stay in the reserve. Only the dataset's owner gives up
-    reserves; a `removal` may use both. They are filled at the end if any was used, or after a removal. Raises
-    what `work` raises; a removal raises NoSpaceError once nothing is left."""
+    """Return what `work` returns; without space, give up some of the reserve and call `work` again, which
+    must continue where it stopped. `keep` files stay. Only the dataset's owner gives up reserves; a `removal`
+    may use both. Used reserves are filled at the end. A removal raises NoSpaceError once nothing is left."""
     folders = [layout.reserve, layout.dataset_reserve] if removal else [layout.dataset_reserve]
     used = False
     try:

@@ -3,8 +3,7 @@
     <state>/claims/00000007.json   the seventh claim; made by O_EXCL, durable, never changed
 
 `list` claims the dataset for its run. Steps of other runs then exit with 7 at their next check, which publish
-makes right before each rename. So a run that was frozen, even between two steps, and wakes after another
-run's claim changes nothing that readers see.
+makes right before each rename. So a frozen run that wakes later changes nothing that readers see.
 
 | the claim that stands is | its run lives (`liveness.of_claim`) | list            | a step of run R        |
 |--------------------------|-----------------------------------|-----------------|------------------------|

@@ -1,9 +1,9 @@
 """`<dataset>/under-way.json`: who stages a dataset now, in which job, and what it will still write.
 
 For readers, their jobs and plans of other runs, whose accounts see neither lock nor run. Each step writes it
-under the dataset's lock; the lock's heartbeat and the elements touch it. It stays between steps. Publication,
-a failed or stopped step (unless its elements go on), and `penstock cancel` remove it. Repairs and rehearsals
-have notices of their own beside it. A killed process leaves it:
+under the dataset's lock; the lock's heartbeat and the elements touch it. Publication, a failed or stopped
+step (unless its elements go on) and `penstock cancel` remove it. Repairs and rehearsals have notices of their
+own. A killed process leaves its notice:
 
 | the notice                            | is shown as             | advice                                   |
 |---------------------------------------|-------------------------|------------------------------------------|

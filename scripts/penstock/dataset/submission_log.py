@@ -1,7 +1,7 @@
 """`arrays.jsonl`: the job arrays that a run submitted, written durably before and after each submission.
 
 A controller may die between `sbatch`'s answer and its note. The next one finds the array by the name noted
-first. So no element (an index of an array, which does one shard) gets two live arrays.
+first, so no element gets two live arrays.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """`<run>/throttle.json`: how many elements of this run may work at once, set by `penstock limit DATASET
 --nodes N`.
 
-It holds for all further arrays and controllers of the run; another run starts with `cluster.max_elements`
-again. Audits and repairs have folders, and so throttles, of their own.
+It holds for all further arrays and controllers of the run. Audits and repairs have throttles of their own.
 """
 
 from __future__ import annotations
