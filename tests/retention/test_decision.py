@@ -66,7 +66,7 @@ def test_what_any_of_the_rules_holds_stays_and_all_of_them_are_named() -> None:
     some.append(known("v1", published=300, left=200, named=True))
     rules = RetentionConfig(last=2, within=60 * DAY)
     found = {
-        one.known.release: [why.split(":")[0] for why in one.held_by]
+        one.facts.release: [why.split(":")[0] for why in one.held_by]
         for one in by_rules(some, "r1", rules, GRACE, NOW)
     }
     assert found == {
@@ -82,7 +82,7 @@ def test_what_any_of_the_rules_holds_stays_and_all_of_them_are_named() -> None:
 def test_the_last_ones_are_counted_by_publication_and_not_by_name() -> None:
     some = [known("c", published=30), known("a", published=10), known("b", published=20)]
     found = by_rules(some, "x", RetentionConfig(last=2, named=False), GRACE, NOW)
-    assert [(one.known.release, bool(one.held_by)) for one in found] == [
+    assert [(one.facts.release, bool(one.held_by)) for one in found] == [
         ("c", False),
         ("a", True),
         ("b", True),

@@ -682,7 +682,7 @@ def test_who_wakes_after_its_lock_was_taken_over_removes_nothing(releases: Relea
     releases.begin_with("AB")
     context, layout = releases.context, releases.layout
     known = next(
-        one for one in release_snapshot.take(context, layout).known if one.release == releases.names["A"]
+        one for one in release_snapshot.take(context, layout).releases if one.release == releases.names["A"]
     )
     mark = removals.mark(layout, known, "why")
     rollback_step.run(context, "data", releases.names["A"])

@@ -1,11 +1,9 @@
-"""The durable mark of `penstock cancel`, which the controller of a dataset obeys.
+"""The durable mark of `penstock cancel`, which a dataset's controller obeys.
 
     <state>/cancelled.json      the last cancel (`core.documents.marks.Cancellation`)
 
-A controller (the process that runs the workflow) that is at work when the mark is made ends its job arrays
-and stops; nobody has to reach its process, which may be a job on another node. A mark cancels only the work
-that was under way: the next `list` removes it, and a step that a person calls alone ignores a mark that was
-there before it. Touches that one file alone.
+A running controller that sees the mark ends its job arrays and stops. Only work under way is cancelled: the
+next `list` removes the mark, and a step called by hand ignores an older mark.
 """
 
 from __future__ import annotations
@@ -27,18 +25,17 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout
 
+# environment variable set in all steps of a workflow's run, and not in a step by hand
 INVOCATION = "PENSTOCK_INVOCATION"
-"""Environment variable that all steps of one run of the workflow have, and a step called by hand has not."""
 
 
 def path(layout: DatasetLayout) -> Path:
-    """The path of a dataset's cancel mark."""
+    """Return the path of a dataset's cancel mark."""
     return layout.state / "cancelled.json"
 
 
 def make(layout: DatasetLayout) -> None:
-    """Write the mark, durably: it cancels the work that is under way. Raises FailedError when that cannot be
-    written; a dataset that nobody ever staged needs no mark."""
+    """Write the mark, durably. Raises FailedError if that fails; a dataset never staged needs no mark."""
     if not layout.state.is_dir():
         return
     mark = Cancellation(secrets.token_hex(8), orders.given())
@@ -53,8 +50,8 @@ def clear(layout: DatasetLayout) -> None:
 
 
 def made_at(layout: DatasetLayout) -> float:
-    """When the dataset was last cancelled, in seconds since the epoch; 0 where no mark stands or it cannot be
-    read."""
+    """Return when the dataset was last cancelled, in seconds since the epoch; 0 if no readable mark
+    stands."""
     return _read(layout).given.at
 
 
@@ -70,18 +67,17 @@ class CancelMark:
     """A dataset's mark as one step sees it."""
 
     layout: DatasetLayout
-    before: str
-    """The nonce of the mark that stood when the step began and does not concern it, or ""."""
+    before: str  # the nonce of the mark that stood when the step began and does not concern it, or ""
 
     @classmethod
     def of(cls, layout: DatasetLayout, step: str) -> CancelMark:
-        """To be made when the step begins: it decides which marks concern the step."""
-        # In a workflow these follow a list, so that a mark which they find was made since then.
+        """Decide which marks concern the step. Call it when the step begins."""
+        # In a workflow these steps follow a list, which removed any older mark.
         follows = step in CHANGES_AFTER_LIST and INVOCATION in os.environ
         return cls(layout, "" if follows else _read(layout).nonce)
 
     def said(self) -> str:
-        """`by alice on login1 at 15:04:05`, when the step is cancelled; else ""."""
+        """Return `by alice on login1 at 15:04:05` if the step is cancelled; else ""."""
         mark = _read(self.layout)
         if mark.nonce in ("", self.before):
             return ""
@@ -89,12 +85,12 @@ class CancelMark:
 
 
 def refuse(layout: DatasetLayout, step: str) -> None:
-    """Raises CancelledError where the workflow that this step belongs to was cancelled."""
+    """Raise CancelledError if the workflow of this step was cancelled."""
     if who := CancelMark.of(layout, step).said():
         raise cancelled(layout.dataset, step, who)
 
 
 def cancelled(dataset: str, step: str, who: str) -> CancelledError:
-    """The error of a step that obeys the mark."""
+    """Return the error of a step that obeys the mark."""
     hint = "what was done is kept; the same command goes on"
     return CancelledError(f"{step} was cancelled", where=dataset, why=who, hint=hint)

@@ -1,8 +1,4 @@
-"""What every step gets: the configuration, the cluster, the sink of events, the stop flag.
-
-The command line makes one `Context` for a command and one `Stop` for its process. `Stop.check` reads whether
-a PAUSE stands at the root, `operations` the kind of its file system; touches nothing else.
-"""
+"""What every step gets: the configuration, the cluster, the sink of events, the stop flag."""
 
 from __future__ import annotations
 
@@ -27,35 +23,33 @@ if TYPE_CHECKING:
     from penstock.config.settings import Config, DatasetConfig, TargetConfig
     from penstock.dataset.held_dataset import HeldDataset
 
-HELD = 0.5
-"""Seconds between two looks of a step that waits for the end of a PAUSE; `target.pause` looks at the root
-less often."""
+HELD = 0.5  # seconds between checks for the end of a PAUSE; `target.pause` reads the root less often
 
 
 class Stop(waits.Stop):
-    """The stop flag of this process. Long loops call `check`: it raises once a signal came, and waits while a
-    file PAUSE of the administrator stands at the root (`target.pause`)."""
+    """The stop flag of this process, which long loops `check`. It also waits while the administrator's file
+    PAUSE stands at the root (`target.pause`)."""
 
     def check(self) -> None:
-        """Return once no PAUSE stands. Raises InterruptedRunError once a signal has come."""
+        """Return once no PAUSE stands. Raises InterruptedRunError after a signal."""
         self.signalled()
         self.hold()
         self.signalled()
 
     def hold(self) -> None:
-        """Return once no PAUSE stands, or a signal has come. From any thread."""
+        """Return once no PAUSE stands or a signal came. For any thread."""
         while pause.standing() is not None and not self.event.wait(HELD):
             pass
 
 
 def layout_of(target: TargetConfig, name: str) -> DatasetLayout:
-    """The paths of a dataset, and the keys that sign and verify its seals."""
+    """Return the paths of a dataset, and the keys that sign and verify its seals."""
     return DatasetLayout(target.root, name, target.state_root, SigningKeys(target.sign_with, target.signers))
 
 
 def operations(target: TargetConfig) -> int:
-    """Metadata operations a second that all runs below this root may make together: `target.ops`, or what the
-    table of file systems says; 0: there is no budget. Raises OSError."""
+    """Return the metadata operations per second that all runs below this root share; 0: no limit.
+    `target.ops`, or else the table of file systems decides. Raises OSError."""
     if target.ops is not None:
         return target.ops
     from penstock.fs.capabilities import facts
@@ -77,40 +71,33 @@ class OpsHold(Protocol):
 
 @dataclass
 class Context:
-    """Made by the command line for one command, handed to every step of it."""
+    """Made by the command line for one command, and handed to every step of it."""
 
     config: Config
     cluster: Cluster
     sink: Sink = silent
     stop: Stop = field(default_factory=Stop)
-    run: str = ""
-    """The id of the run that the steps work on; "": the one that list made or met last."""
-    program: str = "penstock"
-    """How this program was called, up to the command: what hints for people begin with."""
-    new_release: bool = False
-    """List is to make a new run of what a release holds already (`--new-release`)."""
+    run: str = ""  # id of the run that the steps work on; "": the one that list made or found last
+    program: str = "penstock"  # how this program was called, up to the command, for hints
+    new_release: bool = False  # list makes a new run even if a release holds the same (`--new-release`)
+    # plan may copy unchanged files on the target that cannot be linked (`--copy-unchanged`)
     copy_unchanged: bool = False
-    """Plan may have unchanged files copied on the target where they cannot be linked (`--copy-unchanged`)."""
-    controller: str = ""
-    """The workflow above this step, `<pid>.<start time in ticks>`; "" for a step by hand."""
-    clock: Callable[[], float] = time.time
-    """Seconds since the epoch, by which the age of readings is counted."""
-    hold: HeldDataset | None = None
-    """The lock and the run's claim that the step under way has (`jobs.ownership.dataset_hold`), or None."""
+    controller: str = ""  # the workflow above this step, `<pid>.<start time in ticks>`; "" for a step by hand
+    clock: Callable[[], float] = time.time  # seconds since the epoch, for the age of readings
+    hold: HeldDataset | None = None  # the present step's lock and claim (`jobs.ownership.dataset_hold`)
+    # the present step calls it before n metadata operations on the target (`target.operation_budget`)
     spend: Callable[[int], None] = unlimited
-    """What the step that is under way calls before n metadata operations on the target
-    (`target.operation_budget`)."""
 
+    # the step's share of `target.ops`, for its elements too (`jobs.ownership.ops_share`)
     ops_hold: OpsHold | None = None
-    """What the step under way holds of `target.ops`, for its elements too (`jobs.ownership.ops_share`)."""
 
     @cached_property
     def ops(self) -> int:
-        """`operations` of this target, found out once. Raises OSError."""
+        """`operations` of this target, determined once. Raises OSError."""
         return operations(self.config.target)
 
     def dataset(self, name: str) -> DatasetConfig:
-        """The configuration of this dataset. Raises ConfigError for a name that the configuration has not."""
+        """Return this dataset's configuration. Raises ConfigError for an unknown name."""
         try:
             return self.config.datasets[name]
         except KeyError:
@@ -122,18 +109,17 @@ class Context:
             ) from None
 
     def layout(self, name: str) -> DatasetLayout:
-        """The paths of this dataset. Raises as `dataset`."""
+        """Return the paths of this dataset. Raises as `dataset`."""
         target = self.config.target
         return layout_of(target, self.dataset(name).name)
 
     def assert_held(self) -> None:
-        """Raises LockedError where the step under way lost the dataset to another run; a step without a lock
-        passes."""
+        """Raise LockedError if the step lost the dataset to another run; a step without a lock passes."""
         if self.hold is not None:
             self.hold.assert_held()
 
     def waiting(self, dataset: str, step: str, what: str) -> Waiting:
-        """A context manager for a block that waits for `what`: events say so while it lasts long."""
+        """Return a context manager that emits events while its block waits long for `what`."""
         return Waiting(lambda text: self.emit(Noted(dataset, step, text)), what)
 
     def emit(self, event: Event) -> None:

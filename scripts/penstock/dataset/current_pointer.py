@@ -1,11 +1,7 @@
-"""Decides where the link `current` shall lead: to the release that was staged last, unless a person moved it
-since, by `penstock rollback` or by hand.
+"""Decides which release the link `current` shall name. `target.reveal` moves the link.
 
-The dataset's history distinguishes the two: its last publication is what penstock staged last. While the
-source holds what that line published, `current` stays where a person put it; a run of other content moves it.
-
-For list, publish, rollback and gc. Reads the history, `current` and the run's receipt; changes nothing
-(`target.reveal` moves `current`).
+That is the release staged last, unless a person moved the link since (`penstock rollback`, or by hand). Then
+it stays while the source holds what the last publication published; a run of other content moves it.
 """
 
 from __future__ import annotations
@@ -23,14 +19,13 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.run import Run
 
-Move = Publication | Rollback
-"""Events of the history that say where `current` belongs."""
+Move = Publication | Rollback  # history lines that say where `current` belongs
 
 
 def moves(layout: DatasetLayout) -> list[Move]:
-    """What the history says of `current`, the oldest first. Lines are left out that a run wrote late, after
-    another run had claimed the dataset: their claim's number is below that of a line before. Raises
-    NewerFormatError, PermissionError, and by `errno_map.storage_error` where the history cannot be read."""
+    """Return what the history says of `current`, the oldest first. Lines of a run that wrote late, after
+    another run claimed the dataset, are left out: an earlier line has a higher claim number. Raises
+    NewerFormatError, PermissionError, and by `errno_map.storage_error` if the history cannot be read."""
     effective: list[Move] = []
     highest = 0
     try:
@@ -50,13 +45,13 @@ def moves(layout: DatasetLayout) -> list[Move]:
 
 
 def last_move(layout: DatasetLayout) -> Move | None:
-    """The newest of `moves`, None where there is none. Raises as `moves`."""
+    """Return the newest of `moves`. Raises as `moves`."""
     return next(reversed(moves(layout)), None)
 
 
-def before(layout: DatasetLayout, release: str, there: Container[str]) -> str | None:
-    """The release that `current` named before this one was published; where that is not `there` (the releases
-    that still exist), the one before it, and so on. None where the history names none. Raises as `moves`.
+def before(layout: DatasetLayout, release: str, existing: Container[str]) -> str | None:
+    """Return the release that `current` named before this one was published, or before that, and so on, until
+    one still exists (`existing`). None if the history names none. Raises as `moves`.
 
     | history                                     | of    | before it |
     |---------------------------------------------|-------|-----------|
@@ -72,11 +67,11 @@ def before(layout: DatasetLayout, release: str, there: Container[str]) -> str | 
         if at is None:
             return None
         line = moved[at]
-        earlier = (one.release for one in reversed(moved[:at]) if one.release != wanted)
-        # A publish that was killed before its line did not know any more what `current` named before.
+        earlier = (move.release for move in reversed(moved[:at]) if move.release != wanted)
+        # A publish killed before its line does not know what `current` named before.
         previous = line.previous if isinstance(line, Publication) else None
         wanted = previous or next(earlier, None)
-        if wanted is not None and wanted != release and wanted in there:
+        if wanted is not None and wanted != release and wanted in existing:
             return wanted
         moved = moved[:at]
     return None
@@ -87,7 +82,7 @@ def _published(line: Move, release: str) -> bool:
 
 
 def settled(run: Run) -> bool:
-    """Whether `current` is where it belongs as far as this run goes: nothing is to be moved or noted.
+    """Check whether `current` is where it belongs for this run, so that nothing is to be moved or noted.
 
     | `current` leads | the history's last word          | publish's receipt, | settled                      |
     |                 |                                  | or never planned   |                              |
@@ -104,7 +99,7 @@ def settled(run: Run) -> bool:
     | to a release    | anything else: the source holds  | any                | no                           |
     |                 | again what this run published    |                    |                              |
 
-    Raises FailedError when `current` is anything but a link into `releases/`, and as `moves`.
+    Raises FailedError if `current` is no link into `releases/`, and as `moves`.
     """
     if not dataset_folders.leads(run.layout):
         return False
@@ -116,8 +111,8 @@ def settled(run: Run) -> bool:
 
 
 def kept(run: Run) -> str:
-    """A sentence for people, that `current` is left where somebody put it; "" where it names this run's
-    release, or nothing. To be called for a run that is `settled`."""
+    """Say that `current` stays where a person put it; "" if it names this run's release or nothing. Requires
+    a `settled` run."""
     current = dataset_folders.current(run.layout)
     if current in (None, run.release):
         return ""

@@ -1,11 +1,9 @@
-"""The lock of a dataset: a file on the target, held by the process that created it. One process at a time
-changes a dataset.
+"""The lock of a dataset: a file on the target. Its holder alone may change the dataset.
 
-Each step that changes a dataset works inside it (`jobs.ownership.dataset_hold`); an audit has a lock file of
-its own. Touched are the lock file, short-lived files beside it, and one thread that touches the lock.
-
-Creating it is atomic between nodes on every file system (link, or O_EXCL). flock is not used: BeeGFS may keep
-it on one node. The holder touches the file every `HEARTBEAT`. A lock is taken over by these rules alone:
+Each step that changes a dataset holds it (`jobs.ownership.dataset_hold`). An audit has a lock file of its
+own. Creating the file is atomic between nodes on every file system (link, or O_EXCL); flock is not, since
+BeeGFS may keep it on one node. The holder touches the file every `HEARTBEAT`. Others take it over by these
+rules:
 
 | holder's process (holder.lives) | scheduler says   | heartbeat seen unchanged | then                 |
 |---------------------------------|------------------|--------------------------|----------------------|
@@ -18,12 +16,11 @@ it on one node. The holder touches the file every `HEARTBEAT`. A lock is taken o
 |                                 | or another's job |                          |                      |
 | unknown                         | the same         | for `PATIENCE`           | taken over           |
 
-The scheduler's answer never replaces the heartbeat: a job that SLURM reports as ended may still write (its
-slurmd alone died), and the same job number on another cluster is another job, so only jobs of this cluster
-are queried. Time is this process's monotonic clock, without the time in which the file system did not answer:
-the file's times are compared with each other, never with a clock. The nonce in the file tells whose lock it
-is: inode numbers change from one look to the next on some file systems (FUSE without `use_ino`). A holder
-that was taken over nevertheless (a node that froze) finds out by `assert_held`.
+The heartbeat counts even if SLURM reports the job as ended: when only its slurmd died, the job still writes.
+Only jobs of this cluster are queried, since job numbers repeat. Time is the monotonic clock without the time
+in which the file system did not answer; file times are compared only with each other. A nonce identifies a
+lock: inode numbers may change (FUSE without `use_ino`). A holder overtaken while frozen learns it from
+`assert_held`.
 """
 
 from __future__ import annotations
@@ -53,16 +50,14 @@ if TYPE_CHECKING:
     from penstock.dataset.holder import Holder
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# left behind by a process killed during a takeover
 _LEFT = re.compile(r"\.(dead|lock)\.[0-9a-f]{32}|\.try-[0-9a-f]{16}")
-"""Files that a process leaves when it is killed while it takes a lock over."""
-_TEMPORARY = ".lock."
-"""What the name of a lock begins with that is being made."""
-LONGEST = 65_536
-"""Bytes that a lock file may have: far more than any has; a longer file is no lock."""
+_TEMPORARY = ".lock."  # prefix of a lock being made
+LONGEST = 65_536  # bytes; a longer file is no lock
 
 
 class _LockState(NamedTuple):
-    """A lock file at one moment: while nobody touches or replaces it, all of it stays the same."""
+    """A lock file at one moment: equal states mean that nobody touched or replaced it."""
 
     mtime_ns: int
     content: bytes
@@ -77,16 +72,19 @@ def _nothing() -> None:
 
 
 class DatasetLock:
-    """`with DatasetLock(...) as lock:` holds the dataset. Entering it may wait, as long as the
-    table above says; it raises LockedError that names the holder, what `pause` raises, and by
-    `errno_map.storage_error` where the file system refuses.
+    """Holds the dataset for the block; not reentrant, and for one thread.
 
-    `holder_ended(job, cluster)`: True the scheduler knows the job as ended, False it is alive, None it cannot
-    say, or the job is another cluster's. `pause(seconds)` waits between two looks and may raise to give up.
-    `tell(text)` is called with a sentence when this process waits for a holder or took over from one.
-    `beat()` is called after each heartbeat, by the lock's own thread, and raises nothing. `path` is the lock
-    file's: an audit has one of its own, since it changes nothing that a run does. `patience` and `heartbeat`
-    are in seconds. Not reentrant; for one thread.
+    Entering may wait as the module's table says. It raises LockedError naming the holder, whatever `pause`
+    raises, and `errno_map.storage_error` if the file system refuses.
+
+    | argument                    | meaning                                                                  |
+    |-----------------------------|--------------------------------------------------------------------------|
+    | path                        | the lock file; an audit has its own, since it changes nothing            |
+    | holder_ended(job, cluster)  | True: the scheduler knows the job as ended; False: alive; None: unknown  |
+    | pause(seconds)              | waits between two checks; may raise to give up                           |
+    | tell(text)                  | receives a sentence about a wait or a takeover                           |
+    | beat()                      | runs after each heartbeat, in the lock's thread; must not raise          |
+    | patience, heartbeat         | seconds                                                                  |
     """
 
     def __init__(
@@ -143,7 +141,7 @@ class DatasetLock:
             self._thread.join()
             self._thread = None
         try:
-            # A lock that is no longer ours is left to whoever has it.
+            # A lock that was taken over stays with its new holder.
             with contextlib.suppress(OSError):
                 if self._ours():
                     self._give_back()
@@ -153,8 +151,8 @@ class DatasetLock:
                 os.close(fd)
 
     def assert_held(self) -> None:
-        """Raises LockedError unless the lock on the target is this one. To be called right before each change
-        that readers can see, and before each removal of files that would be another holder's by now."""
+        """Raise LockedError (OvertakenError) unless this lock still stands. Call it right before each change
+        that readers see, and before removing files that a new holder may own."""
         for last in (False, False, True):
             try:
                 if self._fd >= 0 and self._ours():
@@ -162,7 +160,7 @@ class DatasetLock:
             except OSError as error:
                 raise storage_error(error, "cannot read the dataset's lock", str(self._path)) from None
             if not last:
-                # A process that removed this lock, since it had judged an older one, puts it back within
+                # A process that removed this lock by mistake, judging an older one, restores it within
                 # moments.
                 self._ended.wait(0.2)
         state = self._look()
@@ -175,7 +173,7 @@ class DatasetLock:
         )
 
     def beats(self) -> bool:
-        """Whether a heartbeat of this lock can be seen: the file's time is set, and read by its path."""
+        """Check that a heartbeat reaches the path: set the file's time, and read it back by name."""
         try:
             os.utime(self._fd, ns=(10**18, 10**18))
             state = self._look()
@@ -185,8 +183,8 @@ class DatasetLock:
         return state is not None and state.mtime_ns == 10**18
 
     def _create(self, me: Holder) -> bool:
-        """False where another lock is there. The lock appears with all its content or not at all; on a file
-        system without hard links it is empty for a moment."""
+        """Return False if another lock stands. The lock appears whole; without hard links it is empty for a
+        moment."""
         temporary = self._path.with_name(f"{_TEMPORARY}{me.nonce}")
         fd = os.open(temporary, _NEW, 0o600)
         try:
@@ -195,7 +193,7 @@ class DatasetLock:
         except BaseException as error:
             os.close(fd)
             if isinstance(error, OSError) and error.errno == errno.ESTALE:
-                return False  # as in `_link`: swept while this process was frozen; NFS says so
+                return False  # as in `_link`: swept while this process was frozen; NFS answers ESTALE
             raise
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -221,13 +219,13 @@ class DatasetLock:
         return True
 
     def _link(self, temporary: Path, nonce: str) -> str:
-        """`made`, `taken`, or `impossible` on a file system without hard links."""
+        """Return `made`, `taken`, or `impossible` on a file system without hard links."""
         try:
             give_name(temporary, self._path)
         except FileExistsError:
-            pass  # NFS also answers so when its first answer was lost: compare the nonce below
+            pass  # NFS also answers this if its first answer was lost: compare the nonce below
         except FileNotFoundError:
-            return "taken"  # this process was frozen for so long that a holder swept its temporary file
+            return "taken"  # a holder swept the temporary file while this process was frozen
         except OSError as error:
             if error.errno in NO_LINKS:
                 return "impossible"
@@ -236,7 +234,7 @@ class DatasetLock:
         return "made" if made is not None and _nonce(made.content) == nonce else "taken"
 
     def _wait_or_refuse(self, me: Holder) -> None:
-        """Returns when the lock may have become free; else raises LockedError."""
+        """Return when the lock may be free; raise LockedError otherwise."""
         first = self._look()
         if first is None:
             return
@@ -264,13 +262,14 @@ class DatasetLock:
         asked = time.monotonic()
         unchanged = self._look() == first
         if time.monotonic() - asked > self._heartbeat:
-            return  # as in `stands_still`: the caller waits anew
+            return  # as in `stands_still`: the caller waits again
         if unchanged and self._remove(lambda content: content == first.content, me.nonce):
             how = "that process is dead" if alive is False else f"no heartbeat for {patience:.0f} s"
             self._tell(f"took over the lock of {who}: {how}")
 
     def _watch(self, first: _LockState, patience: float) -> None:
-        """Returns when the lock stood still for so long, or is gone; raises LockedError when it moved."""
+        """Return once the lock stood still for `patience` seconds or is gone; raise LockedError if it
+        moved."""
         state: _LockState | None = first
 
         def moved() -> bool:
@@ -283,8 +282,8 @@ class DatasetLock:
 
     @staticmethod
     def _before(holder: Holder, me: Holder) -> bool:
-        """Whether the holder is an earlier start of this process's own job: SLURM starts a job again only
-        when it takes the start before for ended."""
+        """Check whether the holder is an earlier start of this job. SLURM restarts a job only after it
+        considers the previous start ended."""
         numbers = holder.restart.isdecimal() and me.restart.isdecimal()
         same = (holder.job, holder.cluster) == (me.job, me.cluster)
         return same and numbers and int(holder.restart) < int(me.restart)
@@ -306,13 +305,13 @@ class DatasetLock:
             return None
 
     def _ours(self) -> bool:
-        seen = self._look()
-        return seen is not None and _nonce(seen.content) == self._nonce
+        state = self._look()
+        return state is not None and _nonce(state.content) == self._nonce
 
     def _give_back(self) -> None:
-        """Remove this lock. Where the folder has no room for the name that `_remove` takes (XFS, full), the
-        lock is unlinked in its place: should another process have taken it over within this moment, that one
-        notices in `assert_held`."""
+        """Remove this lock, by `_remove` if possible. A full XFS has no room for the name that `_remove`
+        needs; then the lock is unlinked in place. Should another process take it over in that moment, its
+        `assert_held` notices."""
         try:
             self._remove(lambda content: _nonce(content) == self._nonce, self._nonce)
         except OSError as error:
@@ -320,17 +319,17 @@ class DatasetLock:
                 raise
             os.unlink(self._path)
 
-    def _remove(self, is_the_one: Callable[[bytes], bool], nonce: str) -> bool:
-        """Remove the lock file if it is still the one that was judged; returns whether it was. Of several
-        processes that try, one succeeds; a process that removed a newer lock by accident restores it."""
+    def _remove(self, is_judged: Callable[[bytes], bool], nonce: str) -> bool:
+        """Remove the lock file if its content is still the judged one; return whether it was. Of several
+        processes one succeeds. One that removed a newer lock by accident restores it."""
         dead = self._path.with_name(f".dead.{nonce}")
         try:
             os.rename(self._path, dead)
-            right = is_the_one(_state(dead).content)
+            right = is_judged(_state(dead).content)
         except FileNotFoundError:
-            return False  # another process was faster, or swept the renamed file while this one was frozen
+            return False  # another process was faster, or swept the renamed file
         if not right:
-            # Where a third process holds a lock by now, the owner of the removed one notices in assert_held.
+            # If a third process holds a lock by now, the owner of the removed lock notices in assert_held.
             with contextlib.suppress(FileExistsError):
                 try:
                     give_name(dead, self._path)
@@ -344,28 +343,28 @@ class DatasetLock:
         return right
 
     def _sweep(self) -> None:
-        """Remove files of killed takeovers that were untouched for `PATIENCE` when this lock was made, by the
-        file system's own times. Younger ones may belong to a takeover that is under way."""
+        """Remove files of killed takeovers untouched for `patience` when this lock was made. Ages are by the
+        file system's times. Younger files may belong to a takeover under way."""
         with contextlib.suppress(OSError):
             made = os.fstat(self._fd).st_ctime
             with os.scandir(self._path.parent) as entries:
                 for entry in entries:
                     if _LEFT.fullmatch(entry.name):
-                        seen = entry.stat(follow_symlinks=False)
-                        if made - max(seen.st_ctime, seen.st_mtime) > self._patience:
+                        status = entry.stat(follow_symlinks=False)
+                        if made - max(status.st_ctime, status.st_mtime) > self._patience:
                             os.unlink(entry.path)
 
     def _beat(self) -> None:
         while not self._ended.wait(self._heartbeat):
-            # A missed beat is no harm: others wait for twelve of them; a lost lock shows in assert_held.
+            # A missed beat is harmless: others wait for twelve of them, and assert_held notices a lost lock.
             with contextlib.suppress(OSError):
                 os.utime(self._fd)
             self._also()
 
 
 def try_out(folder: Path, dataset: str) -> None:
-    """Test whether a lock works in `folder`: create one under another name, touch it, check that the change
-    is seen, remove it. Raises PreflightError where that fails; nothing is left behind."""
+    """Test in `folder` that a lock can be created, touched, seen to change, and removed. Raises
+    PreflightError if not; nothing is left behind."""
     path = folder / f".try-{secrets.token_hex(8)}"
     lock = DatasetLock(path, dataset, run="", command="preflight", holder_ended=lambda *_: None)
     try:
@@ -396,11 +395,8 @@ def _write(fd: int, content: bytes) -> None:
 
 
 def _state(path: Path) -> _LockState:
-    """The lock that has this name now. Raises OSError.
-
-    NFS answers ESTALE where another node replaced the file between this open and this read: the next open
-    finds what has the name by then.
-    """
+    """Read the lock that has this name now. Raises OSError. NFS answers ESTALE if another node replaced the
+    file between open and read; the next open finds the new file."""
     for _ in range(plain_files.STALE_LOOKS - 1):
         try:
             return _read_state(path)
@@ -411,9 +407,9 @@ def _state(path: Path) -> _LockState:
 
 
 def _read_state(path: Path) -> _LockState:
-    """A lock that is a symbolic link for a moment (`durable.give_name`), or since its maker was killed then,
-    is nobody's that can be named. Any other link, and what else no lock ever was, is waited for by nobody:
-    NotPlainError."""
+    """Read a lock, which may be a symbolic link: for a moment (`durable.give_name`), or for good if its maker
+    died. Such a link counts as a lock of an unknown holder. Any other link, and what was never a lock, raises
+    NotPlainError: nobody waits for it."""
     try:
         fd = os.open(path, plain_files.FLAGS)
     except OSError as error:

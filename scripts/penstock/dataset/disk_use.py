@@ -1,10 +1,7 @@
-"""How much room folders take, and how much their removal frees: for `penstock du`, and for gc before it
-removes. Reads only: it walks trees as this account may, and spills rows into temporary files in TMPDIR.
+"""Measures how much room folders take, and how much their removal frees, for `penstock du` and gc.
 
-An *area* is a set of folders whose room is added up together, such as one release.
-
-Releases share unchanged files by hard links. So the sizes of releases cannot be added up, and a release frees
-less than its size: only those inodes all of whose names lie in it.
+An *area* is a set of folders that are added up together, such as one release. Releases share unchanged files
+by hard links, so a release frees only the inodes all of whose names lie in it:
 
 | an inode has                         | counts as                                      |
 |--------------------------------------|------------------------------------------------|
@@ -13,14 +10,12 @@ less than its size: only those inodes all of whose names lie in it.
 | several, in more than one area       | shared, once; unless a name lies outside       |
 | more than were met in all areas      | outside: no removal of an area frees it        |
 
-Sizes are `st_blocks`, which quotas count, too. Folders count always. A project is that of the folder that
-holds the name (FS_IOC_FSGETXATTR): a file whose folder hands its project on has the same, and links between
-projects are refused by the file systems that have them.
+Sizes are `st_blocks`, as quotas count them. A file's project is that of its folder (FS_IOC_FSGETXATTR):
+folders hand it on, and file systems with projects refuse links between them.
 
-The problem: of 10^8 files that all have several names, each inode has to be met with itself. A dictionary of
-them takes 100 bytes each. So only inodes with several names are noted, as rows of 64 bytes that lie in TMPDIR
-beyond 524,288 of them, and are added up by Arrow, so many at a time as fit PASS, by the lowest bits of the
-inode's number. What has one name, all of a first release, is added up on the way and noted nowhere.
+The problem: a dictionary that joins the names of 10^8 inodes takes 100 bytes each. So only inodes with
+several names become rows, of 64 bytes, which spill to TMPDIR beyond 524,288. Arrow adds them up in passes of
+at most PASS rows, chosen by bits of the inode number. Files with one name are summed on the way.
 """
 
 from __future__ import annotations
@@ -49,35 +44,28 @@ if TYPE_CHECKING:
     from penstock.fs.dir_stat import Looked, Row
     from penstock.fs.tree import Level
 
-BLOCK = 512
-"""Bytes of one unit of `st_blocks`."""
-PASS = 1 << 20
-"""Rows that are added up at once: 64 MiB of them."""
+BLOCK = 512  # bytes of one unit of `st_blocks`
+PASS = 1 << 20  # rows added up at once: 64 MiB
+# Multiplied by this, wrapped, inode numbers differ in the upper half even if they share a stride.
 _MIXER = pa.scalar(0x9E3779B97F4A7C15, pa.uint64())
-"""An inode's number times it, wrapped, differs in its upper half also where numbers have a stride in common,
-as of a file system that hands them out by turns."""
 _SCHEMA = pa.schema(
     [("device", pa.uint64()), ("inode", pa.uint64())]
     + [(name, pa.int64()) for name in ("bytes", "links", "uid", "gid", "project", "area")]
 )
 
-Owner = tuple[int, int, int]
-"""User, group, project (0: none)."""
+Owner = tuple[int, int, int]  # user, group, project (0: none)
 
 
 class Area:
-    """What is added up together: files, folders and bytes, by owner, of what lies in it alone. Complete once
-    `Use.ended` was called. Made by `Use.area`."""
+    """Files, folders and bytes by owner that lie in one area alone; complete after `Use.ended`."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.files: Counter[Owner] = Counter()
         self.bytes: Counter[Owner] = Counter()
         self.folders: Counter[Owner] = Counter()
-        self.unreadable = 0
-        """Names that could not be looked at."""
-        self.all_files = self.all_bytes = 0
-        """Files, and bytes, also of what this area shares with others."""
+        self.unreadable = 0  # names that could not be read
+        self.all_files = self.all_bytes = 0  # including what this area shares with others
 
     def add(self, owner: Owner, files: int, size: int) -> None:
         """Add files with one name each, and their bytes."""
@@ -87,7 +75,7 @@ class Area:
         self.all_bytes += size
 
     def add_folder(self, looked: Row, project: int) -> None:
-        """A folder itself, without what lies below it; `dir_stat.row` of its lstat."""
+        """Add a folder itself, from `dir_stat.row` of its lstat."""
         owner, size = (looked[6], looked[7], project), looked[9] * BLOCK
         self.folders[owner] += 1
         self.bytes[owner] += size
@@ -95,29 +83,28 @@ class Area:
 
 
 class Use:
-    """Adds up areas: `area` and `add_tree` for each, then `ended`, once. A context manager, whose end removes
-    the temporary files."""
+    """Adds up areas: `area` and `add_tree` for each, then `ended` once. Its exit removes the temporary
+    files."""
 
     def __init__(self, *, projects: bool = False, in_memory: int | None = None, most: int = PASS) -> None:
-        """`projects`: count by the quota's project, too, which costs a call for each folder; else it is 0.
-        `in_memory`: rows that are kept before they spill; `most`: rows that are added up at once."""
+        """`projects`: count by quota project too, one more call per folder. `in_memory`: rows kept before
+        spilling; `most`: rows added up at once."""
         self._projects = projects
         kept = {} if in_memory is None else {"in_memory": in_memory}
         self._rows = SpilledRows(_SCHEMA, **kept)
         self._most = most
         self._areas: list[Area] = []
-        self.files = 0
-        """Names met so far, of no folders; and the bytes of all of them (each name of an inode counts)."""
-        self.bytes = 0
+        self.files = 0  # names seen so far, without folders
+        self.bytes = 0  # of all those names: each name of an inode counts
 
     def area(self) -> Area:
-        """A new area, with nothing in it yet."""
+        """Return a new, empty area."""
         self._areas.append(Area(len(self._areas)))
         return self._areas[-1]
 
     def add_tree(self, area: Area, fd: int, spend: Callable[[int], None]) -> None:
-        """A folder and all below it; its descriptor is closed. `spend(n)` is called before n calls to the
-        file system. What vanishes meanwhile is left out, what cannot be looked at is counted."""
+        """Add a folder and all below it, and close its descriptor. `spend(n)` is called before n metadata
+        operations. Vanished entries are left out; unreadable ones are counted."""
         project = project_of(fd) if self._projects else 0
         area.add_folder(row_of(os.fstat(fd)), project)
         last = None
@@ -131,7 +118,7 @@ class Use:
                 elif kind in (LINK, OTHER):
                     try:
                         self.add_names(area, level.fd, names, project)
-                    except OSError as gone:  # their folder, meanwhile
+                    except OSError as gone:  # their folder vanished
                         error = gone
                 elif kind == BELOW and row is not None:
                     area.add_folder(row, project)
@@ -139,7 +126,7 @@ class Use:
                     area.unreadable += 1
 
     def add_names(self, area: Area, folder: int, names: Sequence[str], project: int) -> None:
-        """Names of an open folder (a descriptor) that are no folders. Raises OSError."""
+        """Add names in an open folder that are no folders. Raises OSError."""
         self._files(columns(look(folder, names)), area, project)
 
     def _files(self, looked: Looked, area: Area, project: int) -> None:
@@ -170,7 +157,7 @@ class Use:
             self._rows.add(pa.record_batch(arrays, schema=_SCHEMA))
 
     def ended(self) -> AreaSums:
-        """The sums of all areas; what was added to areas themselves is complete from then on."""
+        """Return the sums of all areas, and complete the areas."""
         self._rows.finish()
         sums = AreaSums(self._areas)
         for rows in self._passes():
@@ -178,7 +165,7 @@ class Use:
         return sums
 
     def _passes(self) -> Iterator[pa.Table]:
-        """The rows of inodes with several names, in parts that hold all rows of each inode in them."""
+        """Yield the rows of inodes with several names in passes; all rows of an inode are in one pass."""
         passes = 1
         while len(self._rows) > passes * self._most:
             passes *= 2
@@ -199,17 +186,17 @@ class Use:
 
 
 class AreaSums:
-    """What all areas have in common; `Use.ended` makes it. `add` also completes the areas."""
+    """What the areas share. `add` also completes the areas."""
 
     def __init__(self, areas: Sequence[Area]) -> None:
         self._areas = areas
+        # files and bytes: shared by several areas; with names outside all areas
         self.in_several = self.outside = (0, 0)
-        """Files and bytes: shared by several areas; and with names outside of all areas."""
         self._files: Counter[Owner] = Counter()
         self._bytes: Counter[Owner] = Counter()
 
     def add(self, rows: pa.Table) -> None:
-        """Rows of inodes with several names, all rows of each of these inodes."""
+        """Add rows of inodes with several names; all rows of an inode must come in one call."""
         inode = ["device", "inode"]
         facts = [(name, "max") for name in ("bytes", "links", "uid", "gid", "project")]
         within = rows.group_by([*inode, "area"], use_threads=False).aggregate([*facts, ("area", "count")])
@@ -241,7 +228,8 @@ class AreaSums:
             self._bytes[owner] += size
 
     def owners(self) -> list[OwnedUse]:
-        """Files and bytes of all areas, by user and group, the largest first; each inode counts once."""
+        """Return files and bytes of all areas by user and group, the largest first; each inode counts
+        once."""
         files, size = self._files.copy(), self._bytes.copy()
         for area in self._areas:
             files += area.files + area.folders
@@ -254,7 +242,7 @@ def _rows(table: pa.Table) -> Iterable[tuple[int, ...]]:
 
 
 def owned(files: Counter[Owner], size: Counter[Owner]) -> list[OwnedUse]:
-    """Counts by user, group and project as rows by user and group, the most bytes first."""
+    """Turn counts by user, group and project into rows by user and group, the most bytes first."""
     by: dict[tuple[int, int], list[int]] = {}
     for owner, count in files.items():
         sums = by.setdefault(owner[:2], [0, 0])
@@ -275,7 +263,7 @@ def owned(files: Counter[Owner], size: Counter[Owner]) -> list[OwnedUse]:
 
 
 def _project(level: Level) -> int:
-    """Of the files of a folder; 0 where the folder has vanished."""
+    """Return the quota project of a folder's files; 0 if it vanished."""
     try:
         return project_of(level.fd)
     except OSError:

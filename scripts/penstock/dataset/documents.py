@@ -1,5 +1,4 @@
-"""JSON documents of a dataset's state as files: read and written in one way, with the words for people that
-each kind of document has (`core.documents`). Touches the file that it is given, and nothing else.
+"""Reads and writes the JSON documents of a dataset's state (`core.documents`), with errors for people.
 
 | what is there             | `load`            | `find_whole` | `find`      | `need`      |
 |---------------------------|-------------------|--------------|-------------|-------------|
@@ -27,12 +26,12 @@ T = TypeVar("T")
 
 
 def load(kind: Document[T], path: Path) -> T:
-    """By the table above."""
+    """Read a document, by the table above."""
     return kind.from_json(plain_files.read(path), path)
 
 
 def find_whole(kind: Document[T], path: Path) -> T | None:
-    """By the table above: for what is made anew where it is damaged, so that damage counts as missing."""
+    """Read a document that can be made again: damage counts as missing. By the table above."""
     try:
         return load(kind, path)
     except (FileNotFoundError, ValueError):
@@ -42,7 +41,7 @@ def find_whole(kind: Document[T], path: Path) -> T | None:
 
 
 def find(kind: Document[T], path: Path, hint: str = STATE_ANEW) -> T | None:
-    """By the table above; `hint` says what to do where it is no whole document."""
+    """Read a document, by the table above; `hint` says what to do if it is damaged."""
     try:
         return load(kind, path)
     except FileNotFoundError:
@@ -52,7 +51,7 @@ def find(kind: Document[T], path: Path, hint: str = STATE_ANEW) -> T | None:
 
 
 def need(kind: Document[T], path: Path, hint: str = STATE_ANEW) -> T:
-    """By the table above, as `find`."""
+    """As `find`, for a document that must exist."""
     try:
         return load(kind, path)
     except (OSError, ValueError) as error:
@@ -64,7 +63,7 @@ def _unreadable(kind: Document[T], path: Path, error: Exception, hint: str) -> F
 
 
 def write(kind: Document[T], path: Path, document: T) -> None:
-    """Durable on return; folders above it that are missing are made. Raises by `errno_map.storage_error`:
+    """Write a document durably, with missing folders above it. Raises by `errno_map.storage_error`:
     NoSpaceError on a full target."""
     try:
         durable.make_dirs(path.parent)
@@ -74,8 +73,8 @@ def write(kind: Document[T], path: Path, document: T) -> None:
 
 
 def create(kind: Document[T], path: Path, document: T) -> bool:
-    """As `write`, where there is no file of this name; False: there is another one, which stays. Of several
-    processes one creates it."""
+    """As `write`, unless the file exists: then return False and leave it. One of several processes
+    succeeds."""
     try:
         durable.make_dirs(path.parent)
         return durable.create_file(path, durable.json_line(kind.to_json(document)))

@@ -1,8 +1,6 @@
-"""An element's small progress file, and the sum over all elements of a step.
+"""An element's progress file, and the sum over all elements of a step.
 
-An element (a process that does one shard of a step) writes its file by a `Reporter`; the controller, which
-started the elements, reads all of them by `Progress`. A file is replaced every half second at most and never
-made durable: it serves the display. What cannot be written or read is left out, and fails nothing.
+Files only serve the display: they are never made durable, and errors are ignored.
 """
 
 from __future__ import annotations
@@ -25,14 +23,13 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import RunLayout
 
-POINTS = 240
-"""The most samples that are kept of one element; beyond them every second one is dropped."""
+POINTS = 240  # most samples kept of one element; beyond, every second sample is dropped
 
 
 class Reporter:
-    """Called by the engine with totals so far (files, bytes, files that failed); writes the file, `every` so
-    many seconds at most, and keeps samples over time. `beat` is called about once in a `HEARTBEAT`, and
-    raises nothing."""
+    """Writes the progress file, at most every `every` seconds, and keeps samples over time. The engine calls
+    it with totals: files, bytes, failed files. `beat` is called about once in a `HEARTBEAT`, and must not
+    raise."""
 
     def __init__(self, path: Path, *, every: float = 0.5, beat: Callable[[], None] | None = None) -> None:
         self._path, self._every, self._beat = path, every, beat
@@ -40,8 +37,7 @@ class Reporter:
         self._beaten = time.monotonic()
         self._began = self._written = time.monotonic()
         self.started = time.time()
-        self.samples: list[tuple[float, int, int]] = [(0.0, 0, 0)]
-        """(seconds since the start, files, bytes)."""
+        self.samples: list[tuple[float, int, int]] = [(0.0, 0, 0)]  # seconds since the start, files, bytes
 
     def __call__(self, files: int, size: int, failed: int) -> None:
         self._totals = files, size, failed
@@ -51,12 +47,12 @@ class Reporter:
 
     @property
     def bytes(self) -> int:
-        """Of the last totals."""
+        """Bytes of the last totals."""
         return self._totals[1]
 
     @property
     def grown(self) -> int:
-        """Bytes that are done since this attempt began."""
+        """Bytes done since this attempt began."""
         return max(0, self._totals[1] - self._first[1])
 
     @property
@@ -65,7 +61,7 @@ class Reporter:
         return self._totals[:2] > self._first[:2]
 
     def alive(self) -> None:
-        """Called while nothing is done yet: the totals stay as they are."""
+        """Refresh the file while nothing is done yet."""
         if self._due(time.monotonic()):
             self._write()
 
@@ -79,12 +75,12 @@ class Reporter:
         return True
 
     def begin(self) -> None:
-        """Say that this attempt has begun. Until it counts, the totals are those of the attempt before."""
+        """Write that this attempt began; its first totals are those of the attempt before."""
         self._totals = self._first = _totals(self._path) or (0, 0, 0)
         self._write()
 
     def settle(self) -> None:
-        """Write the last totals once more."""
+        """Write the last totals again."""
         self._write()
 
     def _write(self) -> None:
@@ -93,7 +89,7 @@ class Reporter:
         replace_figures(self._path, progress)
 
     def end(self, files: int, size: int) -> None:
-        """Keep the last sample: files and bytes in the end."""
+        """Keep the final totals as last sample."""
         self.sample(time.monotonic(), files, size)
 
     def sample(self, now: float, files: int, size: int) -> None:
@@ -104,9 +100,9 @@ class Reporter:
 
 
 def replace_figures(path: Path, figures: Mapping[str, object]) -> None:
-    """Write a small file of figures, not durably."""
+    """Replace a small file of figures, not durably."""
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    # A view that cannot be updated is no reason to fail a copy.
+    # A stale display is no reason to fail a copy.
     with contextlib.suppress(OSError):
         temporary.write_text(json.dumps(figures))
         os.replace(temporary, path)
@@ -114,8 +110,8 @@ def replace_figures(path: Path, figures: Mapping[str, object]) -> None:
 
 @dataclass
 class Progress:
-    """Totals over a step's elements, which never fall: of an element with a receipt by that, of any other by
-    its progress file. Reads only."""
+    """Totals over a step's elements, which never fall. An element counts by its receipt, or else by its
+    progress file."""
 
     _done: dict[int, tuple[int, int]] = field(default_factory=dict)
     _final: set[int] = field(default_factory=set)
@@ -123,8 +119,8 @@ class Progress:
     def total(
         self, run: RunLayout, step: str, indices: Iterable[int], waiting: Container[int] = ()
     ) -> tuple[int, int, int]:
-        """Files and bytes that are done, and files that failed. The files of an element are read until it has
-        its receipt; while it is `waiting` to begin, once."""
+        """Return files and bytes done, and files that failed. An element's file is read until its receipt
+        exists; only once while the element is `waiting` to begin."""
         failed = 0
         for index in indices:
             if index in self._final or (index in self._done and index in waiting):
@@ -140,8 +136,8 @@ class Progress:
         return sum(f for f, _ in self._done.values()), sum(b for _, b in self._done.values()), failed
 
     def bytes_begun(self, run: RunLayout, step: str, indices: Iterable[int]) -> int:
-        """Bytes of `total`, for a step that most of these shards wait for: two folders are listed, and only
-        the shards that have a file there are looked at."""
+        """Return the bytes of `total` for a step that most shards still wait for. It lists two folders and
+        reads only the files that exist."""
         names: set[str] = set()
         for folder in (run.receipt(step, 0).parent, run.progress(step, 0).parent):
             with contextlib.suppress(OSError):
@@ -150,13 +146,12 @@ class Progress:
         return self.total(run, step, begun)[1]
 
     def bytes_of(self, index: int) -> int:
-        """That an element had done at the last call of `total`."""
+        """Return the bytes that an element had done at the last call of `total`."""
         return self._done.get(index, (0, 0))[1]
 
 
 def _totals(path: Path) -> tuple[int, int, int] | None:
-    """Files, bytes, and files that failed, of a receipt or a progress file; 0 for what is no count. None
-    where there is no such file."""
+    """Return files, bytes and failed files of a receipt or progress file; 0 for an invalid count."""
     value = _read(path)
     if value is None:
         return None

@@ -1,11 +1,8 @@
-"""The one judgement of a dataset: which release `current` names, and whether a job may read it. `gate`,
-`path`, `run`, `status`, `releases`, `show`, `rollback` and the report take it from here: they cannot differ.
+"""Decides which release `current` names and whether a job may read it, for every command and view alike.
 
-Reads only, as any account may; but where this account may, the folder of pins is touched, to read the file
-system's clock (`fs.clock`). Jobs wait for the answer, so its cost does not depend on the size of the release:
-a few small files are read, and at most `SAMPLED` names of data are looked up. The bytes of the data are
-checked by audits alone. The *seal* is `release.json`: counts and digests of a release, written when it was
-published.
+Jobs wait for the answer, so its cost does not depend on the release's size: it reads a few small files and
+looks up at most `SAMPLED` names. Only audits read the data. It touches the folder of pins for the file
+system's clock (`fs.clock`). The *seal* is `release.json`: counts and digests, written by publish.
 
 | looked at                                             | where it deviates                         |
 |-------------------------------------------------------|-------------------------------------------|
@@ -71,29 +68,25 @@ if TYPE_CHECKING:
 
 PUBLISHED, NOTHING, DAMAGED = "published", "nothing published", "damaged"
 HELD, FOREIGN, OLDER, NEWER = "held", "foreign", "older", "newer"
-UNREADABLE = "unreadable"
-"""This account may not read it, or the file system does not answer."""
-BAD = (HELD, DAMAGED, FOREIGN)
-"""States in which a command that shows the dataset ends with 4, as `gate` does."""
-SAMPLED = 32
-"""Names of data that are looked up in one judgement."""
-DIGESTED = 16 << 20
-"""Bytes of a manifest up to which its digest is computed: some 20 ms."""
+UNREADABLE = "unreadable"  # this account may not read it, or the file system does not answer
+BAD = (HELD, DAMAGED, FOREIGN)  # states in which a command that shows the dataset exits with 4
+SAMPLED = 32  # names of data looked up in one judgement
+DIGESTED = 16 << 20  # bytes of the largest manifest that is digested: some 20 ms
 _MAGIC = b"PAR1"
 _LINE = re.compile(rb"[0-9a-f]{32}  (data/[^\n]+)\n")
 _NOT_WHOLE = "the release is not whole"
 
 
 class NothingPublishedError(FindingsError):
-    """`current` is not there."""
+    """There is no `current`."""
 
 
 class HeldError(FindingsError):
-    """An administrator holds it (`target.hold`)."""
+    """An administrator holds the release or the dataset (`target.hold`)."""
 
 
 class ForeignError(FindingsError):
-    """Something that a reader would go by belongs to an account that is not trusted."""
+    """An untrusted account owns something that readers would rely on."""
 
 
 _STATES = (
@@ -108,45 +101,37 @@ _STATES = (
 
 
 class Published(NamedTuple):
-    """A release that passed: a job may read it."""
+    """A release that a job may read."""
 
     release: str
     data: Path
     seal: Seal
-    digest: str
-    """`sha256:<hex>` of the seal's bytes."""
+    digest: str  # `sha256:<hex>` of the seal's bytes
 
 
 @dataclass
 class Judgement:
-    """What is known of a release, and what stands against it."""
+    """What is known of a release, and the first error that speaks against it."""
 
     layout: DatasetLayout
-    release: str = ""
-    """"" where `current` names none."""
-    error: PenstockError | None = None
-    """What `gate` and `path` end with; None: it may be read."""
-    stored: seals.Stored | None = None
-    """The seal and its digest, also of a release with an error, as far as it can be read."""
-    verdict: Verdict | None = None
-    """What its owner's audits said."""
-    findings: Mapping[str, int] = field(default_factory=dict)
-    """Those that stand: kind to count."""
-    named: bool = False
-    """Whether the release that is meant is there."""
-    shaped: bool = True
-    """Whether what has a folder's name, in the dataset's folder, is one."""
+    release: str = ""  # "" if `current` names none
+    error: PenstockError | None = None  # what `gate` and `path` raise; None: readable
+    stored: seals.Stored | None = None  # the seal and its digest if readable, even with an error
+    verdict: Verdict | None = None  # the result of its owner's audits
+    findings: Mapping[str, int] = field(default_factory=dict)  # the standing findings: kind to count
+    named: bool = False  # whether the wanted release exists
+    shaped: bool = True  # whether the dataset's folders are folders
 
     @property
     def state(self) -> str:
-        """PUBLISHED, or what its error says of it."""
+        """Name the state for people: PUBLISHED, or what the error stands for."""
         if self.error is None:
             return PUBLISHED
         return next(state for kind, state in _STATES if isinstance(self.error, kind))
 
     @property
     def problem(self) -> str:
-        """What stands against the release, in one line for people; "" where nothing does."""
+        """Describe the error in one line for people; "" without one."""
         if self.error is None:
             return ""
         what, why = self.error.what, self.error.why
@@ -156,7 +141,6 @@ class Judgement:
 
     @property
     def data(self) -> Path:
-        """The folder that readers open."""
         return self.layout.release(self.release) / DATA
 
 
@@ -167,15 +151,15 @@ def judged(
     release: str | None = None,
     within: float | None = None,
 ) -> Judgement:
-    """The judgement of `release`, or of the release that `current` names (None). The release must be of one
-    of the accounts `owners` (`target.owners`; (): the root's owner or this account). Findings are those of
-    its owner's audits. With `within`, all of it must have been read back in the last so many seconds
-    (`verdicts.read_since`). Raises nothing for what lies there, whatever it is."""
+    """Judge `release` (None: the one that `current` names); errors land in the judgement instead of being
+    raised. The release must belong to one of the accounts `owners` (`target.owners`; (): the root's owner or
+    this account). With `within`, all of it must have been read back in the last `within` seconds
+    (`verdicts.read_since`)."""
     return _looked_at(_begun(layout, release), owners, within, pointed=release is None)
 
 
 def _begun(layout: DatasetLayout, release: str | None) -> Judgement:
-    """The release that is meant, and whether it is held."""
+    """Find the wanted release and check whether it is held."""
     judgement = Judgement(layout, release or "")
     _note(judgement, lambda: not_held(layout, judgement.release))
     judgement.shaped = _note(judgement, lambda: dataset_folders.check_shape(layout))
@@ -187,8 +171,7 @@ def _begun(layout: DatasetLayout, release: str | None) -> Judgement:
 
 
 def not_held(layout: DatasetLayout, release: str) -> None:
-    """Raises HeldError where an administrator holds the release or all of the dataset, OSError where the root
-    does not answer."""
+    """Raise HeldError for a held release or dataset, OSError if the root does not answer."""
     held = hold.standing(layout, release)
     if held is not None:
         raise HeldError(
@@ -204,7 +187,7 @@ def not_held(layout: DatasetLayout, release: str) -> None:
 def _looked_at(
     judgement: Judgement, owners: Sequence[str], within: float | None, *, pointed: bool
 ) -> Judgement:
-    """With what lies there."""
+    """Run the checks that read the release; those that need a sound seal stop at the first error."""
     layout = judgement.layout
     if judgement.named:
         _note(judgement, lambda: _owned(layout, judgement.release, owners, pointed=pointed))
@@ -223,12 +206,12 @@ def passed(
     owners: Sequence[str] = (),
     release: str | None = None,
 ) -> Published:
-    """What `judged` judges, where nothing stands against it. Raises its error: FindingsError where nothing is
-    published or the release is damaged or foreign, PreflightError where this account may not read it,
-    OlderVersionError and NewerFormatError where another version made it, FailedError where the file system
-    does not answer."""
+    """Judge as `judged`, and return the release or raise the judgement's error. FindingsError: nothing is
+    published, or the release is damaged or foreign. PreflightError: this account may not read it.
+    OlderVersionError, NewerFormatError: another version made it. FailedError: the file system does not
+    answer."""
     judgement = _begun(layout, release)
-    # Of what is held nothing is read: its servers may not answer.
+    # Nothing of a held release is read: its servers may not answer.
     if judgement.state != HELD:
         _looked_at(judgement, owners, within, pointed=release is None)
     if judgement.error is not None or judgement.stored is None:
@@ -237,7 +220,7 @@ def passed(
 
 
 def _note(judgement: Judgement, look: Callable[[], None]) -> bool:
-    """Whether a look raised nothing; what it raises is the judgement's error, unless it has one already."""
+    """Run a check and return whether it passed; the judgement keeps the first error."""
     try:
         look()
     except PenstockError as error:
@@ -281,12 +264,12 @@ def _unanswered(error: OSError, layout: DatasetLayout) -> PenstockError:
 
 
 def _marked(layout: DatasetLayout) -> None:
-    """Raises OlderVersionError, NewerFormatError where another version made the dataset's state."""
+    """Raise OlderVersionError or NewerFormatError if another version made the dataset's state."""
     state_marker.check_marker(layout)
 
 
 def _named(judgement: Judgement, release: str | None) -> None:
-    """Which release is meant, and that it lies in folders."""
+    """Determine the wanted release and check that its path consists of folders."""
     layout = judgement.layout
     judgement.release = release or current(layout)
     folder = layout.release(judgement.release)
@@ -300,9 +283,9 @@ def _named(judgement: Judgement, release: str | None) -> None:
 
 
 def _owned(layout: DatasetLayout, release: str, owners: Sequence[str], *, pointed: bool) -> None:
-    """Raises ForeignError where the folder, the release or its seal is of an account that is not trusted:
-    who may make a folder in the root, or in the dataset's, could show readers anything. `pointed`: `current`
-    counts, too."""
+    """Raise ForeignError if an untrusted account owns a folder above the release, the release or its seal.
+    Whoever may make folders in the root or the dataset could show readers anything. `pointed`: check
+    `current` too."""
     trusted = accounts.owners_told(layout.root, owners)
     folder = layout.release(release)
     above = (layout.folder, layout.releases, *([layout.current] if pointed else []))
@@ -324,9 +307,9 @@ def _owned(layout: DatasetLayout, release: str, owners: Sequence[str], *, pointe
 
 
 def _sealed(judgement: Judgement) -> None:
-    """Raises FindingsError for a seal that is missing, damaged, or of another dataset or release."""
+    """Load the seal; raise FindingsError if it is missing, damaged, or of another dataset or release."""
     layout, folder = judgement.layout, judgement.layout.release(judgement.release)
-    # What this account may not read is not said to be missing: PermissionError passes.
+    # PermissionError passes: an unreadable seal is not a missing one.
     try:
         judgement.stored = seals.load(layout, judgement.release)
     except (FileNotFoundError, NotADirectoryError):
@@ -343,24 +326,24 @@ def _sealed(judgement: Judgement) -> None:
 
 
 def _audited(judgement: Judgement) -> None:
-    """What audits said of it. Raises FindingsError where that is damaged: nobody knows then what stands."""
+    """Load the audits' result; raise FindingsError if it is damaged, since the findings are unknown then."""
     judgement.verdict = verdicts.read(judgement.layout, judgement.release)
     judgement.findings = verdicts.standing(judgement.verdict)
 
 
 def _proven(judgement: Judgement) -> None:
-    """Raises FindingsError where the seal is not the one that was published, audited or signed."""
+    """Raise FindingsError if the seal differs from the one that was published, audited or signed."""
     layout, release, stored = judgement.layout, judgement.release, judgement.stored
     if stored is None:
         return
     folder = layout.release(release)
     try:
-        known = history.published_seal(layout, release)
+        published_digest = history.published_seal(layout, release)
     except PermissionError:
-        # The state is its owner's alone.
-        known = None
-    if known not in (None, stored.digest):
-        why = f"its seal ({SEAL}) is not the one that was published ({known} in the history)"
+        # Only the owner may read the state.
+        published_digest = None
+    if published_digest not in (None, stored.digest):
+        why = f"its seal ({SEAL}) is not the one that was published ({published_digest} in the history)"
         raise _broken(folder, why)
     if judgement.verdict is not None and judgement.verdict.seal != stored.digest:
         raise _broken(folder, f"its seal ({SEAL}) is not the one of the last audit's release")
@@ -375,7 +358,6 @@ def _whole(judgement: Judgement) -> None:
 
 
 def _without_findings(judgement: Judgement) -> None:
-    """Raises FindingsError where findings stand."""
     if not judgement.findings:
         return
     dataset = judgement.layout.dataset
@@ -392,7 +374,7 @@ def _read_within(judgement: Judgement, *, within: float | None) -> None:
     if within is None:
         return
     since = verdicts.read_since(judgement.verdict, judgement.stored.seal) if judgement.stored else None
-    # The folder of pins is the one that readers may touch, for the file system's clock.
+    # Readers may touch the folder of pins for the file system's clock.
     age = None if since is None else clock.now(judgement.layout.pins) - since.timestamp()
     if age is not None and -clock.BOUND <= age <= within:
         return
@@ -408,7 +390,7 @@ def _read_within(judgement: Judgement, *, within: float | None) -> None:
 
 
 def current(layout: DatasetLayout) -> str:
-    """The release that `current` names. Raises FindingsError when there is none."""
+    """Return the release that `current` names; raise FindingsError without one."""
     try:
         release = dataset_folders.current(layout)
     except FailedError as error:
@@ -463,14 +445,14 @@ def _data(folder: Path, seal: Seal) -> None:
             raise _broken(folder, f"{printable(os.fsdecode(path))} is missing") from None
         if not stat.S_ISREG(status.st_mode):
             raise _broken(folder, f"{printable(os.fsdecode(path))} is no file")
-    # A release of giants alone may have no line there.
+    # A release of giants alone may have no line in the checksum file.
     if not named and not any(files for _, _, files in os.walk(data)):
         raise _broken(folder, f"its {DATA} folder holds no file")
 
 
 def _sampled(sums: Path) -> Iterator[bytes]:
-    """Some names out of a checksum file, from all over it; none where it names none. What damage of the
-    checksum file itself leaves unreadable is passed over: an audit compares it."""
+    """Yield up to `SAMPLED` names spread over a checksum file. Unreadable lines are skipped: an audit
+    compares the checksum file."""
     try:
         with plain_files.opened(sums) as file:
             size = os.fstat(file.fileno()).st_size
@@ -487,7 +469,7 @@ def _sampled(sums: Path) -> Iterator[bytes]:
 
 
 def _listed(folder: Path) -> Iterator[bytes]:
-    """As `_sampled`, out of the manifest: of a release without a checksum file."""
+    """As `_sampled`, from the manifest, for a release without a checksum file."""
     from penstock.tables.manifest import some_paths  # 50 ms that most releases need not
 
     try:

@@ -1,9 +1,4 @@
-"""What a step has while it may change its dataset: the dataset's lock, and the claim of its run (a numbered
-file that says which run the dataset is staged for).
-
-`jobs.ownership.dataset_hold` makes one for each step; the step, and what it calls, asks it right before each
-change. Reads only.
-"""
+"""What a step holds while it may change its dataset: the lock, and the claim of its run."""
 
 from __future__ import annotations
 
@@ -17,20 +12,19 @@ if TYPE_CHECKING:
 
 
 class HeldDataset:
-    """A dataset while a step of `run` (its id) holds the lock; "": a step of no run yet, such as list."""
+    """A dataset locked for a step of `run` (its id); "": a step without a run yet, such as list."""
 
     def __init__(self, layout: DatasetLayout, lock: DatasetLock, run: str) -> None:
         self.layout, self.run = layout, run
         self._lock = lock
+        # the claim that stood when a step without a run began
         self.above = run_claims.highest(layout) if not run else None
-        """The claim that stood when a step of no run began; None where there was none, and for other
-        steps."""
+        # the number of the run's claim when the step began; 0 without a run
         self.number = run_claims.number(layout) if run else 0
-        """The number of the run's claim when the step began; 0 without a run."""
 
     def assert_held(self) -> None:
-        """Raises LockedError where another run has claimed the dataset or the lock was lost. To be called
-        right before each change that readers or another run could see."""
+        """Raise LockedError if another run claimed the dataset or the lock was lost. Call it right before
+        each change that readers or another run could see."""
         if self.run:
             run_claims.check(self.layout, self.run)
         self._lock.assert_held()

@@ -1,7 +1,5 @@
-"""Who holds a lock: what the lock file says, and whether that process still lives.
-
-For the dataset's lock, claims of runs, pins of readers and shares of a network link: all name their maker by
-a `Holder`. Reads /proc and the environment of this process; sends signal 0 at most.
+"""Who holds a lock, a run's claim, a reader's pin or a share of a network link, and whether that process
+lives.
 
 | the holder is on                | its process            | verdict                                       |
 |---------------------------------|------------------------|-----------------------------------------------|
@@ -33,35 +31,26 @@ from penstock.host.proc import process_stat
 class Holder:
     """The content of a lock file."""
 
-    run: str
-    """The run's id, or "" where there is none."""
-    command: str
-    """The step or command that holds it."""
+    run: str  # the run's id, or ""
+    command: str  # the step or command that holds it
     user: str
     host: str
     boot: str
-    namespace: str
-    """Of the process numbers: containers of one host can hide processes from each other."""
+    namespace: str  # of the process numbers: containers of a host may not see each other's processes
     pid: Annotated[int, typed_json.between(1, 1 << 31)]
-    start: str
-    """The process's start time in the kernel's own ticks: a number used again has another."""
-    job: str
-    """The number of the job, or "" where the process is not proven to be in one (`JobEnvironment.proven`)."""
-    restart: str
-    """How many times the job was started again, decimal."""
-    nonce: str
-    """Random, new for each holder: it tells two locks of one process apart."""
-    since: str
-    """UTC, ISO 8601."""
-    cluster: str
-    """The name of the job's cluster: two clusters over one file system count their jobs alike."""
+    start: str  # the process's start time in kernel ticks, which differs if the number is reused
+    job: str  # the job's number; "" if the process is not proven to be in one (`JobEnvironment.proven`)
+    restart: str  # how often the job was restarted, decimal
+    nonce: str  # random: distinguishes two locks of one process
+    since: str  # UTC, ISO 8601
+    cluster: str  # of the job: clusters on one file system have equal job numbers
 
     def to_json(self) -> bytes:
-        """The bytes of a lock file; `parse` reads them."""
+        """Return the bytes of a lock file."""
         return json.dumps(asdict(self), sort_keys=True).encode() + b"\n"
 
     def describe(self) -> str:
-        """One line, escaped: other accounts hold shares of a network link."""
+        """Describe the holder in one line, escaped: other accounts hold shares of a network link."""
         on = f" of cluster {brief(self.cluster)}" if self.cluster else ""
         job = f", SLURM job {brief(self.job)}{on}" if self.job else ""
         run = f"run {brief(self.run)}, " if self.run else ""
@@ -72,7 +61,7 @@ class Holder:
 
 
 def this_process(run: str, command: str) -> Holder:
-    """A holder with a new nonce."""
+    """Describe this process as a holder with a new nonce."""
     job = job_environment.current()
     if not job.proven:
         job = job_environment.JobEnvironment()
@@ -94,7 +83,7 @@ def this_process(run: str, command: str) -> Holder:
 
 
 def parse(content: bytes) -> Holder | None:
-    """None for anything but a whole lock file (one that is just being written, a foreign one)."""
+    """Parse a lock file; None for anything else, such as a half-written or foreign file."""
     try:
         return from_json(bounded_json.loads(content))
     except ValueError:
@@ -102,8 +91,8 @@ def parse(content: bytes) -> Holder | None:
 
 
 def from_json(raw: Any) -> Holder | None:
-    """A holder from parsed JSON. Fields that this version does not know are ignored; None where one is
-    missing or of another type, and for anything else."""
+    """Make a holder from parsed JSON, ignoring unknown fields; None if a field is missing or has a wrong
+    type."""
     try:
         return typed_json.read(Holder, raw)
     except ValueError:
@@ -111,7 +100,7 @@ def from_json(raw: Any) -> Holder | None:
 
 
 def lives(holder: Holder) -> bool | None:
-    """By the table above: True alive, False dead for certain, None unknown."""
+    """Apply the module's table: True alive, False certainly dead, None unknown."""
     if not is_here(holder):
         return None
     started = start_time(holder.pid)
@@ -129,13 +118,13 @@ def lives(holder: Holder) -> bool | None:
 
 
 def is_here(holder: Holder) -> bool:
-    """Whether the holder's process number can be looked up here: same host, same boot, same PID namespace."""
+    """Whether this process sees the holder's number: same host, boot and PID namespace."""
     here = (socket.gethostname(), boot_id(), pid_namespace())
     return (holder.host, holder.boot, holder.namespace) == here and all(here)
 
 
 def boot_id() -> str:
-    """The kernel's random id of this boot; "" where it cannot be read."""
+    """Return the kernel's random id of this boot; "" if it cannot be read."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -143,7 +132,7 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> str:
-    """The PID namespace of this process, `pid:[<inode>]`; "" where it cannot be read."""
+    """Return this process's PID namespace, `pid:[<inode>]`; "" if it cannot be read."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -151,6 +140,6 @@ def pid_namespace() -> str:
 
 
 def start_time(pid: int) -> str | None:
-    """In the kernel's ticks; "dead" for a zombie; None when it cannot be read."""
-    seen = process_stat(pid)
-    return seen and ("dead" if seen.ended else seen.start)
+    """Return the start time in kernel ticks; "dead" for a zombie; None if it cannot be read."""
+    process = process_stat(pid)
+    return process and ("dead" if process.ended else process.start)

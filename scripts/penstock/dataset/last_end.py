@@ -1,16 +1,16 @@
-"""How the last command that staged a dataset ended, where that was no success, and when one last succeeded.
+"""How the last unsuccessful command on a dataset ended, and when one last succeeded.
 
     <state>/ended.json       `core.documents.marks.LastEnd`, in SIZE bytes
     <state>/.ended.room      the same file while there is nothing to say: room for the next note, one of whose
                              reasons is a full file system
 
-A first run can fail before there is a state: then `ended.json` lies in the account's own state (`own_state`).
+If a first run fails before there is a state, `ended.json` lies in the account's own state (`own_state`).
 
-    <state>/succeeded        empty; touched by a run that published, or met its release unchanged, where
-                             the gate is open
+    <state>/succeeded        empty; touched when a run publishes, or finds its release unchanged, and the
+                             gate is open
 
-A step that begins takes the note back, by a rename, and so leaves no older reason standing where it is killed
-itself. Notes are for people: what cannot be written is left out, and stops nothing.
+A step that begins renames the note back, so that its own kill leaves no older reason standing. Errors while
+writing notes are ignored.
 """
 
 from __future__ import annotations
@@ -33,18 +33,15 @@ if TYPE_CHECKING:
     from penstock.core.documents.step_results import RunState
     from penstock.core.layout import DatasetLayout
 
-SIZE = 4096
-"""Bytes of the note, filled up with blanks: one block of most file systems."""
-_LONGEST = 600
-"""Characters of the note's reason, and of its hint: the rest is cut off."""
-_REASONS = {5: "the source changed", 6: "no space"}
-"""By exit statuses that say more than that something failed."""
+SIZE = 4096  # bytes of the note, padded with blanks: one block of most file systems
+_LONGEST = 600  # characters of the note's reason and of its hint
+_REASONS = {5: "the source changed", 6: "no space"}  # exit statuses that name a cause
 _OPEN = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def begin(layout: DatasetLayout, *, reserve: bool) -> None:
-    """A step begins: take an earlier note back. `reserve`: make the room for the next one. By the holder of
-    the dataset's lock. Raises no OSError."""
+    """Withdraw an earlier note as a step begins; with `reserve`, make room for the next. Raises no OSError.
+    The holder of the dataset's lock calls it."""
     with contextlib.suppress(OSError):
         own_state.layout_of(layout).ended.unlink(missing_ok=True)
     with contextlib.suppress(OSError, NewerFormatError):
@@ -61,9 +58,9 @@ def begin(layout: DatasetLayout, *, reserve: bool) -> None:
 
 
 def note(layout: DatasetLayout, end: LastEnd) -> None:
-    """Leave this note, durably, where this account stages the dataset. The note of a first run makes the
-    dataset's folders where the root is there. A root, and a state below `target.state_root`, are made by list
-    alone: until then the note lies in the account's own state. Raises neither OSError nor PenstockError."""
+    """Write this note durably, if this account stages the dataset. Raises neither OSError nor PenstockError.
+    The note of a first run makes the dataset's folders. Only list makes a root, or a state below
+    `target.state_root`; until then the note lies in the account's own state."""
     try:
         if os.path.lexists(layout.folder) and not dataset_folders.owns(layout):
             return
@@ -74,8 +71,8 @@ def note(layout: DatasetLayout, end: LastEnd) -> None:
                 dataset_folders.prepare(layout)
     except (PenstockError, OSError):
         return
-    told = end._replace(why=end.why[:_LONGEST], hint=end.hint[:_LONGEST], given=orders.given())
-    content = durable.json_line(marks.LAST_END.to_json(told)).ljust(SIZE)
+    shortened = end._replace(why=end.why[:_LONGEST], hint=end.hint[:_LONGEST], given=orders.given())
+    content = durable.json_line(marks.LAST_END.to_json(shortened)).ljust(SIZE)
     with contextlib.suppress(OSError):
         try:
             fd = os.open(layout.ended_room, _OPEN)
@@ -91,8 +88,8 @@ def note(layout: DatasetLayout, end: LastEnd) -> None:
 
 
 def find(layout: DatasetLayout) -> LastEnd | None:
-    """The note that stands; None where there is none, or it cannot be read. Of a dataset without a state that
-    in this account's own state."""
+    """Return the standing note; None if there is none or it cannot be read. For a dataset without a state,
+    the account's own state is read."""
     if not os.path.lexists(layout.state):
         layout = own_state.layout_of(layout)
     try:
@@ -102,7 +99,7 @@ def find(layout: DatasetLayout) -> LastEnd | None:
 
 
 def succeed(layout: DatasetLayout) -> None:
-    """A run of this dataset ends with 0. By the holder of the dataset's lock. Raises no OSError."""
+    """Record that a run ended with 0. The holder of the dataset's lock calls it. Raises no OSError."""
     with contextlib.suppress(OSError):
         try:
             os.utime(layout.succeeded)
@@ -111,9 +108,9 @@ def succeed(layout: DatasetLayout) -> None:
 
 
 def last_success(layout: DatasetLayout) -> float | None:
-    """When a run last ended with 0, in seconds since the epoch, by the file system's clock; None where none
-    has. What lies ahead of that clock is not believed. A state of before there was the file goes by its
-    history. Raises OSError where this account may not look, NewerFormatError."""
+    """Return when a run last ended with 0, in seconds since the epoch by the file system's clock; None:
+    never. Times ahead of that clock are ignored. An older state without the file goes by its history. Raises
+    OSError if this account may not read it, NewerFormatError."""
     now = clock.now(layout.pins)
     try:
         moments = [os.lstat(layout.succeeded).st_mtime]
@@ -124,7 +121,7 @@ def last_success(layout: DatasetLayout) -> float | None:
 
 
 def described(layout: DatasetLayout, end: LastEnd) -> RunState:
-    """The state of a dataset whose last command ended so, the cause, and what helps."""
+    """Return the state, cause and remedy of a dataset whose last command ended like this."""
     state: RunState = {"exit": end.exit}
     state["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end.given.at))
     if end.step:
@@ -141,7 +138,7 @@ def described(layout: DatasetLayout, end: LastEnd) -> RunState:
 
 
 def to_do(layout: DatasetLayout, end: LastEnd) -> str:
-    """What a person does about an error that ended a step.
+    """Say what a person does about an error that ended a step.
 
     | exit status | the message's hint        | advice                                           |
     |-------------|---------------------------|--------------------------------------------------|
@@ -168,6 +165,6 @@ def to_do(layout: DatasetLayout, end: LastEnd) -> str:
 
 
 def goes_on(layout: DatasetLayout, step: str = "copy") -> str:
-    """Before plan has begun there is nothing to go on with."""
+    """Return the command that continues; before plan has begun, it starts anew."""
     run = f"`penstock run {layout.dataset}`"
     return run if step in ("preflight", "list") else f"{run} goes on where it stopped"

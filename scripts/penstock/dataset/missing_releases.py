@@ -1,5 +1,4 @@
-"""What commands say of a release that is not there: one that a person named, or one that `current` names.
-Pure."""
+"""What commands say of a release that does not exist."""
 
 from __future__ import annotations
 
@@ -14,16 +13,18 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 
-def no_release(layout: DatasetLayout, names: Sequence[str], there: Sequence[str], hint: str) -> ConfigError:
-    """The error of a command that is given these names, none of which is a release that is `there`."""
+def no_release(
+    layout: DatasetLayout, names: Sequence[str], existing: Sequence[str], hint: str
+) -> ConfigError:
+    """Return the error of a command given these names, none of which is among the `existing` releases."""
     return ConfigError(
         f"there is no release {', '.join(names)}",
         where=str(layout.releases),
-        why=f"there are {', '.join(there)}" if there else "nothing is published",
+        why=f"there are {', '.join(existing)}" if existing else "nothing is published",
         hint=hint,
     )
 
 
 def named_by_current(release: str) -> str:
-    """`current` leads nowhere, in words."""
+    """Say that `current` leads nowhere."""
     return f"`current` names {printable(release)}, which is not there"

@@ -1,6 +1,5 @@
-"""What a person ordered of work that is under way, written by a command and obeyed by the controller: who
-gave the order (`given`), and its file (`write`). The orders: `cancel_mark`, `throttle_mark`. `last_end` uses
-`given` too, for who started the command that it notes."""
+"""What a person ordered of work under way: a command writes it, the controller obeys it (`cancel_mark`,
+`throttle_mark`). `last_end` uses `given` for who started a command."""
 
 from __future__ import annotations
 
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def given() -> Given:
-    """An order that this process gives now."""
+    """Describe an order that this process gives now."""
     return Given(time.time(), account(os.geteuid()), socket.gethostname())
 
 
 def write(where: Path, content: Mapping[str, object], what: str, verb: str) -> None:
-    """Write the order's file, durably. Raises NoSpaceError, and FailedError: `what` cannot be written; do
-    `verb` as the account that stages the dataset."""
+    """Write the order's file, durably. Raises NoSpaceError, and FailedError with the hint to `verb` as the
+    owner."""
     try:
         durable.write_json(where, content)
     except OSError as error:
@@ -41,6 +40,6 @@ def write(where: Path, content: Mapping[str, object], what: str, verb: str) -> N
         ) from error
 
 
-def by_whom(given: Given) -> str:
-    """`by alice on login1 at 15:04:05`."""
-    return f"by {given.user} on {given.host} at {time.strftime('%H:%M:%S', time.localtime(given.at))}"
+def by_whom(order: Given) -> str:
+    """Return `by alice on login1 at 15:04:05`."""
+    return f"by {order.user} on {order.host} at {time.strftime('%H:%M:%S', time.localtime(order.at))}"

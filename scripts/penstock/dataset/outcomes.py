@@ -1,11 +1,6 @@
-"""Outcomes of a run's elements: the one reader and writer of `outcomes/<step>/<index>.<generation>.json`.
-
-An outcome says why an element (the process that does one shard of a step) ended without a receipt, and
-whether another try may help. The element writes it; the controller, which started the element, reads it.
-
-Each claim of a shard (`jobs.shard_claims`) has an outcome of its own: a worker that wakes after another took
-its shard writes over nobody's.
-"""
+"""Outcomes: why an element ended without a receipt, and whether a retry may help. The element writes
+`outcomes/<step>/<index>.<generation>.json`; the controller reads it. Each claim of a shard has its own, so a
+worker that wakes after another took its shard overwrites nothing (`jobs.shard_claims`)."""
 
 from __future__ import annotations
 
@@ -21,26 +16,26 @@ if TYPE_CHECKING:
 
 
 def claimed(run: RunLayout, step: str, index: int, least: int = 0) -> int:
-    """The generation of a shard's highest claim, 0 without one: counted from `least` on, a claim that is
-    known. What stands above a gap is no claim."""
+    """Return the generation of a shard's highest claim, counted from the known claim `least`; 0 without one.
+    What stands above a gap is no claim."""
     while os.path.lexists(run.claim(step, index, least + 1)):
         least += 1
     return least
 
 
 def find(run: RunLayout, step: str, index: int, generation: int) -> ElementOutcome | None:
-    """The outcome of this claim; None when it is missing or damaged. Raises FailedError when it cannot be
-    read, NewerFormatError."""
+    """Return the outcome of this claim; None if it is missing or damaged. Raises FailedError,
+    NewerFormatError."""
     return documents.find_whole(ELEMENT_OUTCOME, run.outcome(step, index, generation))
 
 
 def write(run: RunLayout, step: str, index: int, outcome: ElementOutcome) -> None:
-    """Write the outcome of the claim that it names, in place of an earlier one. Durable on return. Raises by
-    `errno_map.storage_error`: NoSpaceError on a full target."""
+    """Write or replace the outcome of the claim that it names, durably. Raises by `errno_map.storage_error`:
+    NoSpaceError on a full target."""
     documents.write(ELEMENT_OUTCOME, run.outcome(step, index, outcome.generation), outcome)
 
 
 def create(run: RunLayout, step: str, index: int, outcome: ElementOutcome) -> bool:
-    """As `write`, where there is none: for an element that did not live to write its own. False: it did."""
+    """As `write`, for an element that died before it wrote its own. False if an outcome exists."""
     path = run.outcome(step, index, outcome.generation)
     return documents.create(ELEMENT_OUTCOME, path, outcome)

@@ -1,5 +1,5 @@
-"""Where an account keeps the state of an audit or a comparison of a dataset that is another account's: in its
-home, since the dataset's own state folder is its owner's alone."""
+"""Where an account keeps the state of auditing or comparing another account's dataset: in its home, since
+only the owner may write the dataset's state."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ if TYPE_CHECKING:
 
 
 def layout_of(layout: DatasetLayout) -> DatasetLayout:
-    """The dataset's paths, with its state where this account would keep it: below
-    XDG_STATE_HOME or `~/.local/state`. Makes nothing. For an account without a home the path is
-    relative, and leads nowhere."""
-    given = os.environ.get("XDG_STATE_HOME")
-    home = Path(given).absolute() if given else Path(os.path.expanduser("~/.local/state"))
+    """Return the dataset's paths with the state below XDG_STATE_HOME or `~/.local/state`. Makes nothing.
+    Without a home the path is relative and leads nowhere."""
+    configured = os.environ.get("XDG_STATE_HOME")
+    home = Path(configured).absolute() if configured else Path(os.path.expanduser("~/.local/state"))
     place = hashlib.sha256(os.fsencode(layout.root.absolute())).hexdigest()[:16]
     return replace(layout, state_root=home / "penstock" / place)
 
 
 def beside(layout: DatasetLayout, what: str) -> DatasetLayout:
-    """As `layout_of`, and makes the folder of the state, durably, with the marker of its version. `what`
-    names the state for people, such as `this audit`. Raises PreflightError where no such folder can be made,
-    OlderVersionError and NewerFormatError where another version made it."""
+    """As `layout_of`, and make the state's folder durably with its version marker. `what` names the state for
+    people, such as `this audit`. Raises PreflightError if the folder cannot be made, OlderVersionError and
+    NewerFormatError if another version made it."""
     own = layout_of(layout)
     try:
         if not own.state.is_absolute():

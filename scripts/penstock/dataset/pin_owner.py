@@ -1,5 +1,4 @@
-"""For what a reader's pin is placed (a pin keeps a release from removal while it is read): the job of this
-process, or else the script or shell that called it. Reads /proc and the environment; for `dataset.pins`."""
+"""Who a reader's pin is for: the job of this process, or else the script or shell that called it."""
 
 from __future__ import annotations
 
@@ -15,16 +14,14 @@ if TYPE_CHECKING:
 
 
 class PinOwner(NamedTuple):
-    """Who reads: a job, or a process."""
+    """The reader: a job or a process."""
 
-    holder: Holder
-    """Its process is the one that the pin lasts with."""
-    program: str
-    """The name of that process's program."""
+    holder: Holder  # the pin lasts as long as its process
+    program: str  # the name of that process's program
 
     @property
     def key(self) -> str:
-        """The same for all pins of this job's start, or of this process."""
+        """A key common to all pins of this start of the job, or of this process."""
         holder = self.holder
         if holder.job:
             return f"{os.geteuid()}-{holder.cluster or 'cluster'}-{holder.job}-{holder.restart}"
@@ -32,17 +29,18 @@ class PinOwner(NamedTuple):
 
 
 def this_owner() -> PinOwner:
-    """The reader for whom this process was called. Raises nothing: what /proc hides is left empty."""
+    """Return the reader for whom this process runs. What /proc hides is left empty."""
     holder = holders.this_process("", "path")
     pid = _reader(os.getpid())
-    seen = process_stat(pid)
+    process = process_stat(pid)
     return PinOwner(
-        replace(holder, pid=pid, start=holders.start_time(pid) or ""), seen.name if seen is not None else ""
+        replace(holder, pid=pid, start=holders.start_time(pid) or ""),
+        process.name if process is not None else "",
     )
 
 
 def _reader(pid: int) -> int:
-    """The process that lives as long as the reading does, as far as that can be known.
+    """Return the process that most likely lives as long as the reading.
 
     | this process is called                         | its process group is led by | reader             |
     |------------------------------------------------|-----------------------------|--------------------|
@@ -64,9 +62,9 @@ def _reader(pid: int) -> int:
 
 
 def _above(pid: int) -> list[int]:
-    """The processes above, the parent first."""
+    """Return the processes above, the parent first."""
     ancestors: list[int] = []
-    while (seen := process_stat(pid)) is not None and seen.parent > 0:
-        pid = seen.parent
+    while (process := process_stat(pid)) is not None and process.parent > 0:
+        pid = process.parent
         ancestors.append(pid)
     return ancestors

@@ -1,14 +1,9 @@
-"""Pins: small files by which readers say that they read a release, so that gc does not remove it.
-
-A job, or a script or shell, places one by `penstock path --job`; gc and remove read them, and views of
-releases show them. Touches the folder of pins; a reader also gives up a file of the dataset's reserve on a
-full target.
+"""Pins: small files by which readers keep a release from gc. `penstock path --job` places them.
 
     <dataset>/pins/<uid>-<cluster>-<job>-<restart>-<digest of the release's name>-<nonce>
 
-The folder is sticky, and those may write in it who may read the release
-(`cross_account_files.make_folder_for_readers`).
-A pin is made by O_EXCL, and its account is the one that the kernel names. How long it stands:
+The folder is sticky, and writable for those who may read the release
+(`cross_account_files.make_folder_for_readers`). O_EXCL makes a pin; its account is the file's owner.
 
 | the pin                                                       | stands                               |
 |---------------------------------------------------------------|--------------------------------------|
@@ -21,7 +16,7 @@ A pin is made by O_EXCL, and its account is the one that the kernel names. How l
 | is of a process that lives, or on another machine             | yes                                  |
 | is not whole (its maker is writing it, or died)               | no: its maker looks again, see below |
 
-A reader that pins and a removal that begins at the same time: one of both sees the other, always.
+If a reader pins while a removal begins, at least one of them notices the other:
 
     the reader                                       the removal, under the dataset's lock
     R1  writes its pin, durably                      G1  writes a mark for the release, durably
@@ -30,15 +25,14 @@ A reader that pins and a removal that begins at the same time: one of both sees 
                                                      G3  reads the pins; where one stands: no removal
                                                      G4  renames the release
 
-A reader that sees a mark, or no release, takes its pin back and begins again with what `current` names by
-then. Say that a reader's R2, at time r, saw no mark. What it saw was true at r - T or later, so the mark came
-after r - T: G1 > r - T. The removal's look at the pins, at a time g of at least G1 + 2T, shows what was true
-at g - T >= G1 + T > r, when the pin was there. So it sees the pin, and does not rename. T is 0 on file
-systems of one machine (`collection.settling`).
+A reader that sees a mark, or no release, withdraws its pin and starts again with what `current` names then.
 
-So each reader's pin is its own, and none but its maker takes it back: two processes of a job that pin at once
-must not share one, since the one that sees a mark would take the other's away. A reader whose pin stands
-removes older ones of the same job and release, which hold nothing more than it does.
+Proof: suppose R2, at time r, saw no mark. What it saw was true at r - T or later, so G1 > r - T. The removal
+reads the pins at g >= G1 + 2T. It sees what was true at g - T >= G1 + T > r, when the pin existed: it sees
+the pin and does not rename. T is 0 on file systems of one machine (`collection.settling`).
+
+Only its maker withdraws a pin: if two processes of a job shared one, one that sees a mark would remove the
+other's. A reader whose pin stands removes older pins of the same job and release.
 """
 
 from __future__ import annotations
@@ -79,36 +73,29 @@ if TYPE_CHECKING:
     from penstock.dataset.gate import Published
     from penstock.target.cross_account_files import Posting
 
-TRIES = 5
-"""How often a reader begins again, where the release that it pins is being removed."""
-NAMED = 20
-"""Pins of a release that are named to people; the others are counted."""
-OPENED = 100
-"""Pins of a release that are opened to name those that stand: those of jobs that ended stay until gc."""
-DAY = 86400.0
-"""Seconds."""
+TRIES = 5  # attempts of a reader whose release is being removed
+NAMED = 20  # pins of a release that messages name; further ones are counted
+OPENED = 100  # pins of a release opened for display: those of ended jobs stay until gc
+DAY = 86400.0  # seconds
 _FOREIGN = re.compile(r"[^A-Za-z0-9._-]")
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class ReleasePin(NamedTuple):
-    """One pin, as it lies there."""
+    """A pin file and what it says."""
 
     name: str
-    uid: int
-    """Who made it, by the kernel's word."""
-    made: float
-    """Its last change, in seconds since the epoch, by the file system's clock."""
+    uid: int  # its maker, from the file's owner
+    made: float  # its last change: seconds since the epoch by the file system's clock
     said: PinFile
-    newer: int = 0
-    """Its format, where a newer version placed it: only its release and its age are known."""
+    newer: int = 0  # the format of a newer version's pin: only its release and age are known
 
     @property
     def release(self) -> str:
         return self.said.release
 
     def words(self) -> str:
-        """`pin 1000-...: alice, job 17 of cluster x, since 2026-11-23T18:00:00Z`."""
+        """Describe it: `pin 1000-...: alice, job 17 of cluster x, since 2026-11-23T18:00:00Z`."""
         said = self.said
         if self.newer:
             reader = f"of a newer penstock (format {self.newer})"
@@ -121,17 +108,15 @@ class ReleasePin(NamedTuple):
 
 
 class ShownPins(NamedTuple):
-    """Who holds a release."""
+    """Who holds a release, for people."""
 
-    words: Sequence[str] = ()
-    """One line each."""
-    unopened: int = 0
-    """Further pins, by their names: whether they stand is not known."""
+    words: Sequence[str] = ()  # one line per pin
+    unopened: int = 0  # further pins, counted by name: whether they stand is unknown
 
 
 def read_strictly(layout: DatasetLayout) -> list[ReleasePin]:
-    """All pins, as `read` has them, for a removal. Raises PreflightError where the folder of pins is there
-    and cannot be looked into: a removal must not take that for an answer."""
+    """Return all pins, for a removal. Raises PreflightError if the folder cannot be read: that is not "no
+    pins"."""
     dataset_folders.check_shape(layout)
     try:
         return _pins(cross_account_files.postings(layout.pins).posted)
@@ -145,9 +130,9 @@ def read_strictly(layout: DatasetLayout) -> list[ReleasePin]:
 
 
 def names(layout: DatasetLayout, prefix: str = "") -> list[str]:
-    """The names of all pins that begin with `prefix`, none of them opened: any reader may make as many as
-    there is room for. None where there is no folder, or this account may not look. Raises FindingsError where
-    the dataset's folders are damaged."""
+    """Return the names of all pins that begin with `prefix`, without opening any: readers may make many.
+    Empty if this account may not read the folder. Raises FindingsError if the dataset's folders are damaged.
+    """
     dataset_folders.check_shape(layout)
     try:
         return [name for name in cross_account_files.posting_names(layout.pins) if name.startswith(prefix)]
@@ -156,8 +141,8 @@ def names(layout: DatasetLayout, prefix: str = "") -> list[str]:
 
 
 def last(layout: DatasetLayout) -> dict[str, LastPin]:
-    """Who pinned each release last that is there and was ever pinned: by what gc noted, and by the pins that
-    lie there, of which none is opened. Raises as `names`."""
+    """Return who last pinned each existing release, from gc's notes and the pins present. Raises as `names`.
+    No pin is opened."""
     digests = {_digest(release): release for release in dataset_folders.releases(layout)}
     answer: dict[str, LastPin] = {}
     with contextlib.suppress(OSError, ValueError, PenstockError):
@@ -176,15 +161,16 @@ def last(layout: DatasetLayout) -> dict[str, LastPin]:
 
 
 def note_last(layout: DatasetLayout) -> None:
-    """Note what `last` says before pins are removed. By the dataset's owner. Raises OSError, and as it."""
+    """Store what `last` returns, before pins are removed. By the dataset's owner. Raises OSError, and as
+    `last`."""
     if pinned := last(layout):
         value = pin_file.LAST_PINS.to_json(LastPins(pinned))
         cross_account_files.write_notice(layout.last_pins, value)
 
 
 def read(layout: DatasetLayout, of: Sequence[str] | None = None) -> list[ReleasePin]:
-    """The pins `of` these names that are whole, None: all, by name; also those that stand no more. None where
-    there is no folder, or this account may not look. Raises as `names`."""
+    """Return the complete pins with these names (None: all), also those that no longer stand. Empty if this
+    account may not read the folder. Raises as `names`."""
     dataset_folders.check_shape(layout)
     try:
         return _pins(cross_account_files.postings(layout.pins, of).posted)
@@ -201,25 +187,24 @@ def _pins(posted: Sequence[Posting]) -> list[ReleasePin]:
     return pins
 
 
-def strays(layout: DatasetLayout, known: Container[str], now: float) -> Iterator[str]:
-    """Names in the folder of pins that are none of these `known` ones, and have not changed for a day: what
-    readers left there that is no pin, or broke off. By the inode's own time, which no account can set.
-    Folders are not among them."""
+def strays(layout: DatasetLayout, pin_names: Container[str], now: float) -> Iterator[str]:
+    """Yield names that are not among the `pin_names` and have not changed for a day: leftovers of readers.
+    Age is by ctime, which no account can set. Folders are left out."""
     try:
         names = os.listdir(layout.pins)
     except FileNotFoundError:
         return
     for name in sorted(names):
         with contextlib.suppress(FileNotFoundError):
-            seen = os.lstat(layout.pins / name)
-            if name not in known and not stat.S_ISDIR(seen.st_mode) and now - seen.st_ctime > DAY:
+            status = os.lstat(layout.pins / name)
+            if name not in pin_names and not stat.S_ISDIR(status.st_mode) and now - status.st_ctime > DAY:
                 yield name
 
 
 def ended(pin: ReleasePin, now: float, longest: float, scheduler: Callable[[str, str], bool | None]) -> str:
-    """Why the pin stands no more (keeps its release no longer), in words; "" while it stands: by the table
-    above. `now` is in seconds since the epoch, by the file system's clock; `longest` in seconds.
-    `scheduler(job, cluster)` says whether the job has ended, None where it cannot."""
+    """Say in words why the pin no longer keeps its release, by the module's table; "" while it stands. `now`
+    is in seconds since the epoch, by the file system's clock; `longest` in seconds. `scheduler(job, cluster)`
+    says whether the job has ended (None: unknown)."""
     said = pin.said
     if now - pin.made > longest:
         return f"it is older than {longest / DAY:.0f} days"
@@ -227,7 +212,7 @@ def ended(pin: ReleasePin, now: float, longest: float, scheduler: Callable[[str,
         return ""
     if said.job:
         return f"job {brief(said.job)} has ended" if scheduler(said.job, said.cluster) is True else ""
-    # A process is looked up here alone; elsewhere it counts as alive.
+    # A process on another machine counts as alive.
     return f"process {said.pid} has ended" if holders.lives(_holder(pin)) is False else ""
 
 
@@ -237,15 +222,15 @@ def held(
     scheduler: Callable[[str, str], bool | None],
     of: Sequence[str] | None = None,
 ) -> dict[str, list[ReleasePin]]:
-    """The pins `of` these names, None: all, that stand, by release: by the file system's clock, as the times
-    of pins are."""
+    """Return the standing pins with these names (None: all), by release. Ages are by the file system's
+    clock."""
     return standing(read(layout, of), clock.now(layout.pins), longest, scheduler)
 
 
 def standing(
     pins: Iterable[ReleasePin], now: float, longest: float, scheduler: Callable[[str, str], bool | None]
 ) -> dict[str, list[ReleasePin]]:
-    """Those that stand at `now`, by release."""
+    """Return the pins that stand at `now`, by release."""
     by_release: dict[str, list[ReleasePin]] = {}
     for pin in pins:
         if not ended(pin, now, longest, scheduler):
@@ -254,7 +239,7 @@ def standing(
 
 
 def words(pins: Sequence[ReleasePin]) -> list[str]:
-    """NAMED of them in words, and a line that counts the others."""
+    """Describe the first NAMED pins, and count the others in a last line."""
     more = len(pins) - NAMED
     return [*(pin.words() for pin in pins[:NAMED]), *([f"and {more:,} more pins"] if more > 0 else [])]
 
@@ -264,8 +249,8 @@ def shown(
     longest: float,
     scheduler: Callable[[str, str], bool | None],
 ) -> dict[str, ShownPins]:
-    """The pins that stand, by release, for people. Of each release OPENED at most are opened, and the others
-    counted by their names; under "" those whose names are of no release that is there. Raises as `names`."""
+    """Return the standing pins by release, for people. Raises as `names`. At most OPENED pins of a release
+    are opened, and the others counted. The key "" has pins of no existing release."""
     groups: dict[str, list[str]] = {}
     digests = {_digest(release): release for release in dataset_folders.releases(layout)}
     for name in names(layout):
@@ -284,8 +269,8 @@ def of_others(
     longest: float,
     scheduler: Callable[[str, str], bool | None],
 ) -> dict[str, list[ReleasePin]]:
-    """The pins that stand, by release, without those of this job, or of the script or shell above this
-    process. A release that has no other is not in it."""
+    """Return the standing pins by release, without those of this job (or the script or shell above this
+    process)."""
     own = _safe(this_owner().key)
     by_release: dict[str, list[ReleasePin]] = {}
     for release, pins in held(layout, longest, scheduler).items():
@@ -296,15 +281,14 @@ def of_others(
 
 
 def holding(longest: float = LONGEST_PIN) -> Callable[[DatasetLayout], Mapping[str, ShownPins]]:
-    """A function that gives, for a dataset, what `shown` does, for tables of releases. It asks no scheduler:
-    a job's pin is shown until it is older than `longest` seconds, or gc removes it."""
+    """Return a function as `shown`, for tables of releases, which asks no scheduler. A job's pin is shown
+    until it is older than `longest` seconds, or gc removes it."""
     return lambda layout: shown(layout, longest, lambda *_: None)
 
 
 def pinned(layout: DatasetLayout, look: Callable[[], Published]) -> tuple[Published, ReleasePin]:
-    """What `look` names, pinned: for this job, or the script or shell above this process; raises what
-    `look` raises, PreflightError where this account cannot pin, FindingsError where each release that `look`
-    names is being removed."""
+    """Pin the release that `look` returns, for this job or the script or shell above this process. Raises as
+    `look`, PreflightError if this account cannot pin, FindingsError if each release is being removed."""
     for number in range(TRIES):
         published = look()
         pin = _place(layout, published.release)
@@ -324,28 +308,27 @@ def of_reader(
     layout: DatasetLayout,
     look: Callable[[str | None], Published],
 ) -> tuple[Published, ReleasePin]:
-    """The release that this reader was given first, as `look` has it; where it was given none, that of
-    `look(None)`. It is pinned. The reader is the job, also where it was started again since; outside of a job
-    that the kernel proves, the script or shell above this process. Of several processes that ask at once all
-    get the same. Raises as `pinned` and `look`."""
+    """Return and pin the release that this reader got first; if none, that of `look(None)`. The reader is the
+    job across restarts; outside a proven job, the script or shell above. Concurrent calls get the same
+    release. Raises as `pinned` and `look`."""
     reader = this_owner().holder
     while True:
-        given = first(layout)
-        if given is None:
+        earliest = first(layout)
+        if earliest is None:
             published, pin = pinned(layout, partial(look, None))
-        elif _start(given.said) == _start(reader) and not is_going(layout, given.release):
-            return look(given.release), given
+        elif _start(earliest.said) == _start(reader) and not is_going(layout, earliest.release):
+            return look(earliest.release), earliest
         else:
-            # A pin of each start, so that the oldest one need not last as long as the job.
-            published, pin = pinned(layout, partial(look, given.release))
-        given = first(layout)
-        if given is None or given.release == published.release:
+            # Each start has its own pin, so that the oldest pin need not last as long as the job.
+            published, pin = pinned(layout, partial(look, earliest.release))
+        earliest = first(layout)
+        if earliest is None or earliest.release == published.release:
             return published, pin
         cross_account_files.withdraw(layout.pins, pin.name)
 
 
 def first(layout: DatasetLayout) -> ReleasePin | None:
-    """The oldest pin of this reader; None where it has none."""
+    """Return this reader's oldest pin."""
     reader = _reader(this_owner().holder)
     mine = [
         pin
@@ -356,7 +339,7 @@ def first(layout: DatasetLayout) -> ReleasePin | None:
 
 
 def _reader(who: PinFile | Holder) -> tuple[object, ...]:
-    """What is the same for all pins of a job, in whichever start, or of a process."""
+    """Return the identity shared by all pins of a job, across restarts, or of a process."""
     if who.job:
         return who.cluster, who.job
     return who.host, who.boot, who.namespace, who.pid, who.start
@@ -367,13 +350,13 @@ def _start(who: PinFile | Holder) -> str:
 
 
 def is_going(layout: DatasetLayout, release: str) -> bool:
-    """Whether the release is marked for its removal, or gone."""
+    """Check whether the release is marked for removal, or gone."""
     return os.path.lexists(layout.removing(release)) or not layout.release(release).is_dir()
 
 
 def make_folder(context: Context, layout: DatasetLayout, release: str) -> None:
-    """Make the folder of pins, for those who may read this release, or give it to them. By the dataset's
-    owner. Where that cannot be, a warning says so: nothing else depends on it."""
+    """Make the folder of pins, or update its permissions, for this release's readers. A failure only
+    warns."""
     try:
         cross_account_files.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
     except (OSError, FailedError) as error:
@@ -426,11 +409,11 @@ def _digest(release: str) -> str:
 
 
 def _replace_older(layout: DatasetLayout, pin: ReleasePin) -> None:
-    """Take back older pins of the same job (or process) and release. Of several that do it at once, the
-    newest stays."""
+    """Withdraw older pins of the same job (or process) and release. Of several concurrent callers, the newest
+    pin stays."""
     same = pin.name.rpartition("-")[0] + "-"
-    mine = [one for one in read(layout, names(layout, same)) if one.uid == os.geteuid()]
-    own = next(((one.made, one.name) for one in mine if one.name == pin.name), None)
+    mine = [candidate for candidate in read(layout, names(layout, same)) if candidate.uid == os.geteuid()]
+    own = next(((candidate.made, candidate.name) for candidate in mine if candidate.name == pin.name), None)
     for candidate in mine:
         if own is not None and (candidate.made, candidate.name) < own:
             with contextlib.suppress(OSError):

@@ -1,8 +1,6 @@
-"""Receipts: small durable proofs of what a step or an element did, and when they still hold. An element is
-the process that does one shard, a part of the plan; `copy/N` is the receipt of the copy of shard N.
+"""Receipts: small durable proofs of what a step or element did. A step starts no element whose receipt holds.
 
-A step begins no element whose receipt holds. Called by all steps. Writes receipts alone; reads, to check
-them, files of the run and files beside a release's data.
+An element is the process that does one shard; `copy/N` is the receipt of the copy of shard N.
 
 | receipt          | holds while                                                                       |
 |------------------|-----------------------------------------------------------------------------------|
@@ -44,30 +42,29 @@ T = TypeVar("T")
 
 
 def element(run: RunLayout, step: str, index: int) -> ElementReceipt | None:
-    """An element's receipt, or None when there is none. A damaged one counts as missing, and is made again.
-    Raises FailedError when the file cannot be read, NewerFormatError."""
+    """Return an element's receipt, None if it is missing or damaged. Raises FailedError if the file cannot be
+    read, NewerFormatError."""
     return documents.find_whole(ELEMENT_RECEIPT, run.receipt(step, index))
 
 
 def step(run: RunLayout, name: str) -> StepReceipt | None:
-    """As `element`, for the receipt of a whole step of the run."""
+    """As `element`, for a whole step."""
     receipt: StepReceipt | None = documents.find_whole(RECEIPTS[name], run.receipt(name))
     return receipt
 
 
 def seconds(receipt: StepReceipt) -> float:
-    """What the step took: all commands that worked on it, where they counted; else from its start to its end,
-    to the millisecond."""
+    """Return the seconds that all commands worked on the step; for old receipts, from start to end."""
     return receipt.get("seconds") or round(receipt["ended"] - receipt["started"], 3)
 
 
 def write_step(run: RunLayout, receipt: StepReceipt) -> None:
-    """Durable on return. Raises by `errno_map.storage_error`: NoSpaceError on a full target."""
+    """Write a step's receipt, durably. Raises by `errno_map.storage_error`: NoSpaceError on a full target."""
     documents.write(RECEIPTS[receipt["step"]], run.receipt(receipt["step"]), receipt)
 
 
 def drop(path: Path) -> None:
-    """Remove a receipt, durably; one that is missing is no error. Raises FailedError."""
+    """Remove a receipt durably, if it exists. Raises FailedError."""
     try:
         path.unlink(missing_ok=True)
         if path.parent.is_dir():
@@ -77,10 +74,9 @@ def drop(path: Path) -> None:
 
 
 def stands(path: Path, holds: Callable[[], bool]) -> bool:
-    """Whether an element's receipt is there and holds; one that does not hold is removed, durably, and False
-    is returned. One that is being made, or changes while it is judged, stays. Another one, which a process
-    put in its place after that, is put back: only where this process dies between these two calls is that one
-    lost. Raises as `drop` and `holds`."""
+    """Return whether an element's receipt holds; remove it durably if not. Raises as `drop` and `holds`. A
+    receipt that changes while it is judged stays. A later replacement by another process is restored; only a
+    crash between rename and restore loses it."""
     judged = _content(path)
     if judged is None:
         return False
@@ -106,8 +102,8 @@ def stands(path: Path, holds: Callable[[], bool]) -> bool:
 
 
 def _being_made(path: Path) -> bool:
-    """Whether it is a link to the file that gets this name (`durable.give_name`), or was a moment ago. What
-    is read by such a link may be there in one moment and not in the next."""
+    """Check whether the path is, or just was, a link to the file that will get this name
+    (`durable.give_name`). What such a link shows may exist in one moment and not in the next."""
     if not path.is_symlink():
         return False
     try:
@@ -117,7 +113,7 @@ def _being_made(path: Path) -> bool:
 
 
 def _content(path: Path) -> bytes | None:
-    """None: there is no file. What is no plain file has no bytes."""
+    """Read a receipt: None if there is no file, b"" if it is no plain file."""
     try:
         return plain_files.read(path)
     except FileNotFoundError:
@@ -135,8 +131,8 @@ def _stays(path: Path, error: OSError) -> FailedError:
 
 
 def held(run: Run, name: str) -> Callable[[int], bool]:
-    """A function that says, for an element's index, whether its receipt of this step holds, by the table
-    above. It raises as `element`; KeyError for an index that the plan has not."""
+    """Return a function that says whether the receipt of an element's index holds, by the module's table. It
+    raises as `element`; KeyError for an index that the plan lacks."""
     further = _FURTHER.get(name)
 
     def holds(index: int) -> bool:
@@ -152,11 +148,11 @@ def held(run: Run, name: str) -> Callable[[int], bool]:
 
 
 def _read_back(run: Run, index: int, receipt: ElementReceipt) -> bool:
-    """The digest of the records is checked when they are read."""
+    """Check a verify receipt. Reading the records checks their digest."""
     return (
         receipt.copied_by == copied_by(run.folder, index)
         and run.folder.records(index).exists()
-        # Another shard may have found a linked file with other bytes since.
+        # Another shard may have found since that a linked file's bytes changed.
         and not (receipt.carried[0] and run.folder.linked_damage.exists())
     )
 
@@ -166,46 +162,45 @@ def _fetched(run: Run, index: int, receipt: ElementReceipt) -> bool:
     return path.exists() and file_digest(path) == receipt.seen
 
 
+# further conditions of the module's table
 _FURTHER: Mapping[str, Callable[[Run, int, ElementReceipt], bool]] = {
     "verify": _read_back,
     "repair": _fetched,
 }
-"""What must be so besides, by the table above."""
 
 
 def of_elements(run: Run, name: str) -> list[ElementReceipt]:
-    """The receipts of all elements of a step, in the order of the plan's shards; an empty one where there is
-    none."""
+    """Return the receipts of all elements in the plan's order; an empty receipt for a missing one."""
     return [element(run.folder, name, index) or ElementReceipt() for index in run.indices]
 
 
 def fsync_ends(elements: Iterable[ElementReceipt]) -> str:
-    """Where the fsyncs of nodes that wrote files ended short of a disk, each text once, in words; "" where
-    the mounts say that they reached the disks everywhere."""
-    return "; ".join(sorted({one.fsync_ends for one in elements if one.fsync_ends}))
+    """Name where fsync ended before a disk on the nodes that wrote; "" if the mounts show that it never
+    did."""
+    return "; ".join(sorted({receipt.fsync_ends for receipt in elements if receipt.fsync_ends}))
 
 
 def copied_by(run: RunLayout, index: int) -> str:
-    """The attempt that finished a shard's copy, or ""."""
-    found = element(run, "copy", index)
-    return found.attempt if found else ""
+    """Return the attempt that finished a shard's copy, or ""."""
+    receipt = element(run, "copy", index)
+    return receipt.attempt if receipt else ""
 
 
 def copied_elsewhere(run: RunLayout, index: int, host: str) -> bool:
-    """Whether another node than this host copied a shard, or nobody knows which: a cold read there proves
-    more (`cold-other-node`)."""
+    """Check whether another or an unknown node copied a shard: then a cold read here proves more
+    (`cold-other-node`)."""
     receipt = element(run, "copy", index)
     return receipt is None or receipt.host != host
 
 
 def copies(run: Run) -> str:
-    """Digest of the attempts that finished each shard: it changes with any copy made anew."""
+    """Return a digest of the attempts that finished each shard; any repeated copy changes it."""
     text = "\n".join(copied_by(run.folder, index) for index in run.indices)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def need(run: Run, step: str) -> None:
-    """Raises FailedError unless every element of an earlier step has its receipt."""
+    """Raise FailedError unless every element of an earlier step has its receipt."""
     holds = held(run, step)
     missing = [index for index in run.indices if not holds(index)]
     if missing:
@@ -218,7 +213,7 @@ def need(run: Run, step: str) -> None:
 
 
 def head(run: Run, name: str, started: float) -> StepReceipt:
-    """The keys that every step's receipt has; `started` in seconds since the epoch, and it ended now."""
+    """Return the keys common to all step receipts, ended now; `started` in seconds since the epoch."""
     return {
         "step": name,
         "dataset": run.dataset,
@@ -233,14 +228,13 @@ def head(run: Run, name: str, started: float) -> StepReceipt:
 class DoneBefore(NamedTuple):
     """What earlier commands did of a shard."""
 
-    bytes: int  # at least: by the progress file, which is some seconds behind where an attempt was killed
+    bytes: int  # a lower bound: the progress file of a killed attempt lags by seconds
     claims: int
 
 
 def bytes_before(run: Run, step: str, claims: Mapping[int, int]) -> Mapping[int, DoneBefore]:
-    """What earlier commands did of each shard, for `moved`; `claims`: how many each shard has. Shards with
-    rows that are linked, taken over or carried over are left out: an attempt that is killed does not say how
-    many bytes those had."""
+    """Return what earlier commands did of each shard, for `moved`; `claims` counts each shard's claims.
+    Shards with reused rows are left out: a killed attempt does not say how many bytes those had."""
     progress = Progress()
     progress.total(run.folder, step, run.indices)
     return {
@@ -256,9 +250,9 @@ def moved(
     before: Mapping[int, DoneBefore] = NOTHING,
     claims: Mapping[int, int] = NOTHING,
 ) -> int:
-    """Bytes that elements copied or read themselves after `since` (seconds since the epoch): all attempts, of
-    shards in `before`, which have so many `claims` now; of others the attempt that finished each shard,
-    without what it found done, linked or carried over, so that a rate made of the sum is never too high."""
+    """Return the bytes that these elements moved after `since`, without those done before, linked or carried
+    over. `since` is in seconds since the epoch. For shards in `before`, which have `claims` claims now, all
+    attempts count; for others the attempt that finished. A rate made of the sum is never too high."""
     return sum(
         receipt.bytes - _before(receipt, since, before.get(receipt.index), claims.get(receipt.index, 0))
         for receipt in elements
@@ -267,13 +261,13 @@ def moved(
 
 
 def read_beside_copy(run: Run, verified: Sequence[ElementReceipt]) -> int:
-    """Of these receipts of verify, the bytes that elements of copy read: before verify's first array."""
+    """Return how many bytes of these verify receipts copy's elements read, before verify's first array."""
     return moved(verified) - moved(verified, ArrayBook(run.folder.arrays).began("verify"))
 
 
 def _before(receipt: ElementReceipt, since: float, done: DoneBefore | None, claims: int) -> int:
-    """An element that outlives its controller had moved some when the next one came. Where one attempt did
-    all that this command moved, its own count is exact."""
+    """Return the bytes of a receipt that this command did not move. An element that outlives its controller
+    moved some before. A single attempt's own count is exact."""
     at_first = receipt.bytes - receipt.done_bytes + receipt.linked_bytes
     late = max([at_first, *(size for after, _, size in receipt.samples if receipt.started + after <= since)])
     return late if done is None or claims <= done.claims + 1 else min(late, done.bytes)
@@ -286,10 +280,9 @@ def keep(
     done: Mapping[int, DoneBefore] = NOTHING,
     claims: Mapping[int, int] = NOTHING,
 ) -> None:
-    """Write a step's receipt, durable on return, and complete `receipt` in place: `started` and `seconds`
-    then count earlier calls of the step, too; `moved_bytes` and `moved_seconds` are what `elements` moved in
-    this call, `done` being what was done before it (`bytes_before`), and `claims` how many each shard has
-    now. The file keeps those of the last call that moved any. Raises as `write_step`."""
+    """Write a step's receipt durably and complete `receipt` in place. Raises as `write_step`. `started` and
+    `seconds` also cover earlier calls of the step, `moved_bytes` and `moved_seconds` only this one (`done` is
+    `bytes_before` its start). The file keeps the figures of the last call that moved anything."""
     before = step(run.folder, receipt["step"])
     seconds = receipt["ended"] - receipt["started"]
     if elements:
@@ -308,28 +301,28 @@ def keep(
 
 
 def published(run: Run, name: str) -> StepReceipt:
-    """The receipt of a step that has nothing to do because the release is published."""
+    """Return the receipt of a step that had nothing to do because the release is published."""
     info = run.info
     return {**head(run, name, time.time()), "published": True, "files": info.files, "bytes": info.bytes}
 
 
 def file_digest(path: Path) -> str:
-    """`sha256:<hex>` of a small file of the run. Raises OSError, NotPlainError."""
+    """Return `sha256:<hex>` of a small file of the run. Raises OSError, NotPlainError."""
     with plain_files.opened(path) as stream:
         status = os.fstat(stream.fileno())
         if status.st_size > _LARGE and status.st_blocks * 512 * _SPARSE < status.st_size:
-            # A hole of a terabyte is read for half an hour.
+            # Reading a hole of a terabyte takes half an hour.
             raise plain_files.NotPlainError(f"nearly all of its {status.st_size} bytes are a hole", path)
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 
+# Files above `_LARGE` bytes are checked for holes; no file system compresses a run's file by `_SPARSE`.
 _LARGE, _SPARSE = 1 << 30, 64
-"""Bytes of a file that is looked at for holes; no file system compresses a file of a run to such a part."""
 
 
 def is_sealed(path: Path, sealed: SealedManifest | None) -> bool:
-    """Whether a file beside `data/` is the one that the seal names; one of another size is not read. Raises
-    OSError, NotPlainError."""
+    """Compare a file beside `data/` with the seal; a file of another size is not read. Raises OSError,
+    NotPlainError."""
     if sealed is None or sealed.bytes not in (None, os.lstat(path).st_size):
         return False
     return file_digest(path) == sealed.sha256

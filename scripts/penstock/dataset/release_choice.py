@@ -1,5 +1,4 @@
-"""Which release a command is about, where it may be named or not; and that it stands while the command
-reads it. For audit, repair, describe and sign; reads only."""
+"""Which release a command is about, named or current, and that it stands while the command reads it."""
 
 from __future__ import annotations
 
@@ -25,15 +24,15 @@ if TYPE_CHECKING:
 
 
 def released(context: Context, layout: DatasetLayout, name: str | None, doing: str) -> str:
-    """That release, or the current one. `doing` is the command's verb, for the message. Raises ConfigError
-    for a name that is not there, PreflightError where nothing is published, FindingsError where the dataset's
+    """Return the named release, or the current one. `doing` is the command's verb, for the message. Raises
+    ConfigError for an unknown name, PreflightError if nothing is published, FindingsError if the dataset's
     folders are damaged or `current` names no release."""
     dataset_folders.check_shape(layout)
-    release, there = name or dataset_folders.current(layout), dataset_folders.releases(layout)
-    if release is not None and release in there:
+    release, releases = name or dataset_folders.current(layout), dataset_folders.releases(layout)
+    if release is not None and release in releases:
         return release
     stages = f"`{context.program} run {layout.dataset}` stages a release"
-    hint = f"there are: {', '.join(there)}" if there else stages
+    hint = f"there are: {', '.join(releases)}" if releases else stages
     if release is None:
         raise PreflightError("nothing is published yet", where=layout.dataset, hint=hint)
     if name is None:
@@ -47,13 +46,9 @@ def released(context: Context, layout: DatasetLayout, name: str | None, doing: s
 
 @contextlib.contextmanager
 def standing(layout: DatasetLayout, release: str, doing: str) -> Iterator[None]:
-    """A release while a command reads it. To be entered once the command's lock says which release it reads:
-    a removal that marked the release before then is seen here, one that comes later sees the lock
-    (`dataset.pins` has the proof).
-
-    Raises PreflightError where the release is marked or gone, FailedError in place of whatever the command
-    raised where it went meanwhile.
-    """
+    """Guard a release while a command reads it. Enter once the command's lock names the release. A removal
+    that marked the release before is noticed here; a later one sees the lock (`dataset.pins` has the proof).
+    Raises PreflightError if the release is marked or gone, FailedError if it went meanwhile."""
     if pins.is_going(layout, release):
         raise PreflightError(
             f"the release is being removed: there is nothing to {doing}",
@@ -71,7 +66,7 @@ def standing(layout: DatasetLayout, release: str, doing: str) -> Iterator[None]:
 
 
 def check_stands(layout: DatasetLayout, release: str, doing: str) -> None:
-    """Raises FailedError where the release is gone: what was seen of it since says nothing."""
+    """Raise FailedError if the release is gone: then what was read of it proves nothing."""
     if not layout.release(release).is_dir():
         raise FailedError(
             f"the release was removed while this command was to {doing} it",

@@ -1,11 +1,7 @@
-"""The signature over a release's seal (`release.json`: counts and digests), `release.json.sig` beside it, and
-whether it holds.
+"""The signature `release.json.sig` over a release's seal (`release.json`: counts and digests).
 
-Publish and `penstock sign` write it; plan and `dataset.gate` check it. Touches that file, and starts
-`ssh-keygen`.
-
-Signed are the bytes of `release.json`, so that `ssh-keygen -Y verify` alone can verify it. The seal has the
-digests of the manifests, and these of each file: one signature covers the release.
+The bytes of `release.json` are signed, so `ssh-keygen -Y verify` can verify it. The seal has the manifests'
+digests, and these have each file's: one signature covers the release.
 """
 
 from __future__ import annotations
@@ -26,13 +22,12 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, SigningKeys
     from penstock.dataset.seals import Stored
 
-MISSING = "it is missing"
-"""What `problem` says where there is no signature."""
+MISSING = "it is missing"  # what `problem` says without a signature
 
 
 def write(staging: Path, signing: SigningKeys) -> None:
-    """Sign the seal of a staging, durably, where this account signs; else no signature of an earlier attempt
-    stays. Raises OSError, PreflightError."""
+    """Sign the seal of a staging, durably; without a key, remove the signature of an earlier attempt. Raises
+    OSError, PreflightError."""
     if signing.key is None:
         (staging / SIGNATURE).unlink(missing_ok=True)
     else:
@@ -40,7 +35,7 @@ def write(staging: Path, signing: SigningKeys) -> None:
 
 
 def made(key: Path, signers: Path | None, folder: Path) -> bytes:
-    """The signature of the seal in this folder. Raises OSError, ValueError, PreflightError."""
+    """Sign the seal in this folder. Raises OSError, ValueError, PreflightError."""
     stored = seals.in_folder(folder)
     content = plain_files.read(folder / SEAL)
     return ssh_keygen.sign_verified(key, signers, content, stored.seal.sealed)
@@ -52,14 +47,14 @@ def put(layout: DatasetLayout, release: str, signature: bytes) -> None:
 
 
 def problem(layout: DatasetLayout, release: str, stored: Stored) -> str:
-    """Why the signature does not hold; "" where it does, and without `target.signers`. Raises PreflightError
-    where it cannot be verified, OSError."""
+    """Say why the signature does not hold; "" if it does, or without `target.signers`. Raises PreflightError
+    if it cannot be verified, OSError."""
     signers = layout.signing.signers
     return _unsigned(signers, layout.release(release), stored) if signers is not None else ""
 
 
 def demand(layout: DatasetLayout, release: str, stored: Stored) -> None:
-    """Raises FindingsError for a `problem`.
+    """Raise FindingsError for a `problem`.
 
     | what does not hold     | what to do                                      |
     |------------------------|-------------------------------------------------|
@@ -85,7 +80,6 @@ def demand(layout: DatasetLayout, release: str, stored: Stored) -> None:
 
 
 def _unsigned(signers: Path, folder: Path, stored: Stored) -> str:
-    """Why the signature does not hold; "" where it does."""
     try:
         signature = plain_files.read(folder / SIGNATURE)
     except FileNotFoundError:

@@ -1,23 +1,17 @@
-"""Room that each dataset keeps for the day on which its file system, or its owner's quota, is full: files
-that are removed when something small must be written. Touches those two folders alone.
+"""Room that each dataset keeps for a full file system or quota: files that give way to something small.
 
-A removal writes before it frees: a lock, a mark, a line of the history; so does a pin. Where no file can be
-made any more nothing could make room, and no job could start. So files lie ready to be removed in their
-place, and are made again when there is room.
+A removal writes before it frees: a lock, a mark, a line of the history. A pin writes too. On a full file
+system neither could start. So files lie ready to be removed in their place, and are made again later.
 
-| lies in                 | is given up by                      | when nothing is left of it             |
+| folder                  | is given up by                      | once it is empty                       |
 |-------------------------|-------------------------------------|----------------------------------------|
-| `.penstock/reserve/`    | gc, remove                          | the dataset's reserve                  |
+| `.penstock/reserve/`    | gc, remove                          | they use the dataset's reserve         |
 | `<dataset>/.reserve/`   | pins, a file each; rollback, audit, | NoSpaceError; a job starts without its |
-|                         | repair: all of it (but KEPT)        | pin, and is warned                     |
+|                         | repair: all of it (but KEPT)        | pin, with a warning                    |
 
-Both are of the dataset's owner alone, mode 0700: where readers may remove a file that is not theirs, each may
-also empty the folder, and leave files of its own there. So a reader of another account has no reserve, and
-its job starts without a pin. Whatever does not belong there is removed where the folders are filled (list,
-publish, gc, remove).
-
-Between a file's removal and what takes its place another process may take the room: the work is tried again
-as long as there is a file to give up.
+Both belong to the dataset's owner, mode 0700: readers who may remove files could also empty or fill the
+folder. List, publish, gc and remove fill the folders and remove foreign files. Another process may take the
+freed room first, so the work is retried while files are left.
 """
 
 from __future__ import annotations
@@ -42,18 +36,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Number of files and bytes of each. XFS makes a file if some 200 KiB are free; an audit makes 30 files.
 OF_REMOVALS, OF_DATASET = (16, 32 << 10), (64, 8 << 10)
-"""Files of each, and bytes of a file. XFS makes a file where some 200 KiB are free; an audit makes 30."""
-AT_ONCE = 4
-"""Files that are given up before the work is tried again."""
-KEPT = 16
-"""Files that an audit and a repair leave of the dataset's reserve, to pins and rollback."""
+AT_ONCE = 4  # files given up before each retry
+KEPT = 16  # files that audit and repair leave to pins and rollback
 _MODE = 0o700
 
 
 def fill(layout: DatasetLayout) -> None:
-    """Make what is missing of both, as far as there is room for it, and remove what does not belong there. By
-    the dataset's owner. Raises nothing: without a reserve all works as long as there is room."""
+    """Create what is missing of both reserves, as room permits, and remove foreign files. By the dataset's
+    owner. Raises nothing: the reserve matters only without room."""
     with contextlib.suppress(OSError):
         _fill(layout.reserve, *OF_REMOVALS)
     # Before the first publish there is nothing to pin, audit or repair.
@@ -70,7 +62,7 @@ def _fill(folder: Path, files: int, size: int) -> None:
     for name in os.listdir(folder):
         status = os.lstat(folder / name)
         if stat.S_ISDIR(status.st_mode):
-            # One of another account that holds files stays: its owner alone can empty it.
+            # A folder of another account with files in it stays: only its owner can empty it.
             with contextlib.suppress(OSError):
                 os.rmdir(folder / name)
         elif name in missing and _is_whole(status, size):
@@ -82,7 +74,7 @@ def _fill(folder: Path, files: int, size: int) -> None:
             folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
         )
         try:
-            # Bytes that no file system leaves out, compresses or shares.
+            # No file system omits, compresses or shares random bytes.
             os.write(fd, os.urandom(size))
         except OSError:
             os.unlink(folder / name)
@@ -92,29 +84,29 @@ def _fill(folder: Path, files: int, size: int) -> None:
 
 
 def _is_whole(status: os.stat_result, size: int) -> bool:
-    """Whether its removal frees what it is there for."""
+    """Whether removing the file frees its full size."""
     own = status.st_uid == os.geteuid() and status.st_nlink == 1
     return stat.S_ISREG(status.st_mode) and own and status.st_size == size
 
 
 def give(folder: Path, most: int | None = None, *, keep: int = 0) -> bool:
-    """Remove up to `most` files of a reserve (None: all), and leave `keep` of them. Returns whether any was
-    removed; False also for an account that may not. Raises no OSError."""
-    given = 0
+    """Remove up to `most` files of a reserve (None: all), leaving `keep`; return whether any was removed.
+    False for an account that may not. Raises no OSError."""
+    removed = 0
     with contextlib.suppress(OSError):
-        with os.scandir(folder) as there:
-            names = sorted(entry.name for entry in there if entry.is_file(follow_symlinks=False))
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
         for name in names[: max(0, len(names) - keep)][:most]:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(folder / name)
-                given += 1
-        # Until the removal is durable, blocks may not be free.
+                removed += 1
+        # Blocks may not be free before the removal is durable.
         durable.fsync_dir(folder)
-    return given > 0
+    return removed > 0
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether this is how a full file system, or a full quota, answers."""
+    """Whether the error says that a file system or quota is full."""
     return isinstance(error, NoSpaceError) or (isinstance(error, OSError) and error.errno in NO_SPACE)
 
 
@@ -127,13 +119,11 @@ def sparing(
     removal: bool = False,
     keep: int = 0,
 ) -> T:
-    """What `work` returns. Where there is no space for what it writes, some of the reserve is given up and
-    `work` is called again: it must be able to go on where it stopped. `keep`: files of the reserve that are
-    left. The reserve of another account's dataset is never given up. With `removal` both reserves may be
-    given up. At the end the reserves are filled, if some of them was given up or it is a removal. Raises what
-    `work` raises; a removal NoSpaceError once nothing is left."""
+    """Return what `work` returns; without space, give up some of the reserve and call `work` again, which
+    must continue where it stopped. `keep` files stay. Only the dataset's owner gives up reserves; a `removal`
+    may use both. Used reserves are filled at the end. A removal raises NoSpaceError once nothing is left."""
     folders = [layout.reserve, layout.dataset_reserve] if removal else [layout.dataset_reserve]
-    given = False
+    used = False
     try:
         while True:
             try:
@@ -155,7 +145,7 @@ def sparing(
                     raise
                 text = "no space is left: the dataset's reserve is given up for what has to be written"
                 context.emit(events.Noted(layout.dataset, step, text))
-                given = True
+                used = True
     finally:
-        if given or removal:
+        if used or removal:
             fill(layout)

@@ -1,21 +1,15 @@
-"""What each command needs of the account that calls it: one table, read by the command line before anything
-else. Touches the environment of this process alone.
+"""What each command requires of its account: a table that the command line reads before anything else.
 
 | needs    | who                                                       | root (uid 0)            |
 |----------|-----------------------------------------------------------|-------------------------|
-| READS    | whoever may read what it reads                            | yes                     |
-| STAGES   | the account that owns the dataset, and no other           | with `--as-root` alone  |
-| DECIDES  | the same: it changes what readers get, or what stays      | with `--as-root` alone  |
-| ORDERED  | whoever was allowed what this is a part of: a node does   | yes                     |
-|          | it for a controller that was asked already                |                         |
+| READS    | any account that may read the files                       | yes                     |
+| STAGES   | the dataset's owner                                       | with `--as-root` only   |
+| DECIDES  | the owner: it changes what readers get, or what stays     | with `--as-root` only   |
+| ORDERED  | a node, for a controller that passed its own check        | yes                     |
 
-Whether an account owns a dataset is looked at where the dataset is opened (`dataset_folders.check_owner`),
-and says so with exit status 3. Here is what the command line can say before it reads anything: that root is
-refused.
-Root owns nothing by mistake then: what root makes, its owners can neither change nor remove, no mode of a
-folder stops a late writer of root, and most network mounts squash root.
-
-A command without a row is treated as STAGES; a test fails for it.
+Opening the dataset checks its owner (`dataset_folders.check_owner`, exit status 3). Root is refused earlier:
+owners cannot change what root makes, no mode stops root's late writers, and most network mounts squash root.
+A command without a row counts as STAGES; a test fails for it.
 """
 
 from __future__ import annotations
@@ -31,10 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 READS, STAGES, DECIDES, ORDERED = "reads", "stages", "decides", "ordered"
-OF_OWNER = frozenset({STAGES, DECIDES})
-"""What the dataset's owner alone may do."""
+OF_OWNER = frozenset({STAGES, DECIDES})  # for the dataset's owner alone
+# environment variable: `1` acts as `--as-root` for a command and all that it starts
 AS_ROOT = "PENSTOCK_AS_ROOT"
-"""Environment variable: `1` is the option `--as-root`, for a command and all that it starts."""
 
 
 _WORKS = frozenset({"run", "audit", "adopt", "preflight", "init"})
@@ -44,8 +37,8 @@ class Needs(NamedTuple):
     """What a command needs."""
 
     right: str
+    # what it needs if these options (the parser's names) are given
     options: Mapping[str, str] = MappingProxyType({})
-    """Of options that were given, by the parser's names: what the command needs then."""
 
 
 NEEDS: Mapping[str, Needs] = {
@@ -60,7 +53,7 @@ NEEDS: Mapping[str, Needs] = {
     "releases": Needs(READS),
     "show": Needs(READS),
     "history": Needs(READS),
-    # The link's administrator sets its cap, by the modes of its folder.
+    # The modes of its folder decide who may set a link's cap.
     "limit": Needs(READS, {"nodes": DECIDES}),
     "metrics": Needs(READS),
     "cancel": Needs(DECIDES),
@@ -93,25 +86,25 @@ NEEDS: Mapping[str, Needs] = {
 }
 
 
-def needed(command: str, given: Mapping[str, object]) -> str:
-    """What a command needs (READS, STAGES, DECIDES or ORDERED) with the options that were given, by the
-    parser's names."""
-    return _asked(command, given)[0]
+def needed(command: str, options: Mapping[str, object]) -> str:
+    """Return what a command needs with these options (the parser's names)."""
+    return _asked(command, options)[0]
 
 
-def _asked(command: str, given: Mapping[str, object]) -> tuple[str, str]:
-    """What is needed, and the command with the option that decided it, as it is typed."""
+def _asked(command: str, chosen: Mapping[str, object]) -> tuple[str, str]:
+    """Return what is needed, and the deciding command and option as typed."""
     needs, command = NEEDS.get(command, Needs(STAGES)), typed(command)
     for option, right in needs.options.items():
-        if given.get(option):
+        if chosen.get(option):
             return right, f"{command} --{option.replace('_', '-')}"
     return needs.right, command
 
 
-def stages(command: str, given: Mapping[str, object]) -> bool:
-    """Whether the command works on data at the scale of a cluster, or says beforehand whether it could: the
-    site's file refuses it a configuration that takes more than the site gives (`config.site.problems`). All
-    others read, decide, or end what runs, and are never stopped by what an administrator has tightened.
+def stages(command: str, options: Mapping[str, object]) -> bool:
+    """Check whether the command moves data at a cluster's scale, or predicts whether it could.
+
+    Only such commands fail if the configuration takes more than the site gives (`config.site.problems`). All
+    others read, decide or stop work, and an administrator's tighter limits never stop them.
 
     | command                                               | stages |
     |-------------------------------------------------------|--------|
@@ -119,28 +112,27 @@ def stages(command: str, given: Mapping[str, object]) -> bool:
     | is one of `_WORKS`: it needs less, and does as much   | yes    |
     | needs READS or DECIDES                                | no     |
     """
-    return command in _WORKS or needed(command, given) in (STAGES, ORDERED)
+    return command in _WORKS or needed(command, options) in (STAGES, ORDERED)
 
 
 def as_root() -> bool:
-    """Whether `--as-root` was given, to this process or to one that started it."""
+    """Whether `--as-root` was given to this process or to one that started it."""
     return os.environ.get(AS_ROOT) == "1"
 
 
 def grant() -> None:
-    """Note the option `--as-root` in the environment: for this process and all that it starts."""
+    """Store the option `--as-root` in the environment, for this process and all that it starts."""
     os.environ[AS_ROOT] = "1"
 
 
 def handed_on() -> list[str]:
-    """The option for a command on a node, which sees nothing of this process's environment."""
+    """Return the option for a command on a node, which does not see this process's environment."""
     return ["--as-root"] if os.geteuid() == 0 else []
 
 
-def refuse_root(command: str, given: Mapping[str, object], program: str = "penstock") -> None:
-    """Raises PreflightError for root, where the command is for a dataset's owner and root did not ask
-    to go on."""
-    right, typed = _asked(command, given)
+def refuse_root(command: str, options: Mapping[str, object], program: str = "penstock") -> None:
+    """Raise PreflightError if root calls an owner's command without `--as-root`."""
+    right, typed = _asked(command, options)
     if os.geteuid() == 0 and right in OF_OWNER and not as_root():
         option = f"`{program} --as-root {typed} ...`, or {AS_ROOT}=1 in the environment"
         raise PreflightError(

@@ -1,6 +1,5 @@
-"""One run: the two documents that list and plan wrote, the configuration that it froze, and where its state
-and its staging lie. Steps and their helpers pass it to each other. Reads only, each document when it is first
-needed."""
+"""One run: the documents of list and plan, its frozen configuration, and where its state and staging lie.
+Each document is read when first needed."""
 
 from __future__ import annotations
 
@@ -25,13 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """A run as its documents describe it; each is read once."""
+    """A run as its documents describe it."""
 
-    layout: DatasetLayout
-    """The paths of its dataset, by the present configuration."""
+    layout: DatasetLayout  # the dataset's paths, by the present configuration
     info: RunInfo
-    folder: RunLayout
-    """Below `runs/`; of an audit, below `audits/`."""
+    folder: RunLayout  # below `runs/`; for an audit, below `audits/`
 
     @property
     def id(self) -> str:
@@ -47,19 +44,19 @@ class Run:
 
     @cached_property
     def config(self) -> RunConfig:
-        """The configuration as list froze it. Raises ConfigError or FailedError as `RunConfig` does."""
+        """The configuration that list froze. Raises ConfigError or FailedError as `RunConfig` does."""
         return RunConfig(self.info.config, self.folder.run_file)
 
     @cached_property
     def plan(self) -> PlanInfo:
-        """Raises PreflightError when the run was not planned yet, FailedError when its plan is damaged. A
-        plan that is made anew is read by a new `Run`."""
+        """The plan. Raises PreflightError if there is none yet, FailedError if it is damaged. A plan that is
+        made again needs a new `Run`."""
         return read_plan(self.folder)
 
     @cached_property
     def probe(self) -> ProbeReport:
-        """What plan saw of the target's file system; where nothing was tried (a comparison with a tree, a run
-        whose state is gone), a report that says so. Raises FailedError when it is damaged."""
+        """What plan measured of the target's file system; an empty report if nothing was tried. Raises
+        FailedError if it is damaged."""
         hint = "remove it: then the table of file systems counts alone"
         return documents.find(PROBE_REPORT, self.folder.probe, hint) or ProbeReport()
 
@@ -75,7 +72,7 @@ class Run:
 
     @property
     def staging(self) -> Path:
-        """The release under construction; it is there from plan to publish."""
+        """The release under construction; it exists from plan to publish."""
         return self.layout.staging(self.release)
 
     @property
@@ -85,18 +82,18 @@ class Run:
 
 
 def load(layout: DatasetLayout, folder: RunLayout) -> Run:
-    """The run of this folder. Raises FailedError when its description is missing or damaged."""
+    """Load the run of this folder. Raises FailedError if its description is missing or damaged."""
     return Run(layout, read_run(folder), folder)
 
 
 def read_run(folder: RunLayout) -> RunInfo:
-    """`run.json` of a run's folder. Raises FailedError when it is missing or damaged."""
+    """Read `run.json` of a run's folder. Raises FailedError if it is missing or damaged."""
     return documents.need(RUN, folder.run_file, f"remove {folder.folder}: `penstock run` makes it anew")
 
 
 def read_plan(folder: RunLayout) -> PlanInfo:
-    """`plan.json` of a run's folder. Raises PreflightError when it was not planned yet, FailedError
-    when it is damaged."""
+    """Read `plan.json` of a run's folder. Raises PreflightError if there is none yet, FailedError if it is
+    damaged."""
     plan = documents.find(PLAN, folder.plan, "list again, which drops a damaged plan, and plan again")
     if plan is None:
         raise PreflightError(

@@ -1,13 +1,9 @@
-"""Claims: which run a dataset is being staged for. The lock belongs to a step and lasts as long; a claim
-belongs to a run, and lasts from step to step. Touches the folder of claims; `make` also removes temporary
-links that an overtaken run left.
+"""Claims: which run a dataset is staged for. A step holds the lock; a run keeps its claim from step to step.
 
-    <state>/claims/00000007.json   run R was claimed as the seventh; made by O_EXCL, durable, never changed
+    <state>/claims/00000007.json   the seventh claim; made by O_EXCL, durable, never changed
 
-`list` claims the dataset for the run that it made or found. Each step of another run then ends with exit
-status 7 at its next check of the claim, and publish checks right before each rename. So a run that was frozen
-(in a step, or between two steps, where no lock is held) and wakes after another run claimed the dataset
-changes nothing that readers see.
+`list` claims the dataset for its run. Steps of other runs then exit with 7 at their next check, which publish
+makes right before each rename. So a frozen run that wakes later changes nothing that readers see.
 
 | the claim that stands is | its run lives (`liveness.of_claim`) | list            | a step of run R        |
 |--------------------------|-----------------------------------|-----------------|------------------------|
@@ -39,18 +35,17 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout
 
-KEPT = 8
-"""Claims that stay for people to see; only the highest one counts."""
+KEPT = 8  # claims kept for people; only the highest counts
 _NAME = re.compile(r"(\d{8,})\.json")
 
 
 def highest(layout: DatasetLayout) -> ClaimFile | None:
-    """The claim that stands; None where nothing was listed yet. Raises FailedError, NewerFormatError."""
+    """Return the standing claim; None if nothing was listed yet. Raises FailedError, NewerFormatError."""
     return next(kept(layout), None)
 
 
 def kept(layout: DatasetLayout) -> Iterator[ClaimFile]:
-    """The claims that are there, the one that stands first. Raises, while it is iterated, as `highest`."""
+    """Yield the existing claims, the standing claim first. Raises, while iterated, as `highest`."""
     try:
         names = os.listdir(layout.claims)
     except FileNotFoundError:
@@ -59,23 +54,23 @@ def kept(layout: DatasetLayout) -> Iterator[ClaimFile]:
         raise FailedError(
             "the claims cannot be read", where=str(layout.claims), why=str(error), hint=STATE_ANEW
         ) from error
-    found = [(int(match[1]), match[0]) for name in names if (match := _NAME.fullmatch(name))]
-    yield from (_read(layout, number, name) for number, name in sorted(found, reverse=True))
+    numbered = [(int(match[1]), match[0]) for name in names if (match := _NAME.fullmatch(name))]
+    yield from (_read(layout, number, name) for number, name in sorted(numbered, reverse=True))
 
 
 def make(layout: DatasetLayout, run: str, above: ClaimFile | None, controller: str) -> ClaimFile:
-    """Claim the dataset for `run`, one above the claim that the caller found when it took the lock (`above`,
-    None: none). `controller` is the workflow's process, as in `Context`. Raises LockedError when another run
-    was faster, and by `errno_map.storage_error`. Durable on return."""
+    """Claim the dataset for `run`, durably, one above `above`: the claim found when the lock was taken.
+    `controller` is the workflow's process, as in `Context`. Raises LockedError if another run was faster, and
+    by `errno_map.storage_error`."""
     try:
-        # Also above the history's: where somebody removed the claims by hand, the numbers still rise.
+        # Exceed the history's number too: numbers still rise after somebody removed the claims by hand.
         number = 1 + max(above.number if above else 0, history.last_claim(layout))
         claim = ClaimFile(run, number, asdict(holders.this_process(run, "list")), controller)
         text = json.dumps(marks.CLAIM_FILE.to_json(claim), sort_keys=True, ensure_ascii=True, indent=1) + "\n"
         durable.make_dirs(layout.claims)
         made = durable.create_file(layout.claims / _file(number), text.encode())
         if not made:
-            # Reads the file itself: on NFS a listing of the folder may be a moment old.
+            # Read the file itself: on NFS a folder's listing may be stale.
             standing = _read(layout, number, _file(number))
             if standing.run != run:
                 raise overtaken(layout, run, standing)
@@ -91,21 +86,21 @@ def make(layout: DatasetLayout, run: str, above: ClaimFile | None, controller: s
 
 
 def check(layout: DatasetLayout, run: str) -> None:
-    """Raises LockedError where another run has claimed the dataset since; and as `highest`."""
+    """Raise LockedError if another run has claimed the dataset; and as `highest`."""
     standing = highest(layout)
     if standing is not None and standing.run != run:
         raise overtaken(layout, run, standing)
 
 
 def number(layout: DatasetLayout) -> int:
-    """The number of the claim that stands; 0 without one."""
+    """Return the standing claim's number; 0 without one."""
     standing = highest(layout)
     return standing.number if standing else 0
 
 
 def last(layout: DatasetLayout, run: str) -> int:
-    """The highest number under which the dataset may have been claimed for `run`. Only the newest KEPT claims
-    stay: where none of them is the run's, any number below them may have been. Raises FailedError."""
+    """Return the highest number under which the dataset may have been claimed for `run`. Raises FailedError.
+    Only the newest KEPT claims stay: if none of them is the run's, any lower number may have been."""
     standing = highest(layout)
     if standing is None:
         return 0
@@ -117,7 +112,7 @@ def last(layout: DatasetLayout, run: str) -> int:
 
 
 def made_by(claim: ClaimFile) -> str:
-    """By whom, where and when, in words."""
+    """Say by whom, where and when."""
     by = holders.from_json(claim.by)
     if by is None:
         return "by somebody who does not say who"
@@ -125,7 +120,7 @@ def made_by(claim: ClaimFile) -> str:
 
 
 def overtaken(layout: DatasetLayout, run: str, standing: ClaimFile | None) -> OvertakenError:
-    """The error of a run that is no longer the one that the dataset is staged for."""
+    """Return the error of a run that another run overtook."""
     other = (standing.run if standing else "") or "that cannot be read"
     return OvertakenError(
         f"run {run} of dataset {layout.dataset} was overtaken by run {other}",

@@ -1,6 +1,5 @@
-"""The runs of a dataset as they lie on the target: which one a step works on, which one published a release,
-which ones `--new-release` replaced, whether one is published; and the removal of what plan and later steps
-made. Changes the state below `.penstock` alone, and reads seals; what changes it is called under the lock."""
+"""The runs of a dataset on the target: which run a step works on, which one published a release, which ones
+`--new-release` replaced. Changes require the dataset's lock."""
 
 from __future__ import annotations
 
@@ -25,15 +24,15 @@ _KEPT = frozenset({"run.json", LISTING, STATED, EMPTY_FOLDERS, ADOPTED})
 
 
 def open_run(layout: DatasetLayout, wanted: str = "") -> Run:
-    """The run with the id `wanted`; without one, the run that list claimed the dataset for last. A workflow
-    names the run that it listed, since another workflow may have listed since. Raises PreflightError when
-    nothing was listed yet, and for another account than the one that stages the dataset."""
+    """Open the run `wanted`, or else the run that list claimed the dataset for last. A workflow names the run
+    that it listed, since another may have listed since. Raises PreflightError if nothing was listed yet, and
+    for an account other than the dataset's."""
     dataset_folders.check_owner(layout)
     if wanted:
         try:
             return load(layout, layout.run(wanted))
         except FailedError:
-            # A run that overtook this one removes its state in the end: then this raises LockedError.
+            # A run that overtook this one finally removes its state: then this raises LockedError.
             run_claims.check(layout, wanted)
             raise
     standing = run_claims.highest(layout)
@@ -49,22 +48,22 @@ def open_run(layout: DatasetLayout, wanted: str = "") -> Run:
 
 
 def sealed_run(layout: DatasetLayout, release: str) -> str | None:
-    """The run that published `release`; "" when its seal cannot be read, None when there is no such release.
+    """Return the run that published `release`; "" if its seal cannot be read, None without such a release.
     Raises NewerFormatError."""
     folder = layout.release(release)
     if not os.path.lexists(folder):
         return None
     try:
-        found = seals.find(layout, release)
-        return found.seal.run if found else ""
+        stored = seals.find(layout, release)
+        return stored.seal.run if stored else ""
     except FailedError:
         return ""
 
 
 def amended(layout: DatasetLayout) -> dict[str, tuple[str, str]]:
-    """Runs of releases that hold objects in a newer version than was listed (`changed: follow`). By run id:
-    the digest of the listing that the run froze, and of the one that its release holds. Releases whose seal
-    cannot be read are left out."""
+    """Return the runs whose releases hold newer versions of objects than were listed (`changed: follow`). By
+    run id: the digests of the listing that the run froze and of the one that its release holds. Releases with
+    an unreadable seal are left out."""
     digests = {}
     for release in dataset_folders.releases(layout):
         try:
@@ -77,8 +76,8 @@ def amended(layout: DatasetLayout) -> dict[str, tuple[str, str]]:
 
 
 def replaced(layout: DatasetLayout) -> frozenset[str]:
-    """Runs whose releases were replaced by `--new-release`: list begins no such run again, and plan links
-    nothing from their releases."""
+    """Return the runs replaced by `--new-release`: list reuses none, and plan links nothing from their
+    releases."""
     try:
         return frozenset(os.listdir(layout.replaced))
     except FileNotFoundError:
@@ -92,21 +91,20 @@ def replace(layout: DatasetLayout, run: str) -> None:
 
 
 def published(run: Run) -> bool:
-    """Whether nothing is left to do: the run's sealed release stands, and `current` is where it belongs
-    (`current_pointer.settled`), and publish came to its end. Raises FailedError when `current` is anything
-    but a link into `releases/`."""
+    """Whether the run is finished: its sealed release stands, `current` is where it belongs, and publish
+    ended. Raises FailedError if `current` is no link into `releases/`."""
     sealed = sealed_run(run.layout, run.release) == run.id
     return sealed and current_pointer.settled(run) and publish_ended(run)
 
 
 def publish_ended(run: Run) -> bool:
-    """Whether publish came to its end for a run whose sealed release stands, whatever `current` names."""
+    """Whether publish finished for a run whose sealed release stands, whatever `current` names."""
     return run.folder.receipt("publish").exists() or not run.folder.plan.exists()
 
 
 def drop_derived(folder: RunLayout) -> bool:
-    """Remove all of a run but its listing and description: journals, receipts, records, shards and, last, the
-    plan. Durable on return. Returns whether there was anything to remove. Raises OSError."""
+    """Remove all of a run but its listing and description, the plan last. Durable on return. Returns whether
+    anything was removed. Raises OSError."""
     derived = [name for name in os.listdir(folder.folder) if name not in _KEPT]
     for name in sorted(derived, key=lambda name: name == folder.plan.name):
         path = folder.folder / name
@@ -119,7 +117,7 @@ def drop_derived(folder: RunLayout) -> bool:
 
 
 def replace_listing(spool: Path, folder: RunLayout) -> None:
-    """Take the new listing in `spool` into a run that exists already. What makes the run's identity is the
-    same in both; what does not may have changed, such as which objects are archived. Raises OSError."""
+    """Move the new listing in `spool` into an existing run. Raises OSError. Both have the same identity; the
+    rest may differ, such as which objects are archived."""
     os.replace(spool / LISTING, folder.listing)
     durable.fsync_dir(folder.folder)

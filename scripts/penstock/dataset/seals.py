@@ -1,5 +1,5 @@
-"""The seals of a dataset's releases, as they lie on the target: the one reader of `release.json`, the
-document that publish writes of a release (counts, digests of its manifests, what was proven). Reads only."""
+"""The one reader of `release.json`, the seal that publish writes of a release: counts, digests of its
+manifests, and what was proven."""
 
 from __future__ import annotations
 
@@ -20,33 +20,31 @@ if TYPE_CHECKING:
 
 
 class Stored(NamedTuple):
-    """A seal and the digest of its bytes, of one reading."""
+    """A seal and the digest of its bytes."""
 
     seal: Seal
-    digest: str
-    """`sha256:<hex>`: what the dataset's history names the seal by."""
+    digest: str  # `sha256:<hex>`, as the dataset's history names the seal
 
 
 def load(layout: DatasetLayout, release: str) -> Stored:
-    """The seal of a release. Raises OSError when it cannot be read, ValueError when it is damaged,
-    NewerFormatError."""
+    """Read the seal of a release. Raises OSError, ValueError if it is damaged, NewerFormatError."""
     return in_folder(layout.release(release))
 
 
 def in_folder(folder: Path) -> Stored:
-    """The seal in the folder of a release, or of its staging. Raises as `load`."""
+    """Read the seal in the folder of a release or staging. Raises as `load`."""
     path = folder / SEAL
     return of_content(plain_files.read(path), path)
 
 
 def of_content(content: bytes, path: Path) -> Stored:
-    """The seal that these bytes of `path` are. Raises ValueError, NewerFormatError."""
+    """Parse the bytes of the seal at `path`. Raises ValueError, NewerFormatError."""
     return Stored(RELEASE_SEAL.from_json(content, path), f"sha256:{hashlib.sha256(content).hexdigest()}")
 
 
 def find(layout: DatasetLayout, release: str) -> Stored | None:
-    """The seal of a release, None when it is missing or damaged. Raises FailedError when it cannot be
-    read, NewerFormatError."""
+    """Read the seal of a release; None if it is missing or damaged. Raises FailedError if it cannot be read,
+    NewerFormatError."""
     try:
         return load(layout, release)
     except (FileNotFoundError, ValueError):
@@ -62,7 +60,6 @@ def find(layout: DatasetLayout, release: str) -> Stored | None:
 
 
 def of_run(run: Run) -> Stored | None:
-    """The seal of the run's release when it stands under its final name, and this run published it. Raises
-    as `find`."""
-    found = find(run.layout, run.release)
-    return found if found is not None and found.seal.run == run.id else None
+    """Read the seal of the run's published release; None if this run did not publish it. Raises as `find`."""
+    stored = find(run.layout, run.release)
+    return stored if stored is not None and stored.seal.run == run.id else None

@@ -1,11 +1,9 @@
-"""Who stages a dataset now, in which job, and what it will still write: `<dataset>/under-way.json`, for
-readers, their jobs, and the plans of other runs below the root.
+"""`<dataset>/under-way.json`: who stages a dataset now, in which job, and what it will still write.
 
-The dataset's state is its owner's alone, so other accounts see neither lock nor run. Each step of a run
-writes this notice once it holds the lock; the lock's heartbeat and the run's elements touch it. It stays
-between the steps of a run, and goes with the release's publication, a step that fails or is stopped (but for
-one whose elements go on by themselves), and `penstock cancel`. Repairs and rehearsals have a notice of their
-own beside it. A killed process leaves it:
+For readers, their jobs and plans of other runs, whose accounts see neither lock nor run. Each step writes it
+under the dataset's lock; the lock's heartbeat and the elements touch it. Publication, a failed or stopped
+step (unless its elements go on) and `penstock cancel` remove it. Repairs and rehearsals have notices of their
+own. A killed process leaves its notice:
 
 | the notice                            | is shown as             | advice                                   |
 |---------------------------------------|-------------------------|------------------------------------------|
@@ -18,8 +16,8 @@ own beside it. A killed process leaves it:
 | folder, no plain file, longer than    |                         |                                          |
 | `LONGEST`, or with other fields       |                         |                                          |
 
-Plans count what the living ones will still write (`jobs.room_beside_others`); all else is for people, and
-where it cannot be written the step goes on without.
+Plans count what the living notices will still write (`jobs.room_beside_others`); the rest is for people, and
+a step goes on if it cannot be written. Functions that write raise neither OSError nor PenstockError.
 """
 
 from __future__ import annotations
@@ -58,13 +56,13 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 class StagingNotice(NamedTuple):
-    """A notice that is to be shown, and what its file says of it."""
+    """A notice worth showing, and the facts of its file."""
 
     path: Path
     notice: UnderWay
-    uid: int  # of the account that stages, by the file's owner
-    touched: float  # when the notice was touched last, in seconds since the epoch
-    alive: bool  # it was touched lately, or its controller's job waits to begin
+    uid: int  # the account that stages: the file's owner
+    touched: float  # last touch, in seconds since the epoch
+    alive: bool  # touched lately, or its controller's job waits to begin
 
     @property
     def dataset(self) -> str:
@@ -75,7 +73,6 @@ class StagingNotice(NamedTuple):
         return self.notice.writes
 
     def __str__(self) -> str:
-        """One line."""
         notice, who = self.notice, accounts.in_words([str(self.uid)])
         on = f" of cluster {brief(notice.cluster)}" if notice.cluster else ""
         job = f"SLURM job {notice.job}{on}, " if notice.job else ""
@@ -88,15 +85,14 @@ class StagingNotice(NamedTuple):
 
 
 def _stamp(seconds: float) -> str:
-    """As the notice's own times; the number itself where the file's owner set a time beyond all calendars."""
+    """Format a time as the notice does; as a plain number if its owner set it beyond the calendar."""
     with contextlib.suppress(ValueError, OverflowError, OSError):
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"{seconds:.0f}"
 
 
 class Notice:
-    """The notice `path` of one step that holds the dataset's lock. Raises neither OSError nor
-    PenstockError."""
+    """The notice of one step that holds the dataset's lock."""
 
     def __init__(self, layout: DatasetLayout, path: Path, step: str, controller: str = "") -> None:
         environment = job_environment.current()
@@ -112,8 +108,8 @@ class Notice:
         )
 
     def begin(self) -> None:
-        """Write it, with the `since` of an earlier step of the same job or controller, and with what that
-        step said will still be written."""
+        """Write the notice. It keeps the `since` of an earlier step of the same job or controller, and what
+        that step said will be written."""
         before = find(self._layout, self._path)
         if before is not None:
             self._notice = self._notice._replace(writes=before.notice.writes)
@@ -122,21 +118,21 @@ class Notice:
         _write(self._path, self._notice)
 
     def end(self) -> None:
-        """Remove it, unless another process has replaced it."""
+        """Remove it, unless another process replaced it."""
         standing = find(self._layout, self._path)
         if standing and standing.notice._replace(writes=self._notice.writes) == self._notice:
             _forget(self._path)
 
 
 def touch(path: Path) -> None:
-    """Show that the run of this notice lives. Raises nothing."""
+    """Show that the notice's run lives."""
     with contextlib.suppress(OSError):
         cross_account_files.touch(path.parent, path.name)
 
 
 def restate(layout: DatasetLayout, path: Path, **writes: int | str) -> None:
-    """Change these fields of what a notice says will still be written; nothing where none stands. By the
-    holder of the dataset's lock. Raises neither OSError nor PenstockError."""
+    """Change fields of what a notice says will still be written, if one stands. The holder of the dataset's
+    lock calls it."""
     if standing := find(layout, path):
         changed = standing.notice._replace(writes=standing.writes._replace(**writes))  # type: ignore[arg-type]
         if changed != standing.notice:
@@ -144,14 +140,14 @@ def restate(layout: DatasetLayout, path: Path, **writes: int | str) -> None:
 
 
 def written(layout: DatasetLayout, path: Path) -> None:
-    """Nothing will be written any more. As `restate`."""
+    """State that nothing more will be written. As `restate`."""
     restate(layout, path, bytes=0, files=0, chunk_files=0)
 
 
 def submitted(layout: DatasetLayout, job: str, cluster: Cluster) -> None:
-    """Note that this job of a controller waits to begin, where the dataset is this account's; beside elements
-    that are at work for a controller that has ended, it is the job to wait for. Makes the dataset's folder,
-    for the notice of a first release. Raises neither OSError nor PenstockError."""
+    """Note that this controller's job waits to begin, if the dataset belongs to this account. If elements of
+    an ended controller still work, the job joins their notice as the one to wait for. For a first release
+    this makes the dataset's folder."""
     with contextlib.suppress(OSError, PenstockError):
         standing, name = find(layout), cluster.name()
         waiting = UnderWay(SUBMITTED, _stamp(clock.now(layout.root)), job=job, cluster=name)
@@ -164,23 +160,22 @@ def submitted(layout: DatasetLayout, job: str, cluster: Cluster) -> None:
 
 
 def forget(layout: DatasetLayout) -> None:
-    """Nothing is under way any more, neither a run nor a repair. By the dataset's owner. A folder that a
-    submission made, and no run used, goes too. Raises neither OSError nor PenstockError."""
+    """Remove the notices of runs and repairs, and a folder that a submission made and no run used. By the
+    dataset's owner."""
     standing = find(layout)
     _forget(layout.repair_under_way)
     _take_back(layout, standing)
 
 
 def withdraw(layout: DatasetLayout, job: str) -> None:
-    """Forget that this job waits to begin: it has ended, before a step of it held the dataset's lock."""
+    """Remove the notice of a job that ended before any of its steps held the dataset's lock."""
     standing = find(layout)
     if standing and (standing.notice.step, standing.notice.job) == (SUBMITTED, job):
         _take_back_unchanged(layout, standing)
 
 
 def forget_ended(layout: DatasetLayout, cluster: Cluster) -> None:
-    """The same where the notice is of a controller that was submitted to this cluster, which has no such job
-    any more. Raises neither OSError nor PenstockError."""
+    """Remove a submitted controller's notice if this cluster no longer has its job."""
     with contextlib.suppress(OSError, PenstockError):
         standing = find(layout)
         if standing and standing.notice.step == SUBMITTED and _has_ended(standing, cluster):
@@ -188,11 +183,11 @@ def forget_ended(layout: DatasetLayout, cluster: Cluster) -> None:
 
 
 def _has_ended(standing: StagingNotice, cluster: Cluster) -> bool:
-    """Whether the job of this account's own notice is one of this cluster, which has it no more."""
+    """Check whether the notice is this account's, and this cluster no longer has its job."""
     if not standing.notice.job or standing.notice.cluster != cluster.name() or standing.uid != os.geteuid():
         return False
     live = cluster.live_job(standing.notice.job)
-    return live is None or live.uid is None  # an account's own jobs are hidden from it nowhere
+    return live is None or live.uid is None  # no cluster hides an account's own jobs from it
 
 
 def _take_back_unchanged(layout: DatasetLayout, standing: StagingNotice) -> None:
@@ -201,7 +196,7 @@ def _take_back_unchanged(layout: DatasetLayout, standing: StagingNotice) -> None
 
 
 def _take_back(layout: DatasetLayout, standing: StagingNotice | None) -> None:
-    """Remove the notice, and the dataset's folder where a submission made it and nothing else is in it."""
+    """Remove the notice, and the dataset's folder if a submission made it and it is empty."""
     _forget(layout.under_way)
     if standing is not None and standing.notice.made:
         with contextlib.suppress(OSError):
@@ -215,16 +210,15 @@ def _forget(path: Path) -> None:
 
 def _write(path: Path, notice: UnderWay) -> None:
     with contextlib.suppress(OSError, PenstockError):
-        if path.parent.is_dir():  # `remove --all` takes it away
+        if path.parent.is_dir():  # `remove --all` removes the folder
             writes = notice.writes._replace(uid=os.geteuid())
             value = document.UNDER_WAY.to_json(notice._replace(writes=writes))
             cross_account_files.write_notice(path, value)
 
 
 def find(layout: DatasetLayout, path: Path | None = None, now: float | None = None) -> StagingNotice | None:
-    """By the table above; None where nothing is to be shown. `path`: of the notice, a run's where it is None;
-    `now`: seconds since the epoch, by the file system's clock, which is asked where it is None. Raises
-    nothing for what lies there."""
+    """Return the notice to show, by the module's table. Raises nothing. `path`: the notice (None: the run's).
+    `now`: seconds since the epoch by the file system's clock (None: read it)."""
     path = layout.under_way if path is None else path
     try:
         fd = plain_files.descriptor(path)
@@ -233,8 +227,8 @@ def find(layout: DatasetLayout, path: Path | None = None, now: float | None = No
         folder = layout.folder.lstat()
     except (OSError, ValueError, PenstockError):
         return None
-    known = notice.step in _STEPS and _JOB.fullmatch(notice.job) and _TIME.fullmatch(notice.since)
-    if not known or not stat.S_ISDIR(folder.st_mode) or status.st_uid != folder.st_uid:
+    valid = notice.step in _STEPS and _JOB.fullmatch(notice.job) and _TIME.fullmatch(notice.since)
+    if not valid or not stat.S_ISDIR(folder.st_mode) or status.st_uid != folder.st_uid:
         return None
     now = clock.now(layout.pins) if now is None else now
     alive = abs(now - status.st_mtime) <= (UNSEEN if notice.step == SUBMITTED else clock.BOUND)
@@ -243,8 +237,8 @@ def find(layout: DatasetLayout, path: Path | None = None, now: float | None = No
 
 
 def living_below(layout: DatasetLayout) -> Iterator[StagingNotice]:
-    """The living notices of all datasets and accounts below the root, by dataset, without those that were
-    only submitted: they write nothing yet. Raises nothing."""
+    """Yield the living notices of all datasets and accounts below the root, by dataset. Raises nothing.
+    Submitted ones are left out: they write nothing yet."""
     names: list[str] = []
     with contextlib.suppress(OSError):
         names += sorted(filter(DATASET_NAME.fullmatch, os.listdir(layout.root)))
@@ -256,8 +250,8 @@ def living_below(layout: DatasetLayout) -> Iterator[StagingNotice]:
 
 
 def advice(layout: DatasetLayout, staging: StagingNotice | None) -> str:
-    """What an account that finds nothing published is to do, in words: wait for the job that stages it, ask
-    the owner, or stage it itself."""
+    """Tell an account that finds nothing published what to do: wait for the job, ask the owner, or stage
+    it."""
     if staging is not None and staging.alive:
         job = staging.notice.job
         if job:

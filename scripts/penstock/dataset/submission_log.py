@@ -1,9 +1,7 @@
-"""Which job arrays a run submitted: written down before and after each submission, durably, in
-`arrays.jsonl`. Touches that file alone; the job control of a step (`jobs`) writes it.
+"""`arrays.jsonl`: the job arrays that a run submitted, written durably before and after each submission.
 
-An element is one index of an array: the process that does one shard. A controller that dies between
-`sbatch`'s answer and its own note finds the array again by the name that it wrote down first, so one element
-is never given to two live arrays.
+A controller may die between `sbatch`'s answer and its note. The next one finds the array by the name noted
+first, so no element gets two live arrays.
 """
 
 from __future__ import annotations
@@ -30,7 +28,8 @@ if TYPE_CHECKING:
 
 
 class ArrayBook:
-    """`arrays.jsonl` of a run. One writer: the holder of the dataset's lock."""
+    """`arrays.jsonl` of a run. Its only writer holds the dataset's lock; writes raise by
+    `errno_map.storage_error`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -51,9 +50,8 @@ class ArrayBook:
         at_once: int = 0,
         spec_cores: int | None = None,
     ) -> None:
-        """An array of this name and so many workers is about to be submitted, for the shards `indices`;
-        `time` is its limit in seconds (0: none). To be called before the submission. All that write raise by
-        `errno_map.storage_error`."""
+        """Note, before the submission, an array of this name for the shards `indices`. `time` is its limit in
+        seconds (0: none)."""
         line = ArrayLine(
             intent=name,
             step=step,
@@ -72,42 +70,41 @@ class ArrayBook:
         self._append(line)
 
     def tried(self, name: str) -> None:
-        """The array of this name is about to be submitted again, since the first try had no answer."""
+        """Note that an array without an answer is about to be submitted again."""
         intents = [line for line in self._lines() if line.intent == name]
         if intents:
             self._append(intents[-1])
 
     def submitted(self, name: str, array: str) -> None:
-        """The cluster answered: `array` is the number that it gave."""
+        """Note the number `array` that the cluster gave."""
         self._append(ArrayLine(submitted=name, array=array))
 
     def throttled(self, name: str, at_once: int) -> None:
-        """No more than `at_once` elements of this array are to run at once from now on."""
+        """Note that at most `at_once` elements of this array may run from now on."""
         self._append(ArrayLine(throttled=name, at_once=at_once))
 
     def exclude(self, node: str, step: str, why: str) -> None:
-        """No further array of the run goes to this node."""
+        """Note that no further array of the run goes to this node."""
         self._append(ArrayLine(excluded=node, step=step, why=why))
 
     def excluded(self, since: float = 0.0) -> Mapping[str, str]:
-        """The nodes that were left out of further arrays after this moment, in seconds since the epoch: which
-        elements of which step failed there, for people. Raises as `open`."""
+        """Return the nodes excluded after `since` (seconds since the epoch), with the reason for people.
+        Raises as `open`."""
         lines = (line for line in self._lines() if line.excluded and line.at >= since)
         return {line.excluded: f"{line.step}: {line.why}" for line in lines}
 
     def ended(self, name: str, starts: Mapping[int, float] = NOTHING) -> None:
-        """No worker of this array lives any more, or it was never submitted. `starts`: when the cluster last
-        started the workers of these numbers, in seconds since the epoch."""
+        """Note that no worker of this array lives, or that it was never submitted. `starts`: when the cluster
+        last started each worker, in seconds since the epoch."""
         self._append(ArrayLine(ended=name, starts=tuple(starts.items())))
 
     def open(self, step: str | None = None) -> list[ArrayLine]:
-        """Arrays (of one step, or of all) that may have live elements. Raises FailedError where the log
-        cannot be understood, NewerFormatError."""
+        """Return the arrays (of one step, or all) that may have live elements. Raises FailedError if the log
+        is damaged, NewerFormatError."""
         return [s for s in self.all() if not s.over and (step is None or s.step == step)]
 
     def all(self) -> list[ArrayLine]:
-        """Every array that was submitted, or was about to be, in that order: of each what all its
-        lines say. Raises as `open`."""
+        """Return every array submitted or intended, in order, with all its lines merged. Raises as `open`."""
         arrays: dict[str, ArrayLine] = {}
         for line in self._lines():
             if line.intent:
@@ -121,11 +118,11 @@ class ArrayBook:
         return list(arrays.values())
 
     def began(self, step: str) -> float:
-        """When the step's first array was about to be submitted; inf: none was. Raises as `open`."""
+        """Return when the step's first array was intended; inf: never. Raises as `open`."""
         return min((line.at for line in self._lines() if line.intent and line.step == step), default=math.inf)
 
     def line(self, name: str) -> ArrayLine | None:
-        """The submission of this name. Raises NewerFormatError, FailedError."""
+        """Return the submission of this name. Raises as `open`."""
         return next((line for line in self._lines() if line.intent == name), None)
 
     @property
@@ -162,6 +159,6 @@ class ArrayBook:
 
 
 def books(layout: DatasetLayout) -> list[ArrayBook]:
-    """The books of every run, audit, repair and comparison of the dataset."""
+    """Return the books of every run, audit, repair and comparison of the dataset."""
     folders = (layout.runs, layout.audits, layout.state / REPAIRS, layout.adoptions)
     return [ArrayBook(book) for folder in folders for book in sorted(folder.glob("*/arrays.jsonl"))]

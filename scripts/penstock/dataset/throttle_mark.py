@@ -1,11 +1,7 @@
-"""How many elements of a run (processes of its job arrays) may run at once, where a person changed it by
-`penstock limit DATASET --nodes N`. The controller that starts them reads it. Touches that file alone.
+"""`<run>/throttle.json`: how many elements of this run may work at once, set by `penstock limit DATASET
+--nodes N`.
 
-    <run>/throttle.json      the last word (`core.documents.marks.Throttle`)
-
-It holds for the run, for each of its further arrays and for later controllers; another run of the dataset
-begins with `cluster.max_elements` again. An audit or a repair has a folder of its own, and so a throttle of
-its own.
+It holds for all further arrays and controllers of the run. Audits and repairs have throttles of their own.
 """
 
 from __future__ import annotations
@@ -28,8 +24,7 @@ def make(run: RunLayout, at_once: int) -> None:
 
 
 def read(run: RunLayout) -> Throttle:
-    """The throttle that was written last; an empty one, for which the configuration counts, where there is
-    none or it cannot be read."""
+    """Return the last throttle; an empty one, for which the configuration counts, if none can be read."""
     try:
         return documents.load(marks.THROTTLE, run.throttle)
     except (OSError, ValueError):
@@ -37,5 +32,5 @@ def read(run: RunLayout) -> Throttle:
 
 
 def by_whom(mark: Throttle) -> str:
-    """`by alice on login1 at 15:04:05`."""
+    """Return `by alice on login1 at 15:04:05`."""
     return orders.by_whom(mark.given)

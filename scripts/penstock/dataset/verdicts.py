@@ -1,11 +1,8 @@
-"""What the last audits and repairs of a release said, and which findings stand: the verdict,
-`audits/<release>.json` beside the releases. Its owner writes it, everybody may read it (`dataset.gate` does).
+"""The verdict of a release, `audits/<release>.json`: what its last audits and repairs said, and which
+findings stand. Its owner writes it; everybody may read it (`dataset.gate` does).
 
-A finding is one deviation that an audit found: a file that is missing, changed, unread, and so on. Only
-`read`, `write` and `forget` touch that file; the rest is pure: a verdict goes in, another one comes out.
-
-A finding stands until an audit that looked there finds nothing, a repair restores it, or its owner overrules
-it:
+A finding is one deviation that an audit found, such as a missing, changed or unread file. It stands until an
+audit that looked there finds nothing, a repair restores the file, or the owner overrules it:
 
 | what ended                        | earlier findings of bytes   | earlier findings of shape, | its own   |
 |                                   | (changed, unread)           | permissions, manifest      |           |
@@ -51,15 +48,15 @@ if TYPE_CHECKING:
     from penstock.core.documents.verdict import LastAudit
     from penstock.core.layout import DatasetLayout
 
+# kinds that only reading finds; every audit checks all files for the others
 BYTES = frozenset({"changed", "unread"})
-"""Kinds of findings that only reading a file finds; every audit looks for the others, in all files."""
-MANIFEST = "manifest"
-"""The kind of findings of a damaged manifest."""
+MANIFEST = "manifest"  # the kind of a damaged manifest
 
 
 def read(layout: DatasetLayout, release: str) -> Verdict | None:
-    """None when the release was never audited. Raises FindingsError when it is damaged, NewerFormatError,
-    PermissionError where this account may not read it, FailedError where the file system does not answer."""
+    """Return the verdict; None if the release was never audited. Raises FindingsError if it is damaged,
+    NewerFormatError, PermissionError if this account may not read it, and FailedError if the file system does
+    not answer."""
     path = layout.verdict(release)
     try:
         return document.VERDICT.from_json(cross_account_files.read_notice(path), path)
@@ -84,26 +81,25 @@ def read(layout: DatasetLayout, release: str) -> Verdict | None:
 
 
 def write(layout: DatasetLayout, verdict: Verdict) -> None:
-    """Durable on return. To be called under the lock of audits. Raises as `write_notice`."""
+    """Write the verdict durably. Requires the audits' lock. Raises as `write_notice`."""
     cross_account_files.write_notice(layout.verdict(verdict.release), document.VERDICT.to_json(verdict))
 
 
 def forget(layout: DatasetLayout, release: str) -> None:
-    """Remove the verdict of a release that is about to be published: it was that of an earlier release of the
-    same name."""
+    """Remove the verdict of an earlier release of the same name, before the new one is published."""
     cross_account_files.forget_notice(layout.verdict(release))
 
 
 def standing(verdict: Verdict | None) -> dict[str, int]:
-    """The findings that stand, by kind: their number. Empty for None."""
+    """Return the number of standing findings by kind."""
     counts: Counter[str] = Counter()
-    for one in verdict.stands if verdict else ():
-        counts.update(one.counts)
+    for findings in verdict.stands if verdict else ():
+        counts.update(findings.counts)
     return dict(counts)
 
 
 def last(verdict: Verdict | None) -> AuditShown | None:
-    """The last audit, for views; with `closed` where it found something, and nothing stands any more."""
+    """Return the last audit for views; `closed` is set if its findings no longer stand."""
     if verdict is None or verdict.last is None:
         return None
     closed, repair, overruled = "", verdict.repair, verdict.overruled
@@ -115,7 +111,7 @@ def last(verdict: Verdict | None) -> AuditShown | None:
 
 
 def advice(dataset: str, counts: Iterable[str]) -> str:
-    """What to do about findings of these kinds.
+    """Return what to do about findings of these kinds.
 
     | kinds                          | advice                                              |
     |--------------------------------|-----------------------------------------------------|
@@ -136,18 +132,19 @@ def advice(dataset: str, counts: Iterable[str]) -> str:
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """`3 changed, 1 missing`; of kinds that another account may have written."""
+    """Format counts: `3 changed, 1 missing`. Kinds are escaped, since another account may have written
+    them."""
     return ", ".join(f"{count} {brief(kind)}" for kind, count in sorted(counts.items()))
 
 
 def new(layout: DatasetLayout, release: str, seal: str) -> Verdict:
-    """Of a release of which nothing was said yet; `seal` is the digest of its seal."""
+    """Return the verdict of a release that was never audited; `seal` is the digest of its seal."""
     return Verdict(layout.dataset, release, seal)
 
 
 def audited(verdict: Verdict, audit: LastAudit, choice: AuditSelection, *, compared: bool) -> Verdict:
-    """The verdict after an audit with this result, by the table above. `compared`: the release's manifest and
-    tree were there to be compared."""
+    """Return the verdict after an audit, by the module's table. `compared`: the audit could compare the
+    release's manifest and tree."""
 
     def falls(kind: str, from_disks: bool) -> bool:
         if not compared:
@@ -169,7 +166,7 @@ def audited(verdict: Verdict, audit: LastAudit, choice: AuditSelection, *, compa
 
 
 def _read(before: ReadBack, audit: LastAudit, choice: AuditSelection) -> ReadBack:
-    """With what an audit of this choice read."""
+    """Add what an audit of this choice read."""
     if choice.kind == "whole":
         return before._replace(whole=audit.began)
     if choice.kind != "slice":
@@ -183,49 +180,49 @@ def _read(before: ReadBack, audit: LastAudit, choice: AuditSelection) -> ReadBac
 
 
 def repaired(verdict: Verdict, audit: str, left: Iterable[str], repaired: int) -> Verdict:
-    """The verdict after a repair of what the audit of id `audit` found; `left`: the kind of each finding that
-    is left; `repaired`: files."""
+    """Return the verdict after a repair that went by audit `audit`. `left`: the kind of each remaining
+    finding; `repaired`: number of files."""
     counts = Counter(left)
     stands = [StandingFindings(audit, now(), counts)] if counts else []
     return verdict._replace(stands=stands, repair=LastRepair(now(), audit, repaired, counts.total()))
 
 
 def mended(verdict: Verdict, audit: str, fell: Mapping[str, Mapping[str, int]], repaired: int) -> Verdict:
-    """After a repair of another release restored files that this one shares with it; `audit` is the one that
-    it went by. `fell`: by this release's audits, the kinds of their findings that this repaired."""
+    """Return the verdict after a repair of another release restored files shared with this one. `audit` is
+    the audit that the repair went by. `fell`: for each of this release's audits, how many findings of each
+    kind were repaired."""
     stands = []
     for findings in verdict.stands:
         gone = fell.get(findings.audit, {})
         counts = {kind: left for kind, n in findings.counts.items() if (left := n - gone.get(kind, 0)) > 0}
         if counts:
             stands.append(findings._replace(counts=counts))
-    left = sum(sum(one.counts.values()) for one in stands)
+    left = sum(sum(findings.counts.values()) for findings in stands)
     return verdict._replace(stands=stands, repair=LastRepair(now(), audit, repaired, left))
 
 
 def overruled(verdict: Verdict, why: str, by: str) -> Verdict:
-    """The verdict after the owner `by` overruled its findings, for the reason `why`."""
     return verdict._replace(stands=(), overruled=Overruling(now(), by, why, standing(verdict)))
 
 
 def read_since(verdict: Verdict | None, seal: Seal) -> datetime | None:
-    """A moment since which every byte of the release was read back and compared: by one audit, by audits of
-    all slices (fractions that take turns), or before the release was published. The latest of these counts;
-    None if none was complete. Each is dated by the file that was read first."""
+    """Return a moment since which every byte of the release was read back and compared; None if never. One
+    audit, audits of all slices (fractions that take turns), or the check before publication may have done so;
+    the latest counts. Each is dated by the file read first."""
     moments: list[datetime] = []
     if seal.evidence.oldest_read:
         moments.append(_time(seal.evidence.oldest_read))
     read = verdict.read if verdict else ReadBack()
     if read.whole:
         moments.append(_time(read.whole))
-    for turns, seen in read.slices.items():
-        if len(seen) == turns:
-            moments.append(min(map(_time, seen.values())))
+    for turns, audited_at in read.slices.items():
+        if len(audited_at) == turns:
+            moments.append(min(map(_time, audited_at.values())))
     return max(moments, default=None)
 
 
 def now() -> str:
-    """UTC, ISO 8601, whole seconds."""
+    """Return the time in UTC, ISO 8601, whole seconds."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

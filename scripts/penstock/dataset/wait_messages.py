@@ -1,5 +1,4 @@
-"""Words for a wait that lasts: what a step waits for, for how long by now, and how long a server asks for.
-Starts one thread for each block; touches nothing else. A signal ends such a wait (`host.waits`)."""
+"""Messages about a long wait: what a step waits for, how long by now, and how long a server asks for."""
 
 from __future__ import annotations
 
@@ -16,14 +15,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Seconds between checks. The first message comes once a wait is older than half of this: within a minute.
 WORD = 25.0
-"""Seconds between two looks whether a wait lasts. A word comes at the first look at which the wait is older
-than half of this, so before a minute is over."""
 
 
 class Waiting:
-    """`with Waiting(say, "s3://bucket/"):` calls `say`, from a thread of its own, while the block lasts
-    longer than WORD seconds; with `each` only while the next item is awaited."""
+    """`with Waiting(say, "s3://bucket/"):` calls `say` from a thread once the block lasts longer than WORD
+    seconds. With `each`, only the wait for the next item counts. A signal ends the wait (`host.waits`)."""
 
     def __init__(self, say: Callable[[str], None], what: str) -> None:
         self._say, self._what = say, what
@@ -47,7 +45,7 @@ class Waiting:
         self._thread.join()
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
-        """The same items."""
+        """Yield the same items."""
         for item in items:
             self._since = None
             with waits.whole():

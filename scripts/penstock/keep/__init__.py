@@ -1,2 +1,1 @@
-"""What happens to a release after it was published: audit, repair, removal, rollback, signature,
-description."""
+"""What happens to a release after publication: audit, repair, removal, rollback, signature, description."""

@@ -1,7 +1,4 @@
-"""describe: a release as Croissant (a form that catalogues read), made of its seal and its manifest alone.
-
-`penstock describe` calls it. This module reads the release, and makes no file.
-"""
+"""describe: a release as Croissant, a format that catalogues read, made from its seal and manifest."""
 
 from __future__ import annotations
 
@@ -27,15 +24,13 @@ class Described(NamedTuple):
     """The description of one release."""
 
     release: str
-    pieces: Iterator[str]
-    """The document's text, made while it is read."""
-    left_out: Sequence[str]
-    """Keys of the dataset's description that Croissant asks for and that are not given."""
+    pieces: Iterator[str]  # the document's text, made while it is read
+    left_out: Sequence[str]  # keys of the dataset's description that Croissant requires and that are missing
 
 
 def run(context: Context, dataset: str, release: str | None) -> Described:
-    """Describe a release. Raises ConfigError when it is not there, FindingsError when its manifest is not the
-    one that was sealed, PreflightError where this account may not read it."""
+    """Describe a release. Raises ConfigError if it does not exist, FindingsError if its manifest is not the
+    sealed one, PreflightError if this account may not read it."""
     layout = context.layout(dataset)
     release = released(context, layout, release, "describe")
     folder = layout.release(release)

@@ -1,7 +1,7 @@
-"""Notices: `notify.command` is called for what became of a dataset, once for each event.
+"""Notices: calls `notify.command` once for each event of a dataset.
 
-`penstock run`, `audit`, `repair` and the workflow call `send` as they end. What is owed is read from the
-dataset's state, so what a command owed that was killed the next one sends. Marks are written below the state:
+Commands call `send` as they end. It reads from the dataset's state what is owed, so the next command sends
+what a killed one owed. Marks:
 
     <state>/notices/<event>-<id>    made by O_EXCL before the command is called; empty once the command ended
 
@@ -12,8 +12,8 @@ dataset's state, so what a command owed that was killed the next one sends. Mark
 | published | the newest publication, for LATE                               | release, time  |
 | stale     | a last success that is older than `notify.stale`               | its time       |
 
-A mark that is not empty is of a notice that was cut off: nobody knows whether it arrived, so it is reported
-and not sent again. Where no mark can be made, as on a full target, the notice is sent all the same.
+A mark that is not empty belongs to a notice that was cut off. It may have arrived, so it is reported, not
+repeated. If no mark can be made, as on a full target, the notice is sent anyway.
 """
 
 from __future__ import annotations
@@ -45,22 +45,19 @@ if TYPE_CHECKING:
     from penstock.config.settings import Config
     from penstock.core.layout import DatasetLayout
 
-LATE = 7 * 86400.0
-"""Seconds after which nobody waits for the news of a publication."""
+LATE = 7 * 86400.0  # seconds after which a publication is no news
 
 
-_COMMAND = re.compile(r"(?:^|(?<=`))penstock (?!--config )")
-"""A command that a person is advised to give."""
+_COMMAND = re.compile(r"(?:^|(?<=`))penstock (?!--config )")  # a command that a person is advised to run
 
 
 class Notice(NamedTuple):
-    """One event of a dataset. `id` is its own among those of its kind; "": it leaves no mark."""
+    """One event of a dataset. `id` is unique within its kind; "": it leaves no mark."""
 
     event: str
     id: str
     why: str = ""
-    go_on: str = ""
-    """What a person can do; its commands name the configuration, since who gets the notice is elsewhere."""
+    go_on: str = ""  # advice; its commands name the configuration, since the recipient is elsewhere
     release: str = ""
 
     @property
@@ -69,10 +66,10 @@ class Notice(NamedTuple):
 
 
 def send(config: Config, file: Path, failed: Mapping[str, str] | None = None) -> dict[str, list[str]]:
-    """Send what is owed of all datasets that this account stages. Returns, by dataset, a sentence for each
-    notice that may not have arrived. `failed`: why datasets failed just now; of one without a note of it, as
-    where its target is not there, no later command will know. All calls together get `notify.timeout`: what
-    is owed beyond that the next command sends. Raises InterruptedRunError, and nothing else."""
+    """Send the notices owed for all datasets that this account stages; raises only InterruptedRunError.
+    Returns, by dataset, a sentence for each notice that may not have arrived. `failed`: why datasets failed
+    just now; if there is no note of it, as when the target is missing, no later command will know. All calls
+    share `notify.timeout`; the next command sends the rest."""
     said: dict[str, list[str]] = {}
     budget = command.TimeBudget(config.notify.timeout)
     for name in config.datasets if config.notify.command else ():
@@ -118,7 +115,7 @@ def _owed(config: Config, layout: DatasetLayout) -> Iterator[Notice]:
 
 
 def _forget(layout: DatasetLayout, owed: Container[str]) -> None:
-    """Remove marks of what is no longer the case: where it comes back, it is announced again."""
+    """Remove marks of events that no longer hold, so that they are announced again if they return."""
     with contextlib.suppress(FileNotFoundError):
         for mark in layout.notices.iterdir():
             if mark.name not in owed and not mark.name.startswith("."):
@@ -126,7 +123,7 @@ def _forget(layout: DatasetLayout, owed: Container[str]) -> None:
 
 
 def _once(config: Config, layout: DatasetLayout, notice: Notice, budget: command.TimeBudget) -> list[str]:
-    """Call the command, unless a mark says that it was called. What went wrong, in a sentence."""
+    """Call the command, unless a mark says that it was called; return an error as a sentence."""
     mark, me = layout.notices / notice.mark, holders.this_process("", "notify")
     if not budget.left() and not (notice.id and mark.exists()):
         took = f"notify.command took all of its {config.notify.timeout:.0f} s"

@@ -1,10 +1,7 @@
-"""sign: a release that was published without a signature gets one.
+"""sign: adds a signature to a release that was published without one.
 
-`penstock sign` calls it. Under the dataset's lock it reads seal and manifests, starts ssh-keygen,
-adds a line to the history, then puts the signature beside the seal.
-
-Guarantees: nothing is signed that is not as it was published. The seal must be the one that the history
-names, manifests and records those of the seal; only the bytes of the data are not read (an audit does).
+Nothing is signed that is not as it was published: the seal must be the one in the history, manifests and
+records those of the seal. Only the data is not read, which an audit does.
 """
 
 from __future__ import annotations
@@ -34,13 +31,12 @@ class Signed(TypedDict):
 
     dataset: str
     release: str
-    signed: bool
-    """False: the signature was there already, and holds."""
+    signed: bool  # False: a valid signature existed
 
 
 def run(context: Context, dataset: str, release: str | None) -> Signed:
-    """Sign a release. Raises ConfigError without `target.sign_with` or without such a release, FindingsError
-    for a release that is not as it was published, PreflightError for a key that cannot sign, LockedError."""
+    """Sign a release. Raises ConfigError without `target.sign_with` or such a release, FindingsError if it is
+    not as published, PreflightError for a key that cannot sign, LockedError."""
     layout = context.layout(dataset)
     key = _key(layout)
     dataset_folders.check_owner(layout)

@@ -1,2 +1,1 @@
-"""What people see: what lies below a target's root, as any account may read it, and how it is shown. Changes
-nothing."""
+"""What people see: what lies below a target's root, as any account may read it. Changes nothing."""

@@ -1,5 +1,5 @@
-"""`penstock du`: the areas of one dataset (its releases, what lies hidden beside them, its state, the rest),
-and how much room they take (`dataset.disk_use`)."""
+"""`penstock du`: the areas of a dataset (releases, hidden folders beside them, state, the rest), and the room
+that they take (`dataset.disk_use`)."""
 
 from __future__ import annotations
 
@@ -26,23 +26,20 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.disk_use import Area
 
-EVERY = 0.2
-"""Seconds between two reports of progress."""
+EVERY = 0.2  # seconds between progress reports
 
 
 class Place(NamedTuple):
-    """Where an area lies, and what it is called."""
+    """Where an area lies, and its name."""
 
     kind: str
     name: str
     state: str
-    folder: int
-    """A descriptor of the folder in which `names` lie; closed by the caller."""
-    names: Sequence[str]
-    """Paths below it that belong to the area."""
+    folder: int  # a descriptor of the folder that `names` lie in; the caller closes it
+    names: Sequence[str]  # paths below it that belong to the area
     pool: str = ""
+    # folders below it that belong to the area without their content; "" is the folder itself
     tops: Sequence[str] = ()
-    """Folders below it of which only they themselves belong to the area; "" is the folder itself."""
 
 
 def used(
@@ -52,9 +49,9 @@ def used(
     *,
     filesystem: str = "auto",
 ) -> DiskUse:
-    """What a walk of the dataset's folder finds. `spend(n)` is called before n calls to the file system, and
-    may raise to end the walk; `progress(files, bytes)` now and then. Raises no OSError: what cannot be opened
-    is said, or counted."""
+    """Walk the dataset's folder and return what its areas use. Raises no OSError: problems are named or
+    counted. `spend(n)` is called before n metadata operations and may raise to end the walk; `progress(files,
+    bytes)` now and then."""
     began = time.monotonic()
     answer: DiskUse = {
         "dataset": layout.dataset, "path": str(layout.folder), "problem": "", "areas": [], "shared_files": 0,
@@ -74,7 +71,7 @@ def used(
                     progress(use.files, use.bytes)
 
             row = dataset_row(layout, nobody)
-            pinned = ((one["release"], one["last_pin"]) for one in row["releases"])
+            pinned = ((release["release"], release["last_pin"]) for release in row["releases"])
             answer["last_pins"] = {release: pin for release, pin in pinned if pin}
             answer["problem"] = row["problem"]
             places = list(_places(layout, folder, row, opened, filesystem))
@@ -88,15 +85,15 @@ def used(
         answer["problem"] = "nothing is published or staged here yet"
     except OSError as error:
         answer["problem"] = str(error.strerror)
-    answer["folders"] = sum(one["folders"] for one in answer["areas"])
-    answer["files"] = sum(one["files"] for one in answer["owners"]) - answer["folders"]
-    answer["bytes"] = sum(one["bytes"] for one in answer["owners"])
+    answer["folders"] = sum(area["folders"] for area in answer["areas"])
+    answer["files"] = sum(owner["files"] for owner in answer["owners"]) - answer["folders"]
+    answer["bytes"] = sum(owner["bytes"] for owner in answer["owners"])
     answer["seconds"] = round(time.monotonic() - began, 3)
     return answer
 
 
 def _walked(use: Use, place: Place, spend: Callable[[int], None]) -> tuple[Area, int | None]:
-    """The area, and the project of its first folder; None where the file system does not say it."""
+    """Walk an area; return it with the quota project of its first folder, None if unknown."""
     area, project = use.area(), None
     for name in place.tops:
         with suppress(OSError):
@@ -142,8 +139,10 @@ def _places(
         name, state = release["release"], "current" if release["current"] else ""
         pool = pool_of(layout.release(name) / DATA, named=filesystem)
         yield Place("release", name, state, folder.fd, [f"{above}/{name}"], pool)
-    for one in row["stagings"]:
-        yield Place(one["kind"], one["name"], one["state"], folder.fd, [f"{above}/{one['name']}"])
+    for staging in row["stagings"]:
+        yield Place(
+            staging["kind"], staging["name"], staging["state"], folder.fd, [f"{above}/{staging['name']}"]
+        )
     if layout.state_root is None:
         yield Place("state", layout.state.name, "", folder.fd, [layout.state.name])
     elif layout.state.is_dir():

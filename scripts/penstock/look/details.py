@@ -1,4 +1,4 @@
-"""One release in detail: what its seal, its verdict, the history and the audits' history say of it."""
+"""One release in detail: what its seal, verdict, history and audits say."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def shown(
     *,
     owners: Sequence[str] | None = None,
 ) -> ReleaseShown:
-    """The release, or the one that `current` names, judged as in `dataset_row`. Raises ConfigError for a
-    release that is not there, PreflightError where nothing is published, FindingsError for a pointer to
-    nowhere and for damaged folders."""
+    """Return the named release or the current one, judged as in `dataset_row`. Raises ConfigError for an
+    unknown release, PreflightError if nothing is published, FindingsError if `current` leads nowhere or
+    folders are damaged."""
     now = now or datetime.now(UTC)
     try:
         with Folder(layout.folder) as folder:
@@ -80,7 +80,7 @@ def shown(
 
 
 def named(folder: Folder, layout: DatasetLayout, release: str | None) -> tuple[str, str | None]:
-    """The release that is meant, and the one that `current` names. Raises as `shown`, and OSError."""
+    """Return the wanted release, and the one that `current` names. Raises as `shown`, and OSError."""
     dataset_folders.check_shape(layout)
     try:
         current = gate.current(layout)
@@ -115,7 +115,7 @@ def named(folder: Folder, layout: DatasetLayout, release: str | None) -> tuple[s
 
 
 def unreadable(layout: DatasetLayout, error: OSError) -> ConfigError | PreflightError:
-    """What to raise where the dataset's folder cannot be opened or looked into."""
+    """Return the error for a dataset's folder that cannot be opened."""
     if isinstance(error, FileNotFoundError):
         return ConfigError(
             f"there is no dataset {layout.dataset}",
@@ -133,16 +133,16 @@ def unreadable(layout: DatasetLayout, error: OSError) -> ConfigError | Preflight
 def _in_history(lines: Sequence[HistoryRow], release: str, digest: str, problem: str) -> str:
     if problem == history_lines.OWNERS_ALONE:
         return "unreadable"
-    for one in lines:
-        if one["event"] == "publish" and one["release"] == release:
-            return "same" if one["line"].get("seal") == digest else "differs"
+    for line in lines:
+        if line["event"] == "publish" and line["release"] == release:
+            return "same" if line["line"].get("seal") == digest else "differs"
     return "none"
 
 
 def _signature(layout: DatasetLayout, release: str, stored: Stored) -> str:
     if layout.signing.signers is None:
-        there = os.path.lexists(layout.release(release) / SIGNATURE)
-        return f"{SIGNATURE} is there, and not verified: that needs `target.signers`" if there else ""
+        exists = os.path.lexists(layout.release(release) / SIGNATURE)
+        return f"{SIGNATURE} is there, and not verified: that needs `target.signers`" if exists else ""
     try:
         why = release_signature.problem(layout, release, stored)
     except (PenstockError, OSError) as error:
@@ -151,16 +151,18 @@ def _signature(layout: DatasetLayout, release: str, stored: Stored) -> str:
 
 
 def _of(lines: Sequence[HistoryRow], release: str) -> list[HistoryRow]:
-    """The lines that name the release."""
+    """Return the lines that name the release."""
     about = ("release", "from", "previous")
-    return [one for one in lines if release in (one["line"].get(key) for key in about)]
+    return [line for line in lines if release in (line["line"].get(key) for key in about)]
 
 
 def _amounts(order: Sequence[str], amounts: Mapping[str, Amount]) -> list[GradeAmount]:
-    """Strongest first; grades that this version does not know come last."""
-    known = [grade for grade in reversed(order) if grade in amounts]
-    grades = known + sorted(set(amounts) - set(known))
-    return [{"grade": one, "files": amounts[one].files, "bytes": amounts[one].bytes} for one in grades]
+    """Return amounts, strongest grade first; unknown grades come last."""
+    ordered = [grade for grade in reversed(order) if grade in amounts]
+    grades = ordered + sorted(set(amounts) - set(ordered))
+    return [
+        {"grade": grade, "files": amounts[grade].files, "bytes": amounts[grade].bytes} for grade in grades
+    ]
 
 
 def _manifests(folder: Folder, layout: DatasetLayout, read: Read) -> list[ShownManifest]:

@@ -1,10 +1,8 @@
-"""What changed between two releases, or between a release and its source now: counts and rows of `penstock
-diff`.
+"""`penstock diff`: counts and rows of what changed between two releases, or between a release and its source.
 
-`look.release_comparison` reads the two sides, each as a stream of rows in the byte order of the paths, and a
-judge (`look.judges`) says which rows are equal. Rows that are not unchanged are kept for `rows`: beyond what
-fits into memory in temporary files (`SpilledRows`), which are gone when the difference is closed. Nothing
-else is touched.
+`look.release_comparison` reads both sides as rows in byte order of the paths; a judge (`look.judges`) says
+which are equal. Other rows are kept for `rows`, and spill into temporary files (`SpilledRows`) until the
+difference is closed.
 
 | a path is in                         | what both sides prove of the content | kind        |
 |--------------------------------------|--------------------------------------|-------------|
@@ -37,34 +35,32 @@ if TYPE_CHECKING:
 UNCHANGED, CHANGED, UNPROVEN = "unchanged", "changed", "unproven"
 RENAMED, REMOVED, ADDED = "renamed", "removed", "added"
 KINDS = (UNCHANGED, CHANGED, UNPROVEN, RENAMED, REMOVED, ADDED)
-LISTED = (CHANGED, UNPROVEN, RENAMED, REMOVED, ADDED)
-"""Kinds whose rows are kept."""
+LISTED = (CHANGED, UNPROVEN, RENAMED, REMOVED, ADDED)  # kinds whose rows are kept
 
 
 class Judge(Protocol):
-    """Which rows of two sides hold the same content. Batches have `path` (binary) and `size` at least."""
+    """Decides which rows of two sides hold the same content. Batches have at least `path` (binary) and
+    `size`."""
 
-    keys: Sequence[str]
-    """Names of the columns that prove a rename, the best first (`renames.paired`)."""
+    keys: Sequence[str]  # columns that prove a rename, best first (`renames.paired`)
 
     def unlike(self, before: pa.RecordBatch, after: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-        """Of rows of the same paths: which changed, and which cannot be compared (booleans). The others are
-        unchanged."""
+        """Return for rows of the same paths, as booleans, which changed and which cannot be compared."""
 
     def before_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
-        """The columns `keys` of rows of the former side."""
+        """Return the columns `keys` of rows of the former side."""
 
     def after_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
-        """The same of the latter."""
+        """As `before_keys`, of the latter side."""
 
 
 class ManifestDifference:
-    """The result of one comparison: `compare` fills it, once; then `counts`, `equal` and `rows` are asked. A
-    context manager: its rows are gone at its end."""
+    """The result of one comparison: `compare` fills it once. A context manager, at whose end its rows are
+    gone."""
 
     def __init__(self, keys: Sequence[str], in_memory: int | None = None) -> None:
-        """`keys`: those of the judge. `in_memory`: how many rows of a kind stay in memory; None: as many as
-        `SpilledRows` keeps."""
+        """`keys`: those of the judge. `in_memory`: rows of a kind kept in memory; None: the default of
+        `SpilledRows`."""
         kept = {} if in_memory is None else {"in_memory": in_memory}
         self._files = ExitStack()
         single = pa.schema(
@@ -81,14 +77,14 @@ class ManifestDifference:
 
     @property
     def equal(self) -> bool:
-        """Whether every file is known to be the same."""
+        """Whether every file is proven equal."""
         return not any(self.counts[kind].files for kind in LISTED)
 
     def compare(
         self, judge: Judge, before: Iterable[pa.RecordBatch], after: Iterable[pa.RecordBatch], where: str
     ) -> Self:
-        """Compare two streams to their ends, once. Raises FailedError, which names `where`, for a stream
-        whose paths do not ascend."""
+        """Compare two streams to their ends. Raises FailedError, naming `where`, if the paths of one do not
+        ascend."""
         for neighbours in merged(before, after, where):
             self._count_both(judge, neighbours.before, neighbours.after)
             self._keep_single(REMOVED, neighbours.removed, judge.before_keys)
@@ -99,8 +95,8 @@ class ManifestDifference:
         return self
 
     def rows(self, kind: str) -> Iterator[DiffRow]:
-        """The rows of one kind of LISTED, in the order of the paths (of renamed files the new ones). After
-        `compare` alone."""
+        """Yield the rows of one kind of LISTED by path (for renamed files the new one). Only after
+        `compare`."""
         assert self._pairs is not None
         if kind == RENAMED:
             for was, path, size in renamed(self.rows_of[REMOVED], self.rows_of[ADDED], self._pairs):
@@ -125,7 +121,7 @@ class ManifestDifference:
         self._files.close()
 
     def _count_both(self, judge: Judge, before: pa.RecordBatch, after: pa.RecordBatch) -> None:
-        """Count rows of the same paths, and keep those that are not known to be equal."""
+        """Count rows of the same paths, and keep those not proven equal."""
         if not before.num_rows:
             return
         changed, unproven = judge.unlike(before, after)
@@ -137,14 +133,16 @@ class ManifestDifference:
         for kind, which in ((CHANGED, changed), (UNPROVEN, unproven)):
             if which.true_count:
                 columns = [after["path"], sizes, before["size"]]
-                rows = pa.record_batch([one.filter(which) for one in columns], ["path", "size", "before"])
+                rows = pa.record_batch(
+                    [column.filter(which) for column in columns], ["path", "size", "before"]
+                )
                 self.rows_of[kind].add(rows)
                 self.counts[kind] += DiffCount(rows.num_rows, _sum(rows["size"]), _sum(rows["before"]))
 
     def _keep_single(
         self, kind: str, rows: pa.RecordBatch, keys: Callable[[pa.RecordBatch], Sequence[pa.Array]]
     ) -> None:
-        """Count and keep rows that one side alone has, with the columns by which renames are found."""
+        """Count and keep rows of one side only, with the columns that prove renames."""
         if rows.num_rows:
             columns = [rows["path"], rows["size"], *keys(rows)]
             self.rows_of[kind].add(pa.record_batch(columns, ["path", "size", *self._keys]))
@@ -152,7 +150,7 @@ class ManifestDifference:
             self.counts[kind] += DiffCount(rows.num_rows, size, bytes_before=size if kind == REMOVED else 0)
 
     def _pair_renamed(self) -> None:
-        """Count as renamed what was removed and added and has a key in common (`renames.paired`)."""
+        """Count as renamed what was removed and added with a common key (`renames.paired`)."""
         removed, added = self.rows_of[REMOVED], self.rows_of[ADDED]
         self._pairs = pairs = paired(removed, added, self._keys)
         size = 0

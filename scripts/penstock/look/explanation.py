@@ -1,9 +1,8 @@
-"""`penstock plan`: how long the next run of a dataset will take, and what binds it.
+"""`penstock plan`: how long the next run of a dataset takes, and what limits it.
 
-Reads alone. The dataset's sources are listed into TMPDIR, and compared with the release that `current` names;
-without a dataset, what a person assumes takes the listing's place. Each rate says where it comes from: the
-configuration, the copy of an earlier release, or what a person gave; what is not known is named as such, and
-bounds nothing.
+The sources are listed into TMPDIR and compared with the current release; without a dataset, a person's
+assumptions replace the listing. Each rate names its origin: the configuration, an earlier release's copy, or
+an assumption. What is unknown is named as such and limits nothing.
 """
 
 from __future__ import annotations
@@ -37,12 +36,11 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.look.release_comparison import Listing
 
+# upper bounds of the size classes below `plan.giant_bytes`, above which files are giants
 BOUNDS = (128 << 10, 16 << 20, 1 << 30)
-"""The sizes up to which files are counted together; larger ones up to `plan.giant_bytes`, then giants."""
-GIVEN = "given"
-"""The origin of a rate that a person assumed."""
-KEYS_A_PAGE = 1000
-"""How many keys a store of objects gives for one request of its listing."""
+GIVEN = "given"  # the origin of an assumed rate
+KEYS_A_PAGE = 1000  # keys that an object store returns for one listing request
+# By an assumption's names: the ceiling's name for people, and whether its rate is of one node.
 _GIVEN: Mapping[str, tuple[str, Scope]] = {
     "link": ("network link", "all"),
     "source": ("source", "all"),
@@ -51,27 +49,25 @@ _GIVEN: Mapping[str, tuple[str, Scope]] = {
     "nic": ("nodes' networks", "node"),
     "cpu": ("nodes' CPUs", "node"),
 }
-"""Names of ceilings for people, and whether a rate of it is of one node, by the names of an assumption."""
 
 
-def assumed(given: Assumption) -> Explanation:
-    """Of what a person assumes alone: no configuration, source or target is looked at. Raises ConfigError
-    where neither bytes nor files are given."""
-    if given.bytes is None and given.files is None:
+def assumed(assumption: Assumption) -> Explanation:
+    """Explain a run by assumptions alone. Raises ConfigError if neither bytes nor files are given."""
+    if assumption.bytes is None and assumption.files is None:
         raise ConfigError(
             "nothing is said of the dataset's size",
             where="--assume",
             hint="add `20PB`, `200M files`, or both",
         )
-    work = Work(given.files or 0, given.bytes)
-    nodes = given.nodes or 1
-    outlook = forecast(work, nodes, _ceilings({}, given))
-    return Explanation("", work.files, work.bytes, work, nodes, outlook, _price(given, work, {}))
+    work = Work(assumption.files or 0, assumption.bytes)
+    nodes = assumption.nodes or 1
+    outlook = forecast(work, nodes, _ceilings({}, assumption))
+    return Explanation("", work.files, work.bytes, work, nodes, outlook, _price(assumption, work, {}))
 
 
-def of_dataset(context: Context, dataset: str, given: Assumption) -> Explanation:
-    """Of the next run of a dataset; what is `given` goes before what is known otherwise. Raises what listing
-    raises; FindingsError and PreflightError where the current release cannot be compared."""
+def of_dataset(context: Context, dataset: str, assumption: Assumption) -> Explanation:
+    """Explain the next run of a dataset; `assumption` overrides what is known otherwise. Raises as listing;
+    FindingsError and PreflightError if the current release cannot be compared."""
     config, layout = context.config, context.layout(dataset)
     queue = list(_queue(context))
     with release_comparison.listing(context, dataset) as now:
@@ -85,7 +81,7 @@ def of_dataset(context: Context, dataset: str, given: Assumption) -> Explanation
     slots = context.cluster.slots("copy")
     load = Load((copied.bytes or 0) + FILE_COST * copied.files, copied.bytes or 0, copied.files)
     shards = known_ceilings.shards(context, layout, config, load, "copy", "verify").shards
-    nodes = given.nodes or max(1, min(slots, shards))
+    nodes = assumption.nodes or max(1, min(slots, shards))
     requests = _requests(config, dataset, copied, scanned)
     return Explanation(
         dataset,
@@ -93,8 +89,8 @@ def of_dataset(context: Context, dataset: str, given: Assumption) -> Explanation
         size,
         copied,
         nodes,
-        forecast(copied, nodes, _ceilings(known_ceilings.known(config, layout), given)),
-        _price(given, copied, requests),
+        forecast(copied, nodes, _ceilings(known_ceilings.known(config, layout), assumption)),
+        _price(assumption, copied, requests),
         current,
         changes,
         classes,
@@ -107,7 +103,7 @@ def of_dataset(context: Context, dataset: str, given: Assumption) -> Explanation
 
 
 def _queue(context: Context) -> Iterator[str]:
-    """What the cluster says, or why it says nothing."""
+    """Yield what the cluster says about the queue, or why it says nothing."""
     try:
         context.cluster.check(("copy",))
         yield from map(sentence, context.cluster.start_results(("copy",)))
@@ -116,7 +112,7 @@ def _queue(context: Context) -> Iterator[str]:
 
 
 def _copied(changes: Mapping[str, DiffCount]) -> Work:
-    """What differs has to be read at the source; files that are there under another name have not."""
+    """Sum up what differs and must be read at the source; renamed files need not."""
     fetched = [changes[kind] for kind in (CHANGED, UNPROVEN, ADDED)]
     return Work(sum(count.files for count in fetched), sum(count.bytes for count in fetched))
 
@@ -139,8 +135,8 @@ def _classes(now: Listing, config: Config) -> Iterator[SizeClass]:
 
 
 def _space(context: Context, dataset: str, files: int, size: int, copied: Work) -> Iterator[str]:
-    """As plan says it when it asks for room, or why there is none. Stripes of single files are not looked at:
-    plan does that."""
+    """Yield the room that the run needs as plan does, or why there is none. Stripes of single files are
+    plan's matter."""
     layout, target = context.layout(dataset), context.config.target
     totals = Totals()
     totals.add((), OnTarget(files - copied.files, size - (copied.bytes or 0)))
@@ -157,12 +153,11 @@ def _space(context: Context, dataset: str, files: int, size: int, copied: Work) 
         yield " ".join(str(error).split())
 
 
-def _ceilings(known: Mapping[str, Known], given: Assumption) -> list[Known]:
-    """Those that are known, and those that were given in their place; the names that nobody gave a rate for
-    stand without one."""
-    ceilings = dict(known)
+def _ceilings(measured: Mapping[str, Known], assumption: Assumption) -> list[Known]:
+    """Return the known ceilings, overridden by assumptions; names without a rate have none."""
+    ceilings = dict(measured)
     for key, (name, scope) in _GIVEN.items():
-        rate = given.rates.get(key)
+        rate = assumption.rates.get(key)
         if rate is not None or key not in ceilings:
             unit: Unit = "operations" if key == "metadata" else "bytes"
             ceilings[key] = Known(name, scope, None if rate is None else Rate(rate, GIVEN), unit)
@@ -170,15 +165,15 @@ def _ceilings(known: Mapping[str, Known], given: Assumption) -> list[Known]:
 
 
 def _requests(config: Config, dataset: str, copied: Work, scanned: int) -> dict[str, int]:
-    """Those of a dataset whose sources are all stores of objects."""
+    """Return the requests of a dataset whose sources are all object stores."""
     sources = config.datasets[dataset].sources
     if any(kind(source.url, source.storage_options).place != "bucket" for source in sources):
         return {}
     return {"get": copied.files, "list": -(-scanned // KEYS_A_PAGE)}
 
 
-def _price(given: Assumption, copied: Work, requests: Mapping[str, int]) -> float | None:
-    if not given.prices:
+def _price(assumption: Assumption, copied: Work, requests: Mapping[str, int]) -> float | None:
+    if not assumption.prices:
         return None
     amounts = {**requests, "egress": copied.bytes or 0}
-    return sum(price * amounts.get(name, 0) for name, price in given.prices.items())
+    return sum(price * amounts.get(name, 0) for name, price in assumption.prices.items())

@@ -1,7 +1,6 @@
-"""The lines of a dataset's history (`history.jsonl`), and of its audits (`audits.jsonl`), for people.
+"""The lines of a dataset's history (`history.jsonl`) and of its audits (`audits.jsonl`), for people.
 
-A line of an event, or of a format, that this version does not know is shown by the event's name and its own
-fields: newer versions may write more than this one can explain.
+Lines of an unknown event or format, from a newer version, show the event's name and fields.
 """
 
 from __future__ import annotations
@@ -31,21 +30,20 @@ if TYPE_CHECKING:
     from penstock.core.documents.history_line import HistoryLine
     from penstock.core.layout import DatasetLayout
 
+# fields with a column of their own, or without meaning for people
 _SHOWN_APART = frozenset({"format", "event", "at", "dataset", "release", "by", "uid", "host", "user"})
-"""Fields that have a column of their own, or say nothing to people."""
-MOST = 50_000
-"""Lines."""
+MOST = 50_000  # lines
 OWNERS_ALONE = "it is readable for the dataset's owner alone"
 
 
 def history(layout: DatasetLayout) -> History:
-    """The lines of `history.jsonl`, newest first, but the intervals, which tell people nothing. A history
-    that is missing or cannot be read has none, and `problem` says why."""
+    """Return the lines of `history.jsonl`, newest first, without intervals, which say nothing to people. If
+    the history is missing or unreadable, there are none, and `problem` says why."""
     return _lines(layout, layout.history)
 
 
 def audits(layout: DatasetLayout) -> History:
-    """The same of `audits.jsonl`."""
+    """As `history`, for `audits.jsonl`."""
     return _lines(layout, layout.audit_history)
 
 
@@ -64,7 +62,7 @@ def _lines(layout: DatasetLayout, path: Path) -> History:
     except PermissionError:
         shown["problem"] = OWNERS_ALONE
         return shown
-    except ValueError as error:  # what is no plain file, too
+    except ValueError as error:  # also if it is no plain file
         shown["problem"] = str(error)
         return shown
     except OSError as error:
@@ -93,7 +91,7 @@ def _row(raw: bytes, line: Mapping[str, object], path: Path) -> HistoryRow:
 
     event = text("event") or "?"
     try:
-        # A line of `audits.jsonl` has no format.
+        # Lines of `audits.jsonl` have no format.
         sentence = _AUDITS[event](line) if event in _AUDITS else _told(history_line.from_json(raw, path))
     except (NewerFormatError, ValueError):
         sentence = None
@@ -110,7 +108,7 @@ def _row(raw: bytes, line: Mapping[str, object], path: Path) -> HistoryRow:
 
 
 def _told(line: HistoryLine) -> str | None:
-    """What was done, in words; None for an event that this version does not know."""
+    """Say what was done; None for an unknown event."""
     if isinstance(line, Publication):
         amount = f"{human.counted(line.files, 'file')}, {human.size(line.bytes)}"
         renamed = f", {human.count(line.renamed)} of them renamed" if line.renamed else ""
@@ -120,9 +118,9 @@ def _told(line: HistoryLine) -> str | None:
     if isinstance(line, Repair):
         repaired = line.counts.repaired or len(line.repaired)
         left = line.counts.unrepairable or len(line.unrepairable)
-        told = f"{human.counted(repaired, 'file')} repaired"
-        told += f", {human.count(left)} could not be" if left else ""
-        return f"{told}; {human.size(line.fetched_bytes)} fetched"
+        text = f"{human.counted(repaired, 'file')} repaired"
+        text += f", {human.count(left)} could not be" if left else ""
+        return f"{text}; {human.size(line.fetched_bytes)} fetched"
     if isinstance(line, Removal):
         return f"{human.counted(line.files, 'file')}, {human.size(line.bytes)}: {line.why}"
     if isinstance(line, Unpinning):
@@ -133,9 +131,9 @@ def _told(line: HistoryLine) -> str | None:
 
 
 def _fields(line: Mapping[str, object]) -> str:
-    """The fields of a line that this version cannot explain, by name."""
-    told = [f"{name}: {value}" for name, value in line.items() if name not in _SHOWN_APART and _says(value)]
-    return ", ".join(told)
+    """Format the fields of a line that this version cannot explain."""
+    fields = [f"{name}: {value}" for name, value in line.items() if name not in _SHOWN_APART and _says(value)]
+    return ", ".join(fields)
 
 
 def _says(value: object) -> bool:
@@ -144,9 +142,9 @@ def _says(value: object) -> bool:
 
 def _audit(line: Mapping[str, object]) -> str:
     counts = line.get("counts")
-    found = counts if isinstance(counts, dict) else {}
-    told = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items()))
-    return f"{line.get('choice', '')}: {line.get('status', '')}".strip(": ") + (f" ({told})" if told else "")
+    kinds = counts if isinstance(counts, dict) else {}
+    text = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return f"{line.get('choice', '')}: {line.get('status', '')}".strip(": ") + (f" ({text})" if text else "")
 
 
 def _overruled(line: Mapping[str, object]) -> str:

@@ -1,5 +1,4 @@
-"""Who keeps a release from being removed. `Holders` is what the tables ask; `nobody` answers where nothing on
-the target can hold a release but `current`."""
+"""Who keeps a release from being removed, for tables of releases."""
 
 from __future__ import annotations
 
@@ -11,10 +10,9 @@ from penstock.dataset.pins import ShownPins
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
-Holders = Callable[["DatasetLayout"], Mapping[str, ShownPins]]
-"""Of a dataset: each release that is held, and by whom."""
+Holders = Callable[["DatasetLayout"], Mapping[str, ShownPins]]  # by held release of a dataset: who holds it
 
 
 def nobody(_: DatasetLayout) -> Mapping[str, ShownPins]:
-    """No release is held. It reads nothing."""
+    """Report no holder, without reading anything."""
     return {}

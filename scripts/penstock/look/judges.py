@@ -1,12 +1,12 @@
-"""How files of two listings are known to hold the same bytes: by the digests of two manifests, or by what a
-source states now, beside what it stated when the release was made.
+"""Judge which files of two listings hold the same bytes, by the digests of two manifests, or by what a source
+states.
 
-A source's token says that a path's object is the one that was copied. That two objects of different names
-hold the same bytes is said by fewer of them: S3's etag is a digest of the bytes (plain MD5, or over the parts
-of a multipart upload; with a customer's key it is random, and then never the same twice). Etags of Azure are
-times, generations of Google are numbers, and a folder's token names an inode. Other renames are proven where
-the source's listing, or a checksum file beside the data, states a strong one (`digests.STRONG_CHECKSUM`),
-and the release has the same one: as the proof of its copy, as a further digest, or as its own.
+A source's token proves that a path's object is the one that was copied. Few tokens prove that objects of
+different names hold the same bytes. S3's etag is a digest (plain MD5, or over the parts of a multipart
+upload), but random with a customer's key. Azure's etags are times, Google's generations are numbers, a
+folder's token names an inode. Other renames need a strong checksum (`digests.STRONG_CHECKSUM`), in the
+source's listing or in a file beside the data. The release must have it too: as proof of its copy, as a
+further digest, or as its own.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ _ETAG = "^[0-9a-f]{32}(-[0-9]+)?$"
 
 
 class ByDigest:
-    """Two manifests: the digest and the size decide."""
+    """Two manifests: digest and size decide."""
 
     columns = ("path", "size", "digest", "digests")
     keys: Sequence[str] = ("content",)
 
     def unlike(self, before: pa.RecordBatch, after: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-        """A file that one release digested whole and the other in parts is compared by a further digest that
-        both have; without one it cannot be."""
+        """Compare files that one release digested whole and the other in parts by a further digest that both
+        have; without one they are unproven."""
         sizes = pc.not_equal(before["size"], after["size"])
         differ = pc.or_(sizes, pc.not_equal(before["digest"], after["digest"]))
         open_ = pc.and_(differ, pc.invert(sizes))
         return _settled(differ, open_, before, after, self._compared)
 
     def _compared(self, before: pa.RecordBatch, after: pa.RecordBatch) -> pa.Array:
-        """Of rows of the same size whose digests differ."""
+        """Judge rows of equal size whose digests differ."""
         kinds = [pc.replace_substring_regex(rows["digest"], ":.*$", "") for rows in (before, after)]
         differing = pc.not_equal(*kinds)
         texts = (
             before["digests"].filter(differing).to_pylist(),
             after["digests"].filter(differing).to_pylist(),
         )
-        found = pa.array([_further(one, two) for one, two in zip(*texts, strict=True)], pa.int8())
+        verdicts = pa.array([_further(mine, theirs) for mine, theirs in zip(*texts, strict=True)], pa.int8())
         return pc.replace_with_mask(
-            pa.repeat(pa.scalar(_DIFFERS, pa.int8()), len(differing)), differing, found
+            pa.repeat(pa.scalar(_DIFFERS, pa.int8()), len(differing)), differing, verdicts
         )
 
     def before_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
@@ -62,8 +62,7 @@ class ByDigest:
     after_keys = before_keys
 
 
-_SAME, _DIFFERS, _SILENT = 0, 1, -1
-"""What is found of one file whose first proof is not the same on both sides."""
+_SAME, _DIFFERS, _SILENT = 0, 1, -1  # results for a file whose first proof differs between the sides
 
 
 def _settled(
@@ -73,19 +72,19 @@ def _settled(
     after: pa.RecordBatch,
     compared: Callable[[pa.RecordBatch, pa.RecordBatch], pa.Array],
 ) -> tuple[pa.Array, pa.Array]:
-    """Which rows changed, and which cannot be compared: `differ`, where those of `left` are judged anew by
+    """Return which rows changed and which cannot be compared: `differ`, with the rows of `left` judged by
     `compared`."""
     if not left.true_count:
         return differ, pa.repeat(pa.scalar(False), len(differ))
     some = compared(before.filter(left), after.filter(left))
-    found = pc.replace_with_mask(pc.cast(differ, pa.int8()), left, some)
-    return pc.equal(found, _DIFFERS), pc.equal(found, _SILENT)
+    verdicts = pc.replace_with_mask(pc.cast(differ, pa.int8()), left, some)
+    return pc.equal(verdicts, _DIFFERS), pc.equal(verdicts, _SILENT)
 
 
-def _further(one: str, two: str) -> int:
-    """By the first whole-file digest of an algorithm that both have."""
-    mine = {digest.algorithm: digest.value for digest in digests_of(one) if not digest.part_bytes}
-    for digest in digests_of(two):
+def _further(first: str, second: str) -> int:
+    """Compare by the first whole-file digest of an algorithm that both have."""
+    mine = {digest.algorithm: digest.value for digest in digests_of(first) if not digest.part_bytes}
+    for digest in digests_of(second):
         if not digest.part_bytes and digest.algorithm in mine:
             return _SAME if mine[digest.algorithm] == digest.value else _DIFFERS
     return _SILENT
@@ -94,8 +93,7 @@ def _further(one: str, two: str) -> int:
 class ByToken:
     """A manifest and a listing of its sources as they are now."""
 
-    columns = ("path", "size", "token", "source", "source_proof", "digests", "digest")
-    """Of the manifest."""
+    columns = ("path", "size", "token", "source", "source_proof", "digests", "digest")  # of the manifest
     listed = ("path", "size", "token", "source", "checksum")
     keys: Sequence[str] = ("etag", "checksum", "digest", "own")
 
@@ -108,8 +106,8 @@ class ByToken:
         self._digesting_now = pa.array([of_url(url).content_etags for url in urls])
 
     def unlike(self, before: pa.RecordBatch, after: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-        """The token and the size decide, where the object is of the same source; else a checksum that both
-        sides state. Without a token nothing is known but a size that differs."""
+        """Compare by token and size if the object has the same source, else by a checksum that both sides
+        state. Without a token only a differing size proves anything."""
         sizes = pc.not_equal(before["size"], after["size"])
         place = self._places.take(pc.cast(before["source"], pa.int64()))
         stated = pc.not_equal(pc.binary_length(after["token"]), 0)
@@ -121,10 +119,10 @@ class ByToken:
         return _settled(differ, pc.and_(differ, pc.invert(sizes)), before, after, self._compared)
 
     def _compared(self, before: pa.RecordBatch, after: pa.RecordBatch) -> pa.Array:
-        """Of rows of the same size whose tokens differ, or are none."""
+        """Judge rows of equal size whose tokens differ or are missing."""
         same = pa.repeat(pa.scalar(False), before.num_rows)
-        for one, two in zip(self.before_keys(before), self.after_keys(after), strict=True):
-            same = pc.or_(same, pc.fill_null(pc.equal(one, two), False))
+        for old_key, new_key in zip(self.before_keys(before), self.after_keys(after), strict=True):
+            same = pc.or_(same, pc.fill_null(pc.equal(old_key, new_key), False))
         silent = pc.equal(pc.binary_length(after["token"]), 0)
         other = pc.if_else(silent, pa.scalar(_SILENT, pa.int8()), pa.scalar(_DIFFERS, pa.int8()))
         return pc.if_else(same, pa.scalar(_SAME, pa.int8()), other)
@@ -132,7 +130,7 @@ class ByToken:
     def before_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
         source = pc.cast(rows["source"], pa.int64())
         further = rows["digests"]
-        # One further digest is the rule; of several the first one counts.
+        # There is rarely more than one further digest; the first counts.
         first = pc.replace_substring_regex(pc.cast(further, pa.string()), " .*$", "")
         first = pc.replace_substring_regex(first, "^([a-z0-9_]+):", r"\1:full:")
         return [
@@ -144,9 +142,9 @@ class ByToken:
 
     def after_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
         digesting = self._digesting_now.take(pc.cast(rows["source"], pa.int64()))
-        # Binary: what a source states need not be UTF-8.
+        # Binary: a source's statement need not be UTF-8.
         token = rows["token"]
-        # An etag that is the MD5 which proved a file: no other etag would be the same.
+        # An etag that is an MD5 can match the MD5 that proved a file; no other etag can.
         md5 = pc.binary_join_element_wise(b"md5:full:", token, b"")
         md5 = pc.if_else(pc.match_substring_regex(token, _MD5), md5, None)
         checksum = _sized(rows["size"], pc.coalesce(_checksums(rows["checksum"]), md5))
@@ -154,21 +152,21 @@ class ByToken:
 
 
 def _etags(rows: pa.RecordBatch, digesting: pa.Array) -> pa.Array:
-    """The etags that are digests of bytes; null for others."""
+    """Return the etags that are digests of bytes; null for others."""
     token = rows["token"]
     fits = pc.and_(digesting, pc.match_substring_regex(token, _ETAG))
-    # The key ends in hexadecimal digits also where the etag ends in its number of parts.
+    # A key must end in hexadecimal digits, even if the etag ends in its number of parts.
     end = pc.binary_slice(token, 30, 32)
     text = pc.binary_join_element_wise(pc.if_else(fits, token, None), end, b" ")
     return _sized(rows["size"], text)
 
 
 def _checksums(texts: pa.Array) -> pa.Array:
-    """The checksums of strong algorithms over all bytes; null for others."""
+    """Return the checksums of strong algorithms over all bytes; null for others."""
     return pc.if_else(pc.match_substring_regex(texts, STRONG_CHECKSUM), texts, None)
 
 
 def _sized(sizes: pa.Array, texts: pa.Array) -> pa.Array:
-    """`<size> <text>`, null where the text is."""
+    """Return `<size> <text>`, null if the text is."""
     size = pc.cast(pc.cast(sizes, pa.string()), pa.binary())
     return pc.binary_join_element_wise(size, pc.cast(texts, pa.binary()), b" ")

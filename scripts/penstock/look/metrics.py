@@ -1,10 +1,8 @@
-"""The datasets below a root as series for Prometheus: the text that node_exporter's textfile collector reads.
-`penstock metrics` and the end of `penstock run` call it.
+"""The datasets below a root as Prometheus series, for node_exporter's textfile collector.
 
-It reads the target alone, as any account may, and makes no query to a scheduler. A counter is summed over a
-dataset's history, which no command shortens: it never falls, whatever is removed, requeued or copied again.
-What a run under way has done is a gauge, since a run may be given up. Samples have no times of their own: the
-collector refuses them.
+Only the target is read, as any account may, and no scheduler. A counter sums a dataset's history, which no
+command shortens, so it never falls. A run's progress is a gauge, since a run may be given up. Samples have no
+times of their own: the collector refuses them.
 """
 
 from __future__ import annotations
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.gate import Judgement
 
+# By name, without the prefix `penstock_`: series with only the label `root`, and their help.
 ROOT = {
     "root_free_bytes": "Bytes that this account may still fill.",
     "root_size_bytes": "Bytes that the root's file system has.",
@@ -44,8 +43,8 @@ ROOT = {
     "root_paused": "1 while a PAUSE stands at the root.",
     "metrics_generated_timestamp_seconds": "When these series were made.",
 }
-"""By name, without the prefix `penstock_`: series with the label `root` alone, and their help."""
 STATE = {"state": "1, with the state as `penstock status` has it as a label."}
+# the same, with the label `dataset`; STATE also has `state`
 DATASET = {
     "dataset_readable": "1 where this account may read the dataset's state; else there are fewer series.",
     "last_success_timestamp_seconds": "When a run last ended with 0, also by finding its release unchanged.",
@@ -66,17 +65,15 @@ DATASET = {
     "retries_total": "Calls to the source that were made again, for published releases.",
     "repaired_files_total": "Files that repairs fetched anew.",
 }
-"""The same, with the label `dataset`; STATE has `state` besides."""
-Values = dict[str, float | None]
-"""By name, without the prefix; None: it is not known, and has no series."""
+Values = dict[str, float | None]  # by name, without the prefix; None: unknown, no series
 
 
 def text(target: TargetConfig, layouts: Sequence[DatasetLayout], owners: Sequence[str] | None) -> bytes:
-    """The series of these datasets of one root, as UTF-8. `owners` as in `look.releases.dataset_row`. Raises
-    nothing for what lies in a dataset, and OSError where the root does not answer."""
+    """Return the series of these datasets of one root, as UTF-8. `owners` as in `look.releases.dataset_row`.
+    Raises nothing for what lies in a dataset, and OSError if the root does not answer."""
     root, now, registry = printable(str(target.root)), time.time(), CollectorRegistry()
     context = Context(Config(target, {}), open_cluster(ClusterConfig()))
-    disable_created_metrics()  # they would be gauges that say nothing
+    disable_created_metrics()  # they would be meaningless gauges
     families: dict[str, Counter | Gauge] = {}
     for names, *labels in ((ROOT,), (STATE, "dataset", "state"), (DATASET, "dataset")):
         for name, what in names.items():
@@ -95,7 +92,7 @@ def text(target: TargetConfig, layouts: Sequence[DatasetLayout], owners: Sequenc
     for layout in layouts:
         try:
             state, values = _dataset(context, layout, owners)
-        except Exception:  # one dataset's bug is not the end of all series
+        except Exception:  # one dataset's bug must not hide the other series
             logging.getLogger("penstock").exception("the series of %s", layout.dataset)
             state, values = gate.UNREADABLE, {"dataset_readable": 0}
         add({"state": 1}, layout.dataset, state)
@@ -104,28 +101,28 @@ def text(target: TargetConfig, layouts: Sequence[DatasetLayout], owners: Sequenc
 
 
 def _dataset(context: Context, layout: DatasetLayout, owners: Sequence[str] | None) -> tuple[str, Values]:
-    """Its state, and its series."""
+    """Return the dataset's state and its series."""
     judgement = current_judged(layout, owners)
-    known = dataset_state.read(context, judgement)
-    values = _published(judgement) | {"dataset_readable": 0, "waiting_seconds": known.waits or None}
-    # Of another account, or damaged: then what everybody may see is all that is known.
+    status = dataset_state.read(context, judgement)
+    values = _published(judgement) | {"dataset_readable": 0, "waiting_seconds": status.waits or None}
+    # Another account's or a damaged state: only what everybody may see is known.
     with contextlib.suppress(OSError, PenstockError):
         if os.path.lexists(layout.state):
             os.listdir(layout.state)
-            values |= _history(layout) | {"dataset_readable": 1, "waiting_seconds": known.waits}
-    if known.run is not None and "copy" in known.work:
-        copy, verify, plan = known.work["copy"], known.work["verify"], known.run.plan
+            values |= _history(layout) | {"dataset_readable": 1, "waiting_seconds": status.waits}
+    if status.run is not None and "copy" in status.work:
+        copy, verify, plan = status.work["copy"], status.work["verify"], status.run.plan
         values |= {"run_files": plan.files, "run_bytes": plan.bytes}
         values |= {"run_copied_bytes": copy["bytes"], "run_verified_bytes": verify["bytes"]}
-    return known.state, values
+    return status.state, values
 
 
 def _published(judgement: Judgement) -> Values:
-    """Of the current release, and of HOLD."""
+    """Return the series of the current release and of HOLD."""
     values = Values(holds=len(hold.of_dataset(judgement.layout)))
     if judgement.stored is not None:
         seal, sealed = judgement.stored.seal, _seconds(judgement.stored.seal.sealed) or 0
-        # By the clock of the host that sealed it, which may have been ahead of the file system's.
+        # The clock of the sealing host may have been ahead of the file system's.
         with contextlib.suppress(OSError):
             sealed = min(sealed, (judgement.data.parent / SEAL).lstat().st_mtime)
         values |= {"current_files": seal.files, "current_bytes": seal.bytes}
@@ -137,7 +134,7 @@ def _published(judgement: Judgement) -> Values:
 
 
 def _history(layout: DatasetLayout) -> Values:
-    """Counters, and the last success. A release that `current` names again has a second line, of the same
+    """Return the counters and the last success. A release made current again has a second line with the same
     seal."""
     published: dict[str, Publication] = {}
     repaired = 0

@@ -1,4 +1,4 @@
-"""The datasets below a target's root, as folders that look like one. Reads only."""
+"""The datasets below a target's root: folders that look like one."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from penstock.core.layout import DATASET_NAME, UNDER_WAY
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SIGNS = ("releases", "current", ".penstock", UNDER_WAY)
-"""A folder that holds one of these is a dataset."""
+_SIGNS = ("releases", "current", ".penstock", UNDER_WAY)  # a folder with one of these is a dataset
 
 
 def datasets(root: Path) -> list[str]:
-    """The names of the datasets below `root`, sorted; so is a folder, or a link, with a dataset's name that
-    this account cannot look into. Raises PreflightError where there is no such root, or it may not be
-    listed by this account, FailedError where it cannot be."""
+    """Return the sorted names of the datasets below `root`, with folders and links of such names that cannot
+    be read. Raises PreflightError if there is no such root or this account may not list it, FailedError if
+    listing fails."""
     try:
         with os.scandir(root) as entries:
             return sorted(
-                one.name for one in entries if DATASET_NAME.fullmatch(one.name) and _is_dataset(one)
+                entry.name for entry in entries if DATASET_NAME.fullmatch(entry.name) and _is_dataset(entry)
             )
     except (FileNotFoundError, NotADirectoryError) as error:
         raise PreflightError(
@@ -51,6 +50,6 @@ def _is_dataset(entry: os.DirEntry[str]) -> bool:
         return False
     try:
         with os.scandir(entry.path) as inside:
-            return any(one.name in _SIGNS for one in inside)
+            return any(inner.name in _SIGNS for inner in inside)
     except OSError:
         return True

@@ -1,5 +1,5 @@
-"""`penstock diff`: two releases of a dataset compared by their manifests, or a release with its sources as
-they are now. Nothing is written below the target's root: what does not fit into memory lies in TMPDIR."""
+"""`penstock diff`: compares two releases by their manifests, or a release with its sources as they are now.
+What exceeds memory lies in TMPDIR."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 
 class Compared(NamedTuple):
-    """What a comparison gave. `difference` is open: whoever asked closes it."""
+    """The result of a comparison. The caller closes `difference`."""
 
     difference: ManifestDifference
     result: DiffResult
 
 
 class _Held(NamedTuple):
-    """A release whose manifest is the one that was sealed."""
+    """A release whose manifest is the sealed one."""
 
     release: str
     seal: Seal
@@ -57,16 +57,15 @@ class _Held(NamedTuple):
 
 
 def releases(layout: DatasetLayout, before: str, after: str | None) -> Compared:
-    """`before` compared with `after`, by default the release that `current` names. Raises ConfigError for a
-    release that is not there, FindingsError for one whose seal or manifest is damaged, PreflightError,
-    NewerFormatError, FailedError."""
+    """Compare `before` with `after`, by default the current release. Raises ConfigError for an unknown
+    release, FindingsError for a damaged seal or manifest, PreflightError, NewerFormatError, FailedError."""
     former, latter = _held(layout, before), _held(layout, after)
     judge = ByDigest()
     difference = ManifestDifference(judge.keys)
     with _closed_on_error(difference):
         difference.compare(judge, former.rows(judge.columns), latter.rows(judge.columns), str(layout.folder))
-    told = _permissions(former.seal.permissions, latter.seal.permissions)
-    return Compared(difference, _result(layout, former.release, latter.release, (), difference, told))
+    changed = _permissions(former.seal.permissions, latter.seal.permissions)
+    return Compared(difference, _result(layout, former.release, latter.release, (), difference, changed))
 
 
 class Listing(NamedTuple):
@@ -74,17 +73,16 @@ class Listing(NamedTuple):
 
     urls: Sequence[str]
     gathered: Gathered
-    path: Path
-    """The listing's file, in TMPDIR."""
+    path: Path  # the listing's file, in TMPDIR
 
     def rows(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """In the order of the paths."""
+        """Yield the rows in the order of the paths."""
         return together(read_batches(self.path, LISTING_FORM, batch=BATCH, names=columns))
 
 
 @contextlib.contextmanager
 def listing(context: Context, dataset: str) -> Iterator[Listing]:
-    """List the dataset's sources into TMPDIR; the file is gone at the end. Raises what listing raises."""
+    """List the dataset's sources into TMPDIR, for the block. Raises as listing."""
     from penstock.listing.collection import apart, gather, open_sources, ordered
     from penstock.listing.listers import reach
 
@@ -105,19 +103,19 @@ def listing(context: Context, dataset: str) -> Iterator[Listing]:
 
 
 def with_source(context: Context, dataset: str, release: str | None) -> Compared:
-    """`release`, by default the one that `current` names, compared with a new listing of the dataset's
-    sources. Raises as `releases`, and what listing raises."""
+    """Compare `release`, by default the current one, with a new listing. Raises as `releases`, and as
+    listing."""
     layout = context.layout(dataset)
     held = _held(layout, release)
     with listing(context, dataset) as now:
         difference = _with_listing(layout, held, now)
-    told = _policy(held.seal.permissions, context.dataset(dataset).permissions)
-    return Compared(difference, _result(layout, held.release, "", now.urls, difference, told))
+    changed = _policy(held.seal.permissions, context.dataset(dataset).permissions)
+    return Compared(difference, _result(layout, held.release, "", now.urls, difference, changed))
 
 
 def counts(layout: DatasetLayout, now: Listing) -> tuple[str, Mapping[str, DiffCount]]:
-    """The release that `current` names, and what differs from it in a listing, by kind (`difference.KINDS`).
-    Raises as `releases`."""
+    """Return the current release, and how a listing differs from it, by kind (`difference.KINDS`). Raises as
+    `releases`."""
     held = _held(layout, None)
     with _with_listing(layout, held, now) as difference:
         return held.release, difference.counts
@@ -200,7 +198,7 @@ def _result(
 
 
 def _permissions(before: SealedPermissions, after: SealedPermissions) -> str:
-    """How two releases differ in what every file has, in one line."""
+    """Describe how permissions of two releases differ, in one line."""
     changes = [
         f"{what} {old:04o} -> {new:04o}"
         for what, old, new in (
@@ -210,8 +208,8 @@ def _permissions(before: SealedPermissions, after: SealedPermissions) -> str:
         if old != new
     ]
     for what, number, name in (("group", "gid", "group"), ("owner", "uid", "user")):
-        one, two = getattr(before, number), getattr(after, number)
-        if one != two:
+        old_number, new_number = getattr(before, number), getattr(after, number)
+        if old_number != new_number:
             names = (getattr(side, name) or getattr(side, number) for side in (before, after))
             changes.append(f"{what} {' -> '.join(map(str, names))}")
     changes += ["modes by path"] * (tuple(before.modes) != tuple(after.modes))
@@ -220,7 +218,7 @@ def _permissions(before: SealedPermissions, after: SealedPermissions) -> str:
 
 
 def _policy(before: SealedPermissions, now: PermissionsConfig) -> str:
-    """How a release differs from what the configuration says of modes and group, in one line."""
+    """Describe how a release's modes and group differ from the configuration, in one line."""
     changes = [
         f"{what} {old:04o} -> {new:04o}"
         for what, old, new in (

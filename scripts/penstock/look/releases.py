@@ -1,10 +1,7 @@
-"""A dataset's releases as rows, each with the judgement of `dataset.gate`: whether a job may read it.
+"""A dataset's releases as rows, each with the gate's judgement: whether a job may read it.
 
-For `penstock releases`, and by `look.details` and `look.dataset_use` for `show` and `du`. Reads only, as any
-account may; the gate starts `ssh-keygen` where `target.signers` is configured.
-
-A release that cannot be shown in full is one row that says why; the others are shown all the same. Sizes are
-in bytes, ages in seconds; None is what is not there or cannot be known.
+For `penstock releases`, `show` and `du`. A release that cannot be shown in full is one row that says why; the
+others are shown all the same. Sizes are in bytes, ages in seconds; None is missing or unknown.
 """
 
 from __future__ import annotations
@@ -48,7 +45,7 @@ _STARTS = {
 
 
 class Read(NamedTuple):
-    """One release: its row, and the judgement that the row was made of."""
+    """One release: its row, and the judgement behind it."""
 
     row: ReleaseRow
     owner: OwnerJson | None
@@ -62,10 +59,9 @@ def dataset_row(
     *,
     owners: Sequence[str] | None = None,
 ) -> DatasetRow:
-    """The dataset, its releases (the newest first) and the hidden folders beside them, judged as `gate` does
-    for these `owners`; None: the owner of the dataset's folder is trusted. `holders` reports who keeps which
-    release from being removed (`pins.holding`, which touches the folder of pins to read the file system's
-    clock, or `look.holders.nobody`). Raises nothing for what lies there, whatever it is."""
+    """Return the dataset with its releases (newest first) and hidden folders. Releases are judged as `gate`
+    does for these `owners`; None: the owner of the dataset's folder is trusted. `holders` reports who holds
+    which release (`pins.holding`, or `look.holders.nobody`). Raises nothing for what lies there."""
     now = now or datetime.now(UTC)
     owner = _owner(layout.folder)
     trusted = _trusted(owner, owners)
@@ -90,7 +86,7 @@ def dataset_row(
             row["stagings"] = list(_stagings(folder, layout, names, now))
         if not names:
             row["problem"] = row["problem"] or _EMPTY
-        # Of damaged folders nobody knows who pinned what.
+        # Damaged folders do not say who pinned what.
         held = holders(layout) if whole.shaped else {}
         last = pins.last(layout) if whole.shaped else {}
     except FileNotFoundError:
@@ -100,25 +96,25 @@ def dataset_row(
         row["problem"] = row["problem"] or _why(error)
         return row
     if whole.shaped and whole.release in names:
-        row["problem"] = ""  # its own row says so
+        row["problem"] = ""  # the release's own row says so
     rows = []
     for name in names:
         if not name.startswith("."):
-            one = whole if name == whole.release else gate.judged(layout, trusted, release=name)
-            rows.append(_row(one, row["current"], held.get(name), now, last))
-    # Of two that were sealed in one second the current one is the newer.
+            judgement = whole if name == whole.release else gate.judged(layout, trusted, release=name)
+            rows.append(_row(judgement, row["current"], held.get(name), now, last))
+    # Of two sealed in one second the current one is newer.
     row["releases"] = sorted(
         rows,
-        key=lambda one: (one["sealed"] or "", one["release"] == whole.release, one["release"]),
+        key=lambda entry: (entry["sealed"] or "", entry["release"] == whole.release, entry["release"]),
         reverse=True,
     )
-    row["files"] = sum(one["files"] or 0 for one in rows)
-    row["bytes"] = sum(one["bytes"] or 0 for one in rows)
+    row["files"] = sum(entry["files"] or 0 for entry in rows)
+    row["bytes"] = sum(entry["bytes"] or 0 for entry in rows)
     return row
 
 
 def current_judged(layout: DatasetLayout, owners: Sequence[str] | None = None) -> Judgement:
-    """What `gate` judges of the release that `current` names; `owners` as in `dataset_row`."""
+    """Judge the release that `current` names, as `gate` does; `owners` as in `dataset_row`."""
     return gate.judged(layout, _trusted(_owner(layout.folder), owners))
 
 
@@ -131,8 +127,8 @@ def release_row(
     *,
     owners: Sequence[str] | None = None,
 ) -> Read:
-    """The release `name`, judged as in `dataset_row`. `current`: the release that the link names, None for
-    none; `held`: who keeps this release from being removed, None for nobody. Raises nothing either."""
+    """Return the row of one release, judged as in `dataset_row`. Raises nothing either. `current`: the
+    release that the link names; `held`: who holds this release."""
     trusted = _trusted(_owner(layout.folder), owners)
     judgement = gate.judged(layout, trusted, release=None if name == current else name)
     last = pins.last(layout) if judgement.shaped else {}
@@ -219,16 +215,16 @@ def _stagings(
             state = "under way" if match and match["release"] == running else "left"
         age = None
         with contextlib.suppress(OSError):
-            seen = folder.lstat(f"{layout.releases.name}/{name}")
-            age = max(0.0, now.timestamp() - seen.st_mtime)
-            if kind == "removed" and not stat.S_ISDIR(seen.st_mode):
+            status = folder.lstat(f"{layout.releases.name}/{name}")
+            age = max(0.0, now.timestamp() - status.st_mtime)
+            if kind == "removed" and not stat.S_ISDIR(status.st_mode):
                 state = "taken back"
         yield {"name": name, "kind": kind, "state": state, "age": age}
 
 
 def _running(layout: DatasetLayout) -> str | None:
-    """The release that the run makes which the dataset is claimed for; "" where there is no such run, None
-    where this account cannot know."""
+    """Return the release of the run that claims the dataset; "" without such a run, None if unknown to this
+    account."""
     try:
         os.listdir(layout.state)
         claim = run_claims.highest(layout)
@@ -237,17 +233,17 @@ def _running(layout: DatasetLayout) -> str | None:
         return None
 
 
-def owner_of(seen: os.stat_result) -> OwnerJson:
-    return {"uid": seen.st_uid, "user": user_name(seen.st_uid)}
+def owner_of(status: os.stat_result) -> OwnerJson:
+    return {"uid": status.st_uid, "user": user_name(status.st_uid)}
 
 
 def account(owner: OwnerJson) -> str:
-    """The account's name, or its number where it has none."""
+    """Return the account's name, or its number without one."""
     return owner["user"] or f"uid {owner['uid']}"
 
 
 def age_of(text: str, now: datetime) -> float | None:
-    """Seconds since a time in UTC, ISO 8601; None for what is none, 0 for one to come."""
+    """Return the seconds since a time in UTC, ISO 8601; None for an invalid time, 0 for a future one."""
     try:
         then = datetime.fromisoformat(text)
     except ValueError:

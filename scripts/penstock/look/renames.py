@@ -1,10 +1,9 @@
-"""Files that one listing has under one path and another under another one: removed and added rows with the
-same key, paired in the order of their paths.
+"""Pairs removed and added rows that hold the same bytes under different paths, in the order of their paths.
 
-A key is what proves that two files hold the same bytes (a digest and a size, say); a row may have several, in
-columns, and is paired by the first one that has a counterpart. Of files that are all alike (empty ones, say)
-each is paired once. Memory: PASS rows and 10 bytes for each row, whatever there is: of more rows the keys are
-read several times, each time those whose last two hexadecimal digits are the pass's.
+A key proves that two files hold the same bytes, such as a digest and a size. A row is paired by the first of
+its key columns that has a counterpart; identical files are each paired once. Memory: PASS rows, and 10 bytes
+for every row. For more rows the keys are read in several passes, each for certain last two hexadecimal
+digits.
 """
 
 from __future__ import annotations
@@ -20,33 +19,29 @@ if TYPE_CHECKING:
 
     from penstock.tables.spilled_rows import SpilledRows
 
-PASS = 1 << 19
-"""Rows whose keys are held at once."""
+PASS = 1 << 19  # rows whose keys are held at once
 ENDS = [f"{number:02x}".encode() for number in range(256)]
 
 
 class Pairs:
-    """Which removed row became which added one."""
+    """Which removed row became which added row."""
 
     def __init__(self, removed: int, added: int) -> None:
-        self.came_from = array("q", [-1]) * added
-        """Of each added row the number of the removed one, -1: it is new."""
-        self.left = bytearray(removed)
-        """Of each removed row 1 where it is under another path now."""
-        self.came = bytearray(added)
-        """Of each added row 1 where it was under another path before."""
+        self.came_from = array("q", [-1]) * added  # for each added row the number of the removed row; -1: new
+        self.left = bytearray(removed)  # for each removed row 1 if it has another path now
+        self.came = bytearray(added)  # for each added row 1 if it had another path before
         self.count = 0
 
     def add(self, removed: Sequence[int], added: Sequence[int]) -> None:
         came_from, left, came = self.came_from, self.left, self.came
-        for one, two in zip(removed, added, strict=True):
-            came_from[two] = one
-            left[one] = came[two] = 1
+        for old, new in zip(removed, added, strict=True):
+            came_from[new] = old
+            left[old] = came[new] = 1
         self.count += len(added)
 
 
 def paired(removed: SpilledRows, added: SpilledRows, keys: Sequence[str], most: int = PASS) -> Pairs:
-    """The pairs by the columns `keys` (binary, null where a row has none; ending in hexadecimal digits)."""
+    """Pair by the columns `keys`: binary, ending in hexadecimal digits, null without a key."""
     pairs = Pairs(len(removed), len(added))
     if not len(removed) or not len(added):
         return pairs
@@ -61,7 +56,7 @@ def paired(removed: SpilledRows, added: SpilledRows, keys: Sequence[str], most: 
 
 
 def _rows(spilled: SpilledRows, key: str, ends: pa.Array | None, paired_already: bytearray) -> pa.Table:
-    """The keys, and the numbers of their rows, of those rows of one pass that have no partner yet."""
+    """Return keys and numbers of the rows of one pass that have no partner yet."""
     batches = []
     for start, chunk in spilled.chunks():
         keys = chunk[key]
@@ -75,13 +70,13 @@ def _rows(spilled: SpilledRows, key: str, ends: pa.Array | None, paired_already:
 
 
 def flags(values: bytearray, start: int, count: int) -> pa.Array:
-    """Some of these flags as numbers in an array."""
+    """Return some of these flags as an array of numbers."""
     window = bytes(values[start : start + count])
     return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(window)])
 
 
 def _matched(removed: pa.Table, added: pa.Table) -> tuple[list[int], list[int]]:
-    """The numbers of the rows that are paired: the first of a key with the first of that key, and so on."""
+    """Return the numbers of paired rows: the first of a key with the first of that key, and so on."""
     if not removed.num_rows or not added.num_rows:
         return [], []
     mine = removed.filter(pc.is_in(removed["key"], value_set=added["key"]))
@@ -98,7 +93,7 @@ def _matched(removed: pa.Table, added: pa.Table) -> tuple[list[int], list[int]]:
 
 
 def _ranked(rows: pa.Table) -> pa.Table:
-    """The same rows with keys that are unique: how many rows of the same key come before is added."""
+    """Make keys unique by adding the number of earlier rows with the same key."""
     count = rows.num_rows
     rows = rows.sort_by([("key", "ascending"), ("number", "ascending")]).combine_chunks()
     keys = rows["key"].combine_chunks() if isinstance(rows["key"], pa.ChunkedArray) else rows["key"]
@@ -111,7 +106,7 @@ def _ranked(rows: pa.Table) -> pa.Table:
 
 
 def renamed(removed: SpilledRows, added: SpilledRows, pairs: Pairs) -> Iterator[tuple[bytes, bytes, int]]:
-    """Path before, path now and size of each pair, in the order of the new paths."""
+    """Yield old path, new path and size of each pair, in the order of the new paths."""
     for start, chunk in added.chunks():
         paths, sizes = chunk["path"], chunk["size"]
         for place in range(chunk.num_rows):
@@ -123,7 +118,7 @@ def renamed(removed: SpilledRows, added: SpilledRows, pairs: Pairs) -> Iterator[
 
 
 def alone(rows: SpilledRows, paired_already: bytearray) -> Iterator[tuple[bytes, int]]:
-    """Path and size of each row without a partner."""
+    """Yield path and size of each row without a partner."""
     for start, chunk in rows.chunks():
         free = chunk.filter(pc.equal(flags(paired_already, start, chunk.num_rows), 0))
         yield from zip(free["path"].to_pylist(), free["size"].to_pylist(), strict=True)

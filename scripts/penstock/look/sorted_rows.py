@@ -1,10 +1,8 @@
-"""Two streams of rows in the byte order of their paths, merged batch by batch. Pure: it reads the
-streams that it is given.
+"""Merges two streams of rows in the byte order of their paths, batch by batch.
 
-The problem: two manifests of 10^6 rows and more, of which nearly all are the same. An object of Python for
-each row would take 10 s and more. So rows stay in Arrow's columns: of each stream one batch is held, both are
-cut at the lower of their last paths, and what the two parts have in common is found by one look-up of paths
-in paths; where the paths are the same on both sides, which is the rule, not even that.
+The problem: two manifests of 10^6 rows or more that hardly differ; a Python object for each row would take 10
+s and more. So rows stay in Arrow's columns. One batch of each stream is held. Both are cut at the lower of
+their last paths, and one look-up finds the common rows. It is skipped if the paths are equal, as is usual.
 """
 
 from __future__ import annotations
@@ -22,24 +20,22 @@ from penstock.tables.row_cursor import RowCursor
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-BATCH = 1 << 16
-"""Rows of one batch."""
+BATCH = 1 << 16  # rows of one batch
 
 
 class Met(NamedTuple):
     """Some neighbouring paths of both streams."""
 
+    # rows of both, as the first stream has them; `after` has the same paths in the same order
     before: pa.RecordBatch
-    """Rows that both have, as the first stream has them; `after` has the same paths, in the same order."""
     after: pa.RecordBatch
-    removed: pa.RecordBatch
-    """Of the first stream alone."""
+    removed: pa.RecordBatch  # of the first stream alone
     added: pa.RecordBatch
 
 
 def merged(before: Iterable[pa.RecordBatch], after: Iterable[pa.RecordBatch], where: str) -> Iterator[Met]:
-    """Both streams to their ends, each row once. A column `path` is binary, and ascends. Raises FailedError,
-    which names `where`, for a stream that does not ascend."""
+    """Merge both streams to their ends, each row once. The column `path` is binary and ascends. Raises
+    FailedError, naming `where`, for a stream that does not ascend."""
     left, right = RowCursor(_ascending(before, where)), RowCursor(_ascending(after, where))
     while left.rows is not None and right.rows is not None:
         last = min(left.last, right.last)
@@ -67,7 +63,7 @@ def _met(left: pa.RecordBatch, right: pa.RecordBatch) -> Met:
 
 
 def _ascending(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
-    """The batches that have rows, as long as their paths ascend."""
+    """Yield the batches that have rows; raise FailedError unless their paths ascend."""
     before: bytes | None = None
     for batch in batches:
         if not batch.num_rows:
@@ -87,7 +83,7 @@ def _ascending(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[pa.Rec
 
 
 def together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of BATCH rows: files written in small groups give small ones."""
+    """Join the rows into batches of BATCH rows: files written in small groups give small batches."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in chain(batches, [None]):

@@ -1,6 +1,5 @@
-"""status: what is published, under way and left of a dataset, from its state on the target alone. Takes no
-lock and reads no source. What readers get is judged as `gate` judges it (`dataset.gate`); what the last run
-does is said to the dataset's owner; the state is that of `jobs.dataset_state`."""
+"""status: what is published, under way and left of a dataset, from its state on the target, without a lock.
+Readers' part is judged as `gate` does; only the owner sees what the last run does."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def run(context: Context, dataset: str, submitted: str | None = None) -> StatusResult:
-    """The dataset's row (`StatusResult`), whatever lies there; keys without a value are left out. `submitted`
-    as in `dataset_state.read`."""
+    """Return the dataset's row, whatever lies there, without empty keys. `submitted` as in
+    `dataset_state.read`."""
     layout, target = context.layout(dataset), context.config.target
     judgement = gate.judged(layout, target.owners)
     answer: StatusResult = {"dataset": dataset, "state": judgement.state}
@@ -42,16 +41,16 @@ def run(context: Context, dataset: str, submitted: str | None = None) -> StatusR
     if context.ops:
         answer["ops"] = ops_share.holders_of(layout)
     answer |= _published(judgement)
-    known = dataset_state.read(context, judgement, submitted)
+    status = dataset_state.read(context, judgement, submitted)
     if submitted:
-        answer["work"] = known.work
+        answer["work"] = status.work
     if judgement.shaped and judgement.state != gate.OLDER:
         try:
             answer["releases"] = dataset_folders.releases(layout)
             answer |= _pins(context, layout)
-            answer |= _work(known, judgement)
+            answer |= _work(status, judgement)
         except FindingsError as error:
-            # Of the owner's own folders: readers get what they got.
+            # The owner's own folders are damaged; readers still have their release.
             answer.setdefault("work", {"state": gate.DAMAGED, "why": error.why, "to_do": error.hint})
         except (PenstockError, OSError) as error:
             answer["problem"] = str(error)
@@ -77,31 +76,35 @@ def _pins(context: Context, layout: DatasetLayout) -> StatusResult:
     return {"pins": [*words[: pins.NAMED], *([counted] if more else [])], "pinned": len(words) + unopened}
 
 
-def _work(known: DatasetState, judgement: Judgement) -> StatusResult:
-    """What the dataset's owner sees of its last run. Raises what kept that from being read."""
-    layout, last, work = judgement.layout, known.run, known.work
+def _work(recorded: DatasetState, judgement: Judgement) -> StatusResult:
+    """Return what the dataset's owner sees of its last run. Raises what kept it from being read."""
+    layout, last, work = judgement.layout, recorded.run, recorded.work
     status: StatusResult = {}
     advice = judgement.error.hint if judgement.state == gate.NOTHING and judgement.error else ""
     if os.path.lexists(layout.folder) and not dataset_folders.owns(layout):
         who = accounts.in_words([str(layout.folder.lstat().st_uid)])
         status["seen"] = f"what is published alone: another account, {who}, stages this dataset"
-        if known.staging:
-            status["under_way"] = str(known.staging)
-        return status | {"state": known.state, "to_do": advice} if advice else status | {"state": known.state}
-    if known.problem is not None:
-        raise known.problem
+        if recorded.staging:
+            status["under_way"] = str(recorded.staging)
+        return (
+            status | {"state": recorded.state, "to_do": advice}
+            if advice
+            else status | {"state": recorded.state}
+        )
+    if recorded.problem is not None:
+        raise recorded.problem
     status["work"] = work
     if last is not None:
         status |= {"run": last.id, "release": last.release}
         status["arrays"] = [
-            one.array or one.name
-            for one in ArrayBook(last.folder.arrays).open()
-            if not abilities_of(one.kind).elements_end_with_controller
+            array.array or array.name
+            for array in ArrayBook(last.folder.arrays).open()
+            if not abilities_of(array.kind).elements_end_with_controller
         ]
         status["abandoned"] = list(map(abandoned_stagings.sentence, abandoned_stagings.described(last)))
     if judgement.state not in (gate.PUBLISHED, gate.NOTHING):
         return status
-    status["state"] = known.state
+    status["state"] = recorded.state
     if work:
         status |= {"why": work.get("why", ""), "to_do": work.get("to_do", "")}
     elif last is not None and judgement.release and judgement.release != last.release:

@@ -1,5 +1,5 @@
-"""Reads small files of a dataset's folder that may be another account's, damaged, or put there to deceive: no
-link is followed, nothing waits for a writer, nothing large is held."""
+"""Reads small files of a dataset's folder that may be foreign, damaged or malicious: it follows no link,
+waits for no writer, and holds nothing large."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Folder:
-    """A folder, by its descriptor: a context manager."""
+    """A folder by its descriptor; a context manager."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError, NotADirectoryError for a link too."""
@@ -28,7 +28,7 @@ class Folder:
         os.close(self.fd)
 
     def names(self, below: str) -> list[str]:
-        """The names in a folder below. Raises OSError."""
+        """Return the names in a folder below. Raises OSError."""
         fd = open_beneath(self.fd, below, OPEN_FOLDER)
         try:
             return sorted(os.listdir(fd))
@@ -36,7 +36,7 @@ class Folder:
             os.close(fd)
 
     def lstat(self, below: str) -> os.stat_result:
-        """Of what has this path; a link on the way is followed nowhere. Raises OSError."""
+        """Return the lstat of this path, following no link on the way. Raises OSError."""
         above, _, name = below.rpartition("/")
         fd = open_beneath(self.fd, above, OPEN_FOLDER) if above else os.dup(self.fd)
         try:
@@ -45,7 +45,7 @@ class Folder:
             os.close(fd)
 
     def read(self, below: str) -> bytes:
-        """The bytes of a document. Raises OSError, `plain_files.NotPlainError` among them."""
+        """Return the bytes of a document. Raises OSError, `plain_files.NotPlainError` among them."""
         path = self.path / below
         try:
             fd = open_beneath(self.fd, below, plain_files.FLAGS)

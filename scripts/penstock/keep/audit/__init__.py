@@ -1,1 +1,1 @@
-"""A published release compared with its manifest."""
+"""Compares a published release with its manifest."""

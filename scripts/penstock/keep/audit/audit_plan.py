@@ -1,4 +1,4 @@
-"""From a release's manifest to the shards of an audit; and whether manifest and seal are the published
+"""Plans the shards of an audit from a release's manifest, and checks that manifest and seal are the published
 ones."""
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ if TYPE_CHECKING:
     from penstock.tables.files import Files
     from penstock.tables.shards import ShardsWriter
 
+# The cost of opening one more cold file, in bytes read in that time: a node that reads 1 to 2 GB/s opens and
+# reads some thousand files a second.
 READ_COST = 256 << 10
-"""What opening and cold reading one more file costs, in bytes read in the same time: a node that reads
-1 to 2 GB/s opens and reads some thousand files a second."""
 
 
 def read_seal(layout: DatasetLayout, release: str) -> seals.Stored:
-    """The seal and its `sha256:<hex>`. Raises FindingsError when it is missing or damaged."""
+    """Read the seal and its `sha256:<hex>`. Raises FindingsError if it is missing or damaged, PreflightError
+    if this account may not read it."""
     path = layout.release(release) / SEAL
     try:
         return seals.load(layout, release)
@@ -68,20 +69,20 @@ def read_seal(layout: DatasetLayout, release: str) -> seals.Stored:
 
 
 def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> list[str]:
-    """Reasons why the manifest or the seal is not the published one; empty when it is.
+    """Say why the manifest or the seal is not the published one; empty if they are.
 
-    | looked at                      | compared with                                    |
+    | check                          | compared with                                    |
     |--------------------------------|--------------------------------------------------|
     | the seal's bytes               | its digest in history.jsonl, off the release     |
-    | the seal's signature           | `target.signers`, where it is configured         |
+    | the seal's signature           | `target.signers`, if configured                  |
     | each manifest's bytes          | their digests in the seal                        |
-    | the records, one by one        | the root of the seal's tree; only where the      |
-    |                                | history does not have the seal's digest          |
+    | the records, one by one        | the root of the seal's tree, if the history      |
+    |                                | lacks the seal's digest                          |
     """
     why = []
-    known = history.published_seal(layout, release)
-    if known is not None and known != digest:
-        why.append(f"{SEAL}: it is not the one that was published ({known} in the history)")
+    published_digest = history.published_seal(layout, release)
+    if published_digest is not None and published_digest != digest:
+        why.append(f"{SEAL}: it is not the one that was published ({published_digest} in the history)")
     stored = seals.Stored(seal, digest)
     if unsigned := release_signature.problem(layout, release, stored):
         why.append(f"{SIGNATURE}: {unsigned}")
@@ -97,8 +98,8 @@ def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> lis
             continue
         if not whole:
             why.append(f"{name}: its bytes are not those that were sealed")
-    if known == digest or any(line.startswith(MANIFEST) for line in why):
-        # The same bytes as were sealed hold the same records.
+    if published_digest == digest or any(line.startswith(MANIFEST) for line in why):
+        # The bytes that were sealed hold the records that were sealed.
         return why
     tree = Tree()
     fields = seal.records.fields
@@ -115,7 +116,7 @@ def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> lis
 
 
 def _is_stored(path: Path, sealed: SealedManifest) -> bool:
-    """`receipts.is_sealed` of what is stored, not of what this machine still has in memory."""
+    """Check by `receipts.is_sealed` what is stored, past this machine's page cache."""
     fd = plain_files.descriptor(path)
     try:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -125,16 +126,15 @@ def _is_stored(path: Path, sealed: SealedManifest) -> bool:
 
 
 _COLUMNS = ("path", "size", "digest", "parts")
+# the columns that show whether a file was read back soon
 _READING = ("size", "ctime_ns", "read_at", "shared")
-"""By which a file was read back soon."""
+# If fewer than one in FEW rows is chosen, only their values become Python objects, else whole columns.
 FEW = 8
-"""Where fewer than one in so many rows is chosen, only their values become Python objects; else whole columns
-do, by one call."""
 
 
 def rows(choice: AuditSelection, files: Files, also: Container[bytes] = ()) -> Iterator[list[Expected]]:
-    """The rows that an audit reads, a list a file: one row of each chosen file, and of a giant one row for
-    each chosen part. `also`: further paths, whose every byte is read."""
+    """Yield the rows that an audit reads, a list for each file: one row, or one for each chosen part of a
+    giant. `also`: further paths, of which every byte is read."""
     parts = files["parts"]
     names = files.stored("path").to_pylist()
     soon = [False] * len(names)
@@ -149,7 +149,7 @@ def rows(choice: AuditSelection, files: Files, also: Container[bytes] = ()) -> I
     else:
         columns = files["path"], files["size"], files["digest"]
         chosen = {i: (columns[0][i], columns[1][i], columns[2][i]) for i in taken}
-    # Of a giant each part is chosen by itself, whether its path was or not.
+    # Each part of a giant is chosen by itself, whether its path was or not.
     giants = [i for i, of in enumerate(parts) if of] if parts.count(b"") < len(parts) else []
     if giants:
         for i in giants:
@@ -166,7 +166,7 @@ def rows(choice: AuditSelection, files: Files, also: Container[bytes] = ()) -> I
 def _parts(
     choice: AuditSelection, path: str, size: int, digest: str, parts: bytes, *, soon: bool
 ) -> Iterator[Expected]:
-    """Those parts of a giant that were chosen."""
+    """Yield the chosen parts of a giant."""
     step = Digest.parse(digest).part_bytes
     for number, offset in enumerate(range(0, size, step)):
         if takes(choice, path, number, soon=soon):
@@ -175,20 +175,20 @@ def _parts(
 
 
 def load(seal: Seal, choice: AuditSelection) -> Load:
-    """An estimate of how much an audit reads, from the seal's counts, to balance its shards."""
+    """Estimate from the seal's counts how much an audit reads, to balance its shards."""
     files, size = seal.files, seal.bytes
     if seal.giants and seal.part_bytes:
         files += size // seal.part_bytes
     fraction = choice.detects(1)
-    found, read = math.ceil(files * fraction), math.ceil(size * fraction)
-    return Load(found * READ_COST + read, read, found)
+    entries, read = math.ceil(files * fraction), math.ceil(size * fraction)
+    return Load(entries * READ_COST + read, read, entries)
 
 
 def plan(
     context: Context, layout: DatasetLayout, audit: Audit, seal: Seal, also: Container[bytes] = ()
 ) -> Run:
-    """Write the audit's shards, `plan.json` and `run.json`; `also` as for `rows`. A `plan.json` that is there
-    already, of an audit that is continued, is used as it is."""
+    """Write the audit's shards, `plan.json` and `run.json`; `also` as for `rows`. A continued audit keeps its
+    `plan.json`."""
     folder = audit.layout(layout)
     if folder.plan.exists():
         made = documents.load(run_documents.PLAN, folder.plan)
@@ -220,13 +220,13 @@ def _write(
         flat = [row for file in chosen for row in file]
         first = [row is file[0] for file in chosen for row in file]
         for shard, start, end in shards.runs([READ_COST + row.length for row in flat]):
-            # A giant counts where the first of its chosen parts is.
+            # A giant counts where its first chosen part is.
             shard.add(flat[start:end], files=sum(first[start:end]))
 
 
 def _describe(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal, made: PlanInfo) -> Run:
-    """Write `run.json`. The engine's settings are those of the configuration as it is now; `audit.limit`
-    (bytes per second) is divided by the elements that can run at once."""
+    """Write `run.json` with the present engine settings. `audit.limit` (bytes per second) is divided by the
+    elements that can run at once."""
     engine = context.config.engine
     if audit.limit:
         at_once = max(1, min(len(made.shards), context.cluster.slots("audit")))

@@ -1,16 +1,13 @@
-"""audit: a published release against its manifest, whole, by sample or by slice; resumable.
+"""audit: compares a published release with its manifest, whole, by sample or by slice; resumable.
 
-For `penstock audit`, its `--overrule` too, and `gate --mend`; repair takes the same lock and reads the
-findings. Elements of an array read the bytes: processes here, or SLURM jobs. This process submits and watches
-them, compares the tree, and writes the audit's state (`audit_store`); of its own account's dataset also the
-verdict, by which the gate opens or closes, and a line of `audits.jsonl`. On a full target it gives up files
-of the dataset's reserve.
+Elements read the bytes, as processes here or SLURM jobs. This process submits and watches them, compares the
+tree, and writes the audit's state (`audit_store`). For the owner it also writes the verdict, which opens or
+closes the gate, and a line of `audits.jsonl`. A full target costs files of the dataset's reserve.
 
-Guarantees: it changes nothing of the release, and has nothing of it fetched from an archive or a tier beyond
-`audit.recall`: files whose data is not here are known before, not opened, and counted. An audit that was
-stopped is continued by the next audit with the same choice, unless nothing was done on it for a week. One
-flipped bit in what was read is found, and named by part in a giant (a file of 64 GiB or more, copied in
-parts). What it claims is what was read: the result says how much, and how the caches were passed.
+It changes nothing of the release, and recalls nothing from an archive or tier beyond `audit.recall`: files
+whose data is elsewhere are counted, not opened. The next audit with the same choice continues a stopped one,
+unless that lay untouched for a week. Any flipped bit in what was read is found, in a giant (64 GiB or more,
+copied in parts) by part. The result says how much was read, and how the caches were passed.
 """
 
 from __future__ import annotations
@@ -66,36 +63,31 @@ if TYPE_CHECKING:
     from penstock.fs.data_states import DataStates
 
 STEP = "audit"
-SHOWN = 1000
-"""Findings that a result carries itself; all of them are in `findings.jsonl`."""
+SHOWN = 1000  # findings in the result itself; `findings.jsonl` has all
 
 
-NAMED = 10
-"""Files that were skipped of which a result carries the paths, of each kind."""
+NAMED = 10  # skipped files of each kind whose paths the result names
+# Files with another time, and bytes of them, that are read beside a sample; more raise an error.
 TOUCHED_FILES, TOUCHED_BYTES = 10_000, 16 << 30
-"""How many files that somebody touched, and bytes of them, are read beside a sample; more are an error."""
+# files beside `data` that describe the release
 CONTROL = (SEAL, MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, EMPTY_FOLDERS)
-"""Files beside `data` that describe the release."""
 
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """What is asked for."""
+    """What an audit is to do."""
 
-    release: str | None = None
-    """None: the one that `current` names."""
+    release: str | None = None  # None: the release that `current` names
     choice: AuditSelection = WHOLE
-    rotate: int = 0
-    """Above 0: in place of `choice` the next slice of that many."""
-    limit: int | None = None
-    """Bytes per second, of all elements together; None: no limit."""
+    rotate: int = 0  # above 0: the next of this many slices, in place of `choice`
+    limit: int | None = None  # bytes per second, of all elements together; None: no limit
+    # Also read files whose modification time differs from verify's. Such an audit is never continued: what it
+    # compared before may have changed since.
     times: bool = False
-    """Files that have another modification time than verify saw are read, too. Such an audit is never
-    continued: what it looked at before it was stopped may have changed since."""
 
 
 class Touched:
-    """Files that have another modification time than verify saw, as far as a look of seconds reads them."""
+    """Files whose modification time differs from verify's, up to the limits of a `times` audit."""
 
     def __init__(self) -> None:
         self.files = self.bytes = 0
@@ -113,13 +105,15 @@ class Touched:
 
 
 def run(context: Context, dataset: str, request: AuditRequest | None = None) -> AuditResult:
-    """Audit one release. Returns the result: {dataset, release, audit, status, findings, counts,
-    files, bytes, methods, promise, seconds, ...}; `status` is PASSED, PARTLY or FINDINGS.
+    """Audit one release and return the result; `status` is PASSED, PARTLY or FINDINGS.
 
-    Raises ConfigError where there is no such release, PreflightError where nothing is published, or where
-    seal or manifest are not here to be read, FindingsError when the seal is damaged or, with `times`, too
-    many files were touched, LockedError when another audit or a repair of the dataset runs, FailedError,
-    InterruptedRunError (go on by the same command).
+    | raises              | if                                                            |
+    |---------------------|---------------------------------------------------------------|
+    | ConfigError         | there is no such release                                      |
+    | PreflightError      | nothing is published, or seal or manifest cannot be read here |
+    | FindingsError       | the seal is damaged, or `times` finds too many touched files  |
+    | LockedError         | another audit or a repair of the dataset runs                 |
+    | InterruptedRunError | it was stopped: the same command continues                    |
     """
     request = request or AuditRequest()
     layout = context.layout(dataset)
@@ -165,8 +159,8 @@ def _run(context: Context, layout: DatasetLayout, release: str, request: AuditRe
 
 
 def _soon(layout: DatasetLayout, release: str, seal: Seal) -> float:
-    """The fraction of a release's files that were read back soon after their writing; 0 where an audit has
-    read all of them since."""
+    """Return the share of a release's files that were read back soon after writing; 0 once an audit read
+    all."""
     delay, readings = seal.evidence.read_after, counted_readings.of(layout, release)
     if delay is None or not seal.files or (readings is not None and readings.whole):
         return 0.0
@@ -174,7 +168,7 @@ def _soon(layout: DatasetLayout, release: str, seal: Seal) -> float:
 
 
 def _control_files_are_here(context: Context, layout: DatasetLayout, release: str) -> None:
-    """Nothing can be judged without the seal and the manifest. Raises PreflightError."""
+    """Raise PreflightError if the seal or the manifest is archived: without them nothing can be judged."""
     folder = layout.release(release)
     with _states(context, folder) as states:
         away = states.away(CONTROL) if states else {}
@@ -189,7 +183,7 @@ def _control_files_are_here(context: Context, layout: DatasetLayout, release: st
 
 @contextmanager
 def _states(context: Context, folder: Path) -> Iterator[DataStates | None]:
-    """Who is asked where the data of the files below `folder` is; None where nothing needs to be asked."""
+    """Yield what reports where the data of the files below `folder` is; None if it is always here."""
     states = data_states(folder, context.config.target.filesystem)
     try:
         yield states
@@ -199,9 +193,9 @@ def _states(context: Context, folder: Path) -> Iterator[DataStates | None]:
 
 
 def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
-    """Of another account's dataset: what an audit sees lies with who made it, and decides nothing at the
-    gate. What this account may not read is a finding; which pages stay in memory the kernel hides from it, so
-    it claims `reread` at most."""
+    """Return the paths for auditing another account's dataset, with this account's own state. Its findings do
+    not reach the gate. Files that this account may not read are findings. The kernel hides from it which
+    pages stay in memory, so it claims `reread` at most."""
     own = own_state.beside(layout, "this audit")
     text = f"another account stages this dataset: what is found stands in {own.audits}, and not at the gate"
     context.emit(events.Noted(layout.dataset, STEP, text))
@@ -209,8 +203,8 @@ def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
 
 
 def auditing(context: Context, layout: DatasetLayout, release: str, command: str) -> DatasetLock:
-    """The lock of audits and repairs: one of them at a time for each dataset. It is not the dataset's:
-    an audit changes nothing that a run does."""
+    """Return the lock of audits and repairs, which run one at a time for each dataset. It is not the
+    dataset's lock: an audit changes nothing that a run does."""
     return lock_of(context, layout, release, command, "audit.lock")
 
 
@@ -230,7 +224,7 @@ def _audit(
         for line in audit_plan.unsound(layout, release, seal, digest)
     ]
     if any(finding.path == MANIFEST for finding in manifest):
-        # Nothing can be judged by a manifest that is not the published one.
+        # Nothing can be judged by an unpublished manifest.
         return _close(layout, audit, seal, None, iter(manifest), began, Counter())
     if not _is_folder(layout.release(release) / DATA):
         gone = findings_without_data(layout, release, seal)
@@ -238,8 +232,8 @@ def _audit(
     shape, touched = audit_store.shape(folder), Touched()
 
     def compare(stop: Callable[[], None]) -> None:
-        found = tree_findings(layout, release, seal, stop, touched.add if times else None)
-        audit_store.keep(shape, found)
+        deviations = tree_findings(layout, release, seal, stop, touched.add if times else None)
+        audit_store.keep(shape, deviations)
 
     if times:
         compare(context.stop.check)
@@ -259,13 +253,12 @@ def _audit(
         shape_here = audit_store.shape_here(folder)
         audit_store.keep(shape_here, _no_stubs(audit_store.kept(shape), states))
     read = _unsaid(_read(folder, plan, methods), audit_store.kept(shape_here))
-    found = chain(manifest, audit_store.kept(shape_here), read)
-    result = _close(layout, audit, seal, plan, found, began, methods, resumed)
+    findings = chain(manifest, audit_store.kept(shape_here), read)
+    result = _close(layout, audit, seal, plan, findings, began, methods, resumed)
     return {**result, "touched": touched.files} if times else result
 
 
 def _not_too_many(layout: DatasetLayout, release: str, touched: Touched) -> None:
-    """Raises FindingsError."""
     if touched.too_many:
         raise FindingsError(
             f"{touched.files:,} files of {human.size(touched.bytes)} have other modification times than "
@@ -277,8 +270,8 @@ def _not_too_many(layout: DatasetLayout, release: str, touched: Touched) -> None
 
 
 def _unsaid(read: Iterator[Finding], shaped: Iterator[Finding]) -> Iterator[Finding]:
-    """The elements' findings, without those of files whose shape is wrong as well: these cannot have the
-    right bytes, and have a finding already. Both come in the manifest's order, so neither needs to be kept in
+    """Yield the elements' findings without those of files whose shape is wrong too. Such files cannot have
+    the right bytes and already have a finding. Both inputs are in the manifest's order, so neither is kept in
     memory."""
     files = (os.fsencode(finding.path) for finding in shaped if finding.kind in OF_A_FILE)
     said = next(files, None)
@@ -291,18 +284,18 @@ def _unsaid(read: Iterator[Finding], shaped: Iterator[Finding]) -> Iterator[Find
 
 
 def _no_stubs(shaped: Iterator[Finding], states: DataStates | None) -> Iterator[Finding]:
-    """The findings, without those of files that have another size than was published, since they are stubs
-    now. Only the vendor's command can say so: a file of another size may have no blocks for other reasons."""
+    """Yield the findings without those of files whose size differs because they are stubs now. Only the
+    vendor's command can tell: a file of another size may lack blocks for other reasons."""
     if states is None:
         yield from shaped
         return
     while some := list(islice(shaped, SHOWN)):
-        away = states.away([one.path for one in some if one.kind == "changed"], hints=False)
-        yield from (one for one in some if one.kind != "changed" or one.path not in away)
+        away = states.away([finding.path for finding in some if finding.kind == "changed"], hints=False)
+        yield from (finding for finding in some if finding.kind != "changed" or finding.path not in away)
 
 
 def _skipped(folder: RunLayout, plan: PlanInfo) -> Iterator[SkippedFile]:
-    """What the elements did not open, a file once for each reason: of a giant, its parts together."""
+    """Yield what the elements did not open, each file once for each reason; a giant's parts together."""
 
     def rows() -> Iterator[SkippedFile]:
         for shard in plan.shards:
@@ -316,13 +309,13 @@ def _skipped(folder: RunLayout, plan: PlanInfo) -> Iterator[SkippedFile]:
                     if left[row]:
                         yield SkippedFile(place, entry.path, length, why)
 
-    for _, same in groupby(rows(), key=lambda one: (one.kind, one.path, one.why)):
+    for _, same in groupby(rows(), key=lambda skipped: (skipped.kind, skipped.path, skipped.why)):
         of_file = list(same)
         yield of_file[0]._replace(bytes=sum(skipped.bytes for skipped in of_file))
 
 
 class _Aside:
-    """Work in a thread beside the elements; left early, the thread is stopped and awaited."""
+    """Work in a thread beside the elements; leaving the block stops the thread and waits for it."""
 
     def __init__(self, work: Callable[[Callable[[], None]], None], stop: Callable[[], None]) -> None:
         self._left = threading.Event()
@@ -354,12 +347,12 @@ def _is_folder(path: Path) -> bool:
 
 
 def _rows(plan: PlanInfo) -> int:
-    """Files and, of giants, parts."""
+    """Count files and parts of giants."""
     return sum(shard.rows for shard in plan.shards)
 
 
 def _read(folder: RunLayout, plan: PlanInfo, methods: Counter[str]) -> Iterator[Finding]:
-    """What the elements found, by file: the damaged parts of a giant are one finding."""
+    """Yield what the elements found, by file: a giant's damaged parts are one finding."""
     held: Finding | None = None
     for shard in plan.shards:
         audited = _audited(folder, shard)
@@ -376,7 +369,7 @@ def _read(folder: RunLayout, plan: PlanInfo, methods: Counter[str]) -> Iterator[
 
 
 def _audited(folder: RunLayout, shard: ShardInfo) -> AuditedRows:
-    """What the elements saw of a shard, all of it, as the last one left it."""
+    """Read what the elements found in a shard; raise FailedError if it is not what they wrote."""
     path = folder.audited_rows(shard.index)
     receipt = receipts.element(folder, STEP, shard.index)
     audited = AuditedRows.read(path, shard)
@@ -393,7 +386,7 @@ def _audited(folder: RunLayout, shard: ShardInfo) -> AuditedRows:
 def _named(folder: RunLayout, index: int, audited: AuditedRows) -> Iterator[Finding]:
     if not audited.bad:
         return
-    bad = {one.row: one for one in audited.bad}
+    bad = {bad_row.row: bad_row for bad_row in audited.bad}
     row = 0
     for batch in read_expected(folder.shard(index)):
         for entry in batch:
@@ -429,7 +422,7 @@ def _close(
     audit_store.keep(audit_store.findings(folder), counted())
     check_stands(layout, audit.release, STEP)
     skipped = _amounts(audit_store.kept_skipped(audit_store.skipped(folder)))
-    unopened = sum(one["files"] for one in skipped.values())
+    unopened = sum(amount["files"] for amount in skipped.values())
     files = plan.files - unopened if plan else 0
     owner = dataset_folders.owns(layout)
     servers = not traits_of_mount(os.path.realpath(layout.release(audit.release))).local
@@ -452,7 +445,7 @@ def _close(
         "of_files": seal.files,
         "rows": _rows(plan) if plan else 0,
         "resumed": resumed,
-        "bytes": plan.bytes - sum(one["bytes"] for one in skipped.values()) if plan else 0,
+        "bytes": plan.bytes - sum(amount["bytes"] for amount in skipped.values()) if plan else 0,
         "elements": len(plan.shards) if plan else 0,
         "methods": dict(methods),
         "choice": audit.choice.kind,
@@ -463,7 +456,7 @@ def _close(
         "seconds": round(time.time() - began, 3),
     }
     _tell(layout, audit, result, compared=plan is not None)
-    # Last: an audit with a result has ended, and what it said stands at the gate.
+    # Last: an audit with a result has ended, and its verdict is at the gate.
     durable.write_json(folder.result, typed_json.plain(result))
     return result
 
@@ -479,7 +472,7 @@ def _promise(audit: Audit, plan: PlanInfo, unopened: int, memory: str) -> str:
 
 
 def _amounts(skipped: Iterable[SkippedFile]) -> dict[str, SkippedJson]:
-    """What was skipped, by kind."""
+    """Sum up skipped files by kind."""
     amounts: dict[str, SkippedJson] = {}
     paths: dict[str, list[tuple[str, str]]] = {}
     last = ""
@@ -488,7 +481,7 @@ def _amounts(skipped: Iterable[SkippedFile]) -> dict[str, SkippedJson]:
             file.kind, {"files": 0, "bytes": 0, "paths": paths.setdefault(file.kind, [])}
         )
         amount["bytes"] += file.bytes
-        # Parts of one giant can be skipped for several reasons.
+        # Parts of one giant may be skipped for different reasons.
         if file.path != last:
             amount["files"] += 1
             if len(paths[file.kind]) < NAMED:
@@ -498,9 +491,8 @@ def _amounts(skipped: Iterable[SkippedFile]) -> dict[str, SkippedJson]:
 
 
 def _tell(layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared: bool) -> None:
-    """Write the result where the gate reads it, and append it to the history of audits; only where the
-    dataset's owner audits. An audit that is stopped after that, before its own result is written, is closed
-    again when it goes on: then its line is there twice."""
+    """Write the verdict, and append to the history of audits, if the dataset's owner audits. An audit stopped
+    between this and its own result is closed again when it continues; its line then stands twice."""
     if not result["owner"]:
         return
     last = LastAudit(
@@ -516,17 +508,17 @@ def _tell(layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared:
         promise=result["promise"],
         ended=verdicts.now(),
         by=history.user(),
-        skipped={kind: one["files"] for kind, one in result["skipped"].items()},
+        skipped={kind: amount["files"] for kind, amount in result["skipped"].items()},
         grade=result["grade"],
         from_disks=set(result["methods"]) == {"disk"},
     )
-    known = history.published_seal(layout, audit.release) or audit.seal
+    published_digest = history.published_seal(layout, audit.release) or audit.seal
     before = verdicts.read(layout, audit.release)
-    if before is None or before.seal != known:
-        before = verdicts.new(layout, audit.release, known)
+    if before is None or before.seal != published_digest:
+        before = verdicts.new(layout, audit.release, published_digest)
     verdicts.write(layout, verdicts.audited(before, last, audit.choice, compared=compared))
     kept = ("dataset", "release", "audit", "choice", "status", "counts", "files", "bytes", "began", "seconds")
-    line: dict[str, object] = {key: told for key, told in result.items() if key in kept}
+    line: dict[str, object] = {key: value for key, value in result.items() if key in kept}
     if last.skipped:
         line["skipped"] = last.skipped
     durable.append_line(
@@ -535,10 +527,9 @@ def _tell(layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared:
 
 
 def overrule(context: Context, dataset: str, why: str, release: str | None = None) -> OverruleResult:
-    """Overrule the findings that stand against a release, on its owner's word: the gate no longer counts
-    them. Returns {dataset, release, status, counts, why}; `counts` are those that stood, by kind. Where none
-    did, nothing is written. Raises PreflightError for another account than the owner, ConfigError where there
-    is no such release, FailedError, LockedError."""
+    """Overrule a release's findings on its owner's word: the gate no longer counts them. `counts` are the
+    findings overruled, by kind; without any, nothing is written. Raises PreflightError for another account,
+    ConfigError for an unknown release, FailedError, LockedError."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     release = released(context, layout, release, STEP)
@@ -556,12 +547,12 @@ def overrule(context: Context, dataset: str, why: str, release: str | None = Non
 
 
 def findings_of(layout: DatasetLayout, audit: Audit) -> Iterator[Finding]:
-    """All findings of a finished audit. Raises FailedError when their file is damaged."""
+    """Yield all findings of a finished audit. Raises FailedError if their file is damaged."""
     return audit_store.kept(audit_store.findings(audit.layout(layout)))
 
 
 def judge(result: AuditResult) -> None:
-    """Raises FindingsError (exit 4) when there are findings. What was skipped is none."""
+    """Raise FindingsError (exit 4) for findings; skipped files are none."""
     if result["status"] == "FINDINGS":
         advice = "tell the account that stages the dataset"
         if result["owner"]:

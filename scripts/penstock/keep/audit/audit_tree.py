@@ -1,9 +1,7 @@
-"""The tree of a published release compared with its manifest and its seal, without reading a file's bytes.
+"""Compares the tree of a published release with its manifest and seal, without reading file data.
 
-For audit, whose elements read the bytes, and for a reader who asks whether a release needs a repair
-(`keep.repair.gate_repair`). Findings say what is missing, extra or replaced, and which size, mode, owner,
-group or ACL differs. The manifest, folders and ACLs are read, and nothing is changed. One pass over the
-manifest and one over the tree, side by side: memory grows with the findings alone.
+Findings say what is missing, extra or replaced, and which size, mode, owner, group or ACL differs. One pass
+over the manifest and one over the tree run side by side, so memory grows only with the findings.
 """
 
 from __future__ import annotations
@@ -37,8 +35,7 @@ if TYPE_CHECKING:
     from penstock.fs.path_walk import WalkedPath
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILES_AT_ONCE = 64
-"""Files of one folder whose ACLs a thread reads before it takes others."""
+_FILES_AT_ONCE = 64  # files of one folder whose ACLs a thread reads in one go
 
 
 def tree_findings(
@@ -48,14 +45,14 @@ def tree_findings(
     stop: Callable[[], None],
     touched: Callable[[str, int], None] | None = None,
 ) -> Iterator[Finding]:
-    """All deviations of a release: first what stands beside `data`, then `data` itself and what is below it,
-    in the byte order of the paths, and at last the source's empty folders that are missing. `stop` is called
-    now and then, and raises where the audit is to end. `touched` is called with path and size of each file
-    that has the published size and another modification time than verify saw: no deviation, but its bytes may
-    have changed.
+    """Yield all deviations: beside `data`, then `data` and below in byte order of paths, then missing empty
+    folders.
 
-    Raises FailedError for a manifest that cannot be read, OSError, and as `path_walk.Cursor`; what vanishes
-    meanwhile is an error, a folder that this account may not read a finding.
+    `stop` is called now and then and may raise. `touched(path, size)` is called for each file with the
+    published size but another modification time than verify saw: no deviation, but its bytes may differ. A
+    folder that this account may not read is a finding; what vanishes meanwhile is an error.
+
+    Raises FailedError for an unreadable manifest, OSError, and as `path_walk.Cursor`.
     """
     mapped = is_mapped(layout.release(release))
     # Where numbers are mapped, names decide.
@@ -71,8 +68,8 @@ def tree_findings(
 
 
 def findings_without_data(layout: DatasetLayout, release: str, seal: Seal) -> Iterator[Finding]:
-    """The findings of a release that has no folder `data`: what stands in its place; where nothing does, all
-    that it held is missing. Raises FailedError for a manifest that cannot be read, OSError."""
+    """Yield the findings of a release without a folder `data`: what replaced it, or everything as missing.
+    Raises FailedError for an unreadable manifest, OSError."""
     try:
         kind = kind_of((layout.release(release) / DATA).lstat().st_mode)
     except FileNotFoundError:
@@ -107,13 +104,11 @@ class _ReleaseWalk:
         self._folder, self._permissions = layout.release(release), permissions
         self._checks_acls = permissions.has_acl
         self._root = os.open(self._folder / DATA, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # folders that already have a finding: they replace a file, or cannot be read
         self._reported: set[str] = set()
-        """Folders that have a finding already: they stand in a file's place, or cannot be read."""
-        self._unreadable: list[Finding] = []
-        """Of folders that the walk could not read, not yielded yet."""
+        self._unreadable: list[Finding] = []  # folders that the walk could not read, not yielded yet
         self._empty_folders = Kept(())
-        self._acls: dict[str, str] = {}
-        """Of files of the manifest's batch that is compared now, in what their ACLs deviate."""
+        self._acls: dict[str, str] = {}  # for files of the current manifest batch: how their ACLs deviate
         self._calls = Calls()
 
     def close(self) -> None:
@@ -121,15 +116,17 @@ class _ReleaseWalk:
         os.close(self._root)
 
     def above(self) -> Iterator[Finding]:
-        """Findings of the release's own folder and of `data`: what stands beside `data`, and modes. Where the
-        file system has no ACLs now, that is one finding, and none are compared."""
+        """Yield findings about modes of `data` and about what stands beside it. If the file system has no
+        ACLs now, that is one finding, and none are compared."""
         for name in sorted(os.listdir(self._folder)):
             if name == EMPTY_FOLDERS and self._lists_folders:
                 continue
             if name != DATA and name not in BESIDE_DATA:
                 yield Finding("extra", f"../{name}", "it stands beside data/ and belongs to no release")
-        seen = os.fstat(self._root)
-        why = self._permissions.deviates("dir", ".", stat.S_IMODE(seen.st_mode), seen.st_uid, seen.st_gid)
+        status = os.fstat(self._root)
+        why = self._permissions.deviates(
+            "dir", ".", stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
+        )
         place = f"/proc/self/fd/{self._root}"
         if self._checks_acls and (refused := refusal(place)):
             self._checks_acls = False
@@ -140,11 +137,11 @@ class _ReleaseWalk:
             yield Finding("mode", ".", why)
 
     def compare(self, stop: Callable[[], None]) -> Iterator[Finding]:
-        """Findings of what is below `data`. The cursor gives the paths of the tree that need a look, with the
-        index of the manifest's next row, and `own`: whether the path is that row's."""
+        """Yield findings below `data`. The cursor yields tree paths to check, with the index of the
+        manifest's next row; `own`: the path is that row's."""
         tree = Cursor(self._folder / DATA, unreadable=self._note_unreadable)
         if self._lists_folders:
-            # A damaged list has a finding of its own (`audit_plan.unsound`); its folders then count as extra.
+            # A damaged list has its own finding (`audit_plan.unsound`); its folders then count as extra.
             with contextlib.suppress(FailedError):
                 self._empty_folders = Kept(read_folders(self._folder / EMPTY_FOLDERS))
         columns = ("path", "size", "mtime_ns") if self._touched else ("path", "size")
@@ -176,17 +173,19 @@ class _ReleaseWalk:
         looked: Looked,
         start: int,
     ) -> bool:
-        """Whether all of these are files as they were published."""
+        """Whether all these files are as they were published."""
         end = start + len(looked.size)
         names = paths[start:end]
         if looked.size != sizes[start:end] or (times is not None and looked.mtime_ns != times[start:end]):
             return False
         if self._acls and any(name in self._acls for name in names):
             return False
-        # Where no path has a mode of its own, few combinations stand for all files.
+        # Without modes by path, few combinations stand for all files.
         owned = zip(looked.mode, looked.uid, looked.gid, strict=True)
         each = (
-            zip(names, owned, strict=True) if self._permissions.by_path else (("", one) for one in set(owned))
+            zip(names, owned, strict=True)
+            if self._permissions.by_path
+            else (("", combination) for combination in set(owned))
         )
         return all(
             stat.S_ISREG(mode) and not self._permissions.deviates("file", name, stat.S_IMODE(mode), uid, gid)
@@ -194,8 +193,7 @@ class _ReleaseWalk:
         )
 
     def _other_acls(self, paths: Sequence[str]) -> dict[str, str]:
-        """Those of these files whose ACL is not what was published, and in what; by threads where the calls
-        wait for a server."""
+        """Return how the ACLs of these files deviate; by threads if the calls wait for a server."""
         groups = [
             (folder, together[at : at + _FILES_AT_ONCE])
             for folder, names in groupby(paths, lambda path: path.rpartition("/")[0])
@@ -210,7 +208,7 @@ class _ReleaseWalk:
             try:
                 fd = open_beneath(self._root, folder, _LOOK) if folder else os.dup(self._root)
             except OSError:
-                # What became of the folder is a finding of its own.
+                # The folder has a finding of its own.
                 continue
             try:
                 for path in paths:
@@ -222,7 +220,7 @@ class _ReleaseWalk:
         return deviations
 
     def _newly_unreadable(self) -> Iterator[Finding]:
-        """Those of `_unreadable`, once each."""
+        """Yield and clear the findings of `_unreadable`."""
         while self._unreadable:
             yield self._unreadable.pop(0)
 
@@ -232,8 +230,8 @@ class _ReleaseWalk:
         self._unreadable.append(Finding("unread", folder, why))
 
     def _absent(self, path: str) -> Iterator[Finding]:
-        """Nothing of that name in its place of the order: gone, a folder now, or in a folder that cannot be
-        read (which has a finding of its own)."""
+        """Yield the finding for a path with no file in its place. It is gone, a folder now, or in an
+        unreadable folder, which has a finding of its own."""
         try:
             fd = open_beneath(self._root, path, _LOOK)
         except PermissionError:
@@ -252,8 +250,8 @@ class _ReleaseWalk:
             yield Finding("missing", path, "it was not there when its folder was read")
 
     def _unpublished_path(self, member: WalkedPath, path: str) -> Iterator[Finding]:
-        """Findings of what no row of the manifest names. None for a folder with a file or a listed empty
-        folder below it, whose mode and owner are as published. `path`: that of the manifest's next row."""
+        """Yield findings of a tree path without a manifest row; `path` is that of the next row. A folder that
+        holds files of the manifest or listed empty folders is only checked for its permissions."""
         if member.kind != "dir":
             yield Finding("extra", member.path, f"a {member.kind} that was not published")
         elif self._empty_folders.meet(member.path) or member.holds(path):
@@ -262,7 +260,7 @@ class _ReleaseWalk:
             yield Finding("extra", member.path, "a folder that was not published")
 
     def _published_path(self, member: WalkedPath, size: int, mtime_ns: int | None) -> Iterator[Finding]:
-        """Findings of what has the path of a row of the manifest, by the row's size and time."""
+        """Yield findings of a tree path with a manifest row, by its size and time."""
         if member.kind != "file":
             yield Finding("replaced", member.path, f"a {member.kind} stands in its place")
             return
@@ -273,7 +271,7 @@ class _ReleaseWalk:
         yield from self._wrong_permissions(member)
 
     def _wrong_permissions(self, member: WalkedPath) -> Iterator[Finding]:
-        """Mode, owner, group and ACL of a file or folder."""
+        """Yield the deviation of mode, owner, group and ACL."""
         why = [self._permissions.deviates(member.kind, member.path, member.mode, member.uid, member.gid)]
         if member.kind == "file":
             why.append(self._acls.get(member.path, ""))

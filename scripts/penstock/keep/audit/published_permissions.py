@@ -1,8 +1,4 @@
-"""The modes, owner, group and ACLs that a release was published with, compared with those of a file or
-folder.
-
-For `audit_tree`, which gives the numbers. ACLs alone are read here, and nothing is changed.
-"""
+"""Compares modes, owner, group and ACLs with those that a release was published with."""
 
 from __future__ import annotations
 
@@ -22,26 +18,22 @@ if TYPE_CHECKING:
 
 
 class PublishedPermissions:
-    """What the seal says of all files and folders of a release, by their path where the configuration gave
-    paths modes of their own."""
+    """The permissions that the seal states, by path where the configuration gave paths modes of their own."""
 
     def __init__(
         self, published: SealedPermissions, *, owner: int | None = None, mapped: bool = False
     ) -> None:
-        """`owner`: the account that owns the dataset now. What is its own is no deviation, also where another
-        account published it: root gave the dataset away since. `mapped`: the mount maps numbers of owners
-        (`fs.owners`), so names decide, and ACLs, which name numbers, are not compared."""
+        """`owner`: the present owner of the dataset, never a deviation: root may have given the dataset away
+        since. `mapped`: the mount maps owners' numbers (`fs.owners`), so names decide, and ACLs are not
+        compared."""
         self._published, self._owner, self._mapped = published, owner, mapped
         self._rules = sealed_rules(published)
-        self.by_path = self._rules.by_path
-        """Whether some path has a mode of its own."""
-        self.has_acl = self._rules.has_acl and not mapped
-        """Whether there are ACLs to compare: `acl`, in words."""
+        self.by_path = self._rules.by_path  # whether some path has a mode of its own
+        self.has_acl = self._rules.has_acl and not mapped  # whether there are ACLs to compare
         self.acl = ", ".join(published.acl)
 
     def deviates(self, kind: str, path: str, mode: int, uid: int, gid: int) -> str:
-        """How a `file` or `dir` differs from what was published, the ACL apart, in words; "" where it does
-        not."""
+        """Describe how a `file` or `dir` deviates, its ACL aside; "" if it does not."""
         why = []
         published, wanted = self._published, self._wanted(kind, path)
         if mode != wanted.mode:
@@ -52,8 +44,7 @@ class PublishedPermissions:
         return ", ".join(why)
 
     def acl_deviates(self, kind: str, path: str, place: str) -> str:
-        """The same of its ACLs, which are read from `place`; "" also for a link, and where nothing is
-        there."""
+        """Describe how the ACLs read from `place` deviate; "" too for a link or a missing file."""
         wanted = self._wanted(kind, path)
         deviations = []
         try:
@@ -75,14 +66,20 @@ class PublishedPermissions:
         return self._rules.file(path, published.file_mode)
 
     def _another(
-        self, what: str, number: int, name: Callable[[int], str], wanted: int | None, known: str, how: str
+        self,
+        what: str,
+        number: int,
+        name: Callable[[int], str],
+        wanted: int | None,
+        published_name: str,
+        how: str,
     ) -> Iterator[str]:
-        """What is said of an owner or group that is another than the published one."""
+        """Describe an owner or group that differs from the published one."""
         if wanted is None or (number == wanted and not self._mapped):
             return
-        here = name(number) if known else ""
-        if is_another(number, here, wanted, known, mapped=self._mapped):
-            yield f"{what} {_numbered(number, here)}, {how} {_numbered(wanted, known)}"
+        here = name(number) if published_name else ""
+        if is_another(number, here, wanted, published_name, mapped=self._mapped):
+            yield f"{what} {_numbered(number, here)}, {how} {_numbered(wanted, published_name)}"
 
 
 def _numbered(number: int, name: str) -> str:

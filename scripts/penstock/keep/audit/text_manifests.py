@@ -1,7 +1,6 @@
-"""The text manifests of a release, made again from `manifest.parquet` where a purge or rot took them.
+"""Makes the text manifests of a release again from `manifest.parquet`, after a purge or rot.
 
-They hold nothing that the Parquet file does not hold, so the seal's digest of each decides whether it is the
-published one again. `repair` calls it. It reads the manifest, and writes the text manifests beside it.
+The Parquet file holds all of their content, so the seal's digest proves each remade file.
 """
 
 from __future__ import annotations
@@ -21,13 +20,12 @@ if TYPE_CHECKING:
     from penstock.core.documents.seal import Seal
     from penstock.core.layout import DatasetLayout
 
-ALGORITHMS = {MANIFEST_XXH: XXH3, MANIFEST_SHA256: "sha256"}
-"""Of each text manifest the algorithm of its checksums."""
+ALGORITHMS = {MANIFEST_XXH: XXH3, MANIFEST_SHA256: "sha256"}  # the checksum algorithm of each text manifest
 
 
 def remake(layout: DatasetLayout, release: str, seal: Seal) -> list[str]:
-    """Make those again that are missing or damaged; returns the names of those that are right now. Nothing is
-    done where `manifest.parquet` itself is not the one that was sealed. Raises FailedError."""
+    """Remake missing or damaged text manifests; return the names of those restored. Raises FailedError. Does
+    nothing if `manifest.parquet` itself is not the sealed one."""
     folder = layout.release(release)
     wrong = [name for name in ALGORITHMS if name in seal.manifests and not _holds(folder, name, seal)]
     if not wrong or not _holds(folder, MANIFEST, seal):

@@ -1,1 +1,1 @@
-"""Files of a release that an audit found damaged, fetched anew and put in their places."""
+"""Fetches files that an audit found damaged, and puts them in place."""

@@ -1,12 +1,11 @@
-"""`gate --mend`: right before a job, the whole release is looked at, and what is gone or damaged is fetched.
+"""`gate --mend`: checks a whole release right before a job, and fetches what is missing or damaged.
 
-It is an audit and a repair in one, by the code of both. Guarantees: the gate opens only where names, sizes
-and modification times of all files are as published, where each file whose time is another was read and has
-the published bytes, and where a random sample was read past the caches; what that can miss is stated. What
-was missing or damaged was fetched from the pinned version and read back. Nothing else is changed: no file is
-touched to look younger.
+It is an audit and a repair in one. The gate opens only if names, sizes and modification times of all files
+are as published. Each file with another time is read and must have the published bytes; a random sample is
+read past the caches. The result states what that can miss. Repaired files come from the pinned version and
+were read back. No file is touched to look younger.
 
-| this account     | the look finds                | readers have a pin | then                            |
+| this account     | the check finds               | readers have a pin | then                            |
 |------------------|-------------------------------|--------------------|---------------------------------|
 | is not the owner | nothing                       | any                | the gate opens; no byte is read |
 | is not the owner | damage                        | any                | 4, with the owner's command     |
@@ -52,45 +51,39 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
 
 STEP = "gate"
+# Average limits of the sample if no fraction is given: some seconds of reading.
 READ_FILES, READ_BYTES = 1000, 4 << 30
-"""What the sample reads at most, on average, where its fraction is not given: some seconds."""
+# Bytes up to which the repair runs on this machine if no backend is named: an array would wait.
 REPAIRED_HERE = 64 << 30
-"""Bytes up to which the repair runs on this machine, where no backend is named: an array would wait."""
-PATIENCE = 600.0
-"""Seconds that are waited for another look or repair of the dataset, by default."""
+PATIENCE = 600.0  # default seconds to wait for another check or repair of the dataset
 AGAIN = 2.0
 NAMED = 3
-SEEN = 10_000
-"""Findings after which a look of another account than the owner's ends."""
+SEEN = 10_000  # findings after which the check of another account than the owner's ends
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What is asked for."""
+    """What the caller wants checked."""
 
-    choice: AuditSelection | None = None
-    """The sample; None: as large as is read in seconds."""
-    within: float | None = None
-    """As `gate.passed` has it."""
+    choice: AuditSelection | None = None  # the sample; None: what is read in seconds
+    within: float | None = None  # as in `gate.passed`
     patience: float = PATIENCE
+    # Runs the check's elements, and those of a small repair, on this machine; None: the context's cluster
+    # does.
     local: Cluster | None = None
-    """Runs elements on this machine: the look's always, and those of a small repair. None: the context's."""
-    repair_there: bool = False
-    """Elements of the repair run where the context's cluster runs them, however small it is."""
+    repair_there: bool = False  # run even a small repair on the context's cluster
 
 
 def sample_fraction(seal: Seal) -> float:
-    """The fraction of the files that is read where none is given, such that it takes seconds."""
+    """Return the fraction of files that takes seconds to read."""
     files, size = READ_FILES / max(1, seal.files), READ_BYTES / max(1, seal.bytes)
     return min(1.0, files, size)
 
 
 def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
-    """Look at the current release, repair it where that is needed and may be, and pass the gate.
-
-    Raises FindingsError (exit 4) where the gate stays closed, LockedError where another command works on the
-    dataset for longer than `patience`, and what an audit and a repair raise.
-    """
+    """Check the current release, repair it if needed and allowed, and pass the gate. Raises FindingsError
+    (exit 4) if the gate stays closed, LockedError if another command works for longer than `patience`, and as
+    audit and repair do."""
     wish = wish or Wish()
     layout = context.layout(dataset)
     release = gate.current(layout)
@@ -99,13 +92,13 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
         return _as_reader(context, layout, release, wish)
     dataset_folders.check_owner(layout)
     with _alone(context, layout, release, wish.patience):
-        # What `current` named before the wait may be another one now.
+        # `current` may have moved during the wait.
         release = gate.current(layout)
         seal = audit_plan.read_seal(layout, release).seal
         results: list[RepairResult] = []
         standing = verdicts.standing(verdicts.read(layout, release))
         if standing and layout.repair(release).plan.exists():
-            # A repair that was killed: what it fetched is fetched. Another audit would make it begin anew.
+            # Continue a killed repair with what it fetched; another audit would make it start again.
             results.append(_repair(context, layout, seal, standing, wish))
         looked = _look(context, layout, release, seal, wish)
         counts = verdicts.standing(verdicts.read(layout, release)) or looked["counts"]
@@ -113,15 +106,15 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
             results.append(_repair(context, layout, seal, counts, wish))
             repair_step.judge(results[-1])
         elif not results:
-            # Of a repair that ended, and was killed while it removed what it had fetched.
+            # A killed repair may have left fetched files.
             _patiently(
                 context,
                 layout,
                 lambda: repair_step.clear_ended(context, dataset, release),
                 wish.patience,
             )
-        # All that it and killed ones before it found is right again: a later repair need not go by them, and
-        # hundreds a day would end the audits that it is to go by.
+        # Everything that these checks found is repaired. A later repair need not go by them, and hundreds a
+        # day would displace the audits that it should go by.
         audit_store.drop_looks(layout, release)
     passed = _passed(context, layout, wish)
     return {
@@ -135,19 +128,19 @@ def run(context: Context, dataset: str, wish: Wish | None = None) -> MendResult:
         "touched": looked.get("touched", 0),
         "promise": looked["promise"],
         "look_seconds": looked["seconds"],
-        "repaired": sum(len(one["repaired"]) for one in results),
+        "repaired": sum(len(result["repaired"]) for result in results),
         "also_repaired": _by_release(
-            (name, len(paths)) for one in results for name, paths in one["also_repaired"].items()
+            (name, len(paths)) for result in results for name, paths in result["also_repaired"].items()
         ),
-        "also_in": _by_release(item for one in results for item in one["also_in"].items()),
-        "fetched_bytes": sum(one["fetched_bytes"] for one in results),
-        "repair_seconds": round(sum(one["seconds"] for one in results), 3),
+        "also_in": _by_release(item for result in results for item in result["also_in"].items()),
+        "fetched_bytes": sum(result["fetched_bytes"] for result in results),
+        "repair_seconds": round(sum(result["seconds"] for result in results), 3),
     }
 
 
 @contextmanager
 def _alone(context: Context, layout: DatasetLayout, release: str, patience: float) -> Iterator[None]:
-    """One look with its repair at a time."""
+    """Hold the lock that allows one check with its repair at a time."""
     lock = lock_of(context, layout, release, STEP, "gate.lock")
     _patiently(context, layout, lock.__enter__, patience)
     try:
@@ -157,7 +150,8 @@ def _alone(context: Context, layout: DatasetLayout, release: str, patience: floa
 
 
 def _patiently(context: Context, layout: DatasetLayout, work: Callable[[], object], patience: float) -> None:
-    """Once nobody else holds what the work takes. Raises LockedError after so many seconds."""
+    """Call `work`, and retry while another process holds its lock. Raises LockedError after `patience`
+    seconds."""
     until = time.monotonic() + patience
     noted = False
     while True:
@@ -190,7 +184,7 @@ def _look(context: Context, layout: DatasetLayout, release: str, seal: Seal, wis
 def _repair(
     context: Context, layout: DatasetLayout, seal: Seal, counts: Mapping[str, int], wish: Wish
 ) -> RepairResult:
-    """Raises FindingsError where somebody reads the release."""
+    """Repair the release; raise FindingsError if others read it."""
     release = seal.release
     longest = context.config.gc.longest_pin
     read = pins.of_others(layout, longest, lambda job, cluster: liveness.scheduler(context, job, cluster))
@@ -205,8 +199,8 @@ def _repair(
         )
     small = sum(counts.values()) * seal.bytes <= REPAIRED_HERE * max(1, seal.files)
     at = _local(context, wish) if small and not wish.repair_there else context
-    # What other releases share with this one is replaced there, too, but not under their readers.
-    spared = {name: f"others read it: {found[0].words()}" for name, found in read.items()}
+    # Damage shared with other releases is repaired there too, unless they have readers.
+    spared = {name: f"others read it: {release_pins[0].words()}" for name, release_pins in read.items()}
     results: list[RepairResult] = []
     _patiently(
         context,
@@ -218,7 +212,7 @@ def _repair(
 
 
 def _by_release(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """The sums, by name."""
+    """Sum up the counts by name."""
     total: Counter[str] = Counter()
     for release, count in counts:
         total[release] += count
@@ -235,7 +229,7 @@ def _local(context: Context, wish: Wish) -> Context:
 
 
 def _as_reader(context: Context, layout: DatasetLayout, release: str, wish: Wish) -> MendResult:
-    """The look of an account that may repair nothing: it reads no file, and leaves nothing anywhere."""
+    """Check as an account that may repair nothing; reads no file and writes nothing."""
     began = time.time()
     touched = audit_step.Touched()
     try:
@@ -274,7 +268,7 @@ def _as_reader(context: Context, layout: DatasetLayout, release: str, wish: Wish
 
 
 def _for_owner(context: Context, layout: DatasetLayout, error: FindingsError) -> FindingsError:
-    """The same, with the command of the account that may repair."""
+    """Add the owner's command to the error."""
     command = f"gate {layout.dataset} --mend"
     owner = user_name(layout.folder.lstat().st_uid)
     return FindingsError(

@@ -1,10 +1,8 @@
-"""Files of a release that are damaged, and are the very same inodes in other releases: a repair gives
-these the new file, too.
+"""Damaged files of a release that are the same inodes in other releases: a repair replaces them there too.
 
-They are found by inode: of each other release the files whose record has the digest of a damaged one are
-looked at, under whatever path. The caller holds the locks of the dataset and of its audits. Each other
-release gets the new file before the one that is repaired: a repair that is killed in between still finds
-by the old inode, when it runs again, where the damage is left.
+Candidates are the files of each other release whose record has the digest of a damaged file, under any path.
+Other releases get the new file first: a repair killed in between still finds the rest by the old inode. The
+caller holds the locks of the dataset and of its audits.
 """
 
 from __future__ import annotations
@@ -38,31 +36,27 @@ if TYPE_CHECKING:
 
 
 class Name(NamedTuple):
-    """One more name of a damaged file."""
+    """Another name of a damaged file."""
 
     release: str
     path: str
-    mtime_ns: int
-    """As the other release's manifest has it."""
+    mtime_ns: int  # from the other release's manifest
 
 
 @dataclass
 class HardLinkedDamage:
-    """The further names of damaged files, and what became of them. `mend` may be called by several threads,
-    for different files."""
+    """The other names of damaged files, and what became of them. Threads may call `mend` for different
+    files."""
 
     context: Context
     layout: DatasetLayout
-    release: str
-    """That is repaired."""
-    spared: Mapping[str, str]
-    """By other release: why nothing of it is replaced."""
+    release: str  # the release under repair
+    spared: Mapping[str, str]  # other release: why it is left alone
+    # path in the repaired release: its other names
     names: dict[str, list[Name]] = field(default_factory=dict)
-    """By the path in that release."""
-    mended: dict[str, set[str]] = field(default_factory=dict)
-    """By other release: its paths that have the repaired file."""
+    mended: dict[str, set[str]] = field(default_factory=dict)  # other release: its repaired paths
+    # other release: its paths that stay damaged, and why
     failed: dict[str, dict[str, str]] = field(default_factory=dict)
-    """By other release: its paths that still have the damaged one, and why."""
     _menders: dict[str, Mender] = field(default_factory=dict)
     _why: dict[str, str] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -76,8 +70,8 @@ class HardLinkedDamage:
         records: Sequence[Record],
         spared: Mapping[str, str],
     ) -> Self:
-        """The further names of these files. To be called before any of them is replaced. `spared`: releases
-        in which nothing is to be replaced, each with why."""
+        """Find the other names of these files, before any is replaced. `spared`: releases to leave alone,
+        with the reason."""
         damage = cls(context, layout, release, spared)
         inodes: dict[tuple[int, int], str] = {}
         for record in records:
@@ -98,14 +92,14 @@ class HardLinkedDamage:
                 if mine is not None:
                     self.names.setdefault(mine, []).append(Name(sibling, path, mtime_ns))
         except PenstockError as error:
-            # Without its manifest only the same path can be looked at.
+            # Without its manifest only the same path can be checked.
             for (device, inode), path in inodes.items():
                 status = inode_of(self.layout, sibling, path)
                 if status is not None and (status.st_dev, status.st_ino) == (device, inode):
                     self.failed.setdefault(sibling, {})[path] = str(error).partition("\n")[0]
 
     def __enter__(self) -> Self:
-        """Opens the releases. One that cannot be changed is said, and stays as it is."""
+        """Open the other releases. One that cannot be changed keeps its files; `_why` has the reason."""
         for sibling in sorted({name.release for names in self.names.values() for name in names}):
             if sibling in self.spared:
                 self._why[sibling] = self.spared[sibling]
@@ -126,8 +120,8 @@ class HardLinkedDamage:
         self._stack.close()
 
     def mend(self, path: str, new: Path) -> None:
-        """Give every other release that has the damaged file of `path` the file `new`, which is as it will
-        stand in the repaired one."""
+        """Give each other release that shares the damaged file of `path` the file `new`, already as it will
+        be published."""
         for name in self.names.get(path, ()):
             before = inode_of(self.layout, self.release, path)
             theirs = inode_of(self.layout, name.release, name.path)
@@ -146,7 +140,7 @@ class HardLinkedDamage:
                 self.mended.setdefault(name.release, set()).add(name.path)
 
     def note(self, audit: Audit, fsync_ends: str) -> None:
-        """A line of the history and the verdict of each release that was repaired."""
+        """Write history line and verdict of each other release that was repaired."""
         for sibling, paths in sorted(self.mended.items()):
             line = Repair(
                 at=clock.stamp(self.layout.releases),

@@ -1,8 +1,5 @@
-"""The published files that a repair replaces: those of its release, and those of others that share them.
-
-It replaces no file: `target.file_replacement` does, which gets its modes and owner from here. But the object
-that `mender_of` makes opens the release's `data`, and makes that folder again where it is missing.
-"""
+"""The published files that a repair replaces, in its own and in other releases, by
+`target.file_replacement`."""
 
 from __future__ import annotations
 
@@ -23,13 +20,12 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
 
-NAMED = 1000
-"""Paths that a line of the history names."""
+NAMED = 1000  # paths named in a line of the history
 
 
 def mender_of(context: Context, layout: DatasetLayout, seal: Seal, release: str) -> Mender:
-    """What replaces files of the release, with the modes, group and owner that were published.
-    Raises FailedError where its ACL cannot be set again on this mount."""
+    """Make a mender, which replaces files with the published modes, group and owner. It opens the release's
+    `data`, made again if missing. Raises FailedError if this mount cannot restore the ACL."""
     published = seal.permissions
     data = layout.release(release) / DATA
     uid, gid = numbers_here(
@@ -47,7 +43,7 @@ def mender_of(context: Context, layout: DatasetLayout, seal: Seal, release: str)
 
 
 def _rules(published: SealedPermissions, data: Path) -> AccessRules:
-    """Raises FailedError where the numbers in the release's ACL are others on this mount."""
+    """Raise FailedError if the numbers in the release's ACL differ on this mount."""
     if published.acl and is_mapped(data):
         raise FailedError(
             "the release's ACL cannot be set again here",
@@ -59,7 +55,6 @@ def _rules(published: SealedPermissions, data: Path) -> AccessRules:
 
 
 def inode_of(layout: DatasetLayout, release: str, path: str) -> os.stat_result | None:
-    """What stands at the path in a release; None where nothing does."""
     try:
         return os.lstat(layout.release(release) / DATA / path)
     except OSError:

@@ -1,7 +1,7 @@
-"""The array of a repair: its plan, its elements, and the files that they fetched, each put in its place.
+"""The array of a repair: its plan, its elements, and putting the fetched files in place.
 
-Guarantee: a file that stands in the release is replaced by one that read back as published, or not at all. A
-repair that was killed goes on with what it fetched; one that went by other audits is ended and removed.
+A file in the release is replaced by one that read back as published, or not at all. A killed repair continues
+with what it fetched, unless it went by other audits.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from penstock.target.file_replacement import Mender
 
 STEP = "repair"
-STREAMS = 8
-"""Files that are put in their places at once."""
+STREAMS = 8  # files put in place at once
 ALREADY = "it was right already"
 
 
@@ -53,8 +52,7 @@ class PathOutcome:
 
     path: str
     how: str = ""
-    why: str = ""
-    """Why it could not be repaired; "" when it was."""
+    why: str = ""  # why it could not be repaired; "": it was
 
 
 def planned(
@@ -66,16 +64,16 @@ def planned(
     wanted: dict[str, Finding],
     done: list[PathOutcome],
 ) -> Run | None:
-    """The repair of these files, begun anew or continued; None when there is nothing to fetch. `done` gets
-    the files whose source is not configured any more. Raises NoSpaceError where they do not fit."""
+    """Plan or continue the repair of these files; None if there is nothing to fetch. Files whose source is no
+    longer configured go to `done`. Raises NoSpaceError if they do not fit."""
     seal, digest = sealed
     release = audits[0].release
-    known = repair_plan.sources(context, layout.dataset, seal) if records else {}
-    done += [PathOutcome(r.path, why=repair_plan.UNKNOWN) for r in records if r.source not in known]
+    configured = repair_plan.sources(context, layout.dataset, seal) if records else {}
+    done += [PathOutcome(r.path, why=repair_plan.UNKNOWN) for r in records if r.source not in configured]
     files = [
-        repair_plan.rows(record, wanted[record.path], known[record.source])
+        repair_plan.rows(record, wanted[record.path], configured[record.source])
         for record in records
-        if record.source in known
+        if record.source in configured
     ]
     name = repair_plan.name(audits, digest, files)
     plan = repair_plan.standing(layout, release, name)
@@ -112,13 +110,12 @@ def fetch(
     sizes: list[int],
     others: HardLinkedDamage,
 ) -> None:
-    """Have elements fetch what is damaged, and put it in its place, there and in the other releases that
-    share the damaged file; also what they fetched until they were stopped. `done` gets the files, `sizes` the
-    bytes that each element fetched."""
+    """Fetch the damaged files and put them in place, here and in releases that share them. If interrupted,
+    files fetched so far are put in place too. Appends outcomes to `done` and fetched bytes to `sizes`."""
 
     ok = receipts.held(run, STEP)
     for index in filter(ok, run.indices):
-        if any(_lost(run, one) for one in _fetched(run, index).files):
+        if any(_lost(run, file) for file in _fetched(run, index).files):
             receipts.drop(run.folder.receipt(STEP, index))
     plan = run.plan
     context.emit(started_event(context, run, STEP, plan.files))
@@ -171,7 +168,7 @@ def _in_place(run: Run, file: FetchedFile) -> bool:
 
 
 def _lost(run: Run, file: FetchedFile) -> bool:
-    """Whether a repair was killed right when the file went from staging to its folder: it was swept there."""
+    """Whether a killed repair lost the file between staging and its folder, where it was swept."""
     return file.inode > 0 and not os.path.lexists(_staged(run, file)) and not _in_place(run, file)
 
 
@@ -191,7 +188,7 @@ def _place(
     if not file.inode:
         return PathOutcome(file.path, ALREADY)
     try:
-        # A repair that was killed may have put it there.
+        # A killed repair may have put it there.
         if not _in_place(run, file):
             if file.path in others.names:
                 mender.dress(file.path, times[file.path], new)

@@ -1,12 +1,11 @@
-"""From the damaged files of a release to the shards of a repair: `.penstock/repairs/<release>/`, laid out
-like a run, so that its elements run like any others.
+"""Plans the shards of a repair. `.penstock/repairs/<release>/` is laid out like a run, so elements run like
+any other:
 
     run.json, plan.json, shards/, journal/, receipts/repair/, arrays.jsonl: as in a run
     fetched/NNNNN.json  what an element did for each file
 
-A repair that was stopped is continued by the next one of the release that goes by the same audits, unless it
-is older than a week: what was proven so long ago proves little today. Its folder and its staging are removed
-when a repair ends.
+A repair by the same audits continues a stopped one, unless it is older than a week: proofs that old count for
+little. Folder and staging are removed when a repair ends.
 """
 
 from __future__ import annotations
@@ -50,19 +49,19 @@ UNKNOWN = "its source is not in the configuration any more"
 
 
 def sources(context: Context, dataset: str, seal: Seal) -> dict[int, int]:
-    """Maps the sources that a release's records name to those of today's configuration; what is not
-    configured any more is not in it. Nothing is requested from them."""
+    """Map the sources of a release's records to those configured now, without requesting anything; others are
+    left out."""
     config = context.dataset(dataset)
     named = {
-        open_source(one, config, credentials=credentials(one)).url: index
-        for index, one in enumerate(config.sources)
+        open_source(source, config, credentials=credentials(source)).url: index
+        for index, source in enumerate(config.sources)
     }
-    return {index: named[one.url] for index, one in enumerate(seal.sources) if one.url in named}
+    return {index: named[source.url] for index, source in enumerate(seal.sources) if source.url in named}
 
 
 def rows(record: Record, finding: Finding, source: int) -> list[Entry]:
-    """What is to be fetched of one damaged file, if all of it is: the file, or each part of a giant. A part
-    that the audits did not name is marked to be taken from the file that stands there (`reuse`)."""
+    """Return the rows to fetch for one damaged file: the file, or each part of a giant. Parts that the audits
+    did not name are to be taken from the standing file (`reuse`)."""
     entry = Entry(
         record.path, record.key, record.size, record.token, record.modified_ns, source, record.version,
         length=record.size,
@@ -86,13 +85,13 @@ def rows(record: Record, finding: Finding, source: int) -> list[Entry]:
 
 
 def name(audits: Sequence[Audit], seal: str, files: Iterable[Sequence[Entry]]) -> str:
-    """The id of a repair: the same for the same audits, release, files and sources."""
+    """Return the id of a repair: equal for the same audits, release, files and sources."""
     text = json.dumps([[audit.id for audit in audits], seal, list(files)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def standing(layout: DatasetLayout, release: str, repair: str) -> PlanInfo | None:
-    """The plan of a repair that was stopped, where it is this one and can be continued."""
+    """Return the plan of this stopped repair if it can be continued."""
     folder = layout.repair(release)
     try:
         old = clock.now(folder.folder) - folder.plan.stat().st_mtime >= array_job.STALE
@@ -104,7 +103,7 @@ def standing(layout: DatasetLayout, release: str, repair: str) -> PlanInfo | Non
 
 
 def clear(context: Context, layout: DatasetLayout, release: str) -> None:
-    """Remove a repair's folder and its staging. Nothing of it may live."""
+    """Remove a repair's folder and staging. No element of it may live."""
     for path in (layout.repair_staging(release), layout.repair(release).folder):
         if path.exists():
             tree_removal.remove_tree(path, context.spend)
@@ -113,7 +112,7 @@ def clear(context: Context, layout: DatasetLayout, release: str) -> None:
 def begin(
     context: Context, layout: DatasetLayout, release: str, repair: str, files: Sequence[Sequence[Entry]]
 ) -> PlanInfo:
-    """Write the shards and `plan.json`, and make the staging. Nothing of an earlier repair is there."""
+    """Write the shards and `plan.json`, and make the staging, after `clear`."""
     folder = layout.repair(release)
     costs = [sum(FILE_COST + row.length for row in file) for file in files]
     size = sum(row.length for file in files for row in file)
@@ -145,8 +144,8 @@ def begin(
 
 
 def describe(context: Context, layout: DatasetLayout, seal: Seal, plan: PlanInfo) -> Run:
-    """What the elements need to know; engine and sources are today's. A repair fetches the published version
-    or nothing, so an object that changed is never followed."""
+    """Write what the elements need, with today's engine and sources. A repair fetches the published version
+    or nothing: a changed object is never followed."""
     dataset = context.dataset(layout.dataset)
     if dataset.changed == "follow":
         dataset = replace(dataset, changed="refuse")

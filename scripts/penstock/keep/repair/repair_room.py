@@ -1,8 +1,5 @@
-"""Whether a repair has the space that it needs: that of the damaged files once more, until each is replaced.
-
-It is stated and counted as a plan's. What lies in the repair's staging by now, since an earlier attempt
-fetched it, is not counted again.
-"""
+"""Checks that a repair has the space it needs: that of the damaged files once more, until each is
+replaced."""
 
 from __future__ import annotations
 
@@ -39,10 +36,9 @@ def take(
     files: Iterable[Sequence[Entry]],
     standing: PlanInfo | None,
 ) -> None:
-    """State the space for these files of a release, each as its rows; then count. `standing`: the plan of
-    the attempt that is continued.
-
-    Raises NoSpaceError, with the runs that take the room, when it does not fit."""
+    """State the space for these files, each as its rows, then count it as a plan's. `standing`: the plan of a
+    continued attempt; what that fetched is not counted again. Raises NoSpaceError, naming the runs that take
+    the room."""
     gid = modes.group_id(context.dataset(layout.dataset).permissions)
     stores = TargetStores(layout, replace(context.config.target, striping=INHERIT), gid)
     totals = _totals(files if standing is None else _left(layout, release, standing), stores)
@@ -75,7 +71,7 @@ def _totals(files: Iterable[Sequence[Entry]], stores: TargetStores) -> Totals:
 
 
 def _left(layout: DatasetLayout, release: str, plan: PlanInfo) -> Iterator[list[Entry]]:
-    """Of each file the rows that no attempt has recorded."""
+    """Yield for each file the rows that no attempt has recorded."""
     folder = layout.repair(release)
     for shard in plan.shards:
         done = journal.replay(folder.journals(shard.index), shard.digest)

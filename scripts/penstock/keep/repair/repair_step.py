@@ -1,10 +1,9 @@
-"""repair: replaces the files that audits found damaged, from the same pinned source, and nothing else.
+"""repair: replaces files that audits found damaged, from the same pinned source, and nothing else.
 
-Elements of an array fetch the files into a staging beside the release, and prove them there; this process
-puts each in its place. Guarantees: the manifest and the seal never change; a file is replaced whole, by bytes
-that have the published digest and read back so, or it stays as it is and is named unrepairable. Empty folders
-that the release lists are made again. A repair that was killed is continued by the next one. What was done is
-a line of the dataset's history.
+Elements fetch the files into a staging beside the release and prove them there; this process puts each in
+place. Manifest and seal never change. A file is replaced whole, by bytes that read back with the published
+digest, or it stays and is named unrepairable. Listed empty folders are made again. The next repair continues
+a killed one.
 """
 
 from __future__ import annotations
@@ -52,22 +51,16 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 NO_RELEASE: Mapping[str, str] = MappingProxyType({})
-NOTHING = "NOTHING"
-"""The status of a repair for which the audits left nothing to do."""
+NOTHING = "NOTHING"  # status of a repair for which the audits left nothing to do
 
 
 def run(
     context: Context, dataset: str, release: str | None = None, *, spared: Mapping[str, str] = NO_RELEASE
 ) -> RepairResult:
-    """Repair a release by its audits, back to the last whole one, and by earlier ones whose findings stand;
-    not the other releases `spared` that share
-    damage with it, each with why. Returns {dataset, release, audit, status,
-    repaired, unrepairable, left, fetched_bytes, ...}; `status` is REPAIRED, PARTLY when something
-    stays as it was (for `judge`), NOTHING when nothing was found.
-
-    Raises ConfigError where there is no such release, FailedError when there is no audit to go by,
-    FindingsError when the manifest itself is damaged, LockedError.
-    """
+    """Repair a release by its audits since the last whole one, and by earlier ones whose findings stand.
+    `spared` maps other releases that share damaged files, and are not repaired, to the reason. `status` is
+    REPAIRED, PARTLY if something stays as it was (for `judge`), or NOTHING. Raises ConfigError for an unknown
+    release, FailedError without an audit, FindingsError if the manifest is damaged, LockedError."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     release = released(context, layout, release, STEP)
@@ -93,8 +86,8 @@ def run(
 
 
 def clear_ended(context: Context, dataset: str, release: str) -> None:
-    """Remove what a repair that ended left, where it was killed while it removed its state. The caller knows
-    that nothing of the release is to be repaired: what a repair fetched is of no use to another one."""
+    """Remove what is left of a finished repair that was killed during its cleanup. The caller knows
+    that nothing of the release needs repair: no other repair could use those files."""
     layout = context.layout(dataset)
     if layout.repair(release).folder.exists() or layout.repair_staging(release).exists():
         with auditing(context, layout, release, STEP), holding(context, dataset, "", STEP, release=release):
@@ -148,7 +141,7 @@ def _repair(
         if run is not None:
             fetch(context, run, seal, records, done, sizes, hard_linked)
     except PenstockError:
-        # What was done until it was stopped was done.
+        # Record what was done until the error.
         ends = receipts.fsync_ends(_elements(run))
         _note(layout, audit, done, sum(sizes), ends)
         hard_linked.note(audit, ends)
@@ -162,22 +155,22 @@ def _repair(
 
 
 def _together(layout: DatasetLayout, audits: Sequence[Audit]) -> list[Finding]:
-    """The findings of several audits, once each: of a giant, all the parts that any of them named."""
+    """Merge the findings of several audits; for a giant, all parts that any audit named."""
     merged: dict[tuple[bool, bool, str], Finding] = {}
     for audit in audits:
         for finding in findings_of(layout, audit):
             place = (finding.kind in REPAIRABLE, finding.kind == EMPTY_FOLDER, finding.path)
-            known = merged.setdefault(place, finding)
-            if known.parts != finding.parts:
-                # No part named: it is wrong as a whole.
-                parts = {*known.parts, *finding.parts} if known.parts and finding.parts else ()
-                merged[place] = known._replace(parts=tuple(sorted(parts)))
+            earlier = merged.setdefault(place, finding)
+            if earlier.parts != finding.parts:
+                # No part named: all of the file is wrong.
+                parts = {*earlier.parts, *finding.parts} if earlier.parts and finding.parts else ()
+                merged[place] = earlier._replace(parts=tuple(sorted(parts)))
     return list(merged.values())
 
 
 def _may_be_replaced(record: Record, mender: Mender, done: list[PathOutcome]) -> bool:
-    """Whether something else stands in the file's way is known before anything is fetched. It also closes
-    a folder that a killed repair left open."""
+    """Check before fetching that nothing is in the file's way. Also closes a folder that a killed repair left
+    open."""
     try:
         mender.check(record.path)
     except PenstockError as error:
@@ -189,7 +182,7 @@ def _may_be_replaced(record: Record, mender: Mender, done: list[PathOutcome]) ->
 
 
 def _others(findings: Sequence[Finding], mender: Mender, done: list[PathOutcome], left: list[str]) -> None:
-    """Modes are set again, leftovers of a killed repair removed; other extra things are left."""
+    """Restore modes and remove leftovers of killed repairs; other extra files stay."""
     for finding in findings:
         if finding.kind == "extra":
             if mender.sweep(finding.path):
@@ -208,7 +201,7 @@ def _others(findings: Sequence[Finding], mender: Mender, done: list[PathOutcome]
 def _folders(
     layout: DatasetLayout, audit: Audit, missing: Iterable[str], mender: Mender, done: list[PathOutcome]
 ) -> None:
-    """Empty folders that the release lists are made again."""
+    """Make listed empty folders again."""
     listed = set(empty_folders.read(layout.release(audit.release) / EMPTY_FOLDERS))
     for path in missing:
         if path not in listed:
@@ -223,8 +216,8 @@ def _folders(
 
 
 def _refuse_other_than_folder(data: Path) -> None:
-    """Raises FindingsError where a link or a file stands in the place of a release's data: it would be
-    followed, or is not ours to remove."""
+    """Raise FindingsError if a link or file replaced the release's data: following or removing it would be
+    wrong."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISDIR(data.lstat().st_mode):
             raise FindingsError(
@@ -242,7 +235,7 @@ def _is_folder(data: Path, path: str) -> bool:
 
 
 def _readable(data: Path, folder: str) -> PathOutcome:
-    """What became of a folder that the audit could not read; its mode is set by now."""
+    """Check a folder that the audit could not read, now that its mode is restored."""
     try:
         os.close(os.open(data / folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
     except OSError as error:
@@ -253,8 +246,8 @@ def _readable(data: Path, folder: str) -> PathOutcome:
 def _records(
     layout: DatasetLayout, audit: Audit, wanted: dict[str, Finding], dark: Sequence[str]
 ) -> list[Record]:
-    """Those of the damaged files. No audit compared what is below the folders `dark`, which could not be
-    read: their files become `wanted`, too, so that each is read, and fetched where it is not right."""
+    """Return the records of the damaged files. No audit compared what is below the unreadable folders `dark`:
+    their files join `wanted`, to be read, and fetched if wrong."""
     manifest, below = layout.release(audit.release) / MANIFEST, tuple(f"{folder}/" for folder in dark)
     records = []
     for batch in read_manifest(manifest):
@@ -278,8 +271,8 @@ def _close(
     began: float,
     run: Run | None,
 ) -> RepairResult:
-    """`kinds`: what was found of each path that was to be made anew; of others their mode was.
-    `run`: what fetched files; None where nothing was fetched."""
+    """Write the repair's results. `kinds`: the finding of each path to remake; others had a wrong mode. `run`
+    is None if nothing was fetched."""
     failed = [[d.path, d.why] for d in done if d.why]
     elements = _elements(run)
     ends = receipts.fsync_ends(elements)
@@ -316,12 +309,12 @@ def _close(
 
 
 def _elements(run: Run | None) -> list[ElementReceipt]:
-    """Of what fetched files."""
     return receipts.of_elements(run, STEP) if run is not None else []
 
 
 def _note(layout: DatasetLayout, audit: Audit, done: Sequence[PathOutcome], fetched: int, ends: str) -> None:
-    """A line of the dataset's history. A long list is cut: the audit's findings have all."""
+    """Append the repair to the dataset's history; a long list is cut, since the audit's findings are
+    complete."""
     repaired = [d.path for d in done if not d.why and d.how != ALREADY]
     failed = [(d.path, d.why) for d in done if d.why]
     if not repaired and not failed:
@@ -342,7 +335,7 @@ def _note(layout: DatasetLayout, audit: Audit, done: Sequence[PathOutcome], fetc
 
 
 def judge(result: RepairResult) -> None:
-    """Raises FindingsError (exit 4) when something could not be repaired."""
+    """Raise FindingsError (exit 4) if something could not be repaired."""
     if result["unrepairable"] or result["left"]:
         lines = [f"{printable(path)}: {why}" for path, why in result["unrepairable"]]
         lines += [f"{printable(path)}: not published, left for you to remove" for path in result["left"]]

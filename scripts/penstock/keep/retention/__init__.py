@@ -1,1 +1,1 @@
-"""Releases after they were published: which one readers get, which stay, who reads them, what is removed."""
+"""Releases after publication: which one readers get, which stay, who reads them, what is removed."""

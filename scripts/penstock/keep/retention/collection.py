@@ -1,4 +1,4 @@
-"""gc and remove of one dataset: decide, say what it frees, mark, look again, rename, then remove the files.
+"""gc and remove of one dataset.
 
 without a lock        snapshot, decision, forecast: all that a dry run does
 the dataset's lock    what was killed before is settled; snapshot and decision again (a release is removed
@@ -45,48 +45,39 @@ if TYPE_CHECKING:
     from penstock.dataset.run import Run
     from penstock.keep.retention.decision import Criteria, ReleaseDecision
 
-GC_LOCK = "gc.lock"
-"""Held while files without a name are removed."""
+GC_LOCK = "gc.lock"  # held while files without a name are removed
 
 
 class StagingDecision(NamedTuple):
     """The staging of a run that did not end."""
 
     path: Path
-    state: Path | None
-    """That of its run; None: of no known run."""
+    state: Path | None  # of its run; None: unknown run
     words: str
-    stays: str
-    """Why gc leaves it; "": it is removed."""
+    stays: str  # why gc keeps it; "": gc removes it
 
 
 class Plan(NamedTuple):
-    """What is to be done."""
+    """What gc or remove would do."""
 
     decisions: Sequence[ReleaseDecision]
     stagings: Sequence[StagingDecision]
-    left: Sequence[Path]
-    """What an interrupted removal left."""
-    ended: Sequence[str]
-    """Pins that stand no more, in words."""
+    left: Sequence[Path]  # leftovers of an interrupted removal
+    ended: Sequence[str]  # pins that no longer stand, in words
     freed: Frees
-    folders: Sequence[Path]
-    """What all of it is about: releases, stagings, and what was left."""
+    folders: Sequence[Path]  # all releases, stagings and leftovers to remove
 
     @property
     def doomed(self) -> list[ReleaseDecision]:
-        return [one for one in self.decisions if not one.held_by]
+        return [decision for decision in self.decisions if not decision.held_by]
 
 
 class RemovalOutcome(NamedTuple):
-    """What was done."""
+    """What gc or remove did."""
 
-    decisions: Sequence[ReleaseDecision]
-    """As they were taken under the lock."""
-    cleared: int
-    """Folders of which all files are removed."""
-    waits: str
-    """Why files are left, "" where none are: another process removes them."""
+    decisions: Sequence[ReleaseDecision]  # as taken under the lock
+    cleared: int  # folders whose files are all removed
+    waits: str  # why files are left; "": none are
 
 
 def plan(
@@ -97,9 +88,9 @@ def plan(
     unpinned: Collection[str] = (),
     stagings: bool = True,
 ) -> Plan:
-    """What gc or remove would do now; it changes nothing, and takes no lock. Raises PreflightError for
-    whoever is not the dataset's owner, where releases are there and the dataset's state is not, and where
-    there is no pin of a name in `unpinned`."""
+    """Plan what gc or remove would do now, without a lock or any change. Raises PreflightError for another
+    account than the owner, if releases exist but the dataset's state does not, and for an unknown pin in
+    `unpinned`."""
     dataset_folders.check_owner(layout)
     if dataset_folders.releases(layout):
         dataset_folders.need_state(layout)
@@ -109,8 +100,8 @@ def plan(
     decisions = snapshot.decide(criteria)
     staging_decisions = _stagings(context, layout) if stagings else []
     left = removals.left(layout)
-    doomed = [layout.release(one.known.release) for one in decisions if not one.held_by]
-    folders = [*doomed, *(one.path for one in staging_decisions if not one.stays), *left]
+    doomed = [layout.release(decision.facts.release) for decision in decisions if not decision.held_by]
+    folders = [*doomed, *(staging.path for staging in staging_decisions if not staging.stays), *left]
     freed = freed_space.forecast(
         [*folders, *_states(layout, decisions, staging_decisions)], context.stop.check
     )
@@ -127,12 +118,10 @@ def carry_out(
     *,
     unpinned: Collection[str] = (),
 ) -> RemovalOutcome:
-    """Do what was planned, as far as it still holds. Raises LockedError while a run holds the dataset.
-
-    Where no space is left for what has to be written, files that lost their name already go first, then the
-    dataset's reserve; then it begins again with what is left. What was renamed and could not be noted in the
-    history has its mark, by which the line is written then (`removals.settle`).
-    """
+    """Carry out the plan as far as it still holds. Raises LockedError while a run holds the dataset. Without
+    space for its writes, it first removes files that already lost their name, then gives up the dataset's
+    reserve, and starts again. A rename that could not be noted keeps its mark, by which `removals.settle`
+    writes the history's line."""
     gone: dict[str, ReleaseDecision] = {}
     waiting = list(unpinned)
     cleared = 0
@@ -151,9 +140,11 @@ def carry_out(
             more, waits = _clear(context, layout, step)
             cleared += more
             if full is None:
-                stay = {one.known.release for one in decisions}
+                stay = {decision.facts.release for decision in decisions}
                 return RemovalOutcome(
-                    [*(one for name, one in gone.items() if name not in stay), *decisions], cleared, waits
+                    [*(decision for name, decision in gone.items() if name not in stay), *decisions],
+                    cleared,
+                    waits,
                 )
             if not more:
                 raise full
@@ -170,18 +161,18 @@ def _named_away(
     unpinned: list[str],
     gone: dict[str, ReleaseDecision],
 ) -> list[ReleaseDecision]:
-    """All that needs the dataset's lock. What has lost its name is in `gone` from then on, also where this
-    raises, and what was taken back of pins is in `unpinned` no more."""
+    """Do all that needs the dataset's lock. Renamed releases are added to `gone` even if this raises;
+    withdrawn pins leave `unpinned`."""
     with holding(context, layout.dataset, "", step):
         interrupted_changes.settle(context, layout)
         while unpinned:
             take_back(context, layout, unpinned[0])
             unpinned.pop(0)
         snapshot = release_snapshot.take(context, layout)
-        agreed = {one.known.release for one in planned.doomed}
+        agreed = {decision.facts.release for decision in planned.doomed}
         decisions = [
             decision
-            if decision.held_by or decision.known.release in agreed
+            if decision.held_by or decision.facts.release in agreed
             else decision._replace(held_by=("changed: it was held when this command began",))
             for decision in snapshot.decide(criteria)
         ]
@@ -189,15 +180,15 @@ def _named_away(
         for name in snapshot.ended:
             with contextlib.suppress(OSError):
                 cross_account_files.withdraw(layout.pins, name)
-        run = _latest(layout) if any(not one.stays for one in planned.stagings) else None
+        run = _latest(layout) if any(not staging.stays for staging in planned.stagings) else None
         if run is not None:
             abandoned_stagings.clean(context, run, step=step, remove=partial(removals.set_aside, context))
     return decisions
 
 
 def _pin_named(context: Context, layout: DatasetLayout, name: str) -> ReleasePin:
-    """Raises PreflightError where there is none of that name."""
-    same = [there for there in pins.names(layout, name) if there == name]
+    """Raise PreflightError if there is no pin of that name."""
+    same = [pin_name for pin_name in pins.names(layout, name) if pin_name == name]
     pin = next(iter(pins.read(layout, same)), None)
     if pin is None:
         raise PreflightError(
@@ -209,8 +200,8 @@ def _pin_named(context: Context, layout: DatasetLayout, name: str) -> ReleasePin
 
 
 def take_back(context: Context, layout: DatasetLayout, name: str) -> ReleasePin:
-    """Remove a reader's pin, with a line in the history. By the dataset's owner, under its lock. Raises as
-    `_pin_named`."""
+    """Withdraw a reader's pin with a line in the history. Raises as `_pin_named`. By the dataset's owner,
+    under its lock."""
     pin = _pin_named(context, layout, name)
     line = Unpinning(
         at=clock.stamp(layout.releases),
@@ -233,15 +224,15 @@ def _removed(
     decisions: Sequence[ReleaseDecision],
     gone: dict[str, ReleaseDecision],
 ) -> list[ReleaseDecision]:
-    """Take the names of those that nothing holds; where no space is left for all marks, of those that are
-    marked, before it raises. Returns the decisions with what was seen at the last look."""
+    """Rename the releases that nothing holds, and return the decisions after the last check. If there is no
+    space for all marks, it renames the marked releases before it raises."""
     marked: dict[str, RemovalMark] = {}
     full: NoSpaceError | None = None
     try:
         for decision in decisions:
             if not decision.held_by:
                 try:
-                    marked[decision.known.release] = removals.mark(layout, decision.known, "no rule holds it")
+                    marked[decision.facts.release] = removals.mark(layout, decision.facts, "no rule holds it")
                 except NoSpaceError as error:
                     full = error
                     break
@@ -251,8 +242,8 @@ def _removed(
             context.stop.wait(seconds)
         final = []
         for decision in decisions:
-            mark = marked.get(decision.known.release)
-            held = release_snapshot.holders_now(context, layout, decision.known.release) if mark else []
+            mark = marked.get(decision.facts.release)
+            held = release_snapshot.holders_now(context, layout, decision.facts.release) if mark else []
             if mark and dataset_folders.current(layout) == mark.release:
                 held.append("current: somebody led it there meanwhile")
             if mark and held:
@@ -275,7 +266,8 @@ def _removed(
 
 
 def settling(context: Context) -> float:
-    """Seconds between mark and last look: twice the time for which a client may show what was before."""
+    """Return the seconds between mark and last check: twice the time for which a client may see an old
+    state."""
     from penstock.fs.capabilities import facts
     from penstock.fs.kinds import rules_of
     from penstock.fs.mount_checks import directory_seconds
@@ -294,7 +286,7 @@ def _clear(context: Context, layout: DatasetLayout, step: str) -> tuple[int, str
         return 0, ""
     try:
         with contextlib.ExitStack() as held:
-            # Where no space is left for this lock, files go without it: of two that remove each goes on.
+            # Without space for the lock, remove files anyway: of two removals each continues.
             with contextlib.suppress(NoSpaceError):
                 held.enter_context(lock_of(context, layout, "", step, GC_LOCK))
             held.enter_context(removing(context, layout))
@@ -305,7 +297,7 @@ def _clear(context: Context, layout: DatasetLayout, step: str) -> tuple[int, str
 
 
 def _latest(layout: DatasetLayout) -> Run | None:
-    """The run that the dataset was listed for last, where it is published; else None."""
+    """Return the run that the dataset was last listed for, if it is published."""
     try:
         run = run_store.open_run(layout)
         return run if run_store.published(run) else None
@@ -316,16 +308,16 @@ def _latest(layout: DatasetLayout) -> Run | None:
 def _states(
     layout: DatasetLayout, decisions: Sequence[ReleaseDecision], stagings: Sequence[StagingDecision]
 ) -> list[Path]:
-    """The state that goes with what is removed: of runs, and of repairs with what they fetched. None where
-    it lies on another file system: other quotas count that."""
-    states = [one.state for one in stagings if one.state is not None and not one.stays]
+    """Return the state folders that go with what is removed: of runs, repairs and their stagings. Empty if
+    the state lies on another file system, whose quota counts it."""
+    states = [staging.state for staging in stagings if staging.state is not None and not staging.stays]
     for decision in decisions:
         if not decision.held_by:
-            release, run = decision.known.release, decision.known.run
+            release, run = decision.facts.release, decision.facts.run
             states += [layout.run(run).folder] if run else []
             states += [layout.repair(release).folder, layout.repair_staging(release)]
-    there = [one for one in dict.fromkeys(states) if one.is_dir()]
-    return [one for one in there if one.stat().st_dev == layout.releases.stat().st_dev]
+    existing = [state for state in dict.fromkeys(states) if state.is_dir()]
+    return [state for state in existing if state.stat().st_dev == layout.releases.stat().st_dev]
 
 
 def _stagings(context: Context, layout: DatasetLayout) -> list[StagingDecision]:

@@ -1,21 +1,21 @@
-"""Which releases of a dataset stay, and why: pure.
+"""Decides which releases of a dataset stay, and why.
 
-| the release                                                       | stays, since it is held by          |
-|-------------------------------------------------------------------|-------------------------------------|
-| is the one that `current` names                                   | `current`                           |
-| is of a dataset whose `current` leads nowhere                     | `current`: nobody knows what it was |
-| is pinned, the base of a run that has not ended, being audited    | that pin, run or audit              |
-| is held by an administrator (`target.hold`)                       | HOLD                                |
-| has a seal of a format that this version does not read            | newer                               |
-| left `current` less than the grace ago                            | grace                               |
-| is of a dataset without `retention`                               | no rule: gc removes what rules say  |
-| is among the `last` ones, by when they were published             | last                                |
-| was published `within` this time                                  | within                              |
-| has a name of its own, and `named` is true                        | named                               |
-| has no time of publication, by history and seal                   | unknown                             |
-| else                                                              | nothing: gc removes it              |
+| a release                                                          | is kept by                          |
+|--------------------------------------------------------------------|-------------------------------------|
+| that `current` names                                               | `current`                           |
+| whose dataset's `current` leads nowhere                            | `current`: nobody knows what it was |
+| pinned, base of a run that has not ended, or being audited         | that pin, run or audit              |
+| held by an administrator (`target.hold`)                           | HOLD                                |
+| with a seal of a format that this version does not read            | newer                               |
+| that left `current` less than the grace ago                        | grace                               |
+| of a dataset without `retention`                                   | no rule: gc needs one               |
+| among the `last` published                                         | last                                |
+| published `within` this time                                       | within                              |
+| with a configured name, if `named` is true                         | named                               |
+| whose time of publication neither history nor seal states          | unknown                             |
+| any other                                                          | nothing: gc removes it              |
 
-`remove`, which names a release, asks the first six alone; `remove --all` those that `with_dataset` says.
+`remove` with names applies the first six rows; `remove --all` those in `with_dataset`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,10 @@ class Known(NamedTuple):
     """What is known of one release. Times are in seconds since the epoch."""
 
     release: str
-    published: float | None
-    """When it was published last; None: not known."""
-    left: float | None
-    """When it left `current`; None: it is current, or `current` leads nowhere."""
-    named: bool
-    """Its name was configured, and not made of date and content."""
-    held: Sequence[str] = ()
-    """Pins, runs, audits and HOLD, and that a newer version sealed it, in words."""
+    published: float | None  # last publication; None: unknown
+    left: float | None  # when it left `current`; None: it is current, or `current` leads nowhere
+    named: bool  # its name was configured, not made of date and content
+    held: Sequence[str] = ()  # pins, runs, audits, HOLD, or a newer seal, in words
     files: int = 0
     bytes: int = 0
     run: str = ""
@@ -50,45 +46,40 @@ class Known(NamedTuple):
 class ReleaseDecision(NamedTuple):
     """What becomes of one release."""
 
-    known: Known
-    held_by: Sequence[str]
-    """In words, each beginning with the name of the rule; none: it is removed."""
+    facts: Known
+    held_by: Sequence[str]  # reasons that begin with the rule's name; none: it is removed
 
 
 class Criteria(NamedTuple):
-    """By what a command decides; the same before it has the dataset's lock and under it."""
+    """What a command decides by, the same before and under the dataset's lock."""
 
-    grace: float
-    """Seconds for which a release stays after it left `current`."""
-    rules: RetentionConfig | None = None
-    """Those of gc; None: the dataset has none, and no release goes by itself."""
-    names: Collection[str] | None = None
-    """The releases that `remove` was given: it decides of them alone, and asks no rule. None: of all."""
-    with_dataset: bool = False
-    """All of the dataset is to go (`remove --all`)."""
+    grace: float  # seconds for which a release stays after it left `current`
+    rules: RetentionConfig | None = None  # of gc; None: the dataset has none, and gc removes no release
+    names: Collection[str] | None = None  # releases named to `remove`, which applies no rule; None: all
+    with_dataset: bool = False  # the whole dataset is to go (`remove --all`)
 
 
 def decide(
-    criteria: Criteria, known: Sequence[Known], current: str | None, now: float
+    criteria: Criteria, releases: Sequence[Known], current: str | None, now: float
 ) -> list[ReleaseDecision]:
-    """What becomes of each release that the command is about, in the order of `known`."""
+    """Decide about each release that the command concerns, in the order of `releases`."""
     if criteria.with_dataset:
-        return [with_dataset(release, current, criteria.grace, now) for release in known]
+        return [with_dataset(facts, current, criteria.grace, now) for facts in releases]
     if criteria.names is not None:
-        named = [release for release in known if release.release in criteria.names]
-        return [by_name(release, current, criteria.grace, now) for release in named]
-    return by_rules(known, current, criteria.rules, criteria.grace, now)
+        named = [facts for facts in releases if facts.release in criteria.names]
+        return [by_name(facts, current, criteria.grace, now) for facts in named]
+    return by_rules(releases, current, criteria.rules, criteria.grace, now)
 
 
 def by_rules(
-    known: Sequence[Known], current: str | None, rules: RetentionConfig | None, grace: float, now: float
+    releases: Sequence[Known], current: str | None, rules: RetentionConfig | None, grace: float, now: float
 ) -> list[ReleaseDecision]:
-    """What gc does with each, by the table, in the order of `known`. Of two that were published in the same
-    second the later one in `known` is the newer one."""
-    dated = [one for one in known if one.published is not None]
-    ranked = [one.release for one in sorted(dated, key=lambda one: one.published or 0.0)][::-1]
+    """Decide by gc's rules, in the order of `releases`. Of two published in the same second, the later in
+    `releases` is newer."""
+    dated = [facts for facts in releases if facts.published is not None]
+    ranked = [facts.release for facts in sorted(dated, key=lambda facts: facts.published or 0.0)][::-1]
     decisions = []
-    for candidate in known:
+    for candidate in releases:
         held = _always(candidate, current, grace, now)
         if rules is None:
             held.append("no rule: the dataset has no `retention`")
@@ -108,13 +99,13 @@ def by_rules(
 
 
 def by_name(candidate: Known, current: str | None, grace: float, now: float) -> ReleaseDecision:
-    """What `remove` does with a release that it names."""
+    """Decide about a release named to `remove`."""
     return ReleaseDecision(candidate, _always(candidate, current, grace, now))
 
 
 def with_dataset(candidate: Known, current: str | None, grace: float, now: float) -> ReleaseDecision:
-    """What becomes of a release where all of its dataset is to go: neither `current` holds it, nor a run that
-    has not ended and that nobody works on. `current` had readers until now: all of its grace is to come."""
+    """Decide about a release whose whole dataset is to go. `current` does not hold it, nor does a run that
+    nobody works on. A current release had readers until now, so it gets the full grace."""
     asked = candidate._replace(held=[words for words in candidate.held if not words.startswith("base: ")])
     held = [words for words in _always(asked, current or "", grace, now) if words != "current"]
     if candidate.release == current and grace:

@@ -1,8 +1,4 @@
-"""What the removal of folders gives back, counted before it: by user, group and project of a quota.
-
-gc and remove call it, also for a dry run. Reads only: it walks the folders, and spills rows
-into temporary files in TMPDIR.
-"""
+"""Counts beforehand what the removal of folders frees, by user, group and project of a quota."""
 
 from __future__ import annotations
 
@@ -21,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def forecast(folders: Sequence[Path], check: Callable[[], None]) -> Frees:
-    """What the removal of all of these folders together frees, in bytes and inodes; a folder that is not
-    there counts as nothing. `check` is called now and then, and may raise.
-    Raises by `errno_map.storage_error` where one of them cannot be opened."""
+    """Count the bytes and inodes that removing all these folders together frees. Missing folders count as
+    nothing. `check` is called now and then, and may raise. Raises by `errno_map.storage_error` if a folder
+    cannot be opened."""
     from penstock.dataset.disk_use import Use  # Arrow: not where nothing is removed
 
     with Use(projects=True) as use:

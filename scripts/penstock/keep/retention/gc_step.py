@@ -1,8 +1,6 @@
-"""gc and remove: releases that nothing holds lose their names by one rename each, then their files.
+"""gc and remove: rename the releases that nothing holds, then remove their files.
 
-`penstock gc` and `penstock remove` call it. It plans, carries out (`collection`, `dataset_removal`) and
-reports. With `dry_run` no release, staging or pin is removed. `unpinned` names readers' pins (files by which
-a job says that it reads a release) that are taken back first.
+With `dry_run` no release, staging or pin is removed. `unpinned` names readers' pins to withdraw first.
 """
 
 from __future__ import annotations
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
 
 
 def gc(context: Context, dataset: str, *, dry_run: bool, unpinned: Collection[str] = ()) -> Collected:
-    """Remove what no rule, reader or run of the dataset holds. Raises LockedError while a run holds it,
-    PreflightError for whoever is not its owner."""
+    """Remove what no rule, reader or run of the dataset holds. Raises LockedError while a run holds the
+    dataset, PreflightError for another account than the owner."""
     layout = context.layout(dataset)
     criteria = Criteria(release_snapshot.grace(context), rules=context.dataset(dataset).retention)
     planned = collection.plan(context, layout, criteria, unpinned=unpinned)
@@ -53,15 +51,15 @@ def remove(
     now: bool = False,
     unpinned: Collection[str] = (),
 ) -> Collected:
-    """Remove these releases, whatever the rules say. With `now` the grace is not waited for. Raises
-    ConfigError for a release that was never there, PreflightError where one is held; then none is removed."""
+    """Remove these releases, whatever the rules say; with `now` without waiting for the grace. Raises
+    ConfigError for a release that never existed, PreflightError if one is held; then none is removed."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
-    there = dataset_folders.releases(layout)
-    wanted = [one for one in dict.fromkeys(releases) if one in there or not _was_removed(layout, one)]
-    unknown = [one for one in wanted if one not in there]
+    existing = dataset_folders.releases(layout)
+    wanted = [name for name in dict.fromkeys(releases) if name in existing or not _was_removed(layout, name)]
+    unknown = [name for name in wanted if name not in existing]
     if unknown:
-        raise missing_releases.no_release(layout, unknown, there, "`penstock releases` lists the names")
+        raise missing_releases.no_release(layout, unknown, existing, "`penstock releases` lists the names")
     criteria = Criteria(0.0 if now else release_snapshot.grace(context), names=wanted)
     planned = collection.plan(context, layout, criteria, unpinned=unpinned, stagings=False)
     if not dry_run:
@@ -73,32 +71,32 @@ def remove(
 def remove_all(
     context: Context, dataset: str, *, dry_run: bool, now: bool = False, unpinned: Collection[str] = ()
 ) -> Collected:
-    """Remove the dataset with all of its releases and its state. With `now` the grace is not waited for.
-    Raises PreflightError where something holds a release, or is at work; then nothing is removed."""
+    """Remove the dataset with all releases and its state; with `now` without waiting for the grace. Raises
+    PreflightError if something holds a release or is at work; then nothing is removed."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     criteria = Criteria(0.0 if now else release_snapshot.grace(context), with_dataset=True)
-    there, left = os.path.lexists(layout.folder), dataset_removal.left(layout)
-    freed = freed_space.forecast([layout.folder, *left] if there else left, context.stop.check)
+    exists, left = os.path.lexists(layout.folder), dataset_removal.left(layout)
+    freed = freed_space.forecast([layout.folder, *left] if exists else left, context.stop.check)
     planned = Plan([], [], left, [], freed, left)
-    if there:
-        found = collection.plan(context, layout, criteria, unpinned=unpinned, stagings=False)
-        planned = found._replace(freed=freed, left=left)
+    if exists:
+        collected = collection.plan(context, layout, criteria, unpinned=unpinned, stagings=False)
+        planned = collected._replace(freed=freed, left=left)
     decisions, cleared = planned.decisions, 0
     if not dry_run:
         _refuse_held(layout, decisions)
-        if there:
+        if exists:
             decisions = dataset_removal.take_name(context, layout, criteria, "remove", unpinned)
             _refuse_held(layout, decisions)
         cleared = dataset_removal.clear(context, layout)
-    gone = "" if any(one.held_by for one in decisions) else str(layout.folder)
+    gone = "" if any(decision.held_by for decision in decisions) else str(layout.folder)
     planned = planned._replace(decisions=decisions)
-    told = _done(context, layout, planned, criteria, "remove", dry_run=True, unpinned=unpinned)
-    return {**told, "dry_run": dry_run, "cleared": cleared, "gone": gone}
+    report = _done(context, layout, planned, criteria, "remove", dry_run=True, unpinned=unpinned)
+    return {**report, "dry_run": dry_run, "cleared": cleared, "gone": gone}
 
 
 def _refuse_held(layout: DatasetLayout, decisions: Sequence[ReleaseDecision], hint: str = "") -> None:
-    lines = [f"{one.known.release}: {why}" for one in decisions for why in one.held_by]
+    lines = [f"{decision.facts.release}: {why}" for decision in decisions for why in decision.held_by]
     if lines:
         raise PreflightError(
             "a release is held, and nothing was removed",
@@ -126,30 +124,35 @@ def _done(
     stagings = planned.stagings
     if not dry_run and layout.state.is_dir():
         if planned.folders:
-            told = "; ".join(line.strip() for line in planned.freed.in_words("will free"))
-            text = f"to be removed: {human.counted(len(planned.folders), 'folder')}; {told}"
+            frees = "; ".join(line.strip() for line in planned.freed.in_words("will free"))
+            text = f"to be removed: {human.counted(len(planned.folders), 'folder')}; {frees}"
             context.emit(events.Noted(layout.dataset, step, text))
         done = collection.carry_out(context, layout, planned, criteria, step, unpinned=unpinned)
         decisions, cleared, waits = done
-        # By what is there now: another command may have taken one over meanwhile.
+        # Another command may have taken a staging over meanwhile.
         stagings = [
-            one._replace(stays="it stays, as said above") if not one.stays and one.path.exists() else one
-            for one in stagings
+            staging._replace(stays="it stays, as said above")
+            if not staging.stays and staging.path.exists()
+            else staging
+            for staging in stagings
         ]
     return {
         "dataset": layout.dataset,
         "dry_run": dry_run,
         "releases": [
             {
-                "release": decided.known.release,
+                "release": decided.facts.release,
                 "removed": not decided.held_by,
                 "held_by": list(decided.held_by),
-                "files": decided.known.files,
-                "bytes": decided.known.bytes,
+                "files": decided.facts.files,
+                "bytes": decided.facts.bytes,
             }
             for decided in decisions
         ],
-        "stagings": [{"staging": one.words, "removed": not one.stays, "why": one.stays} for one in stagings],
+        "stagings": [
+            {"staging": staging.words, "removed": not staging.stays, "why": staging.stays}
+            for staging in stagings
+        ],
         "interrupted": [path.name for path in planned.left],
         "ended_pins": list(planned.ended),
         "unpinned": list(unpinned),

@@ -1,9 +1,5 @@
-"""Rollbacks and removals that were killed, brought to their end.
-
-List, publish, gc and remove call it, under the dataset's lock, before they change which releases there are or
-which one is current. It may write the history, rename the state of a removed release's run, and
-remove that release's repair, audits and marks.
-"""
+"""Finishes killed rollbacks and removals, before a command changes which releases exist or which is
+current."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def settle(context: Context, layout: DatasetLayout) -> None:
-    """End what was interrupted: rollbacks first, then removals without their files, which gc removes.
-    The caller holds the dataset's lock. Raises as `rollback.settle` and `removals.settle`."""
+    """Finish rollbacks first, then removals, except for their files, which gc removes. The caller holds the
+    dataset's lock. Raises as `rollback.settle` and `removals.settle`."""
     rollback.settle(context, layout)
     removals.settle(context, layout)

@@ -1,12 +1,9 @@
-"""What is known of a dataset's releases before gc or remove decides: when they were published, when they left
-`current`, and who holds them.
+"""What gc and remove know of a dataset's releases before they decide: when they were published, when they
+left `current`, and who holds them.
 
-A release is held (kept from being removed) by a reader's pin, by a run that links files from it, by an audit
-or a repair, and by an administrator's HOLD.
-
-For `collection`, `dataset_removal` and `gc_step`. Reads the dataset's state and releases, not their data, and
-/proc; asks the cluster whether the jobs of pins have ended, and for its longest time limit. Changes nothing;
-folders of the dataset are touched, to read the file system's clock (`fs.clock`).
+A reader's pin, a run that links files, an audit, a repair and an administrator's HOLD keep a release. The
+scheduler says whether a pin's job has ended. Nothing is changed, but folders are touched for the file
+system's clock.
 """
 
 from __future__ import annotations
@@ -38,35 +35,28 @@ if TYPE_CHECKING:
     from penstock.keep.retention.decision import Criteria, ReleaseDecision
     from penstock.target.hold import Hold
 
-_MADE = re.compile(r"[0-9]{8}-[0-9a-f]{8}(\.[0-9]+)?")
-"""A release's name that `release: auto` makes."""
+_MADE = re.compile(r"[0-9]{8}-[0-9a-f]{8}(\.[0-9]+)?")  # a name made by `release: auto`
+# Seconds by which `current` may be younger than the history's last line before somebody must have moved it by
+# hand: clocks of nodes and servers differ.
 BY_HAND = 300.0
-"""Seconds by which the `current` link may be younger than the history's last word, before somebody must have
-moved it by hand: the clocks of nodes and servers differ."""
-STILL = 3600.0
-"""Seconds without a heartbeat after which the lock of an audit, a repair or `gate --mend` holds nothing."""
+STILL = 3600.0  # seconds without a heartbeat after which an audit, repair or `gate --mend` holds nothing
 
 
 class ReleaseSnapshot(NamedTuple):
-    """One look at a dataset."""
+    """A dataset at one moment."""
 
-    current: str | None
-    """None where the link `current` is missing or leads to no release."""
-    known: Sequence[Known]
-    """The one that was published longest ago comes first; before it those of which nobody knows, by name."""
-    ended: Mapping[str, str]
-    """The name of each pin that stands no more, and of what is no pin, and why."""
-    now: float
-    """When it was taken, in seconds since the epoch by the file system's clock: ages are judged by it."""
+    current: str | None  # None: the link `current` is missing or leads to no release
+    releases: Sequence[Known]  # oldest publication first; before them, by name, those without a known time
+    ended: Mapping[str, str]  # the names of ended pins and strays, with the reason
+    now: float  # when it was taken: seconds since the epoch by the file system's clock
 
     def decide(self, criteria: Criteria) -> list[ReleaseDecision]:
-        """What becomes of each release, by what is known here."""
-        return decision.decide(criteria, self.known, self.current, self.now)
+        return decision.decide(criteria, self.releases, self.current, self.now)
 
 
 def take(context: Context, layout: DatasetLayout, unpinned: Container[str] = ()) -> ReleaseSnapshot:
-    """What is there now. Pins whose names are `unpinned` hold nothing. Raises PreflightError where pins or
-    HOLD cannot be read, FindingsError where the dataset's folders are damaged, and as
+    """Read the dataset's releases and their holders. Pins named in `unpinned` hold nothing. Raises
+    PreflightError if pins or HOLD cannot be read, FindingsError if the dataset's folders are damaged, and as
     `dataset_folders.current`, `current_pointer.moves` and `clock.checked`."""
     current = dataset_folders.current(layout) if dataset_folders.leads(layout) else None
     moves = current_pointer.moves(layout)
@@ -74,9 +64,9 @@ def take(context: Context, layout: DatasetLayout, unpinned: Container[str] = ())
     pinned: dict[str, list[ReleasePin]] = {}
     ended: dict[str, str] = {}
     scheduler = partial(liveness.scheduler, context)
-    there = pins.read_strictly(layout)
-    ended |= dict.fromkeys(pins.strays(layout, {pin.name for pin in there}, now), "it is no pin")
-    for pin in there:
+    all_pins = pins.read_strictly(layout)
+    ended |= dict.fromkeys(pins.strays(layout, {pin.name for pin in all_pins}, now), "it is no pin")
+    for pin in all_pins:
         why = pins.ended(pin, now, context.config.gc.longest_pin, scheduler)
         if why:
             ended[pin.name] = why
@@ -89,33 +79,33 @@ def take(context: Context, layout: DatasetLayout, unpinned: Container[str] = ())
     for release in dataset_folders.releases(layout):
         held.setdefault(release, []).extend(_words(administrators, release))
     linked = _link_made(layout)
-    # The history has seconds, so of two of one second its order says which is the newer one.
-    place = {one.release: number for number, one in enumerate(moves) if isinstance(one, Publication)}
-    known = sorted(
+    # The history has whole seconds: within one, its order says which release is newer.
+    place = {move.release: number for number, move in enumerate(moves) if isinstance(move, Publication)}
+    releases = sorted(
         (
             _known(layout, name, current, moves, linked, held.get(name, []))
             for name in dataset_folders.releases(layout)
         ),
-        key=lambda one: (one.published or 0.0, place.get(one.release, -1), one.release),
+        key=lambda facts: (facts.published or 0.0, place.get(facts.release, -1), facts.release),
     )
-    return ReleaseSnapshot(current, known, ended, now)
+    return ReleaseSnapshot(current, releases, ended, now)
 
 
 def holders_now(context: Context, layout: DatasetLayout, release: str) -> list[str]:
-    """Who holds a release that is marked for its removal, in words: pins, a run, an audit, HOLD; [] where
-    nobody does. Raises PreflightError where pins or HOLD cannot be read, FindingsError where the dataset's
-    folders are damaged, and as `clock.checked`."""
+    """Say who holds a release marked for removal: pins, a run, an audit, HOLD. Raises PreflightError if pins
+    or HOLD cannot be read, FindingsError if the dataset's folders are damaged, and as `clock.checked`."""
     now = clock.checked(layout.releases)
     scheduler = partial(liveness.scheduler, context)
     longest = context.config.gc.longest_pin
-    there = pins.read_strictly(layout)
-    placed = pins.standing(there, now, longest, scheduler).get(release, [])
+    all_pins = pins.read_strictly(layout)
+    placed = pins.standing(all_pins, now, longest, scheduler).get(release, [])
     in_use = [words for name, words in _in_use(layout) if name == release]
     return [*pins.words(placed), *in_use, *_words(_by_administrators(layout), release)]
 
 
 def _by_administrators(layout: DatasetLayout) -> list[Hold]:
-    """What is held is evidence. Raises PreflightError where nobody can say whether it is."""
+    """Read the administrators' holds. Raises PreflightError if they cannot be read: held releases are
+    evidence."""
     try:
         return hold.of_dataset(layout)
     except OSError as error:
@@ -128,13 +118,14 @@ def _by_administrators(layout: DatasetLayout) -> list[Hold]:
 
 
 def _words(holds: Sequence[Hold], release: str) -> list[str]:
-    """The first that holds the release, in words."""
+    """Describe the first hold on the release."""
     return [f"{hold.NAME}: {held}" for held in holds if held.covers(release)][:1]
 
 
 def grace(context: Context) -> float:
-    """Seconds: `gc.grace`, or the longest time that a job of any of the cluster's partitions may take, where
-    that is longer; a partition without a limit does not count, nor does a cluster that does not answer."""
+    """Return the seconds for which a release stays after it left `current`. That is `gc.grace`, or the
+    longest time limit of the cluster's partitions, if longer. Partitions without a limit and clusters that do
+    not answer do not count."""
     longest = context.config.gc.grace
     with contextlib.suppress(PenstockError):
         longest = max(longest, context.cluster.longest_anywhere())
@@ -150,7 +141,7 @@ def _known(
     held: Sequence[str],
 ) -> Known:
     stored, newer = None, ""
-    # A seal that cannot be read says nothing; the release can be removed all the same.
+    # An unreadable seal does not keep a release from being removed.
     try:
         stored = seals.find(layout, release)
     except NewerFormatError as error:
@@ -158,9 +149,9 @@ def _known(
     except FailedError:
         pass
     seal = stored.seal if stored else None
-    publications = [one for one in moves if isinstance(one, Publication) and one.release == release]
-    times = [_seconds(one.at) for one in publications]
-    published = max((one for one in times if one is not None), default=None)
+    publications = [line for line in moves if isinstance(line, Publication) and line.release == release]
+    times = [_seconds(line.at) for line in publications]
+    published = max((time for time in times if time is not None), default=None)
     if published is None and seal is not None:
         published = _seconds(seal.sealed)
     left = None if release == current or current is None else left_at(moves, release, linked)
@@ -178,8 +169,9 @@ def _known(
 
 
 def left_at(moves: Sequence[Move], release: str, linked: float) -> float:
-    """When a release that is not current left `current`, in seconds since the epoch, at the latest. `linked`
-    is when the link was made that stands now.
+    """Return the latest time at which a release left `current`, in seconds since the epoch.
+
+    `linked` is when the present link was made.
 
     | the history                                              | it left                                  |
     |----------------------------------------------------------|------------------------------------------|
@@ -195,12 +187,12 @@ def left_at(moves: Sequence[Move], release: str, linked: float) -> float:
             times.append(_seconds(move.at))
     last = _seconds(moves[-1].at) if moves else None
     if not times or None in times or last is None or linked > last + BY_HAND or moves[-1].release == release:
-        return max([linked, *(one for one in times if one is not None)])
-    return max(one for one in times if one is not None)
+        return max([linked, *(time for time in times if time is not None)])
+    return max(time for time in times if time is not None)
 
 
 def _link_made(layout: DatasetLayout) -> float:
-    """When the link `current` was made, in seconds since the epoch; now where that is not known."""
+    """Return when the link `current` was made, in seconds since the epoch; now if unknown."""
     try:
         return os.lstat(layout.current).st_mtime
     except OSError:
@@ -208,13 +200,13 @@ def _link_made(layout: DatasetLayout) -> float:
 
 
 def _in_use(layout: DatasetLayout) -> list[tuple[str, str]]:
-    """The releases that a run, a repair or an audit needs, and which."""
+    """Return the releases that a run, repair or audit needs, with the holder in words."""
     needed = []
     with contextlib.suppress(PreflightError, FailedError):
         run = run_store.open_run(layout)
         if run.folder.plan.exists() and seals.of_run(run) is None and run.plan.base:
             needed.append((run.plan.base, f"base: run {run.id}, which has not ended, links from it"))
-    # Of audits and repairs, and of `gate --mend`, which takes the other one for both of its steps.
+    # `gate --mend` holds gate.lock through both of its steps.
     for name in ("audit.lock", "gate.lock"):
         lock = layout.state / name
         with contextlib.suppress(OSError):

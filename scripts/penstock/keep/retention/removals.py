@@ -1,15 +1,13 @@
-"""The removal of a release: a mark, one rename, a line in the history; then its files, at leisure.
+"""Removes a release: a mark, one rename, a line in the history; then its files without the lock.
 
     releases/.removing-<release>              the mark: no reader pins it any more (`dataset.pins`)
-    releases/.removed-<release>-<nonce>       the release, without its name: nobody meets half of one
+    releases/.removed-<release>-<nonce>       the release, without its name: nobody sees half of it
     runs/.removed-<run>-<nonce>               the state of its run
 
-The staging of a run that did not end loses its name, and its run's state, in the same way, without a mark:
-nobody reads it.
-
-Under the dataset's lock a release is marked, renamed, its run's state is renamed, the history gets a line,
-its audits and their verdict are forgotten, and the mark goes. Its files are removed afterwards, without that
-lock, so that a run of the dataset need not wait: what has such a name is nobody's any more.
+The staging of a run that did not end, and its state, are renamed in the same way without a mark: nobody reads
+them. Under the dataset's lock a release is marked and renamed, then its run's state. The history gets a line,
+audits and verdict are removed, and last the mark. Its files go without that lock, so that a run need not
+wait.
 
 | killed                     | the release | the next command under the lock                             |
 |----------------------------|-------------|-------------------------------------------------------------|
@@ -17,9 +15,8 @@ lock, so that a run of the dataset need not wait: what has such a name is nobody
 | between rename and mark    | is gone     | goes on from the rename: state, line, verdict, mark         |
 | while files are removed    | is gone     | `gc` and `remove` go on with the files                      |
 
-A process that was frozen right before the rename, and wakes after its lock was taken over, must not rename:
-whoever takes the mark back first makes a file of the name that the rename would give, and no folder can be
-renamed to the name of a file. Such a file stays for a while.
+A process frozen right before the rename may wake after its lock was taken over. So whoever withdraws the mark
+first makes a file with the new name, to which no folder can be renamed. The file stays for a while.
 """
 
 from __future__ import annotations
@@ -51,19 +48,25 @@ if TYPE_CHECKING:
 
 _REMOVING = ".removing-"
 _REMOVED = re.compile(r"\.removed-(.+)-[0-9a-f]{16}")
-BARRED = 30 * 86400.0
-"""Seconds for which the file stays that keeps a frozen process from a rename."""
+BARRED = 30 * 86400.0  # seconds for which that file bars a frozen process's rename
 
 
-def mark(layout: DatasetLayout, known: Known, why: str) -> RemovalMark:
-    """Say that this release is about to be removed, and `why` in words. Durable on return. The caller
-    holds the lock. Raises FailedError where it is marked already, and by `errno_map.storage_error`."""
+def mark(layout: DatasetLayout, release_facts: Known, why: str) -> RemovalMark:
+    """Mark a release for removal, durably, with the reason `why`. The caller holds the lock. Raises
+    FailedError if it is marked already, and by `errno_map.storage_error`."""
     author = history.this_author()
     at = clock.stamp(layout.releases)
     made = RemovalMark(
-        known.release, secrets.token_hex(8), at, author, known.run, why, known.files, known.bytes
+        release_facts.release,
+        secrets.token_hex(8),
+        at,
+        author,
+        release_facts.run,
+        why,
+        release_facts.files,
+        release_facts.bytes,
     )
-    path = layout.removing(known.release)
+    path = layout.removing(release_facts.release)
     try:
         if not cross_account_files.post(layout.releases, path.name, marks.REMOVAL_MARK.to_json(made)):
             raise FailedError(
@@ -77,20 +80,19 @@ def mark(layout: DatasetLayout, known: Known, why: str) -> RemovalMark:
 
 
 def unmark(layout: DatasetLayout, mark: RemovalMark) -> None:
-    """Remove the mark: the release stays, after all. The caller holds the lock."""
+    """Remove the mark: the release stays. The caller holds the lock."""
     cross_account_files.forget_notice(layout.removing(mark.release))
 
 
 def give_up(layout: DatasetLayout, mark: RemovalMark) -> None:
-    """As `unmark`, where it is not known whether the rename was made: then what follows it is left to
-    `settle`."""
+    """As `unmark`, if the rename may have happened: then `settle` does what follows it."""
     if os.path.lexists(layout.release(mark.release)) and not os.path.lexists(_removed(layout, mark)):
         unmark(layout, mark)
 
 
 def take_name(context: Context, layout: DatasetLayout, mark: RemovalMark) -> None:
-    """Take a marked release's name away, by one rename. The caller holds the lock, and has looked at pins and
-    `current` since the mark; `conclude` follows."""
+    """Rename a marked release away. The caller holds the lock and checked pins and `current` since the mark.
+    `conclude` must follow."""
     removed = _removed(layout, mark)
     try:
         context.assert_held()
@@ -103,9 +105,8 @@ def take_name(context: Context, layout: DatasetLayout, mark: RemovalMark) -> Non
 
 
 def set_aside(context: Context, *folders: Path) -> None:
-    """Take the name of the staging of a run that did not end, then that of the run's state (or those of a
-    dataset), by one rename each; `left` has them from then on. The caller holds the lock. Raises by
-    `errno_map.storage_error`."""
+    """Rename a staging and its run's state, or those of a dataset; `left` lists them from then on. The caller
+    holds the lock. Raises by `errno_map.storage_error`."""
     nonce = secrets.token_hex(8)
     for path in folders:
         context.assert_held()
@@ -116,15 +117,14 @@ def set_aside(context: Context, *folders: Path) -> None:
 
 
 def settle(context: Context, layout: DatasetLayout) -> None:
-    """Bring what a killed removal left to its end, but the files: by the table above. The caller holds the
-    lock."""
+    """Finish a killed removal except for its files, by the module's table. The caller holds the lock."""
     for path in _marks(layout):
         try:
             mark = documents.load(marks.REMOVAL_MARK, path)
         except FileNotFoundError:
             continue
         except ValueError:
-            # Written in one piece before anything else was done.
+            # A mark is written in one piece before anything else happens.
             cross_account_files.forget_notice(path)
             continue
         context.assert_held()
@@ -135,7 +135,7 @@ def settle(context: Context, layout: DatasetLayout) -> None:
 
 
 def left(layout: DatasetLayout) -> list[Path]:
-    """The folders of releases and runs that lost their name and are still to be removed, sorted by path."""
+    """Return the renamed folders of releases and runs still to be removed, sorted by path."""
     folders = []
     for folder in (layout.releases, layout.runs):
         with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
@@ -148,8 +148,8 @@ def left(layout: DatasetLayout) -> list[Path]:
 
 
 def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> None:
-    """Remove these folders and all below, the seal first, so that no seal stands beside half a tree; and the
-    files that kept frozen processes from a rename long ago."""
+    """Remove these folders, seals first so that none stands beside half a tree, and old files that barred a
+    rename."""
     for path in folders:
         context.stop.check()
         with history.moving(layout, _REMOVED.sub(r"\1", path.name)) as moved:
@@ -163,25 +163,25 @@ def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> N
 
 
 def _was_renamed(layout: DatasetLayout, mark: RemovalMark) -> bool:
-    """Whether the release of a mark has lost its name, and perhaps its files. Where it has not, nobody can
-    take it any more by this mark."""
+    """Whether the release of a mark lost its name, and perhaps its files. If not, this bars its rename for
+    ever."""
     removed = _removed(layout, mark)
     if removed.is_dir() or _in_history(layout, mark) or not os.path.lexists(layout.release(mark.release)):
         return True
     value = {"release": mark.release, "why": "the removal was taken back"}
-    # Of two that meet here one makes the name, and both see which.
+    # Of two concurrent callers one makes the name, and both see which.
     return not cross_account_files.post(layout.releases, removed.name, value) and removed.is_dir()
 
 
 def conclude(context: Context, layout: DatasetLayout, mark: RemovalMark) -> None:
-    """What follows the rename: all but the files. May be done again. Raises NoSpaceError where the history's
-    line cannot be written: the mark stays, and `settle` writes it."""
+    """Do what follows the rename, except for removing files; may be repeated. Raises NoSpaceError if the
+    history's line cannot be written: the mark stays, and `settle` writes the line."""
     gone = not os.path.lexists(layout.release(mark.release)) and not os.path.lexists(
         layout.staging(mark.release)
     )
     state = layout.run(mark.run).folder
     if mark.run and gone and state.is_dir():
-        # Where the same content is being staged again, the state is that run's.
+        # If the same content is being staged again, the state is that run's.
         durable.rename(state, layout.runs / f".removed-{mark.run}-{mark.nonce}")
     if gone:
         tree_removal.remove_tree(layout.repair(mark.release).folder, context.spend)

@@ -1,6 +1,4 @@
-"""`current` led back to an earlier release, or forward again: one rename, and a line in the history.
-
-`rollback_step` calls `lead`; the commands that are named below call `settle`.
+"""Leads `current` back to an earlier release, or forward again: one rename, and a line in the history.
 
 | killed                      | `current` names | what the next command under the lock does with the intent |
 |-----------------------------|-----------------|-----------------------------------------------------------|
@@ -9,12 +7,12 @@
 | before the history's line   | the new one     | writes the line, then removes it                          |
 | before the intent's removal | the new one     | finds the line in the history, removes it                 |
 
-The intent (`rollback.json`) is durable before the rename, the rename before the line, the line before the
-intent is removed. `publish`, `rollback`, `remove` and `gc` all settle an intent before they change anything,
-so the history's lines stand in the order in which `current` moved.
+Order: the intent (`rollback.json`) is durable before the rename, the rename before the line, the line before
+the intent is removed. `publish`, `rollback`, `remove` and `gc` settle an intent before they change anything,
+so the history has the order in which `current` moved.
 
-A run that was frozen right before its own rename of `current` cannot undo a rollback: `point` makes a link
-and renames it, and the rollback, which holds the dataset's lock by then, removes such links first.
+A run frozen right before its own rename of `current` cannot undo a rollback: `point` makes a link and renames
+it, and a rollback removes such links first, under the dataset's lock.
 """
 
 from __future__ import annotations
@@ -39,19 +37,13 @@ class Led(NamedTuple):
     """Where `current` leads now."""
 
     release: str
-    left: str
-    """The release that it led to before; "" where it led to `release` already."""
-    finished: bool
-    """A rollback that was interrupted was finished, and nothing else was asked for."""
+    left: str  # the release before; "" if nothing changed
+    finished: bool  # an interrupted rollback was finished, and nothing else requested
 
 
 def lead(context: Context, layout: DatasetLayout, release: str | None) -> Led:
-    """Make this release current; None: the one that `current` named before, by the history. The caller holds
-    the dataset's lock. Durable on return.
-
-    Raises ConfigError for a release that is not there, FindingsError where it does not pass the gate's look,
-    or findings stand against it.
-    """
+    """Make this release current, durably; None: the one that `current` named before. The caller holds the
+    lock. Raises ConfigError for an unknown release, FindingsError if the gate does not open for it."""
     dataset_folders.sweep_pointers(layout)
     finished = settle(context, layout)
     current = dataset_folders.current(layout)
@@ -73,14 +65,14 @@ def lead(context: Context, layout: DatasetLayout, release: str | None) -> Led:
 
 
 def settle(context: Context, layout: DatasetLayout) -> RollbackIntent | None:
-    """Bring an interrupted rollback to its end, by the table above; returns it where it moved `current`. The
-    caller holds the dataset's lock. Raises FailedError where the intent cannot be read."""
+    """Finish an interrupted rollback by the module's table; return it if it moved `current`. The caller holds
+    the dataset's lock. Raises FailedError if the intent cannot be read."""
     try:
         intent = documents.load(marks.ROLLBACK_INTENT, layout.rollback)
     except FileNotFoundError:
         return None
     except ValueError:
-        # It is written whole before anything else happens: a damaged one was not ours.
+        # The intent is written whole before anything else: a damaged one is not ours.
         intent = None
     except OSError as error:
         raise FailedError(
@@ -98,7 +90,7 @@ def settle(context: Context, layout: DatasetLayout) -> RollbackIntent | None:
 
 
 def _tell(context: Context, layout: DatasetLayout, intent: RollbackIntent) -> None:
-    """The history's line, once, then the intent's end."""
+    """Write the history's line once, then remove the intent."""
     line = Rollback(
         at=intent.at,
         dataset=layout.dataset,
@@ -109,19 +101,21 @@ def _tell(context: Context, layout: DatasetLayout, intent: RollbackIntent) -> No
         author=intent.author,
     )
     context.assert_held()
-    if not any(isinstance(one, Rollback) and one.nonce == line.nonce for one in history.lines(layout)):
+    if not any(
+        isinstance(earlier, Rollback) and earlier.nonce == line.nonce for earlier in history.lines(layout)
+    ):
         history.append(layout, line)
     cross_account_files.forget_notice(layout.rollback)
 
 
 def _wanted(context: Context, layout: DatasetLayout, release: str | None, current: str | None) -> str:
-    there = dataset_folders.releases(layout)
+    releases = dataset_folders.releases(layout)
     if release is not None:
-        if release in there:
+        if release in releases:
             return release
         hint = "name one of them, or leave it out: the one before the current one is meant"
-        raise missing_releases.no_release(layout, [release], there, hint)
-    if there == [current]:
+        raise missing_releases.no_release(layout, [release], releases, hint)
+    if releases == [current]:
         raise FindingsError(
             f"{current} is the only release",
             where=str(layout.releases),
@@ -129,9 +123,9 @@ def _wanted(context: Context, layout: DatasetLayout, release: str | None, curren
             hint="nothing was changed; what the source holds now is staged as a new release by "
             f"`{context.program} run {layout.dataset}`",
         )
-    before = current_pointer.before(layout, current, set(there)) if current else None
+    before = current_pointer.before(layout, current, set(releases)) if current else None
     if before is None:
-        others = [one for one in there if one != current]
+        others = [name for name in releases if name != current]
         raise FindingsError(
             "the history names no release before the current one that is still there",
             where=str(layout.history),

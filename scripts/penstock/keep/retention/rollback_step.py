@@ -1,9 +1,4 @@
-"""rollback: an earlier release becomes current again, by one rename; a run of an unchanged source leaves it
-so.
-
-`penstock rollback` calls it. Under the dataset's lock it ends interrupted removals, then `rollback.lead`
-moves `current`; no release is changed.
-"""
+"""rollback: makes an earlier release current again. A run of an unchanged source leaves it so."""
 
 from __future__ import annotations
 
@@ -25,10 +20,9 @@ STEP = "rollback"
 
 
 def run(context: Context, dataset: str, release: str | None) -> RollbackResult:
-    """Make the release current; None: the one before the current one. Raises ConfigError for a release that
-    is not there, FindingsError for one that is not whole or has findings against it, LockedError,
-    PreflightError for whoever is not the dataset's owner.
-    """
+    """Make the release current; None: the one before the current one. Raises ConfigError for an unknown
+    release, FindingsError for one that is damaged or has findings, LockedError, PreflightError for another
+    account than the owner."""
     layout = context.layout(dataset)
     if not dataset_folders.releases(layout):
         raise FindingsError(

@@ -1,7 +1,7 @@
-"""Rows in columns that fit a terminal, as plain lines. Pure.
+"""Rows in columns that fit a terminal, as plain lines.
 
-Guarantee: every cell is escaped and is one line before it is wrapped. A table has at most `columns` columns
-where that can be done: the widest of the columns that may shrink are wrapped, each down to its least width.
+Every cell is escaped, and one line before it is wrapped. To fit into `columns`, the widest shrinkable columns
+wrap, each down to its least width.
 """
 
 from __future__ import annotations
@@ -15,29 +15,26 @@ from penstock.core.text import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COLUMNS = 80
-"""Characters of a line where the caller names no width."""
-GAP = 2
-"""Blanks between two columns."""
+COLUMNS = 80  # characters of a line by default
+GAP = 2  # blanks between two columns
 
 
 class TextColumn(NamedTuple):
-    """One column: its title, and whether its cells stand at the right."""
+    """One column: its title, and whether its cells are right-aligned."""
 
     title: str
     right: bool = False
-    least: int = 0
-    """The width down to which it may be wrapped; 0: it is never wrapped."""
+    least: int = 0  # the least width when wrapped; 0: never wrapped
 
 
 def lines(
     titles: Sequence[TextColumn], rows: Sequence[Sequence[str]], *, columns: int = COLUMNS, indent: int = 0
 ) -> list[list[str]]:
-    """The title's lines, then those of each row. A column without a cell that says anything is left out."""
+    """Return the title's lines, then those of each row. Empty columns are left out."""
     shown = [[printable(cell) for cell in row] for row in rows]
     kept = [index for index in range(len(titles)) if any(row[index] for row in shown)]
     head = [titles[index] for index in kept]
-    cells = [[one.title for one in head], *([row[index] for index in kept] for row in shown)]
+    cells = [[column.title for column in head], *([row[index] for index in kept] for row in shown)]
     widths = _widths(head, cells, columns - indent)
     return [[" " * indent + line for line in _wrapped(head, row, widths)] for row in cells]
 
@@ -45,14 +42,14 @@ def lines(
 def _widths(head: Sequence[TextColumn], cells: Sequence[Sequence[str]], room: int) -> list[int]:
     widths = [max(len(row[index]) for row in cells) for index in range(len(head))]
     least = [
-        max(one.least, len(one.title)) if one.least else width
-        for one, width in zip(head, widths, strict=True)
+        max(column.least, len(column.title)) if column.least else width
+        for column, width in zip(head, widths, strict=True)
     ]
     while sum(widths) + GAP * (len(widths) - 1) > room:
         spare = [width - low for width, low in zip(widths, least, strict=True)]
-        if not any(one > 0 for one in spare):
+        if not any(blanks > 0 for blanks in spare):
             break
-        widest = max((index for index, one in enumerate(spare) if one > 0), key=widths.__getitem__)
+        widest = max((index for index, blanks in enumerate(spare) if blanks > 0), key=widths.__getitem__)
         widths[widest] -= 1
     return widths
 
@@ -65,8 +62,8 @@ def _wrapped(head: Sequence[TextColumn], row: Sequence[str], widths: Sequence[in
     lines = []
     for line in zip_longest(*cell_lines, fillvalue=""):
         cells = [
-            f"{text:>{width}}" if one.right else f"{text:<{width}}"
-            for one, text, width in zip(head, line, widths, strict=True)
+            f"{text:>{width}}" if column.right else f"{text:<{width}}"
+            for column, text, width in zip(head, line, widths, strict=True)
         ]
         lines.append((" " * GAP).join(cells).rstrip())
     return lines

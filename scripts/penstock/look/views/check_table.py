@@ -1,8 +1,8 @@
-"""What checks saw, as a table: verdict, what was looked at, what was found; below a row that is not in order
-what is wanted, and what to do.
+"""The results of checks as a table: verdict, what was checked, what was found; then what is wanted and what
+to do.
 
-Guarantee: every text is escaped. Plain text has at most COLUMNS columns, but for a long path or command,
-which is never broken. Colours only on a terminal, and not under NO_COLOR.
+Every text is escaped. Plain text has at most COLUMNS columns, but for long paths or commands. Colours appear
+only on a terminal, and not under NO_COLOR.
 """
 
 from __future__ import annotations
@@ -24,20 +24,18 @@ if TYPE_CHECKING:
     from penstock.core.checks import CheckResult
 
 COLUMNS = 80
-MOST_ABOUT = 34
-"""Columns for what was looked at; a longer text is wrapped."""
+MOST_ABOUT = 34  # columns for what was checked; longer texts wrap
 VERDICT = max(map(len, VERDICTS)) + 2
 STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "stop": "bold red"}
 
 
 def plain(title: str, results: Sequence[CheckResult], columns: int = COLUMNS) -> str:
-    """The table as lines; ends in a line feed."""
+    """Return the table as lines; ends in a line feed."""
     return "".join(f"{start}{rest}".rstrip() + "\n" for start, rest, _ in _lines(title, results, columns))
 
 
 def show(stream: TextIO, title: str, results: Sequence[CheckResult]) -> None:
-    """Write the table: as wide as the terminal and with colours where the stream is one, else plain. Raises
-    OSError."""
+    """Write the table, on a terminal in its width and with colours, else plain. Raises OSError."""
     if not stream.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         stream.write(plain(title, results))
         return
@@ -50,8 +48,8 @@ def show(stream: TextIO, title: str, results: Sequence[CheckResult]) -> None:
 
 
 def _lines(title: str, results: Sequence[CheckResult], columns: int) -> Iterator[tuple[str, str, str]]:
-    """(start, rest, style of the start) of each line."""
-    about = min(MOST_ABOUT, max([len("LOOKED AT"), *(len(printable(one.about)) for one in results)]))
+    """Yield (start, rest, style of the start) of each line."""
+    about = min(MOST_ABOUT, max([len("LOOKED AT"), *(len(printable(result.about)) for result in results)]))
     room = columns - 4 - VERDICT - about
     yield printable(title), "", "bold"
     yield f"  {'VERDICT':<{VERDICT}}", f"{'LOOKED AT':<{about}}  FOUND", "dim"
@@ -64,7 +62,7 @@ def _lines(title: str, results: Sequence[CheckResult], columns: int) -> Iterator
         for left, right in zip_longest(wrapped(result.about, about), texts, fillvalue=""):
             yield f"  {verdict:<{VERDICT}}", f"{left:<{about}}  {right}", STYLES[result.verdict]
             verdict = ""
-    counts = Counter(one.verdict for one in results)
+    counts = Counter(result.verdict for result in results)
     phrases = [_counted(counts[verdict], verdict) for verdict in VERDICTS if counts[verdict]]
     yield f"  {', '.join(phrases) or 'nothing was looked at'}", "", ""
 

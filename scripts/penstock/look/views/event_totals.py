@@ -1,7 +1,4 @@
-"""Totals of the events so far, by dataset and step. Views render them.
-
-Not safe for threads: a view holds its own lock around it.
-"""
+"""Totals of the events so far, by dataset and step. Not thread-safe: a view holds its own lock."""
 
 from __future__ import annotations
 
@@ -19,9 +16,8 @@ if TYPE_CHECKING:
     from penstock.core.events import Event
 
 STATES = ("running", "pending", "held", "unknown", "done", "stopped", "failed", "cancelled", "lost")
+# Seconds without progress until the time left is hidden; more than the longest pause between cluster queries.
 STALE_SECONDS = 90.0
-"""Seconds without progress after which no remaining time is shown. Longer than the longest pause between two
-queries of a cluster."""
 
 
 @dataclass
@@ -34,31 +30,27 @@ class Task:
     total_files: int = 0
     total_bytes: int = 0
     shards: int = 0
-    elements: int = 0  # that may work on them at once
+    elements: int = 0  # that may work at once
     files: int = 0
     bytes: int = 0
     failed: int = 0
-    read_back: int | None = None  # bytes, of a step beside which verify's work is done
-    carried_files: int = 0
-    """Of `files` and `bytes`, those that verify did not read (`verify.linked`)."""
+    read_back: int | None = None  # bytes, in a step that also reads back
+    carried_files: int = 0  # the part of `files` and `bytes` that verify did not read (`verify.linked`)
     carried_bytes: int = 0
-    beside_copy: int = 0  # bytes that verify finds read
+    beside_copy: int = 0  # bytes that copy's elements had read back
     states: dict[str, int] = field(default_factory=dict)
-    moves: bool = False
-    """The step has begun; False while only a note named it."""
+    moves: bool = False  # the step has begun; False: only a note named it
     ended: float | None = None
-    seconds: float | None = None
-    """Of the whole step, as its result says; None while it does not."""
+    seconds: float | None = None  # of the whole step, from its result
+    # bytes and seconds that this command moved itself, from the result
     moved: tuple[int, float] | None = None
-    """What this command moved itself, in bytes, and in how many seconds, where the result says it."""
-    _moved: float = 0.0
-    """When files or bytes last grew."""
+    _moved: float = 0.0  # when files or bytes last grew
     _curve: ProgressCurve = field(default_factory=ProgressCurve)
+    # when this command first saw bytes read back, and `read_back` until then
     _unread: tuple[float, int] = (0.0, 0)
-    """When the first bytes were read back that this command saw, and `read_back` until then."""
 
     def take(self, event: Event, now: float) -> None:
-        """Update the totals by one event. Fields that it lacks stay as they are."""
+        """Update the totals by one event. Fields that it lacks keep their values."""
         self.moves |= isinstance(event, (Started, Progressed))
         match event:
             case Started():
@@ -87,7 +79,7 @@ class Task:
 
     def _progress(self, event: Progressed, now: float) -> None:
         before = self.files, self.bytes, self.read_back
-        # A giant's parts count one by one while they are under way.
+        # A giant's parts count one by one while under way.
         files = min(event.files, self.total_files) if self.total_files else event.files
         self.files, self.bytes = max(self.files, files), max(self.bytes, event.bytes or 0)
         if event.read_back_bytes is not None:
@@ -104,13 +96,13 @@ class Task:
         self._curve.add(now, self.files, self.bytes if self.step in MOVES_BYTES else 0)
 
     def rates(self, now: float) -> tuple[float, float]:
-        """(bytes, files) a second of late; what a resumed step found done is not counted. No bytes
-        for a step that moves none."""
+        """Return recent (bytes, files) per second, without what was done before; no bytes for a step that
+        moves none."""
         return self._curve.rates(now)
 
     def seconds_left(self, now: float) -> float | None:
-        """At the pace of late (`core.progress_curve`); None while nobody can say: where no element runs, or
-        nothing has moved for STALE_SECONDS. Reading back goes on beside the copy, and after it:
+        """Return the time left at the recent pace (`core.progress_curve`); None if no element runs, or
+        nothing moved for STALE_SECONDS. Reading back continues beside and after the copy:
 
         | read back so far | the time left                                                            |
         |------------------|--------------------------------------------------------------------------|
@@ -131,14 +123,14 @@ class Task:
         return (left or 0.0) + unread / rate if rate else left
 
     def fraction(self) -> float | None:
-        """0 to 1, or None when the totals are not known."""
-        # Publish tells of files alone, and knows the bytes: its bar stayed at nothing.
+        """Return 0 to 1, or None if the totals are unknown."""
+        # Publish reports only files although it knows the bytes.
         by_bytes = self.total_bytes and (self.bytes or self.step in MOVES_BYTES or not self.total_files)
         done, total = (self.bytes, self.total_bytes) if by_bytes else (self.files, self.total_files)
         return min(done / total, 1.0) if total else None
 
     def amount(self) -> str:
-        """`9,000 of 20,002 files, 1.50 of 3.42 GiB`."""
+        """Format `9,000 of 20,002 files, 1.50 of 3.42 GiB`."""
         phrases = []
         if self.total_files:
             phrases.append(f"{human.count(self.files)} of {human.counted(self.total_files, 'file')}")
@@ -152,17 +144,17 @@ class Task:
         return ", ".join(phrases)
 
     def read_back_text(self) -> str:
-        """`read back 1.10 GiB`, or ""."""
+        """Format `read back 1.10 GiB`, or ""."""
         return f"read back {human.size(self.read_back)}" if self.read_back else ""
 
     def states_text(self) -> str:
-        """`3 running, 1 done`: the elements by state."""
-        known = [name for name in STATES if name in self.states]
-        known += sorted(set(self.states) - set(STATES))
-        return ", ".join(f"{self.states[name]} {human.printable(name)}" for name in known)
+        """Format the elements by state: `3 running, 1 done`."""
+        ordered = [name for name in STATES if name in self.states]
+        ordered += sorted(set(self.states) - set(STATES))
+        return ", ".join(f"{self.states[name]} {human.printable(name)}" for name in ordered)
 
     def elements_text(self) -> str:
-        """`4 elements: 3 running, 1 done`, or "" when nothing is known of them."""
+        """Format `4 elements: 3 running, 1 done`, or "" if there are none."""
         states = self.states_text()
         return f"{human.counted(sum(self.states.values()), 'element')}: {states}" if states else ""
 
@@ -183,11 +175,11 @@ class Tally:
         return task
 
     def unended(self) -> list[Task]:
-        """Steps that began and whose end no event reported."""
+        """Return the steps that began and whose end no event reported."""
         return [task for task in self.tasks.values() if task.moves and task.ended is None]
 
     def broken_off(self, dataset: str, now: float) -> list[Task]:
-        """The dataset's steps that did not end, which they have from now on."""
+        """Return the dataset's unended steps, and mark them as ended."""
         tasks = [task for task in self.unended() if task.dataset == dataset]
         for task in tasks:
             task.ended = now
@@ -195,7 +187,7 @@ class Tally:
 
 
 def whole(result: Mapping[str, object], name: str, default: int = 0) -> int:
-    """A count out of a step's result, or `default` for what is none."""
+    """Return a count from a step's result, or `default` if it is none."""
     value = result.get(name)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
         return int(value)

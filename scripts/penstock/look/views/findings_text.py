@@ -1,5 +1,5 @@
-"""What audits, repairs and adoptions have in common as text: one line a finding, the mark first. Guarantee:
-plain text; every name is escaped, so that no file can steer a terminal."""
+"""The common text of audits, repairs and adoptions: a line for each finding, the mark first. Every name is
+escaped."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ METHODS = {
 
 
 def last(shown: AuditShown) -> str:
-    """The last audit of a release in one line: when, how much, the result, and what closed its findings."""
+    """Describe the last audit of a release in one line: when, how much, the result, and what closed its
+    findings."""
     audit = shown.audit
     counts = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(audit.counts.items()))
     much = f"{human.count(audit.files)} of {human.counted(audit.of_files, 'file')}, {human.size(audit.bytes)}"
     left = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(audit.skipped.items()))
-    told = ", ".join(filter(None, (counts, left and f"not read: {left}")))
-    text = f"{audit.ended}, {audit.choice}, {much}: {audit.status}" + (f" ({told})" * bool(told))
+    details = ", ".join(filter(None, (counts, left and f"not read: {left}")))
+    text = f"{audit.ended}, {audit.choice}, {much}: {audit.status}" + (f" ({details})" * bool(details))
     return f"{text}, {shown.closed}" if shown.closed else text
 
 
 def table(rows: Iterable[tuple[str, str, str]]) -> list[str]:
-    """A line for each (mark, path, why)."""
+    """Return a line for each (mark, path, why)."""
     return [f"  {mark} {human.printable(path)}  ({human.printable(why)})" for mark, path, why in rows]
 
 
 def line(title: str, value: object) -> str:
-    """A line of a table, with its title."""
+    """Return a line of a table, with its title."""
     return text_block.field(title, str(value), width=WIDTH)[0]

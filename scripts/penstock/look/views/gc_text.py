@@ -1,4 +1,4 @@
-"""What gc and remove would do, or did, as lines for people. Pure."""
+"""What gc and remove would do, or did, as lines for people."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ if TYPE_CHECKING:
     from penstock.core.documents.step_results import Collected
 
 
-PINS = 20
-"""Pins that stand no more, and are named at most."""
+PINS = 20  # ended pins named at most
 
 
 def collected(removal: Collected, columns: int = 0) -> str:
-    """One block for a dataset; lines longer than `columns` go on below themselves (0: they do not)."""
-    gone = [one for one in removal["releases"] if one["removed"]]
+    """Return one block for a dataset; lines beyond `columns` continue indented (0: no limit)."""
+    gone = [release for release in removal["releases"] if release["removed"]]
     would = removal["dry_run"]
     verb = "would remove" if would else "removed"
     lines = [
@@ -33,12 +32,12 @@ def collected(removal: Collected, columns: int = 0) -> str:
     if removal["interrupted"]:
         what = human.counted(len(removal["interrupted"]), "folder")
         lines.append(f"  {what} of an interrupted removal {'would be' if would else 'were'} removed, too")
-    lines += [f"  pin {human.printable(one)}" for one in removal["ended_pins"][:PINS]]
+    lines += [f"  pin {human.printable(pin)}" for pin in removal["ended_pins"][:PINS]]
     if len(removal["ended_pins"]) > PINS:
         lines.append(f"  and {len(removal['ended_pins']) - PINS:,} more pins that stand no more")
     done = "would be" if would else "was"
     lines += [f"  pin {human.printable(name)} {done} taken back" for name in removal["unpinned"]]
-    if gone or removal["interrupted"] or any(one["removed"] for one in removal["stagings"]):
+    if gone or removal["interrupted"] or any(staging["removed"] for staging in removal["stagings"]):
         lines += removal["frees"].in_words("would free" if would else "freed, as counted before")
     if folder := removal.get("gone"):
         lines.append(f"  the dataset {'would go' if would else 'is gone'}, {human.printable(folder)}")

@@ -1,11 +1,8 @@
-"""The report: one HTML page that needs no other file and makes no request.
+"""The report: one self-contained HTML page without scripts, whose policy forbids any request.
 
-Guarantee: self-contained, without scripts, and its policy forbids any request; every text out of
-a source or a cluster is escaped, also where it would deceive the eye; the result itself is in the
-page as JSON, safely. The file appears whole.
-
-This module chooses what is shown and in which words; `templates/report.html.j2` is the page, `plots`
-computes the drawings. Jinja2 is imported when a page is rendered, not with this module.
+Every text from a source or cluster is escaped, even where it would only deceive the eye. The page holds the
+result as JSON. `templates/report.html.j2` is the page; this module chooses its content and words, and imports
+Jinja2 late.
 """
 
 from __future__ import annotations
@@ -53,7 +50,7 @@ SHOWN_REASONS = 4
 
 
 class StepRow(NamedTuple):
-    """A line of the table of steps, as text; what is not known is ""."""
+    """A line of the table of steps, as text; "" is unknown."""
 
     name: str
     status: str
@@ -66,9 +63,9 @@ class StepRow(NamedTuple):
 
 
 def write(path: Path, data: Result) -> None:
-    """Render `data` (`look.views.keys.Result`) to `path`, durably; a link to a page that stands there is
-    replaced, not followed; a device is written as it stands. Raises OSError, and ConfigError for a file that
-    is no page of penstock; what stood there stays then."""
+    """Render `data` (`look.views.keys.Result`) to `path`, durably. A link to an existing page is replaced,
+    not followed; a device is written. Raises OSError, and ConfigError for a file that is no page of penstock,
+    which then stays."""
     page = render(data).encode()
     with durable.output(path, durable.PAGE) as file:
         file.stream.write(page)
@@ -76,12 +73,12 @@ def write(path: Path, data: Result) -> None:
 
 
 def has_neighbours(path: Path) -> bool:
-    """Whether a table may lie beside the page; not where that goes into a device or a stream."""
+    """Whether a table may lie beside the page, which is no device or stream."""
     return durable.is_file(path)
 
 
 def render(data: Result) -> str:
-    """The page. The same `data` gives the same page."""
+    """Render the page; equal `data` give equal pages."""
     elements = data.get("elements") or ()
     lanes = plots.lanes(elements)
     usage = data.get("usage", Usage())
@@ -120,7 +117,7 @@ def render(data: Result) -> str:
 
 
 def drawn(plot: plots.Plot) -> str:
-    """A plot as an SVG file of its own, which every viewer can show."""
+    """Return a plot as a standalone SVG file."""
     drawing = _environment().get_template("plots.svg.j2").module.drawing(plot)  # type: ignore[attr-defined]
     svg = str(drawing).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')
     return svg.replace("</svg>", f"<style>{_PLAIN}</style>\n</svg>\n")
@@ -132,7 +129,7 @@ def _template() -> Template:
 
 @functools.cache
 def _environment() -> Environment:
-    """The templates. A name that is not given to one is an error, not an empty text."""
+    """Load the templates. An undefined name in a template is an error."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -145,24 +142,24 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["px"] = _px
-    # `tojson` writes <, >, & and ' as escapes: no name in the JSON can end its script element.
+    # `tojson` escapes <, >, & and ', so no name can end the JSON's script element.
     environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "default": str}
     return environment
 
 
 def _printable(value: object) -> object:
-    """What a template's `{{ ... }}` shows, before it is escaped for HTML: text without characters that
-    deceive the eye. HTML that a macro or filter has escaped already stays."""
+    """Make a template's value printable before it is escaped for HTML: no characters that deceive the eye.
+    HTML that a macro or filter escaped already stays."""
     return value if hasattr(value, "__html__") else human.printable(str(value))
 
 
 def _px(value: float) -> str:
-    """A coordinate in a drawing: a tenth is as fine as anybody sees."""
+    """Format a coordinate to a tenth."""
     return f"{value:.1f}".removesuffix(".0")
 
 
 def _figures(data: Result) -> list[tuple[str, str]]:
-    """[(value, what it is), ...]: the large numbers at the top."""
+    """Return [(value, what it is), ...], the large numbers at the top."""
     copied = data.get("copied") or {}
     figures: list[tuple[str, str]] = []
     if data.get("files") is not None:
@@ -198,7 +195,7 @@ def _figures(data: Result) -> list[tuple[str, str]]:
 
 
 def _evidence(evidence: object) -> list[tuple[str, str, str, str, str]]:
-    """[(evidence, grade, its meaning, files, bytes), ...], strongest first within each evidence."""
+    """Return [(evidence, grade, meaning, files, bytes), ...], strongest first within each evidence."""
     if not isinstance(evidence, Mapping):
         return []
     return [
@@ -228,13 +225,13 @@ def _step(step: StepResult) -> StepRow:
 
 
 def _legend(elements: Sequence[ElementResult]) -> list[tuple[str, str]]:
-    """[(class of the style sheet, what it stands for), ...] of the bars of `plots.lanes`."""
+    """Return [(CSS class, step), ...] for the bars of `plots.lanes`."""
     steps = dict.fromkeys(str(element.get("step")) for element in elements)
     return [(step_table.colour(step), step) for step in steps]
 
 
 def _failures(data: Result) -> tuple[list[tuple[str, str]], str]:
-    """[(path, why), ...], and how many of how many these are where there are more."""
+    """Return [(path, why), ...], and a text that counts them if there are more."""
     failures = list(data.get("failures") or ())
     shown = [(item.get("path", ""), item.get("why", "")) for item in failures[:SHOWN_FAILURES]]
     total = max(int(data.get("failed") or 0), len(failures))
@@ -242,7 +239,7 @@ def _failures(data: Result) -> tuple[list[tuple[str, str]], str]:
 
 
 def _details(data: Result) -> list[tuple[str, str]]:
-    """[(label, value), ...] of what is known."""
+    """Return [(label, value), ...] of what is known."""
     rows: list[tuple[str, str]] = [("Source", url) for url in data.get("sources") or ()]
     for label, key in (
         ("Target", "target"),

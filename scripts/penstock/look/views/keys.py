@@ -1,7 +1,7 @@
-"""The result of one dataset's run, as summary and report read it. Every key may be missing.
+"""The result of one dataset's run, for summary and report. Every key may be missing.
 
-`run.report_step` builds a `Result` from the receipts; it is also what `--receipt` and the JSON in the
-report hold, so a key once here keeps its meaning. Times are UTC ISO 8601 or seconds, sizes are bytes.
+`run.report_step` builds a `Result` from the receipts. `--receipt` and the report's JSON hold it too, so a key
+never changes its meaning. Times are UTC ISO 8601 or seconds, sizes are bytes.
 """
 
 from __future__ import annotations
@@ -18,29 +18,25 @@ if TYPE_CHECKING:
 
 
 class TimedAmount(TypedDict, total=False):
-    """So much, and how long it took (wall time of the step, not the sum over elements)."""
+    """An amount, and the wall time of the step (not the sum over elements)."""
 
     files: int
     bytes: int
     seconds: float
-    moved_bytes: int
-    """What the last command that moved any moved itself, in `moved_seconds`: rates are made of these."""
+    moved_bytes: int  # moved by the last command that moved any, in `moved_seconds`: rates are made of these
     moved_seconds: float
-    beside_copy_bytes: int
-    """Of verify: those that elements of copy read, while others were copied."""
+    beside_copy_bytes: int  # of verify: read by elements of copy, while others were copied
 
 
 class StepResult(TimedAmount, total=False):
-    """One step of the run, and what it did."""
+    """One step of the run."""
 
     step: str
-    status: str
-    """`done`, `failed`, `skipped` (its receipt was there already)."""
+    status: str  # `done`, `failed`, or `skipped` (its receipt existed)
     started: str
     ended: str
     elements: int
-    why: str
-    """One line: what decided (workers, streams, what limited it), or what failed."""
+    why: str  # one line: the reason for workers and streams, or for a failure
 
 
 class ElementResult(TypedDict, total=False):
@@ -50,19 +46,16 @@ class ElementResult(TypedDict, total=False):
     index: int
     attempt: str
     node: str
-    started: float
-    """Seconds since the epoch, as `ended`."""
+    started: float  # seconds since the epoch, as `ended`
     ended: float
     files: int
     bytes: int
-    moved_bytes: int
-    """Of `bytes`, those that this attempt moved itself."""
+    moved_bytes: int  # of `bytes`, those that this attempt moved
     seconds: float
     cpus: int
     workers: int
     streams: int
-    why: str
-    """Why this many workers and streams, in the engine's words."""
+    why: str  # why this many workers and streams, in the engine's words
 
 
 class Failed(TypedDict, total=False):
@@ -78,39 +71,31 @@ class Failed(TypedDict, total=False):
 class EvidenceAmounts(TypedDict, total=False):
     """Counts by grade, in any order: the views sort them."""
 
-    source: dict[str, TimedAmount]
-    """By core.grades.SOURCE_GRADES."""
-    storage: dict[str, TimedAmount]
-    """By core.grades.STORAGE_GRADES."""
-    methods: dict[str, TimedAmount]
-    """`disk`, `direct`, `dropped`, `cached`, `unread`."""
+    source: dict[str, TimedAmount]  # by core.grades.SOURCE_GRADES
+    storage: dict[str, TimedAmount]  # by core.grades.STORAGE_GRADES
+    methods: dict[str, TimedAmount]  # `disk`, `direct`, `dropped`, `cached`, `unread`
 
 
+# A release whose source changed during the copy: files newer than listed, files gone, and the time span of
+# the reads.
 AmendedFiles = TypedDict("AmendedFiles", {"changed": int, "gone": int, "from": str, "until": str})
-"""Of a release whose source changed while it was copied: files newer than listed, files that left, and the
-times between which they were read."""
 
 
 class Result(TypedDict, total=False):
     """Everything about one dataset's run."""
 
     dataset: str
+    # `PASSED` (published, or unchanged), `FAILED`, `STOPPED` (by a signal), or `FINDINGS` (published, with
+    # findings that nobody has repaired)
     status: str
-    """`PASSED` (published, or already published and unchanged), `FAILED`, `STOPPED` (by a signal), or
-    `FINDINGS` (published, and audits found damage that nobody has repaired)."""
-    why: str
-    """One line: why it did not pass, or a remark on a release that did."""
+    why: str  # one line: why it did not pass, or a remark on a release that did
     run: str
     release: str
-    path: str
-    """The release's own data folder: what a training job is given."""
-    current: str
-    """The path `<root>/<dataset>/current`; "" while it does not exist."""
-    current_release: str | None
-    """The release that `current` names."""
+    path: str  # the release's data folder, as a training job opens it
+    current: str  # the path `<root>/<dataset>/current`; "" while it does not exist
+    current_release: str | None  # the release that `current` names
     report: str
-    sources: list[str]
-    """URLs, without secrets."""
+    sources: list[str]  # URLs, without secrets
     target: str
     file_system: str
     durability: str
@@ -119,70 +104,52 @@ class Result(TypedDict, total=False):
     ended: str
     seconds: float
     files: int
-    bytes: int
-    """Of the release."""
+    bytes: int  # of the release
     scanned: TimedAmount
     ignored: dict[str, int]
-    hard_links: dict[str, int]
-    """`core.run_documents.RunInfo.hard_links`."""
+    hard_links: dict[str, int]  # `core.run_documents.RunInfo.hard_links`
     amended: AmendedFiles
-    unchanged: TimedAmount
-    """Linked from the release before."""
-    renamed: TimedAmount
-    """Those of them that it holds under another name, known by their checksums."""
-    taken: TimedAmount
-    """Taken over from the staging of a run that did not end."""
+    unchanged: TimedAmount  # linked from the release before
+    renamed: TimedAmount  # of these, files with another name there, known by their checksums
+    taken: TimedAmount  # from the staging of a run that did not end
     copied: TimedAmount
     verified: TimedAmount
+    # the part of `unchanged`, `taken` and `copied` that earlier attempts' journals record
     resumed: TimedAmount
-    """The part of `unchanged`, `taken` and `copied` that earlier attempts recorded in their journals, and
-    that was not done again."""
     giants: int
     parts: int
     failed: int
-    bytes_in: int
-    """Read from the source by the last command that copied any."""
-    bytes_out: int
-    """Written to the target."""
+    bytes_in: int  # read from the source by the last command that copied any
+    bytes_out: int  # written to the target
+    # the configured or rehearsed ceiling that limits the copy, and the share of it that the last copying
+    # command used
     ceiling: Reached
-    """The ceiling that binds the copy, of those that are configured or rehearsed, and how much of it the last
-    command that copied any made use of."""
-    pib_miles_an_hour: float
-    """Of that command, where `bandwidth.distance` is configured."""
+    pib_miles_an_hour: float  # of that command, if `bandwidth.distance` is configured
     retries: int
-    retried: Mapping[str, int]
-    """Those of the retries whose cause is known, by it, the most first."""
+    retried: Mapping[str, int]  # retries by known cause, the most frequent first
+    # [[seconds, bytes, key], ...] of the slowest copies (`core.slow_objects`)
     slowest: Sequence[tuple[float, int, str]]
-    """[[seconds, bytes, key], ...] of the objects whose copy took longest (`core.slow_objects`)."""
     usage: Usage
     evidence: EvidenceAmounts
+    # how many linked files were not read back, and the oldest reading among them; missing if all were read
     carried: str
-    """How many linked files were not read back, and when the one was that was read longest ago; not there
-    where all were read."""
-    read_after: str
-    """How long after their writing the others were read back; not there where the seal does not say it."""
-    seal: str
-    """The root of the seal's tree over the records, `sha256:<hex>`."""
+    read_after: str  # how long after writing the others were read back; missing if the seal does not say
+    seal: str  # the root of the seal's tree over the records, `sha256:<hex>`
     listing_digest: str
     steps: list[StepResult]
     elements: list[ElementResult]
-    histogram: Sequence[Sequence[int]]
-    """[[upper bound of size, files, bytes], ...], as in RunInfo."""
+    histogram: Sequence[Sequence[int]]  # [[upper bound of size, files, bytes], ...], as in RunInfo
+    # [[seconds since the copy began, bytes so far, files so far], ...], ascending
     throughput: Sequence[Sequence[float]]
-    """[[seconds since the copy began, bytes so far, files so far], ...], ascending."""
-    last_audit: AuditShown
-    """The last entry of the release's audits, by `dataset.verdicts`."""
-    findings: Mapping[str, int]
-    """By kind: those of audits that stand."""
-    failures: list[Failed]
-    """The first hundred at most; `failed` counts all."""
+    last_audit: AuditShown  # the release's last audit, by `dataset.verdicts`
+    findings: Mapping[str, int]  # standing findings by kind
+    failures: list[Failed]  # at most the first hundred; `failed` counts all
     warnings: list[str]
-    version: str
-    """Of penstock."""
+    version: str  # of penstock
 
 
 def from_json(raw: Any) -> Result:
-    """A result as `--receipt` wrote it. Raises ValueError where a part of it is of another type."""
+    """Read a result as `--receipt` wrote it. Raises ValueError if a part has another type."""
     if not isinstance(raw, dict):
         raise ValueError("it is no JSON object")
     nested: Mapping[str, Any] = {

@@ -1,8 +1,8 @@
-"""Plain lines and JSON lines: for logs, pipes and programs.
+"""Plain lines and JSON lines, for logs, pipes and programs.
 
-A step costs one line at its start, one each INTERVAL seconds in which something moved, and one at its
-end, or where the command ended before it. Warnings repeat never, of preflight not even for another dataset;
-past WARNINGS of them a step's further ones are only counted.
+A step prints one line at its start, one each INTERVAL seconds while something moves, and one at its end or
+where the command ends. Each warning appears once, one of preflight for all datasets; beyond WARNINGS of a
+step they are counted.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 INTERVAL = 10.0
 JSON_INTERVAL = 1.0
+# Least time between progress lines, as a fraction of the step's time so far: days of copying leave some
+# 50,000 lines, not a million.
 JSON_FRACTION = 1e-4
-"""Of a step's time so far: the least that is between two of its lines of progress, so that days of copying
-leave some 50,000 lines and not a million."""
 WARNINGS = 20
 PREFLIGHT = "preflight"
 BAD_STATES = ("failed", "cancelled", "lost")
@@ -51,7 +51,7 @@ class _Writer:
 
 
 class Warnings:
-    """Chooses the warnings to be shown: each text once, at most WARNINGS for a step."""
+    """Chooses the warnings to show: each text once, at most WARNINGS for a step."""
 
     def __init__(self) -> None:
         self._shown: dict[tuple[str, str], set[str]] = {}
@@ -59,7 +59,7 @@ class Warnings:
 
     def show(self, event: Warned) -> bool:
         step = (event.dataset, event.step)
-        # Preflight warns of target and cluster, which datasets have in common.
+        # Preflight warns of target and cluster, which datasets share.
         shown = self._shown.setdefault(("", event.step) if event.step == PREFLIGHT else step, set())
         text = event.text
         if text in shown:
@@ -71,7 +71,7 @@ class Warnings:
         return True
 
     def more(self, event: Event) -> int:
-        """How many were not shown since this was last asked for the step."""
+        """Return how many warnings of the step were hidden since the last call."""
         return self._more.pop((event.dataset, event.step), 0)
 
 
@@ -85,7 +85,7 @@ class Silent:
     def __call__(self, event: Event) -> None: ...
 
     def say(self, text: str) -> None:
-        """Lines that are no event: of Snakemake, or of a library."""
+        """Print lines that are no event, from Snakemake or a library."""
         with self._lock:
             self._writer.write(printable_lines(text))
 
@@ -95,8 +95,8 @@ class Silent:
         text: str,
         how: str = events.FAILED,  # noqa: ARG002  others show it
     ) -> None:
-        """A step of the dataset ended with this message, which names the dataset; "" without one. `how`: one
-        of the three words of `core.events`."""
+        """Report that a step ended with this message, which names the dataset. `how`: one of three words of
+        `core.events`."""
         if text:
             self.say(text)
 
@@ -105,7 +105,7 @@ class Silent:
 
 
 class Lines(Silent):
-    """See the module."""
+    """Prints events as plain lines."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(stream, clock)
@@ -125,7 +125,7 @@ class Lines(Silent):
         super().failed(dataset, text, how)
 
     def close(self) -> None:
-        """Print how far steps came that did not end, since they were stopped or failed."""
+        """Print how far unended steps came."""
         with self._lock:
             self._left_off(self._tally.unended())
 
@@ -162,13 +162,13 @@ class Lines(Silent):
 
 
 class JsonLines(Silent):
-    """Every event as one line of JSON, ASCII alone; progress of a step at most each second, and less often in
-    a step of hours (JSON_FRACTION)."""
+    """Prints every event as a line of ASCII JSON; progress at most each second, less often in long steps
+    (JSON_FRACTION)."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(stream, clock)
+        # times of the first and the last progress line of each step
         self._shown: dict[tuple[str, str], tuple[float, float]] = {}
-        """When the first line of a step's progress was written, and when the last."""
 
     def __call__(self, event: Event) -> None:
         with self._lock:
@@ -184,7 +184,7 @@ class JsonLines(Silent):
 
 
 def started(task: Task) -> str:
-    """`started: 20,002 files, 3.42 GiB, 31 shards, up to 4 elements`."""
+    """Format a step's start: `started: 20,002 files, 3.42 GiB, 31 shards, up to 4 elements`."""
     phrases = []
     if task.total_files:
         phrases.append(human.counted(task.total_files, "file"))
@@ -198,8 +198,9 @@ def started(task: Task) -> str:
 
 
 def moving(task: Task, now: float) -> str:
-    """`45%, 9,000 of 20,002 files, 1.50 of 3.42 GiB, 153 MiB/s, 13 s left; 2 elements: 2 running`; with
-    `copied 1.50 of 3.42 GiB, 153 MiB/s, read back 1.10 GiB` of a step that reads back meanwhile."""
+    """Format a step's progress: `45%, 9,000 of 20,002 files, 1.50 of 3.42 GiB, 153 MiB/s, 13 s left; 2
+    elements: ...`. A step that reads back meanwhile: `copied 1.50 of 3.42 GiB, 153 MiB/s, read back 1.10
+    GiB`."""
     phrases = []
     fraction, left = task.fraction(), task.seconds_left(now)
     if fraction is not None:
@@ -221,10 +222,13 @@ def moving(task: Task, now: float) -> str:
 
 
 def finished(task: Task) -> str:
-    """`done: 20,002 files, 3.42 GiB in 23 s (153 MiB/s)`; of what verify carried over:
-    `done: 29 files, 1.10 MiB in 1.7 s (663 KiB/s); 2,970 linked files carried over unread`; of a step that
-    went on with what was done before: `done: 100 files, 80 MiB, of them 48 MiB now in 6 s (8 MiB/s)`; of what
-    copy's elements had read: `done: all 31 shards were read back while others were copied`."""
+    """Format a step's end.
+
+    done: 20,002 files, 3.42 GiB in 23 s (153 MiB/s)
+    done: 29 files, 1.10 MiB in 1.7 s (663 KiB/s); 2,970 linked files carried over unread
+    done: 100 files, 80 MiB, of them 48 MiB now in 6 s (8 MiB/s)        a resumed step
+    done: all 31 shards were read back while others were copied         verify, by copy's elements
+    """
     taken = task.seconds if task.seconds is not None else (task.ended or task.begun) - task.begun
     files, size = task.files - task.carried_files, task.bytes - task.carried_bytes
     phrases = [human.counted(files, "file")] if files else []
@@ -248,14 +252,14 @@ def finished(task: Task) -> str:
 
 
 def left_off(task: Task) -> str:
-    """`left off at 9,000 of 20,002 files, 1.50 of 3.42 GiB`, of a step that did not end; "" where nothing
-    was done."""
+    """Format how far an unended step came: `left off at 9,000 of 20,002 files, 1.50 of 3.42 GiB`; "" if
+    nowhere."""
     amounts = ", ".join(filter(None, (task.amount(), task.read_back_text())))
     return f"left off at {amounts}" if task.files or task.bytes else ""
 
 
 def element(event: ElementChanged) -> str:
-    """One line for an element that ended badly; "" for all the others."""
+    """Format an element that ended badly; "" for all others."""
     if event.state not in BAD_STATES:
         return ""
     text = f"element {event.index} {event.state}"

@@ -1,7 +1,7 @@
-"""The live display of a run of several datasets: a line each, with step, share, rate and time left.
+"""The live display of a run of several datasets: a line for each, with step, share, rate and time left.
 
-Warnings and failures stay above it. Where there are more datasets than lines on the screen, it shows those
-that a step is under way for, and a line counts the others: the table never runs over the screen.
+Warnings and failures stay above it. If the screen has too few lines, it shows datasets with a running step
+and counts the others.
 """
 
 from __future__ import annotations
@@ -29,21 +29,16 @@ if TYPE_CHECKING:
     from penstock.core.events import Event
     from penstock.look.views.event_totals import Task
 
-SPARE = 2
-"""Lines of the terminal that stay free: the cursor's, and one so that nothing scrolls."""
-USUAL = 80
-"""Columns of the table, also on a wider screen, unless a name is long."""
-MARGIN = 3
-"""Columns that stay free: a terminal shows `^C` behind the last line, and what ran over would move it."""
-FIXED = 56
-"""Columns for all but the name: step, bar of ten, share, rate, clock."""
+SPARE = 2  # free lines of the terminal: the cursor's, and one against scrolling
+USUAL = 80  # columns of the table, on wider screens too, unless a name is long
+MARGIN = 3  # free columns: a terminal shows `^C` behind the last line, which must not wrap
+FIXED = 56  # columns for all but the name: step, bar of ten, share, rate, clock
 WAITS, DONE, BAD, OFF = "waiting", "done", "failed", "stopped"
-KINDS = ("at work", WAITS, DONE, BAD, OFF)
-"""As the line that counts has them."""
+KINDS = ("at work", WAITS, DONE, BAD, OFF)  # in the order of the counting line
 
 
 class _Line(NamedTuple):
-    """A dataset's line: its kind is WAITS, DONE, BAD, OFF, or "" where a step is under way."""
+    """A dataset's line. Its kind is WAITS, DONE, BAD, OFF, or "" while a step runs."""
 
     kind: str
     dataset: str
@@ -53,17 +48,14 @@ class _Line(NamedTuple):
 
 
 class LiveTable(LiveView):
-    """See the module."""
+    """Draws a line for each dataset."""
 
     def __init__(self, stream: TextIO, datasets: Sequence[str]) -> None:
         super().__init__(stream)
         self._datasets = tuple(datasets)
-        self._latest: dict[str, Task] = {}
-        """The step of each dataset that began last."""
-        self._ends: dict[str, str] = {}
-        """What became of datasets that nothing more is to be done for."""
-        self._failures: dict[str, str] = {}
-        """How steps ended that did not come to their end, by dataset."""
+        self._latest: dict[str, Task] = {}  # each dataset's step that began last
+        self._ends: dict[str, str] = {}  # the result of finished datasets
+        self._failures: dict[str, str] = {}  # how broken-off steps ended, by dataset
 
     def failed(self, dataset: str, text: str, how: str = events.FAILED) -> None:
         with self._lock:
@@ -82,7 +74,7 @@ class LiveTable(LiveView):
 
     def _above(self, event: Event, task: Task) -> Iterator[tuple[str, str]]:
         if isinstance(event, Noted) and event.step == PREFLIGHT:
-            return  # it counts warnings that stand above
+            return  # it counts warnings shown above
         for text, style in super()._above(event, task):
             # How a step ended stands in its dataset's line.
             if not isinstance(event, Ended) or style == WARNING:

@@ -1,7 +1,7 @@
-"""The live display on a terminal: the steps under way at the bottom, what is over above them.
+"""The live display on a terminal: running steps at the bottom, results above.
 
-Two lines a step: bar, share, rate, time left; then files, bytes and elements by state. When a
-step ends, its one line of result scrolls away upwards.
+A step has two lines: bar, share, rate, time left; then files, bytes and elements by state. When it ends, its
+line of result scrolls upwards.
 """
 
 from __future__ import annotations
@@ -31,21 +31,19 @@ if TYPE_CHECKING:
     from penstock.core.events import Event
 
 REFRESH_PER_SECOND = 4
-SHOWN = 8
-"""Steps shown at once: a terminal has few lines."""
-FAILED, WARNING, RESTS = "bold red", "red", "yellow"
-"""Styles."""
+SHOWN = 8  # steps shown at once: a terminal has few lines
+FAILED, WARNING, RESTS = "bold red", "red", "yellow"  # styles
 
 
 class _Console(Console):
-    """rich ends the process when the pipe breaks; here only the display ends."""
+    """rich ends the process if the pipe breaks; this ends only the display."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 class LiveView:
-    """See the module."""
+    """Draws the running steps, and prints what ended above them."""
 
     def __init__(self, stream: TextIO) -> None:
         self._console = _Console(file=stream, highlight=False, soft_wrap=False)
@@ -53,8 +51,7 @@ class LiveView:
         self._lock = threading.RLock()
         self._tally, self._warnings = Tally(), line_view.Warnings()
         self._dead = False
-        self._drawn: list[str] = []
-        """The lines that stand at the bottom of the screen."""
+        self._drawn: list[str] = []  # the lines at the bottom of the screen
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -64,12 +61,12 @@ class LiveView:
             self._on_terminal(lambda: self._show(event, task))
 
     def say(self, text: str) -> None:
-        """Lines that are no event, above what is drawn."""
+        """Print lines that are no event above the display."""
         with self._lock:
             self._on_terminal(lambda: self._print("", text, ""))
 
     def failed(self, dataset: str, text: str, how: str = events.FAILED) -> None:
-        """See `line_view.Silent`."""
+        """As `line_view.Silent.failed`."""
         with self._lock:
             tasks = self._tally.broken_off(dataset, time.monotonic())
             self._on_terminal(lambda: self._left_off(tasks))
@@ -77,7 +74,7 @@ class LiveView:
                 self._on_terminal(lambda: self._print("", text, FAILED if how == events.FAILED else RESTS))
 
     def close(self) -> None:
-        """Take the display away; the lines above it stay, and how far the steps came that did not end."""
+        """Remove the display, and print how far unended steps came."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join()
@@ -88,7 +85,7 @@ class LiveView:
             self._thread = None
 
     def _on_terminal(self, work: Callable[[], object]) -> None:
-        """Nothing is shown any more once the terminal has gone."""
+        """Run `work`, unless the terminal has gone."""
         if self._dead:
             return
         try:
@@ -110,7 +107,7 @@ class LiveView:
             return
         with self._console.capture() as captured:
             self._console.print(self._render(), end="")
-        # Without blanks at their ends: lines are short, and stay lines in a terminal that is made narrower.
+        # Without trailing blanks, short lines stay whole in a terminal that is made narrower.
         lines = [line.rstrip() for line in captured.get().split("\n")][: max(1, self._console.height - 1)]
         self._erase()
         self._console.file.write("\n".join(lines))
@@ -118,8 +115,7 @@ class LiveView:
         self._drawn = lines
 
     def _erase(self) -> None:
-        """Take away what is drawn. Of a terminal that was made narrower since, its lines are counted as they
-        lie there now: wrapped."""
+        """Erase the drawn lines. If the terminal was made narrower since, they count as wrapped."""
         if self._drawn:
             width = max(1, self._console.width)
             rows = sum(max(1, math.ceil(Text.from_ansi(line).cell_len / width)) for line in self._drawn)
@@ -131,7 +127,7 @@ class LiveView:
             self._print(_name(event.dataset, event.step), text, style)
 
     def _above(self, event: Event, task: Task) -> Iterator[tuple[str, str]]:
-        """The lines that an event leaves, each with its style."""
+        """Yield the lines that an event leaves, each with its style."""
         if isinstance(event, Ended):
             if more := self._warnings.more(event):
                 yield f"{more} more warnings were not shown", WARNING
@@ -149,7 +145,7 @@ class LiveView:
                 self._print(_name(task.dataset, task.step), text, "")
 
     def _print(self, name: str, text: str, style: str) -> None:
-        """Above what is drawn: what does not fit a line goes on in the next, indented."""
+        """Print above the display; long lines continue indented."""
         self._erase()
         head = f"{name}  " if name else ""
         for line in printable_lines(head + text).split("\n"):
@@ -203,13 +199,13 @@ def percent(task: Task) -> str:
 
 
 def speed(task: Task, now: float) -> str:
-    """`153 MiB/s`, of a step that moves no bytes `1200 files/s`; "" where nothing moves."""
+    """Format the rate: `153 MiB/s`; `1200 files/s` for a step that moves no bytes; "" if nothing moves."""
     by_bytes, by_files = task.rates(now)
     return human.rate(by_bytes) if by_bytes else f"{by_files:.0f} files/s" if by_files else ""
 
 
 def clock(task: Task, now: float) -> str:
-    """The time left, or where nobody can say the time so far."""
+    """Format the time left, or the time so far if nobody can say."""
     left = task.seconds_left(now)
     return f"{human.duration(left)} left" if left is not None else human.duration(now - task.begun)
 

@@ -1,4 +1,4 @@
-"""The screen of `penstock plan`: what a run would do, the ceilings beside each other, and which one binds."""
+"""The screen of `penstock plan`: what a run would do, the ceilings side by side, and which of them binds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BINDS = "<-- binds"
 
 
 def render(plan: Explanation, columns: int = COLUMNS) -> Iterator[Line]:
-    """In at most `columns` columns, where that can be done."""
+    """Render in at most `columns` columns if possible."""
     yield Line(printable(_head(plan)), "bold")
     if plan.classes:
         rows = [
@@ -44,9 +44,9 @@ def render(plan: Explanation, columns: int = COLUMNS) -> Iterator[Line]:
             if row.files
         ]
         yield from (Line(text) for texts in lines(_SIZES, rows, columns=columns, indent=2) for text in texts)
-    known = [ceiling for ceiling in plan.forecast.ceilings if ceiling.rate is not None]
-    if known and plan.copied != NOTHING:
-        rows = [_ceiling(ceiling, binds=ceiling is plan.forecast.binding) for ceiling in known]
+    rated = [ceiling for ceiling in plan.forecast.ceilings if ceiling.rate is not None]
+    if rated and plan.copied != NOTHING:
+        rows = [_ceiling(ceiling, binds=ceiling is plan.forecast.binding) for ceiling in rated]
         for texts in lines(_CEILINGS, rows, columns=columns, indent=2):
             yield from (Line(text, "bold" if BINDS in text else "") for text in texts)
     for title, text in _rows(plan):

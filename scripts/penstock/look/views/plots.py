@@ -1,7 +1,6 @@
-"""The report's plots as shapes: throughput over time, sizes, elements by node, elements in the queue.
+"""The report's plots as shapes; None if there is nothing to plot.
 
-Each plot is None when there is nothing to plot. `templates/plots.svg.j2` draws them as inline SVG; texts
-are as they came, the template escapes them.
+`templates/plots.svg.j2` draws them as inline SVG and escapes their texts.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class PlotLine:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Text at a point. `anchor`: which end of the text stands there (`start`, `middle`, `end`)."""
+    """Text at a point; `anchor` is the end of the text there: `start`, `middle` or `end`."""
 
     shape: ClassVar[str] = "label"
     x: float
@@ -47,8 +46,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A rectangle from its upper left corner. `style` is a class of the style sheet, `title` is shown
-    under the mouse."""
+    """A rectangle from its upper left corner. `style` is a CSS class; `title` appears under the mouse."""
 
     shape: ClassVar[str] = "bar"
     style: str
@@ -62,7 +60,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A line through two or more points from left to right, and the area from it down to `base`."""
+    """A line through points from left to right, with the area down to `base`."""
 
     shape: ClassVar[str] = "curve"
     points: list[tuple[float, float]]
@@ -74,7 +72,7 @@ Mark = PlotLine | Label | Bar | Curve
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A drawing of `width` times `height` units, x to the right and y down. Later marks cover earlier."""
+    """A drawing of `width` by `height` units, x to the right and y down. Later marks cover earlier ones."""
 
     title: str
     width: int
@@ -87,7 +85,7 @@ class Plot:
 
 
 def throughput(samples: Sequence[Sequence[float]]) -> Plot | None:
-    """Rate over time, out of cumulative [seconds, bytes, ...] samples."""
+    """Plot the rate over time from cumulative [seconds, bytes, ...] samples."""
     points = rates(samples)
     if len(points) < 2:
         return None
@@ -113,7 +111,7 @@ def throughput(samples: Sequence[Sequence[float]]) -> Plot | None:
 
 
 def rates(samples: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
-    """[(seconds, bytes a second)] of at most BUCKETS + 1 points; steps backwards are dropped."""
+    """Return [(seconds, bytes a second)], at most BUCKETS + 1 points; backward steps are dropped."""
     clean: list[tuple[float, float]] = []
     for sample in samples:
         at, count = float(sample[0]), float(sample[1])
@@ -138,7 +136,7 @@ def rates(samples: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
 
 
 def scale(most: float) -> tuple[float, float]:
-    """(top, step) of an axis of three to five round steps in binary units."""
+    """Return (top, step) of an axis of three to five round steps in binary units."""
     if most <= 0 or not math.isfinite(most):
         return 0.0, 0.0
     unit = 1024.0 ** max(0, math.floor(math.log(most, 1024)))
@@ -149,8 +147,7 @@ def scale(most: float) -> tuple[float, float]:
 
 
 def streams(legs: Sequence[tuple[int, float]], knee: int) -> Plot | None:
-    """A bar for each number of streams, as high as its rate in bytes a second; that of the `knee` stands out.
-    None where nothing was copied."""
+    """Plot a bar for each number of streams, as high as its rate in bytes a second; the `knee` stands out."""
     top, step = scale(max((rate for _, rate in legs), default=0.0))
     if not top:
         return None
@@ -171,7 +168,7 @@ def streams(legs: Sequence[tuple[int, float]], knee: int) -> Plot | None:
 
 
 def histogram(rows: Sequence[Sequence[int]]) -> Plot | None:
-    """Files, and beside them bytes, by size; each as a fraction of its own total."""
+    """Plot files and bytes by size, each as a fraction of its own total."""
     used = [index for index, (_, number, _) in enumerate(rows) if number]
     if not used:
         return None
@@ -199,12 +196,11 @@ def histogram(rows: Sequence[Sequence[int]]) -> Plot | None:
 
 
 def queue(timed: Sequence[tuple[float, float, float]]) -> Plot | None:
-    """How many elements were at work, and on top of them how many were in the queue, over time: the mean
-    number in each of BUCKETS spans. `timed`: `element_use.Usage.spans`. None where no element waited for a
-    second."""
+    """Plot how many elements worked and, on top, how many queued: the mean in each of BUCKETS spans of time.
+    `timed`: `element_use.Usage.spans`. None if no element waited for a second."""
     if len(timed) < 2 or max(start - submitted for submitted, start, _ in timed) < 1:
         return None
-    begin, end = min(one[0] for one in timed), max(one[2] for one in timed)
+    begin, end = min(span[0] for span in timed), max(span[2] for span in timed)
     width = (end - begin) / BUCKETS
     running, waiting = [0.0] * BUCKETS, [0.0] * BUCKETS
     for submitted, start, stop in timed:
@@ -229,13 +225,13 @@ def queue(timed: Sequence[tuple[float, float, float]]) -> Plot | None:
 
 
 def _spread(buckets: list[float], first: float, last: float) -> None:
-    """Add to each bucket the fraction of it that lies between these two places."""
+    """Add to each bucket the fraction of it between these two places."""
     for index in range(max(0, int(first)), min(len(buckets), math.ceil(last))):
         buckets[index] += max(0.0, min(last, index + 1) - max(first, index))
 
 
 def lanes(elements: Sequence[ElementResult]) -> Plot | None:
-    """One lane a node (more where its elements overlapped), one bar an attempt of an element."""
+    """Plot one lane for each node (more if its elements overlapped), one bar for each attempt."""
     timed = [
         element
         for element in elements
@@ -272,7 +268,7 @@ def lanes(elements: Sequence[ElementResult]) -> Plot | None:
 
 
 def _rows(elements: Sequence[ElementResult]) -> list[tuple[str, list[ElementResult]]]:
-    """Elements in lanes, sorted by node: each goes to the first lane of its node that is free."""
+    """Put elements into lanes sorted by node: each goes to its node's first free lane."""
     by_node: dict[str, list[list[ElementResult]]] = {}
     for element in sorted(elements, key=lambda element: float(element["started"])):
         free = by_node.setdefault(str(element.get("node") or "this host"), [])

@@ -9,7 +9,7 @@ from penstock.core.grades import SOON
 
 
 def carried(amount: object) -> str:
-    """For people, of the seal's `carried`; "" where every file was read.
+    """Describe the seal's `carried`; "" if every file was read.
 
     >>> carried({"files": 989010, "bytes": 1, "oldest_read": "2026-11-02T03:04:05Z"})
     'carried 989,010 files, the oldest reading of 2026-11-02'
@@ -21,8 +21,8 @@ def carried(amount: object) -> str:
 
 
 def delay(read_after: object, *, servers: bool = False) -> str:
-    """For people, of the seal's `evidence.read_after`; "" where that is not known. `servers`: the memory of
-    servers may answer such reads.
+    """Describe the seal's `evidence.read_after`; "" if unknown. `servers`: their memory may answer such
+    reads.
 
     >>> delay({"least": 190, "median": 2500, "soon": 7}, servers=True)
     'read back 3 min after writing at least, 41 min in the median'

@@ -20,12 +20,15 @@ _LEGS = (*(TextColumn(title, right=True) for title in _TITLES), TextColumn(""))
 
 
 def render(rehearsal: Rehearsal, columns: int = COLUMNS) -> Iterator[Line]:
-    """In at most `columns` columns, where that can be done."""
+    """Render in at most `columns` columns if possible."""
     leg, name = rehearsal.leg, rehearsal.dataset
     copied = f"{human.counted(leg.files, 'file')}, {human.size(leg.bytes)}"
-    seconds = sum(one.seconds + one.read_seconds for one in rehearsal.legs)
+    seconds = sum(sweep_leg.seconds + sweep_leg.read_seconds for sweep_leg in rehearsal.legs)
     yield Line(f"{name}: rehearsed on {rehearsal.host} in {human.duration(seconds)}", "bold")
-    rows = [_leg(one, "<- knee" if one.streams == rehearsal.knee else "") for one in rehearsal.legs]
+    rows = [
+        _leg(sweep_leg, "<- knee" if sweep_leg.streams == rehearsal.knee else "")
+        for sweep_leg in rehearsal.legs
+    ]
     for texts in lines(_LEGS, rows, columns=columns, indent=2):
         yield from (Line(text, "bold" if "<" in text else "") for text in texts)
     of = f"of {human.counted(rehearsal.files, 'file')} below plan.giant_bytes"
@@ -46,7 +49,7 @@ def _leg(leg: Leg, mark: str) -> list[str]:
 
 
 def csv(rehearsal: Rehearsal) -> str:
-    """A line for each number of streams; sizes in bytes, rates a second."""
+    """Return a line for each number of streams; sizes in bytes, rates a second."""
     titles = (*Leg._fields, "files_per_second", "bytes_per_second", "read_per_second", "knee")
     rows = [
         (*leg, *(round(rate, 1) for rate in leg.rates), int(leg.streams == rehearsal.knee))
@@ -56,6 +59,6 @@ def csv(rehearsal: Rehearsal) -> str:
 
 
 def svg(rehearsal: Rehearsal) -> str:
-    """The rates by streams; "" where no byte was copied."""
+    """Return the rates by streams as SVG; "" if no byte was copied."""
     plot = plots.streams([(leg.streams, leg.rates[1]) for leg in rehearsal.legs], rehearsal.knee)
     return html_report.drawn(plot) if plot else ""

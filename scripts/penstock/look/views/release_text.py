@@ -1,5 +1,5 @@
-"""What releases, show and history have in common as text. Guarantee: every name is escaped; lines have at
-most so many columns as asked for, but for a path, a digest or a URL, which is never broken."""
+"""Texts common to releases, show and history. Every name is escaped; only paths, digests and URLs exceed the
+given columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def said(text: str, indent: int, columns: int, style: str) -> list[Line]:
 
 
 def moment(text: object) -> str:
-    """`2026-03-14 12:03:11Z`."""
+    """Format `2026-03-14 12:03:11Z`."""
     return str(text or human.UNKNOWN).replace("T", " ", 1)
 
 

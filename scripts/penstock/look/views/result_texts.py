@@ -1,5 +1,5 @@
-"""What a dry run would do, as text; and the block of titled rows that list and plan print, too. Guarantee:
-every name is escaped."""
+"""What a dry run would do, as text; and the block of titled rows that list and plan print too. Every name is
+escaped."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ if TYPE_CHECKING:
         Preview,
     )
 
-COLUMNS = 80
-"""A line has no more, but for a long path or URL."""
+COLUMNS = 80  # columns of a line, but for long paths or URLs
 
 
 def preview(result: DryRunResult, step: str = "run") -> str:
-    """Of `run.dry_run`: a block a dataset, and what a dry run does not do."""
+    """Return a block for each dataset of `run.dry_run`, and what a dry run does not do."""
     datasets = result["datasets"]
     verb = "read back" if step == "audit" else "staged"
     head = f"Dry run: {human.counted(len(datasets), 'dataset')} would be {verb}. Nothing was changed.\n"
-    return head + "".join(_would(found) for found in datasets.values())
+    return head + "".join(_would(preview_of_dataset) for preview_of_dataset in datasets.values())
 
 
 def _would(preview: Preview) -> str:
@@ -46,7 +45,7 @@ def _would(preview: Preview) -> str:
 
 
 def block(dataset: str, rows: Sequence[tuple[str, str]]) -> str:
-    """The dataset, and its rows of title and text, wrapped; rows without a text are left out."""
+    """Return the dataset, and its rows of title and text, wrapped; rows without a text are left out."""
     lines = [dataset]
     for title, text in rows:
         lines += text_block.field(title, text, COLUMNS) if text else []

@@ -1,7 +1,7 @@
-"""The end of a run of several datasets: a row each, and one sentence.
+"""The end of a run of several datasets: a row for each, and one sentence.
 
-Guarantee: at most `columns` columns but for commands and paths, every name escaped; `!` before rows that need
-a person. A figure that is not known is `-`, and a column without a figure is left out.
+At most `columns` columns but for commands and paths; every name is escaped; `!` marks rows that need a
+person. An unknown figure is `-`, and a column without figures is left out.
 """
 
 from __future__ import annotations
@@ -23,12 +23,9 @@ if TYPE_CHECKING:
 
 READY, FAILED, DAMAGED, STOPPED = "ready", "failed", "damaged", "stopped"
 KINDS = (READY, FAILED, DAMAGED, STOPPED)
-NAMED = 5
-"""Datasets that the sentence names for one reason; it counts all."""
-REASONS = 3
-"""That it gives of one kind."""
-REASON = 50
-"""Characters of a reason in the sentence."""
+NAMED = 5  # datasets that the sentence names for one reason; it counts all
+REASONS = 3  # reasons given for one kind
+REASON = 50  # characters of a reason in the sentence
 _COLUMNS = (
     TextColumn("  DATASET", least=18),
     TextColumn("RESULT", least=12),
@@ -40,35 +37,26 @@ _COLUMNS = (
 
 
 class Row(NamedTuple):
-    """What became of one dataset in this run."""
+    """The result of this run for one dataset."""
 
     dataset: str
-    kind: str
-    """One of KINDS; all but READY need a person."""
-    result: str
-    """In a word: `published`, `unchanged`, `FAILED`."""
-    why: str = ""
-    """In a few words, of what is not READY."""
-    copied: int | None = None
-    """Bytes; None: none were, or nobody knows."""
-    carried: int | None = None
-    """Bytes of the release that were not copied, since they lay on the target."""
-    seconds: float | None = None
-    """How long the steps of this run worked."""
+    kind: str  # one of KINDS; all but READY need a person
+    result: str  # in a word: `published`, `unchanged`, `FAILED`
+    why: str = ""  # a short reason, unless READY
+    copied: int | None = None  # bytes; None: none, or unknown
+    carried: int | None = None  # bytes of the release that already lay on the target
+    seconds: float | None = None  # working time of this run's steps
     proof: str = ""
 
 
 def proof(seal: Seal, now: float, *, fresh: bool, servers: bool) -> str:
-    """By what a release is proven: the weakest of what was read back for it, and of what was carried over how
-    old the oldest reading is; of one that stood before this run (not `fresh`), when it was published.
-    `servers`: the file system may have servers, whose memory may have answered (`grades.audit_grade`).
-
-    `cold`, `cold, another node; carried: oldest 19 d`, `of 14 Nov`
-    """
+    """Describe the weakest proof of a release: `cold`, `cold, another node; carried: oldest 19 d`, `of 14
+    Nov`. For a release that stood before this run (not `fresh`) it is the day of publication. `servers`: the
+    memory of the file system's servers may have answered (`grades.audit_grade`)."""
     if not fresh:
         return f"of {_day(seal.sealed, now)}"
-    seen = {grade for grade, amount in seal.evidence.storage.items() if amount.files}
-    grades = [grade for grade in EVIDENCE_GRADES if grade in seen - {CARRIED}]
+    proven = {grade for grade, amount in seal.evidence.storage.items() if amount.files}
+    grades = [grade for grade in EVIDENCE_GRADES if grade in proven - {CARRIED}]
     methods = {method for method, amount in seal.evidence.methods.items() if amount.files} - {CARRIED}
     phrases = [in_words(grades[0], methods, servers=servers)] if grades else []
     if seal.carried is not None and seal.carried.files:
@@ -78,10 +66,10 @@ def proof(seal: Seal, now: float, *, fresh: bool, servers: bool) -> str:
 
 
 def table(rows: Sequence[Row], columns: int = aligned_table.COLUMNS) -> list[Line]:
-    """Those that need a person first."""
+    """Return the table's lines, rows that need a person first."""
     order = sorted(rows, key=lambda row: row.kind == READY)
     cells = [_cells(row) for row in order]
-    # A column of nothing but `-` is one without a cell that says anything.
+    # A column of nothing but `-` counts as empty.
     empty = [all(row[index] == human.UNKNOWN for row in cells) for index in range(len(_COLUMNS))]
     shown = [["" if empty[index] else cell for index, cell in enumerate(row)] for row in cells]
     head, *blocks = aligned_table.lines(_COLUMNS, shown, columns=columns)
@@ -93,10 +81,8 @@ def table(rows: Sequence[Row], columns: int = aligned_table.COLUMNS) -> list[Lin
 
 
 def sentence(rows: Sequence[Row], code: int) -> str:
-    """`3 of 4 are ready, 1 failed: c (there is no such bucket). Exit status 3.`
-
-    Datasets that failed for one reason stand together: `3 failed: b, e (no space is left), c (busy)`.
-    """
+    """Return `3 of 4 are ready, 1 failed: c (there is no such bucket). Exit status 3.` Datasets that failed
+    for one reason stand together: `3 failed: b, e (no space is left), c (busy)`."""
     ready = sum(row.kind == READY for row in rows)
     phrases = [f"{human.count(ready)} of {human.count(len(rows))} {'is' if ready == 1 else 'are'} ready"]
     for kind in KINDS[1:]:
@@ -110,8 +96,8 @@ def sentence(rows: Sequence[Row], code: int) -> str:
 def ending(
     rows: Sequence[Row], code: int, *, again: str, report: str, columns: int = aligned_table.COLUMNS
 ) -> list[Line]:
-    """The table, the sentence, and below it the command that tries the failed ones again and where the
-    reports are, each "" where there is none."""
+    """Return the table, the sentence, the command that retries the failed datasets, and where the reports
+    are."""
     closing = text_block.wrapped(sentence(rows, code), columns)
     lines = [*table(rows, columns), Line(""), *(Line(text, "bold") for text in closing)]
     if again:
@@ -134,12 +120,12 @@ def _cells(row: Row) -> list[str]:
 
 
 def _duration(seconds: float) -> str:
-    """`51 s`, `14 min`, `3 h 07 min`."""
+    """Format `51 s`, `14 min`, `3 h 07 min`."""
     return f"{round(seconds / 60)} min" if 59.5 <= seconds < 3570 else human.duration(seconds)
 
 
 def _named(rows: Sequence[Row]) -> str:
-    """`b, e (no space is left), c (busy), and 12 for other reasons`."""
+    """Format `b, e (no space is left), c (busy), and 12 for other reasons`."""
     by_reason: dict[str, list[str]] = {}
     for row in rows:
         by_reason.setdefault(row.why, []).append(row.dataset)
@@ -157,7 +143,7 @@ def _moment(text: str) -> datetime:
 
 
 def _day(text: str, now: float) -> str:
-    """`14 Nov`; in another year than this `14 Nov 2025`."""
+    """Format `14 Nov`; in another year `14 Nov 2025`."""
     moment = _moment(text)
     year = "" if moment.year == datetime.fromtimestamp(now, UTC).year else f" {moment.year}"
     return f"{moment.day} {moment:%b}{year}"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def labels(result: Result, file: str) -> dict[str, str]:
-    """A row of the report's table, by column. `file`: which one of the run the row leads to."""
+    """Return a row of the report's table, by column. `file`: the file of the run that the row leads to."""
     return {
         "Dataset": human.printable(str(result.get("dataset", ""))),
         "Release": human.printable(str(result.get("release", ""))),

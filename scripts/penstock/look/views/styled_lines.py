@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class Line(NamedTuple):
-    """One line, escaped, and its style in rich's words."""
+    """One escaped line, and its style in rich's words."""
 
     text: str
     style: str = ""
 
 
 def show(stream: TextIO, lines: Iterable[Line]) -> None:
-    """Write the lines as they are, in colours where the stream is a terminal. Raises OSError."""
+    """Write the lines, in colours on a terminal. Raises OSError."""
     if not stream.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         stream.writelines(f"{line.text}\n" for line in lines)
         return

@@ -1,8 +1,7 @@
-"""The closing summary of a run: what was scanned, unchanged, copied, verified, and the STATUS.
+"""The closing summary of a run: what was scanned, unchanged, copied and verified, and the STATUS.
 
-Guarantee: plain text, at most 80 columns but for paths and URLs, every name escaped, no colour.
-A figure that is not known is left out, never shown as 0; so is what a run had none of (unchanged files,
-giants, failures).
+Plain text without colour, every name escaped, at most 80 columns but for paths and URLs. Unknown figures are
+left out, never shown as 0; so is what a run had none of.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ SHOWN_FAILURES = 10
 
 
 def render(result: Result) -> str:
-    """The text for one dataset (what `result` holds stands in `look.views.keys`); ends in a line feed."""
+    """Render one dataset's result (`look.views.keys`); ends in a line feed."""
     lines = [(human.printable(str(result.get("dataset", "penstock"))), "")]
     lines += _amounts(result)
     lines += _evidence(result.get("evidence"))
@@ -48,8 +47,8 @@ def render(result: Result) -> str:
 
 
 def amount(value: object, noun: str = "file") -> str:
-    """`18,801 files, 3.30 GiB in 23 s`, of a TimedAmount or a plain count; "" when unknown; of verify
-    `31 files, 3.60 GiB, of them 2.40 GiB beside the copy, 1.20 GiB after it in 5.0 s`."""
+    """Format an amount: `18,801 files, 3.30 GiB in 23 s`; "" if unknown. Verify: `31 files, 3.60 GiB, of them
+    2.40 GiB beside the copy, 1.20 GiB after it in 5.0 s`."""
     if isinstance(value, int):
         return human.counted(value, noun)
     if not isinstance(value, Mapping) or "files" not in value:
@@ -68,7 +67,7 @@ def amount(value: object, noun: str = "file") -> str:
 
 
 def hard_links(counts: object) -> str:
-    """What `RunInfo.hard_links` says, in a few words; "" for none."""
+    """Describe `RunInfo.hard_links`; "" for none."""
     if not isinstance(counts, Mapping) or not counts.get("files"):
         return ""
     others = human.counted(int(counts["of"]), "other")
@@ -105,8 +104,8 @@ def _amounts(result: Result) -> list[tuple[str, str]]:
 
 
 def moving(amended: AmendedFiles | None) -> str:
-    """Of a release whose source changed while it was copied, "" of any other: it holds no one moment of it.
-    `amended`: the seal's account."""
+    """Describe how a source changed during the copy, so that the release holds no single moment of it; "" if
+    it did not. `amended` is from the seal."""
     if not amended:
         return ""
     changed = human.counted(amended["changed"], "file")
@@ -115,12 +114,13 @@ def moving(amended: AmendedFiles | None) -> str:
 
 
 def _resumed(files: TimedAmount | None) -> str:
-    """What the rows above count, too: it comes to nothing more."""
+    """Format what earlier commands did; the rows above count it too."""
     return f"{_some(files)} of these, done by commands before" if _some(files) else ""
 
 
 def _steps_took(result: Result) -> str:
-    """The steps' own time, without the start of each; of a step that was resumed, the last command's."""
+    """Format the time of the steps, without the start of each; for a resumed step, that of the last
+    command."""
     if result.get("seconds") is None:
         return ""
     resumed = " since the run was resumed" if (result.get("resumed") or {}).get("files") else ""
@@ -128,8 +128,7 @@ def _steps_took(result: Result) -> str:
 
 
 def rate(moved: TimedAmount | StepResult) -> str:
-    """Of a TimedAmount or a step: what one command moved itself over the time that it took; "" where nothing
-    was moved, or nobody knows."""
+    """Format what one command moved itself, over its time; "" if nothing or unknown."""
     size = moved.get("moved_bytes", moved.get("bytes"))
     seconds = moved.get("moved_seconds", moved.get("seconds"))
     return human.speed(size, seconds) if size and seconds else ""
@@ -140,7 +139,7 @@ def _some(value: TimedAmount | None) -> str:
 
 
 def _speeds(result: Result) -> list[tuple[str, str]]:
-    """In: read from the source. Out: written to the target. Of the same bytes it is one speed."""
+    """Return the speed read from the source and written to the target; one row if equal."""
     speeds = [_speed(result.get(key), result.get("copied")) for key in ("bytes_in", "bytes_out")]
     if speeds[0] == speeds[1]:
         return [("Speed", speeds[0])]
@@ -148,7 +147,7 @@ def _speeds(result: Result) -> list[tuple[str, str]]:
 
 
 def _speed(count: object, copied: object) -> str:
-    """By the command that copied last, over the time that its copy took."""
+    """Format the speed of the last command that copied, over the time of its copy."""
     seconds = copied.get("moved_seconds", copied.get("seconds")) if isinstance(copied, Mapping) else None
     if not isinstance(count, int) or not seconds:
         return ""
@@ -156,7 +155,7 @@ def _speed(count: object, copied: object) -> str:
 
 
 def retries(result: Result) -> str:
-    """`1,234: 1,000 HTTP 503, 230 ECONNRESET`; "" where there were none."""
+    """Format retries: `1,234: 1,000 HTTP 503, 230 ECONNRESET`; "" for none."""
     if not result.get("retries"):
         return ""
     causes = [f"{human.count(number)} {why}" for why, number in (result.get("retried") or {}).items()]
@@ -164,7 +163,7 @@ def retries(result: Result) -> str:
 
 
 def ceiling(nearest: Reached | None) -> tuple[str, ...]:
-    """`96 %` and `network link (2.33 GiB/s)`; () where no ceiling is known."""
+    """Format `96 %` and `network link (2.33 GiB/s)`; () if no ceiling is known."""
     if nearest is None:
         return ()
     whole = in_unit(nearest.rate, nearest.unit)
@@ -172,7 +171,7 @@ def ceiling(nearest: Reached | None) -> tuple[str, ...]:
 
 
 def distance(figure: float | None) -> str:
-    """`147 PiB-miles an hour`; "" where no distance is known."""
+    """Format `147 PiB-miles an hour`; "" without a known distance."""
     return f"{human.digits(figure)} PiB-miles an hour" if figure else ""
 
 
@@ -189,7 +188,7 @@ def _evidence(evidence: object) -> list[tuple[str, str]]:
 
 
 def graded(grades: object, order: tuple[str, ...] = ()) -> list[tuple[str, int, int]]:
-    """(grade, files, bytes), strongest first; empty grades are left out."""
+    """Return (grade, files, bytes), strongest first, without empty grades."""
     if not isinstance(grades, Mapping):
         return []
     rows = []

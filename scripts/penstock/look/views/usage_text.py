@@ -1,5 +1,4 @@
-"""What the elements of a run waited for and used (`core.element_use.Usage`), in words: lines of the closing
-summary, rows of the report's table."""
+"""What the elements of a run waited for and used (`core.element_use.Usage`), in words."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _BY = {
 
 
 class UsageRow(NamedTuple):
-    """A line of the report's table, as text; what is not known is ""."""
+    """A line of the report's table, as text; "" is unknown."""
 
     step: str
     elements: str
@@ -39,7 +38,7 @@ class UsageRow(NamedTuple):
 
 
 def rows(usage: Usage) -> list[UsageRow]:
-    """The table: a line a step, and one of all."""
+    """Return a line for each step, and one for all."""
     return [
         UsageRow(
             step=line.step or "all",
@@ -56,7 +55,7 @@ def rows(usage: Usage) -> list[UsageRow]:
 
 
 def worst(usage: Usage) -> list[tuple[str, str]]:
-    """[(what, which element and how much), ...]."""
+    """Return [(what, which element and how much), ...]."""
     lines = []
     for extreme in usage.worst:
         if extreme.column in _WORST:
@@ -66,7 +65,7 @@ def worst(usage: Usage) -> list[tuple[str, str]]:
 
 
 def sources(usage: Usage) -> list[str]:
-    """Who knew the figures, and what is missing."""
+    """Say where the figures come from, and what is missing."""
     said = [
         f"{title}: by {_counted(usage.sources[key])}."
         for title, key in (("Queue wait", "queue_wait"), ("Run time and hours", "hours"))
@@ -81,7 +80,7 @@ def sources(usage: Usage) -> list[str]:
 
 
 def summary_lines(usage: Usage | None) -> list[tuple[str, str]]:
-    """[(title, text), ...] of the closing summary."""
+    """Return [(title, text), ...] of the closing summary."""
     if usage is None or not usage.steps:
         return []
     line = usage.steps[-1]
@@ -95,7 +94,7 @@ def summary_lines(usage: Usage | None) -> list[tuple[str, str]]:
 
 
 def hours(value: float | None) -> str:
-    """`0.004`, `0.52`, `1,234`."""
+    """Format `0.004`, `0.52`, `1,234`."""
     if value is None:
         return ""
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
@@ -138,7 +137,7 @@ def _span(middle: float | None, most: float | None) -> str:
 
 
 def _counted(by: Mapping[str, int]) -> str:
-    known = [(name, by[name]) for name in _BY if by.get(name)]
-    if len(known) == 1:
-        return _BY[known[0][0]]
-    return ", ".join(f"{_BY[name]} ({human.count(number)})" for name, number in known)
+    sources_used = [(name, by[name]) for name in _BY if by.get(name)]
+    if len(sources_used) == 1:
+        return _BY[sources_used[0][0]]
+    return ", ".join(f"{_BY[name]} ({human.count(number)})" for name, number in sources_used)

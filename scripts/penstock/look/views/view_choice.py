@@ -1,8 +1,8 @@
 """The views of a running command: a live display, plain lines, JSON lines, or nothing.
 
-Guarantee: a view is a Sink. It never raises (a closed or broken stream silences it), may be
-called from any thread, and after `close()` the terminal is as it was. Names out of a source are
-shown escaped. Colours only on a terminal, and not under NO_COLOR.
+A view is a Sink: it never raises (a broken stream silences it), and any thread may call it. After `close()`
+the terminal is as it was. Names from a source are escaped. Colours appear only on a terminal, and not under
+NO_COLOR.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KINDS = ("auto", "rich", "lines", "json", "off")
 
 
 class View(Protocol):
-    """A sink that has an end, and lines beside the events."""
+    """A sink that has an end, and prints lines beside the events."""
 
     def __call__(self, event: Event) -> None: ...
 
@@ -33,12 +33,12 @@ class View(Protocol):
 
 
 def open_view(kind: str, stream: TextIO, datasets: Sequence[str] = ()) -> View:
-    """The view of that kind (one of KINDS); `auto` is `rich` on a terminal that can, else `lines`. Of a run
-    of several datasets `rich` is a table with a line each."""
+    """Open the view of this kind (one of KINDS); `auto` is `rich` on a capable terminal, else `lines`. For
+    several datasets `rich` is a table with a line for each."""
     if kind == "auto":
         kind = "rich" if _is_terminal(stream) and os.environ.get("TERM", "dumb") != "dumb" else "lines"
     if kind == "rich":
-        # rich takes 50 ms: only who shows it pays
+        # Importing rich takes 50 ms.
         if len(datasets) > 1:
             from penstock.look.views.live_table import LiveTable
 
