@@ -1,1 +1,1 @@
-"""What would stop a run, and whether penstock keeps its word here: preflight and selftest. For commands."""
+"""Preflight and selftest: what would stop a run, and whether penstock keeps its promises here."""

@@ -1,4 +1,4 @@
-"""A new configuration for this machine: what the machine knows is found out here, as preflight does.
+"""A new configuration: what the machine knows is found out here, as preflight does.
 
 | what                      | found by                                                                       |
 |---------------------------|--------------------------------------------------------------------------------|
@@ -10,8 +10,7 @@
 |                           | answer                                                                         |
 | the dataset's name        | the source's last folder; not that of a folder below the target                |
 
-Nothing is changed. Of a source no more is looked at than whether a folder is there (`require_source`):
-preflight does the rest.
+Nothing is changed. Of a source only the existence of a folder is checked; preflight does the rest.
 """
 
 from __future__ import annotations
@@ -42,40 +41,27 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.new_options import NewOptions
     from penstock.config.settings import ClusterConfig, PermissionsConfig
 
-MOST_NAMES = 10_000
-"""Names of a folder that are compared with one that is not there: a folder may have millions."""
+MOST_NAMES = 10_000  # names compared with a missing one: a folder may have millions
 
 
 class Asked(NamedTuple):
-    """What a person says."""
-
-    source: str
-    """A URL, or an absolute path."""
-    root: Path
-    """Absolute."""
-    options: Mapping[str, str | bool]
-    """`storage_options` of the source."""
-    name: str = ""
-    """Of the dataset; "": it is made of the source's."""
-    backend: str = ""
-    """"": what this machine has."""
+    source: str  # a URL, or an absolute path
+    root: Path  # absolute
+    options: Mapping[str, str | bool]  # `storage_options` of the source
+    name: str = ""  # of the dataset; "": made of the source's
+    backend: str = ""  # "": what this machine has
 
 
 class Proposed(NamedTuple):
-    """What is to be written."""
-
     file: NewFile
     text: str
-    readers: CheckResult
-    """Who will be able to read what is published."""
-    notes: tuple[str, ...]
-    """What a person should know of it, beside what the text itself says."""
+    readers: CheckResult  # who will be able to read what is published
+    notes: tuple[str, ...]  # what a person should know beside the text
 
 
 def require_source(source: str) -> None:
-    """Raises ConfigError where the source is a folder or a file of this machine that is not there, with the
-    nearest name that is; or where this account may not look at it. A URL, and what lies on a file system that
-    does not answer, is left to preflight."""
+    """Raise ConfigError where a local source is missing, with the nearest name, or where this account may not
+    look at it. URLs, and file systems that do not answer, are left to preflight."""
     for path in folders([SourceConfig(source)]):
         if Answers([path]).silent(path):
             continue
@@ -97,8 +83,8 @@ def require_source(source: str) -> None:
 
 
 def _nearest_name(path: Path) -> str:
-    """`; did you mean photos?`: of the names beside the first folder of `path` that is not there; "" where
-    none is near."""
+    """Return `; did you mean photos?` with a name beside the first missing folder of `path`; "" where none is
+    near."""
     try:
         above = nearest(path)
         with os.scandir(above) as entries:
@@ -109,9 +95,8 @@ def _nearest_name(path: Path) -> str:
 
 
 def propose(asked: Asked, path: Path) -> Proposed:
-    """The configuration for this machine, to be written as `path`. Raises ConfigError where what was asked
-    for makes none that can be used, or the site allows it not; PreflightError where `slurm` was asked for
-    and does not answer."""
+    """Make the configuration for this machine, to be written as `path`. Raises ConfigError where it could not
+    be used, or the site forbids it. Raises PreflightError where `slurm` was asked for and does not answer."""
     answers = Answers([asked.root])
     notes: list[str] = []
     silent = answers.silent(asked.root)
@@ -122,13 +107,13 @@ def propose(asked: Asked, path: Path) -> Proposed:
     file = NewFile(
         asked.source, str(asked.root), name, asked.options, _target_text(asked.root, answers), group, local
     )
-    # Before anything is asked of SLURM: what cannot be used is refused at once.
+    # Before SLURM is asked: what cannot be used is refused at once.
     config = loader.load_text(file.text(), path)
-    if abilities_of(asked.backend).has_nodes:  # "" as well: whether SLURM answers is found out
+    if abilities_of(asked.backend).has_nodes:  # also for "": whether SLURM answers is found out
         file = file._replace(cluster=_cluster(config.cluster, asked.backend, notes) or local)
         loader.load_text(file.text(), path)
-    seen = _readers(asked.root / name, config.datasets[name].permissions, silent=silent)
-    return Proposed(file, file.text(), seen, tuple(notes))
+    reading = _readers(asked.root / name, config.datasets[name].permissions, silent=silent)
+    return Proposed(file, file.text(), reading, tuple(notes))
 
 
 def _readers(folder: Path, policy: PermissionsConfig, *, silent: bool) -> CheckResult:
@@ -146,7 +131,7 @@ def _target_text(root: Path, answers: Answers) -> str:
 
 
 def _missing(root: Path) -> Iterator[str]:
-    """A note where the target is not there, and a run makes it not."""
+    """Note where the target is missing and a run would not make it."""
     try:
         above = nearest(root)
     except OSError:
@@ -171,7 +156,8 @@ def _name(asked: Asked, notes: list[str], *, silent: bool) -> str:
 
 
 def _group(root: Path) -> KeyLine | None:
-    """
+    """Return the key `permissions.group`:
+
     | the folder's setgid bit | its group has a name | this account is in it, or root | the key       |
     |-------------------------|----------------------|--------------------------------|---------------|
     | no                      | any                  | any                            | left out      |
@@ -179,7 +165,7 @@ def _group(root: Path) -> KeyLine | None:
     | yes                     | yes                  | no                             | left out      |
     | yes                     | yes                  | yes                            | that group    |
 
-    Left out, files get the group that the file system gives them: with setgid the folder's.
+    Without the key, files get the file system's group: with setgid the folder's.
     """
     try:
         status = os.stat(nearest(root))
@@ -193,14 +179,14 @@ def _group(root: Path) -> KeyLine | None:
 
 
 def _cluster(config: ClusterConfig, backend: str, notes: list[str]) -> tuple[KeyLine, ...]:
-    """The keys of `cluster` for SLURM; () where it is not to be used."""
+    """Return the keys of `cluster` for SLURM; () where it is not to be used."""
     try:
         allowed = loader.site_bounds().cluster.partitions
         options = new_options(config, RUN_IN_ELEMENTS, allowed)
     except PreflightError as error:
         if backend:
             raise
-        # Of SLURM's lines the first one: those below it say what failed in turn.
+        # SLURM's first line; those below say what failed in turn.
         notes.append(f"cluster.backend is local: {error.reason.partition('; ')[0]}")
         return ()
     if options is None and not backend:

@@ -1,9 +1,8 @@
-"""preflight: checks everything that would stop a run, before it begins. Changes nothing.
+"""preflight: checks everything that would stop a run before it begins. Changes nothing.
 
-Each problem names the key or the URL that it is about, and says what to do. All checks are made before
-anything is reported, so that one run names all problems. One thing ends them early: a server of the target
-that is away, since a file made there would wait for it. What is looked at stands in `doctor.preflight`, a
-module for each area.
+Each problem names its key or URL, and what to do. All checks are made before anything is reported, so that
+one run names all problems. One thing ends them early: a server of the target that is away, since a file made
+there would wait for it. `doctor.preflight` has a module for each area.
 """
 
 from __future__ import annotations
@@ -40,39 +39,36 @@ STEP = "preflight"
 
 
 class Preflighted(NamedTuple):
-    """What one preflight saw, and the error that stops the run, if any."""
+    """Results of a preflight, and the error that stops the run, if any."""
 
     result: PreflightResult
     error: PenstockError | None
 
 
 def run(
-    context: Context, dataset: str, *, known: Collection[str] = (), before: Path | None = None
+    context: Context, dataset: str, *, warned: Collection[str] = (), before: Path | None = None
 ) -> PreflightResult:
-    """Check one dataset, its sources, target and cluster. Returns the receipt. Warnings that are `known` are
-    counted in one line, and are in the receipt all the same. `before`: a file that says that the dataset was
-    published below this root.
-
-    Raises PreflightError, NoSpaceError or ConfigError for what cannot work: one thing as it is, several
-    as one PreflightError that names them all, with the exit status of all where they agree.
-    """
-    result, error = look(context, dataset, known, before)
+    """Check one dataset, its sources, target and cluster; return the receipt. Warnings among `warned` are
+    counted in one line, and stay in the receipt. `before` is a receipt by which the dataset was published
+    below this root. Raises PreflightError, NoSpaceError or ConfigError. Several problems become one
+    PreflightError with all of them, and their exit status where they agree."""
+    result, error = look(context, dataset, warned, before)
     if error is not None:
         raise error
     return result
 
 
 def look(
-    context: Context, dataset: str, known: Collection[str] = (), before: Path | None = None
+    context: Context, dataset: str, warned: Collection[str] = (), before: Path | None = None
 ) -> Preflighted:
-    """The same, but what stops the run is returned beside all that was seen. Raises InterruptedRunError."""
+    """As `run`, but return the error beside the results. Raises InterruptedRunError."""
     context.emit(events.Started(dataset, STEP))
     config, layout = context.dataset(dataset), context.layout(dataset)
     looks = Looks(context)
     with looks.at("interpreter"):
         interpreter.check(looks)
     with looks.at("target"):
-        # First of all: a client forgets the address of a server once a call has failed on it.
+        # First: a client forgets a server's address once a call has failed on it.
         shown, reached = vendor_tools.check_servers(layout, looks)
         if not reached:
             return Preflighted(looks.document(config.name), looks.error())
@@ -105,7 +101,7 @@ def look(
     preflighted = Preflighted(looks.document(config.name), looks.error())
     if preflighted.error is None:
         warnings = preflighted.result["warnings"]
-        new = [text for text in warnings if text not in known]
+        new = [text for text in warnings if text not in warned]
         for text in new:
             context.emit(events.Warned(dataset, STEP, text))
         if again := len(warnings) - len(new):

@@ -47,7 +47,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
                 before = None
                 if results is not None:
                     before = workflow_receipts.published_before(results, context.layout(name))
-                outcome = step_runner.run_step(step, context, name, known=warned, before=before)
+                outcome = step_runner.run_step(step, context, name, warned=warned, before=before)
                 checked = cast("PreflightResult", outcome)
                 result["preflight"][name] = checked
                 reported |= {*checked["warnings"]}

@@ -1,5 +1,4 @@
-"""The checks of preflight: a module for each area that is looked at.
+"""The checks of preflight, a module for each area.
 
-Each `check` reports what it saw to a `looks.Looks`, as `core.checks.CheckResult`s; what stops a run it may
-raise as an error of its own. `doctor.preflight_step` calls them in turn.
+Each `check` reports `core.checks.CheckResult`s to a `results.Looks`, or raises an error that stops the run.
 """

@@ -1,5 +1,5 @@
-"""The ACL of the release's files: whether its users and groups are known, and the target keeps ACLs, on this
-machine and on nodes."""
+"""The ACL of the release's files: whether its accounts are known and the target keeps ACLs, here and on
+nodes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 def check(
     context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks
 ) -> None:
-    """Changes nothing: an ACL is read, plan's probe sets one. Raises PreflightError for a user or group that
-    this machine does not know, ConfigError for a pattern of `permissions.modes` that cannot be used."""
+    """Read an ACL; plan's probe sets one. Raises PreflightError for a user or group unknown here, ConfigError
+    for an unusable pattern of `permissions.modes`."""
     rules = modes.access_rules(config.permissions)
     if not rules.has_acl or answers.silent(layout.root):
         return
@@ -47,20 +47,20 @@ def check(
 
 
 def key(config: DatasetConfig) -> str:
-    """The key of the configuration that errors name."""
+    """Return the configuration's key, for errors."""
     return f"datasets.{config.name}.permissions.acl"
 
 
 def _folder(root: Path) -> Path:
-    """What is read: the first run may make the root."""
+    """Return what is read: the first run may make the root."""
     return root if root.exists() else root.parent
 
 
 def known(
     config: DatasetConfig, target: TargetConfig, answers: Answers, numbers: Sequence[int | None] = ()
 ) -> AclsSeen | None:
-    """What this machine says, for a node's answer: of the target by a read, as `check`. None where no ACL is
-    configured. `numbers` as of `entries`."""
+    """Return what this machine sees, for a node's answer; None without a configured ACL. `numbers` as of
+    `entries`."""
     if not config.permissions.acl:
         return None
     named = entries(config.permissions.acl, numbers)
@@ -75,8 +75,8 @@ def known(
 
 
 def entries(texts: Sequence[str], numbers: Sequence[int | None] = ()) -> tuple[AclEntrySeen, ...]:
-    """The users and groups that an ACL names, as this machine knows them. `numbers` are those that they have
-    on the submitting machine; () where this is the submitting machine."""
+    """Return the users and groups of an ACL as this machine knows them. `numbers` are theirs on the
+    submitting machine; () on that machine itself."""
     entries = []
     for place, text in enumerate(texts):
         entry = parse(text)
@@ -92,7 +92,7 @@ def _number(tag: int, who: str) -> int | None:
 
 
 def judged(node: str, config: DatasetConfig, target: TargetConfig, answer: NodeAnswer) -> list[CheckResult]:
-    """What the answer of a node says; `node` is its name.
+    """Judge a node's answer.
 
     | an ACL is configured | the node's answer                       | verdict                 |
     |----------------------|-----------------------------------------|-------------------------|
@@ -114,11 +114,12 @@ def judged(node: str, config: DatasetConfig, target: TargetConfig, answer: NodeA
 
 
 def entry_results(
-    node: str, there: Sequence[AclEntrySeen], local: Sequence[AclEntrySeen], *, mapped: bool
+    node: str, on_node: Sequence[AclEntrySeen], local: Sequence[AclEntrySeen], *, mapped: bool
 ) -> list[CheckResult]:
-    """Users and groups of the ACL, as a node and this machine know them. Elements set ACLs by the numbers of
-    their node, the permissions step by those of the machine where it runs. `mapped`: whether numbers of one
-    file differ between the two machines, or one of them says that it maps them.
+    """Compare the ACL's users and groups on a node with those here.
+
+    Elements set ACLs by their node's numbers, the permissions step by its machine's. `mapped`: numbers of one
+    file differ between the machines, or one of them reports a mapping.
 
     | number there | who has this machine's number there | mapped | verdict                              |
     |--------------|-------------------------------------|--------|--------------------------------------|
@@ -129,7 +130,7 @@ def entry_results(
     | the same     | another name than here              | any    | a warning: one number, two accounts  |
     | the same     | the same name, or one has none      | any    | nothing                              |
     """
-    about, by_entry = f"ACL on {printable(node)}", {one.entry: one for one in there}
+    about, by_entry = f"ACL on {printable(node)}", {row.entry: row for row in on_node}
     results = []
     for mine in local:
         theirs = by_entry.get(mine.entry)

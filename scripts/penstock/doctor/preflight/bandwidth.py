@@ -1,5 +1,5 @@
-"""The folder of the cap on a network link that all runs share (`bandwidth.folder`): whether elements can use
-it, here and on the nodes, and whose its cap is."""
+"""The folder of the shared cap on a network link (`bandwidth.folder`): usable here and on nodes, and
+whose."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def check(context: Context, answers: Answers, looks: Looks) -> None:
-    """Raises PreflightError for a folder that cannot be read or written."""
+    """Raise PreflightError for a folder that cannot be read or written."""
     config = context.config.bandwidth
     if config.folder is None:
         return
@@ -38,7 +38,8 @@ def check(context: Context, answers: Answers, looks: Looks) -> None:
 
 
 def judged(config: BandwidthConfig, overview: Overview) -> list[CheckResult]:
-    """
+    """Judge the cap file beside `bandwidth.link`:
+
     | the cap file                     | `bandwidth.link` | result                          |
     |----------------------------------|------------------|---------------------------------|
     | is not the administrator's alone,|                  | stop, with what to do           |
@@ -63,8 +64,8 @@ def judged(config: BandwidthConfig, overview: Overview) -> list[CheckResult]:
 
 
 def seen_here(folder: Path, mark: str, answers: Answers) -> BandwidthFolderSeen:
-    """What this machine, a node, sees of the folder. `mark`: of the submitting machine (`folder.marked`); ""
-    where it made none. Changes nothing."""
+    """Return what this node sees of the folder; `mark` is the submitting machine's (`folder.marked`), or
+    ""."""
     path = str(folder)
     try:
         answers.require(folder, "the bandwidth folder")
@@ -76,9 +77,11 @@ def seen_here(folder: Path, mark: str, answers: Answers) -> BandwidthFolderSeen:
         return BandwidthFolderSeen(path, why or str(error))
 
 
-def on_node(node: str, there: BandwidthFolderSeen) -> list[CheckResult]:
-    """What a node says of the folder. An element that cannot use it there fails before its first byte; one
-    that sees another folder at that path would take its share of a cap of its own.
+def on_node(node: str, folder: BandwidthFolderSeen) -> list[CheckResult]:
+    """Judge a node's view of the folder.
+
+    An element that cannot use it fails before its first byte. One that sees another folder at that path would
+    share a cap of its own.
 
     | on the node                                             | result |
     |---------------------------------------------------------|--------|
@@ -89,19 +92,19 @@ def on_node(node: str, there: BandwidthFolderSeen) -> list[CheckResult]:
     | not known whether it is the same one                    | note   |
     | the folder that this machine sees                       | ok     |
     """
-    about, where = f"bandwidth folder on {printable(node)}", printable(there.path)
+    about, where = f"bandwidth folder on {printable(node)}", printable(folder.path)
     mount = "mount the file system that holds it on each node, at the path that it has here"
-    if there.error:
+    if folder.error:
         mend = f"{mount}; each account that stages must be able to list and write its folder `holders`"
-        state = f"elements cannot use {where} there: {printable(there.error)}"
+        state = f"elements cannot use {where} there: {printable(folder.error)}"
         return [CheckResult(about, state, "stop", "one folder for all elements", mend)]
-    if there.same is False:
+    if folder.same is False:
         state = f"{where} is another folder there: its elements would keep a cap of their own"
         return [CheckResult(about, state, "stop", "one folder for all elements", mount)]
-    if there.wrong:
+    if folder.wrong:
         mend = "its owner must be the same account on each node: compare `ls -ln` of it here and there"
-        state = f"elements would wait there: {printable(there.wrong)}"
+        state = f"elements would wait there: {printable(folder.wrong)}"
         return [CheckResult(about, state, "stop", "a cap of the administrator's alone", mend)]
-    if there.same is None:
+    if folder.same is None:
         return [CheckResult(about, f"{where}: not known whether it is the folder that is here", "note")]
     return [CheckResult(about, f"{where}, the folder that is here")]

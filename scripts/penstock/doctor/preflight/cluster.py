@@ -35,30 +35,26 @@ if TYPE_CHECKING:
     from penstock.doctor.preflight.results import Looks
 
 STEP = "preflight"
+# Seconds without a byte after which a node counts a source as unreachable. The probe job has a minute for
+# all.
 VISIT_TIMEOUT = 15.0
-"""Seconds without a byte after which a source counts as unreachable from a node. The probe job has a minute
-for all."""
+# Environment variables that let this shell open a source, and that do not reach a node.
 OF_THE_SHELL = frozenset(
     {
         "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE",
         "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "KRB5CCNAME", *(name for kind in KINDS for name in kind.variables),
     }
 )  # fmt: skip
-"""Environment variables that let this shell open a source, and that do not reach a node."""
 
 
 class Heard(NamedTuple):
-    """A node's answer."""
-
-    node: str
-    """As the cluster calls it; "" where it does not say."""
+    node: str  # by the cluster's name; "" where it gives none
     answer: NodeAnswer
-    owner: OwnerSeen
-    """Of the answer's file, as this machine sees it."""
+    owner: OwnerSeen  # of the answer's file, as this machine sees it
 
 
 def check(context: Context, config: DatasetConfig, answers: Answers, looks: Looks) -> None:
-    """Raises PreflightError or ConfigError for what the cluster, or a node of it, does not allow."""
+    """Raise PreflightError or ConfigError for what the cluster, or a node, does not allow."""
     if answers.silent(*roots(context.config.target)):
         # Arrays are noted on the target, and a node writes its answer there.
         looks.saw(CheckResult("cluster", "not looked at, since the target does not answer", "note"))
@@ -66,9 +62,9 @@ def check(context: Context, config: DatasetConfig, answers: Answers, looks: Look
     steps = RUN_IN_ELEMENTS
     met: list[str] = []
     if not context.cluster.abilities.elements_end_with_controller:
-        # Where the cluster does not answer, `cluster.check` below reports that, in the words of preflight.
+        # Where the cluster does not answer, `cluster.check` below reports that.
         with contextlib.suppress(TransientError):
-            met = [one.array for one in live_arrays(context, config.name) if not one.elsewhere]
+            met = [live.array for live in live_arrays(context, config.name) if not live.elsewhere]
     if met:
         text = f"array {', '.join(met)} lives: no probe is sent to a node"
         context.emit(events.Noted(config.name, STEP, text))
@@ -77,10 +73,10 @@ def check(context: Context, config: DatasetConfig, answers: Answers, looks: Look
         with _mark(context, answers) as mark:
             warnings = context.cluster.check(steps, _visit(context, config, mark, heard), met=bool(met))
     finally:
-        for one in heard:
-            _node(context, config, one, answers, looks)
+        for reply in heard:
+            _node(context, config, reply, answers, looks)
         with contextlib.suppress(TransientError, FailedError):
-            node_cores.check(context, steps, {one.node: one.answer.cores for one in heard}, looks)
+            node_cores.check(context, steps, {reply.node: reply.answer.cores for reply in heard}, looks)
         _start(context, steps, looks, met=bool(met))
     at_once = human.counted(context.cluster.slots("copy"), "element")
     asks = ""
@@ -92,7 +88,7 @@ def check(context: Context, config: DatasetConfig, answers: Answers, looks: Look
 
 
 def _mark(context: Context, answers: Answers) -> AbstractContextManager[str]:
-    """What nodes must see in `bandwidth.folder`; "" where there is none, or it does not answer."""
+    """Yield what nodes must see in `bandwidth.folder`; "" without a folder that answers."""
     folder = context.config.bandwidth.folder
     if folder is None or not context.cluster.abilities.has_nodes or answers.silent(folder):
         return contextlib.nullcontext("")
@@ -100,29 +96,31 @@ def _mark(context: Context, answers: Answers) -> AbstractContextManager[str]:
 
 
 def _start(context: Context, steps: Sequence[str], looks: Looks, *, met: bool) -> None:
-    """When elements would start. `met`: elements of an earlier submission still live, so that
-    nothing stops the run."""
+    """Report when elements would start. `met`: an earlier submission's elements live, so nothing stops the
+    run."""
     try:
         results = context.cluster.start_results(steps)
     except (TransientError, FailedError) as error:
         looks.saw(CheckResult("start", f"not known: {printable(error.why or error.what)}", "note"))
         return
     if met:
-        results = [one._replace(verdict="warning") if one.verdict == "stop" else one for one in results]
+        results = [
+            result._replace(verdict="warning") if result.verdict == "stop" else result for result in results
+        ]
     looks.saw(*results, what="elements would not start", where="cluster")
 
 
 def _talked_to(cluster: Cluster) -> str:
-    """`slurm`, and by what where that is not its commands: `slurm by pyslurm 25.11.2`."""
+    """Return `slurm`, and the way where it is not its commands: `slurm by pyslurm 25.11.2`."""
     return cluster.kind if cluster.way in ("", "commands") else f"{cluster.kind} by {cluster.way}"
 
 
 def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answers, looks: Looks) -> None:
-    """What the answer of a node says, beside what this machine sees."""
+    """Report a node's answer beside what this machine sees."""
     target, answer = context.config.target, heard.answer
     node = heard.node or answer.host.name
     local = answers.mount(target.root)
-    sources = {f"file://{one}": answers.mount(one) for one in folders(config.sources)}
+    sources = {f"file://{folder}": answers.mount(folder) for folder in folders(config.sources)}
     results = node_view.judged(node, answer, local, sources, mounts.checks(target, config, answers))
     if answer.written is not None:
         results += node_view.owner_results(f"ids on {node}", answer.written, heard.owner)
@@ -147,24 +145,24 @@ def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answer
 
 
 def _numbers_differ(heard: Heard) -> bool:
-    """Whether the file that the node made has another owner or group by number there than here."""
-    there, here = heard.answer.written, heard.owner
-    return there is not None and (there.uid, there.gid) != (here.uid, here.gid)
+    """Return whether the node's file has another owner or group by number here."""
+    on_node, here = heard.answer.written, heard.owner
+    return on_node is not None and (on_node.uid, on_node.gid) != (here.uid, here.gid)
 
 
 def _visit(context: Context, config: DatasetConfig, mark: str, heard: list[Heard]) -> Visit:
-    """The command that opens the dataset's sources on a node, and looks at its mounts: profiles, routes and
-    mounts may differ from this machine's. `mark`: a file that it looks for in `bandwidth.folder`. Answers
-    that are read are added to `heard`, with the names that the cluster has for their nodes."""
+    """Make the command that opens the sources on a node, whose profiles, routes and mounts may differ. It
+    looks for the file `mark` in `bandwidth.folder`. Answers are added to `heard`, with the cluster's names of
+    nodes."""
     root = context.config.target.root
-    sources = [replace(one, timeout=min(one.timeout, VISIT_TIMEOUT)) for one in config.sources]
-    given = {
+    sources = [replace(source, timeout=min(source.timeout, VISIT_TIMEOUT)) for source in config.sources]
+    request = {
         "dataset": to_json(replace(config, sources=tuple(sources))),
         "target": to_json(context.config.target),
-        "acl_numbers": [one.number for one in acl.entries(config.permissions.acl)],
+        "acl_numbers": [entry.number for entry in acl.entries(config.permissions.acl)],
     }
     if (folder := context.config.bandwidth.folder) is not None:
-        given |= {"link": str(folder.absolute()), "mark": mark}
+        request |= {"link": str(folder.absolute()), "mark": mark}
 
     def read(node: str, written: VisitAnswer) -> str:
         try:
@@ -182,4 +180,4 @@ def _visit(context: Context, config: DatasetConfig, mark: str, heard: list[Heard
     if unknown:
         hint += f" (nothing of this shell reaches a node, also not {', '.join(unknown)})"
     folder = root if root.is_dir() else root.parent
-    return Visit(("visit",), json.dumps(given, ensure_ascii=True), folder, hint, read)
+    return Visit(("visit",), json.dumps(request, ensure_ascii=True), folder, hint, read)

@@ -1,4 +1,4 @@
-"""The evidence that the configuration asks for: whether it can be reached here."""
+"""Whether the evidence that the configuration requires can be reached here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def check(
     context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks
 ) -> None:
-    """Raises PreflightError for proofs that the configuration requires and that are impossible here."""
+    """Raise PreflightError for required proofs that are impossible here."""
     verify = context.config.verify
     silent = [source.url for source in config.sources if not of_url(source.url).states_checksums]
     if verify.source_checksum == "require" and silent and not config.checksums:
@@ -42,8 +42,8 @@ def check(
 
 
 def check_grade(context: Context, kind: str, where: str = "") -> None:
-    """Raises PreflightError where `verify.minimum_grade` cannot be reached on a target of this kind. `where`
-    begins the message where that is a node's view of the target: `on the node n1, `."""
+    """Raise PreflightError where a target of this kind cannot reach `verify.minimum_grade`. `where` begins
+    the message for a node's view: `on the node n1, `."""
     verify = context.config.verify
     why = beyond(verify, kind=kind, alone=not context.cluster.abilities.has_nodes)
     if why:

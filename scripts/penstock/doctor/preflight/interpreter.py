@@ -1,4 +1,4 @@
-"""The Python environment: whether the libraries that every element needs are there. None is imported."""
+"""The Python environment: whether the libraries of every element can be found, without importing them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIBRARIES = ("pyarrow", "xxhash", "pathspec")
 
 
 def check(looks: Looks) -> None:
-    """Raises PreflightError where libraries are missing."""
+    """Raise PreflightError where libraries are missing."""
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
         raise PreflightError(

@@ -1,5 +1,4 @@
-"""What the file systems of folders answer to this machine, each within a deadline: a mount that hangs stops
-preflight with a message, and hangs nothing."""
+"""What file systems answer within a deadline: a mount that hangs becomes a message, and hangs nothing."""
 
 from __future__ import annotations
 
@@ -21,24 +20,25 @@ if TYPE_CHECKING:
 
 
 class Answers:
-    """The facts of folders, all asked at once. No further call may be made on a folder that is silent."""
+    """The facts of folders, all asked at once. Make no further call on a silent folder."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._facts = watched_facts(list(folders))
 
     def silent(self, *folders: Path | None) -> bool:
-        """Whether one of these did not answer; None is no folder."""
-        return any(isinstance(self._facts.get(one), SilentFolder) for one in folders if one is not None)
+        """Return whether one of these folders did not answer."""
+        return any(isinstance(self._facts.get(path), SilentFolder) for path in folders if path is not None)
 
     def require(self, path: Path, what: str) -> None:
-        """Raises PreflightError where the folder is silent, TargetAwayError of `TARGET`. `what` is the folder
-        for people."""
+        """Raise PreflightError where the folder is silent, TargetAwayError for `TARGET`. `what` names it for
+        people."""
         answer = self._facts[path]
         if isinstance(answer, SilentFolder):
             raise answer.error(what, TargetAwayError if what == TARGET else PreflightError)
 
     def facts(self, path: Path, what: str) -> StorageFacts:
-        """Raises as `require`, and the OSError of a folder that cannot be looked at."""
+        """Return a folder's facts. Raises as `require`, and the OSError of a folder that cannot be
+        examined."""
         self.require(path, what)
         answer = self._facts[path]
         if isinstance(answer, OSError):
@@ -47,7 +47,7 @@ class Answers:
         return answer
 
     def mount(self, path: Path) -> MountSeen:
-        """The same as documents have it: why nothing is known is its `error`."""
+        """Return the facts for documents; `error` tells why there are none."""
         answer = self._facts[path]
         if isinstance(answer, SilentFolder):
             return MountSeen(str(path), error=f"no answer within {answer.seconds:.0f} s")
@@ -68,18 +68,15 @@ class Answers:
 
 
 def roots(target: TargetConfig) -> list[Path]:
-    """The target's folders."""
-    return [one for one in (target.root, target.state_root) if one is not None]
+    return [path for path in (target.root, target.state_root) if path is not None]
 
 
 def cap_folders(bandwidth: BandwidthConfig) -> list[Path]:
-    """The folder of the cap on a network link (`bandwidth.folder`), if there is one."""
     return [] if bandwidth.folder is None else [bandwidth.folder]
 
 
 def folders(sources: Sequence[SourceConfig]) -> list[Path]:
-    """Those of the sources that are folders. A URL that cannot be one is left out: it is reported where the
-    sources are opened."""
+    """List the sources that are folders. An impossible URL is reported where sources are opened."""
     folders = []
     for source in sources:
         with contextlib.suppress(ConfigError):

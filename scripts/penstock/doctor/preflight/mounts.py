@@ -1,4 +1,4 @@
-"""What this machine's mounts of the target, and of the sources that are folders, say."""
+"""This machine's mounts of the target, and of sources that are folders."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def check(context: Context, config: DatasetConfig, answers: Answers, looks: Looks) -> None:
-    """Reports nothing of folders that do not answer."""
+    """Report all mounts of folders that answer."""
     looks.saw(*checks(context.config.target, config, answers), what="a mount is not in order")
 
 
 def checks(target: TargetConfig, config: DatasetConfig, answers: Answers) -> list[CheckResult]:
-    """Of this machine, each result once; nothing of folders that do not answer."""
+    """Return each result once, for folders that answer."""
     results = []
     if not answers.silent(target.root):
         results += check_mount(target.root)

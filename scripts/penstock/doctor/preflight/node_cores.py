@@ -18,19 +18,18 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.doctor.preflight.results import Looks
 
-WITHIN = 3.0
-"""Seconds for lscpu."""
+WITHIN = 3.0  # seconds for lscpu
 
 
 def of_this_node(proc: Root = PROC, sys: Root = SYS, root: Root = "/") -> NodeCores:
-    """Of this machine, as this account may know it. Changes nothing, never raises."""
+    """Describe this machine's cores, as far as this account may know them. Never raises."""
     machine = topology.read(sys)
     if not machine.cores:
         machine = topology.from_lscpu(command.run(topology.LSCPU, deadline=WITHIN).out, machine.nics)
     answer = NodeCores(machine, constrain_cores=constrained_cores(os.environ, root))
     if not cores.is_there(proc, root):
         return answer
-    udp = any(one.core_count == 0 and "udp" in one.net for one in cores.weka_mounts(proc))
+    udp = any(mount.core_count == 0 and "udp" in mount.net for mount in cores.weka_mounts(proc))
     return answer._replace(
         weka=True, held=cores.held(proc, sys), udp=udp, isolate_cpusets=cores.isolation(root)
     )
@@ -39,6 +38,6 @@ def of_this_node(proc: Root = PROC, sys: Root = SYS, root: Root = "/") -> NodeCo
 def check(
     context: Context, steps: Sequence[str], heard: Mapping[str, NodeCores | None], looks: Looks
 ) -> None:
-    """What was heard of nodes, beside the cluster's settings. Raises TransientError and FailedError."""
+    """Report nodes' cores beside the cluster's settings. Raises TransientError and FailedError."""
     for node, results in context.cluster.core_results(steps, heard).items():
         looks.saw(*results, what="jobs would run on cores that others need", node=node)

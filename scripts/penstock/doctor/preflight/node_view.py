@@ -1,5 +1,4 @@
-"""A node's view: its answer to the probe, beside what this machine sees. Elements work on nodes, so the
-mount there is the one that counts."""
+"""A node's answer to the probe beside what this machine sees. Elements work on nodes: their mount counts."""
 
 from __future__ import annotations
 
@@ -16,9 +15,8 @@ if TYPE_CHECKING:
     from penstock.core.checks import Verdict
     from penstock.core.documents.node_answer import MountSeen, NodeAnswer, OwnerSeen
 
+# Mount options that name the host or its connection, and differ between machines with the same mount.
 OF_ONE_HOST = ("addr=", "clientaddr=", "mountaddr=", "mountport=", "port=", "container_name=")
-"""Mount options that name the host itself or its connection: they differ between machines that see the
-same."""
 
 
 def judged(
@@ -26,27 +24,26 @@ def judged(
     answer: NodeAnswer,
     target: MountSeen,
     sources: Mapping[str, MountSeen],
-    known: Sequence[CheckResult],
+    checks_here: Sequence[CheckResult],
 ) -> list[CheckResult]:
-    """What the answer of a node says; `node` is its name. `target`, `sources` (by their URLs) and `known`
-    (what checks of the mounts saw) are of this machine. What the node's checks saw just as here is not
-    repeated."""
+    """Judge a node's answer; `node` is its name. `target`, `sources` (by URL) and `checks_here` are this
+    machine's. Results of the node that equal those are not repeated."""
     name = printable(node)
     results = mount_results(f"target on {name}", answer.target, target)
     for source in answer.sources:
         if source.error:
-            continue  # what cannot be opened stops the run, with its own words
+            continue  # an unreadable source stops the run with its own words
         if source.mount is not None:
             results += mount_results(f"source on {name}", source.mount, sources.get(source.url))
         else:
             results.append(CheckResult(f"source on {name}", printable(source.url)))
-    seen = {(one.about, one.found) for one in known}
-    checks = [one for one in answer.checks if (one.get("about"), one.get("found")) not in seen]
-    return results + [_handed_on(name, one) for one in checks]
+    repeated = {(check.about, check.found) for check in checks_here}
+    checks = [row for row in answer.checks if (row.get("about"), row.get("found")) not in repeated]
+    return results + [_handed_on(name, row) for row in checks]
 
 
-def mount_results(about: str, there: MountSeen, local: MountSeen | None) -> list[CheckResult]:
-    """The mount that a node sees, compared with the one that this machine sees at the same path.
+def mount_results(about: str, remote: MountSeen, local: MountSeen | None) -> list[CheckResult]:
+    """Compare a node's mount with this machine's at the same path.
 
     | on the node                                        | results                                       |
     |----------------------------------------------------|-----------------------------------------------|
@@ -56,43 +53,43 @@ def mount_results(about: str, there: MountSeen, local: MountSeen | None) -> list
     | the same file system, other options than here      | and a note                                    |
     | reads cannot be shown to pass its caches, here yes | and a warning, of a folder that is written to |
     """
-    where = printable(there.path)
-    if there.error:
-        return [CheckResult(about, f"{where}: not known ({printable(there.error)})", "note")]
+    where = printable(remote.path)
+    if remote.error:
+        return [CheckResult(about, f"{where}: not known ({printable(remote.error)})", "note")]
     results = [
         CheckResult(
             about,
-            f"{where}, {there.kind}, {human.size(there.free_bytes)} free, durable by {there.durability}",
+            f"{where}, {remote.kind}, {human.size(remote.free_bytes)} free, durable by {remote.durability}",
         )
     ]
     if local is None or local.error:
         return results
-    if there.kind != local.kind:
-        state = f"{_shown(there)} on the node, {_shown(local)} on this machine"
+    if remote.kind != local.kind:
+        state = f"{_shown(remote)} on the node, {_shown(local)} on this machine"
         mend = "what holds on the nodes counts for copying and reading back; mount the same on both"
         results.append(CheckResult(about, state, "warning", "one file system under one path", mend))
     else:
-        mine, theirs = _options(local), _options(there)
+        mine, theirs = _options(local), _options(remote)
         if mine != theirs:
             only = [f"on the node alone: {', '.join(sorted(theirs - mine))}"] if theirs - mine else []
             only += [f"on this machine alone: {', '.join(sorted(mine - theirs))}"] if mine - theirs else []
             results.append(CheckResult(about, printable(f"other mount options, {'; '.join(only)}"), "note"))
-    if local.passable and not there.passable:
+    if local.passable and not remote.passable:
         state = (
-            f"{where} is {there.kind} there: reads cannot be shown to pass the node's caches, so what is "
+            f"{where} is {remote.kind} there: reads cannot be shown to pass the node's caches, so what is "
             "read back counts as `reread`, never as `cold`"
         )
         results.append(CheckResult(about, state, "warning"))
     return results
 
 
-def version_results(about: str, there: str) -> list[CheckResult]:
-    """The version of penstock that elements would run on a node; "" where it does not say."""
-    if there in ("", penstock.__version__):
+def version_results(about: str, version: str) -> list[CheckResult]:
+    """Stop where a node would run another version of penstock; "" is unknown."""
+    if version in ("", penstock.__version__):
         return []
-    found = f"it is of version {printable(there)}, and this one of {penstock.__version__}"
+    state = f"it is of version {printable(version)}, and this one of {penstock.__version__}"
     mend = "have this version under that path on all nodes, or name its interpreter there in cluster.python"
-    return [CheckResult(about, found, "stop", "one version for a run", mend)]
+    return [CheckResult(about, state, "stop", "one version for a run", mend)]
 
 
 WHERE_IDS_ARE_MAPPED = (
@@ -101,9 +98,10 @@ WHERE_IDS_ARE_MAPPED = (
 )
 
 
-def owner_results(about: str, there: OwnerSeen, local: OwnerSeen) -> list[CheckResult]:
-    """Owner and group of one file that a node made for this account, as seen there and here. A name is ""
-    where a machine has none.
+def owner_results(about: str, on_node: OwnerSeen, local: OwnerSeen) -> list[CheckResult]:
+    """Compare owner and group of a file that a node made for this account, as seen there and here.
+
+    A name is "" where a machine has none.
 
     | number      | name                          | results                                            |
     |-------------|-------------------------------|----------------------------------------------------|
@@ -114,8 +112,8 @@ def owner_results(about: str, there: OwnerSeen, local: OwnerSeen) -> list[CheckR
     """
     results = []
     pairs = (
-        ("owner", (there.uid, there.user), (local.uid, local.user)),
-        ("group", (there.gid, there.group), (local.gid, local.group)),
+        ("owner", (on_node.uid, on_node.user), (local.uid, local.user)),
+        ("group", (on_node.gid, on_node.group), (local.gid, local.group)),
     )
     for what, (number, name), (mine, my_name) in pairs:
         owners = (
@@ -152,12 +150,12 @@ def _shown(mount: MountSeen) -> str:
 
 
 def _options(mount: MountSeen) -> set[str]:
-    return {one for one in mount.options.split(",") if one and not one.startswith(OF_ONE_HOST)}
+    return {option for option in mount.options.split(",") if option and not option.startswith(OF_ONE_HOST)}
 
 
 def _handed_on(name: str, row: Mapping[str, str]) -> CheckResult:
-    """A result of the node's own checks. A verdict that this version does not know is a note."""
-    verdict: Verdict = next((one for one in VERDICTS if one == row.get("verdict")), "note")
+    """Pass on a result of the node's own checks. An unknown verdict becomes a note."""
+    verdict: Verdict = next((word for word in VERDICTS if word == row.get("verdict")), "note")
     return CheckResult(
         about=printable(f"{row.get('about', '')} on {name}"),
         found=printable(row.get("found", "")),

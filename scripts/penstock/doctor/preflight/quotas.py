@@ -1,4 +1,4 @@
-"""Quotas that the kernel counts, of the owner of the release's files."""
+"""The kernel's quotas for the owner of the release's files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 
 def check(config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks) -> None:
-    """Reports nothing of a target that does not answer. Raises PreflightError for a group that is not
-    known."""
+    """Check the quotas of a target that answers. Raises PreflightError for an unknown group."""
     if answers.silent(layout.root):
         return
     gid = modes.group_id(config.permissions)

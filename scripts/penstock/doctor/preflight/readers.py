@@ -1,4 +1,4 @@
-"""Who will be able to read what is published: by its modes, its group, its ACL and the folders above."""
+"""Who will be able to read what is published: by modes, group, ACL and the folders above."""
 
 from __future__ import annotations
 
@@ -33,16 +33,13 @@ class Way(NamedTuple):
     """What decides beside `permissions`."""
 
     owner: str
-    group: str
-    """Its name, else its number."""
-    others: bool | None
-    """Whether the group has another account than the owner; None: this machine cannot say."""
-    closed: str = ""
-    """A folder above the data that lets its owner alone in, with its mode; "": none."""
+    group: str  # its name, else its number
+    others: bool | None  # whether the group has another account than the owner; None: not known
+    closed: str = ""  # a folder above the data, with its mode, that lets only its owner in; "": none
 
 
 def check(config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks) -> None:
-    """Raises PreflightError for a group to which this account may not give files."""
+    """Raise PreflightError for a group to which this account may not give files."""
     policy = config.permissions
     gid = group_id(policy)
     mine = {os.getegid(), *os.getgroups()}
@@ -60,8 +57,8 @@ def check(config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks:
 
 
 def of_folder(policy: PermissionsConfig, folder: Path, gid: int | None) -> CheckResult:
-    """Of what is published in this folder, which need not be there yet. `gid`: the configured group; None:
-    the one that the file system gives."""
+    """Judge what is published in this folder, which may be missing. `gid` is the configured group; None: the
+    file system's."""
     try:
         return judged(policy, _way(folder, gid))
     except OSError as error:
@@ -69,13 +66,14 @@ def of_folder(policy: PermissionsConfig, folder: Path, gid: int | None) -> Check
 
 
 def _way(folder: Path, gid: int | None) -> Way:
-    there = nearest(folder)
-    uid, gid = owner_of_new(there, None, gid)
-    return Way(owners.account(uid), _group_name(gid), owners.others_in(gid, uid), _closed(there))
+    existing = nearest(folder)
+    uid, gid = owner_of_new(existing, None, gid)
+    return Way(owners.account(uid), _group_name(gid), owners.others_in(gid, uid), _closed(existing))
 
 
 def judged(policy: PermissionsConfig, way: Way) -> CheckResult:
-    """
+    """Say who reads:
+
     | the modes let read | a folder above is closed | others in the group | ACL | who reads, verdict       |
     |--------------------|--------------------------|---------------------|-----|--------------------------|
     | any                | yes                      | any                 | any | the owner alone, warning |
@@ -88,8 +86,8 @@ def judged(policy: PermissionsConfig, way: Way) -> CheckResult:
     owner, group = printable(way.owner), printable(way.group)
     alone = f"{owner} alone"
     if way.closed:
-        found = f"{alone}: {printable(way.closed)} lets nobody else in"
-        return _warning(found, "open that folder to readers (chmod), or name another `target.root`")
+        state = f"{alone}: {printable(way.closed)} lets nobody else in"
+        return _warning(state, "open that folder to readers (chmod), or name another `target.root`")
     if _lets_read(policy, 0o7):
         return CheckResult(ABOUT, "everybody who reaches the target, by file_mode and dir_mode")
     by_group = _lets_read(policy, 0o70)
@@ -108,7 +106,7 @@ def judged(policy: PermissionsConfig, way: Way) -> CheckResult:
 
 
 def writable(policy: PermissionsConfig) -> list[CheckResult]:
-    """A warning, in one line, of modes by which what is published can be changed."""
+    """Warn of modes by which published data can be changed."""
     modes = [("file_mode", _file_mode(policy)), ("dir_mode", _dir_mode(policy))]
     for rule in policy.modes:
         modes += [(f"modes {rule.match}", mode) for mode in (rule.file, rule.dir) if mode is not None]
@@ -119,8 +117,8 @@ def writable(policy: PermissionsConfig) -> list[CheckResult]:
     return [CheckResult("modes", what, "warning", mend="take the write bits away, as in 0444 and 2555")]
 
 
-def _warning(found: str, mend: str) -> CheckResult:
-    return CheckResult(ABOUT, found, "warning", mend=mend)
+def _warning(state: str, mend: str) -> CheckResult:
+    return CheckResult(ABOUT, state, "warning", mend=mend)
 
 
 def _file_mode(policy: PermissionsConfig) -> int:
@@ -132,16 +130,16 @@ def _dir_mode(policy: PermissionsConfig) -> int:
 
 
 def _lets_read(policy: PermissionsConfig, whom: int) -> bool:
-    """`whom`: the bits of everybody (0o7), or of the group (0o70)."""
+    """`whom`: the bits of everybody (0o7) or the group (0o70)."""
     return bool(_file_mode(policy) & 0o444 & whom) and _dir_mode(policy) & 0o555 & whom == 0o555 & whom
 
 
 def _closed(folder: Path) -> str:
-    """The outermost one."""
+    """Return the outermost closed folder."""
     real = type(folder)(os.path.realpath(folder))
     for above in (*reversed(real.parents), real):
         mode = stat.S_IMODE(above.stat().st_mode)
-        # With an ACL the group's bits are its mask: whom it lets in shows there.
+        # With an ACL the group's bits are its mask, which shows whom it lets in.
         if not mode & 0o011:
             return f"{above} (mode {mode:04o})"
     return ""

@@ -1,5 +1,4 @@
-"""What one preflight saw: the results of all checks, and the errors among them. One run names all
-problems."""
+"""Collects the results of all checks and their errors, so that one run names all problems."""
 
 from __future__ import annotations
 
@@ -20,22 +19,21 @@ if TYPE_CHECKING:
 
 
 class Looks:
-    """Collects results. A check reports what stops the run in one of two ways, and both give a row and an
-    error with the same words: it raises a PenstockError inside `at`, or it reports a result whose verdict is
-    `stop`."""
+    """Collects results. A check stops the run by a PenstockError inside `at`, or by a result with verdict
+    `stop`. Both give a row and an error with the same words."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._results: list[CheckResult] = []
         self._errors: list[PenstockError] = []
         self._nodes: list[NodeAnswer] = []
+        # what stops the run on nodes (`PreflightError`'s arguments): their names
         self._on_nodes: dict[tuple[str, str, str, str], list[str]] = {}
-        """By what stops the run on nodes (`PreflightError`'s arguments) their names."""
 
     @contextlib.contextmanager
     def at(self, about: str) -> Iterator[None]:
-        """One check: a PenstockError that leaves it becomes a row about this, unless an earlier check met the
-        same, and the next check is made. Raises InterruptedRunError once a signal has come."""
+        """Run a check inside: a PenstockError becomes a row, unless an earlier check raised the same. Raises
+        InterruptedRunError after a signal."""
         self._context.stop.check()
         try:
             yield
@@ -47,45 +45,45 @@ class Looks:
             self._errors.append(error)
 
     def gone(self, error: PenstockError, *results: CheckResult) -> None:
-        """The results of a target whose servers are away, and the one error of those that stop the run."""
+        """Add results of a target whose servers are away, with one error for all."""
         self._results += results
         self._errors.append(error)
 
     def saw(
         self, *results: CheckResult, what: str = "this is not in order", where: str = "", node: str = ""
     ) -> None:
-        """Results of checks that raise nothing. `what` and `where` begin the error of those that stop the
-        run: one error for all of them. `node`: the node on which it is so, with whose name `about` of the
-        results ends (`ACL on n1`); nodes that are stopped by the same have one error."""
+        """Add results, and one error for those that stop the run. `what` and `where` begin the error. `node`:
+        where it is so; the results' `about` ends with it (`ACL on n1`). Nodes stopped alike share an error.
+        """
         self._results += results
         stops = _of(results, "stop")
         if not stops:
             return
         end = f" on {printable(node)}" if node else ""
-        why = "; ".join(f"{one.about.removesuffix(end)}: {one.found}" for one in stops)
-        hint = "; ".join(dict.fromkeys(one.mend for one in stops if one.mend))
+        why = "; ".join(f"{result.about.removesuffix(end)}: {result.found}" for result in stops)
+        hint = "; ".join(dict.fromkeys(result.mend for result in stops if result.mend))
         if node:
             self._on_nodes.setdefault((what, where, why, hint), []).append(printable(node))
         else:
             self._errors.append(PreflightError(what, where=where, why=why, hint=hint))
 
     def heard(self, answer: NodeAnswer) -> None:
-        """A node's answer to the probe, for the document."""
+        """Keep a node's answer for the document."""
         self._nodes.append(answer)
 
     def document(self, dataset: str) -> PreflightResult:
-        """All results, as the step's receipt has them."""
+        """Return all results, as the step's receipt has them."""
         return {
             "dataset": dataset,
-            "checked": [sentence(one) for one in _of(self._results, "ok", "note")],
-            "warnings": [sentence(one) for one in _of(self._results, "warning")],
+            "checked": [sentence(result) for result in _of(self._results, "ok", "note")],
+            "warnings": [sentence(result) for result in _of(self._results, "warning")],
             "results": list(self._results),
-            "nodes": [node_answer.NODE_ANSWER.to_json(one) for one in self._nodes],
+            "nodes": [node_answer.NODE_ANSWER.to_json(answer) for answer in self._nodes],
         }
 
     def error(self) -> PenstockError | None:
-        """The error that ends the step: the only one, or one PreflightError that names all, with the exit
-        status of all where they agree; None where nothing stops the run."""
+        """Return the error that ends the step, or None. Several become one PreflightError with all of them,
+        and their exit status where they agree."""
         errors = list({str(error): error for error in [*self._errors, *self._errors_on_nodes()]}.values())
         if len(errors) < 2:
             return errors[0] if errors else None
@@ -102,11 +100,11 @@ class Looks:
 
 
 def _of(results: Iterable[CheckResult], *verdicts: str) -> list[CheckResult]:
-    return [one for one in results if one.verdict in verdicts]
+    return [result for result in results if result.verdict in verdicts]
 
 
 def _stopped(about: str, error: PenstockError) -> CheckResult:
-    """The row of an error: its message, and its hint as what to do."""
+    """Make the row of an error: its message, and its hint as what to do."""
     text = str(error).removesuffix(f"\n  {error.hint}") if error.hint else str(error)
-    found = " ".join(line.strip() for line in text.splitlines())
-    return CheckResult(about, printable(found), "stop", mend=printable(error.hint))
+    message = " ".join(line.strip() for line in text.splitlines())
+    return CheckResult(about, printable(message), "stop", mend=printable(error.hint))

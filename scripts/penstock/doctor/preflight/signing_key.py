@@ -1,4 +1,4 @@
-"""The key that releases are signed with, tried before anything is copied."""
+"""The key that signs releases, tried before anything is copied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROBE = b"penstock preflight\n"
 
 
 def check(layout: DatasetLayout, looks: Looks) -> None:
-    """Reports nothing where no signature is configured. Raises PreflightError.
+    """Try the key, where signatures are configured. Raises PreflightError.
 
     | `sign_with` | the key                                    | verdict |
     |-------------|--------------------------------------------|---------|
@@ -29,9 +29,9 @@ def check(layout: DatasetLayout, looks: Looks) -> None:
         return
     ssh_keygen.check_signers(signing.signers)
     if signing.key is None:
-        found = "what is published is not signed here, and readers who verify refuse it until it is"
+        state = "what is published is not signed here, and readers who verify refuse it until it is"
         mend = f"set target.sign_with, or have `penstock sign {layout.dataset}` run after publish"
-        looks.saw(CheckResult("signing key", found, "note", mend=mend))
+        looks.saw(CheckResult("signing key", state, "note", mend=mend))
         return
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     ssh_keygen.sign_verified(signing.key, signing.signers, PROBE, at)

@@ -1,4 +1,4 @@
-"""What the site's file binds, a row a key, for the administrator who wrote it."""
+"""What the site's file binds, a row for each key, for its administrator."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def rows(site: Site) -> Iterator[CheckResult]:
-    """Each key with its value and line. A warning for a folder that is not on this machine, and for an
-    account that it does not know: what that one stages opens no gate."""
+    """Yield each key with value and line. Warns of a folder missing on this machine, and of an unknown
+    account: what that account stages opens no gate."""
     target, bandwidth = site.bounds.target, site.bounds.bandwidth
     folders: dict[str, tuple[Path, ...]] = {
         "target.roots": target.roots,

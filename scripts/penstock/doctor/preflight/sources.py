@@ -1,5 +1,7 @@
-"""The sources: each is opened from this machine, and reached by a request that only reads. An inventory or
-list of keys that stands for a listing is fetched into a temporary folder, and removed."""
+"""The sources: each is opened here, and reached by a request that only reads.
+
+Inventories and lists of keys are fetched into a temporary folder, which is removed.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,13 @@ if TYPE_CHECKING:
 def check(
     context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks
 ) -> None:
-    """Raises ConfigError or PreflightError for sources that cannot be opened together; what is wrong with
-    one of them is reported, and the others are opened."""
+    """Raise ConfigError or PreflightError for sources that cannot be opened together; report what is wrong
+    with single ones."""
     Filter(config.include, config.exclude)
     opened = open_sources(config)
     ordered(config, opened)
     if not answers.silent(layout.root):
-        apart(layout, [one for one in opened if not answers.silent(folder_of(one))])
+        apart(layout, [source for source in opened if not answers.silent(folder_of(source))])
     for source, settings in zip(opened, config.sources, strict=True):
         with looks.at("source"):
             folder = folder_of(source)

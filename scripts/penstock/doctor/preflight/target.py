@@ -1,4 +1,4 @@
-"""The target: its folders, its file system, its room, and whether it holds a lock."""
+"""The target: its folders, file system and room, and whether it holds a lock."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def check(
     context: Context, layout: DatasetLayout, answers: Answers, looks: Looks, before: Path | None
 ) -> None:
-    """Raises PreflightError or NoSpaceError for a target that cannot be used. `before`: a file that says that
-    the dataset was published there."""
+    """Raise PreflightError or NoSpaceError for an unusable target. `before`: a file by which the dataset was
+    published there."""
     for root in roots(context.config.target):
         answers.require(root, "the target")
     if before is not None:
@@ -69,8 +69,8 @@ def check(
 
 
 def _require_content(layout: DatasetLayout, before: Path) -> None:
-    """Raises PreflightError where the root is not there, or holds nothing: below the mount point of a file
-    system that is not mounted a run would begin a second tree."""
+    """Raise PreflightError where the root is missing or empty: below an unmounted mount point a run would
+    begin a second tree."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(layout.root) as entries:
         if next(entries, None) is not None:
             return
@@ -85,30 +85,31 @@ def _require_content(layout: DatasetLayout, before: Path) -> None:
 
 
 def described(root: Path, store: StorageFacts) -> str:
-    """The target for people: `ext4 on /, 42 GiB free`, of a root that is not there by the nearest folder
-    above. The mount shows that the file system that is meant is not mounted."""
-    there = "" if os.path.lexists(root) else "not there yet, "
-    return there + printable(f"{store.kind} on {store.mount_point}, {human.size(store.free_bytes)} free")
+    """Describe the target: `ext4 on /, 42 GiB free`; a missing root by the nearest folder above. An unmounted
+    file system shows by its mount."""
+    prefix = "" if os.path.lexists(root) else "not there yet, "
+    return prefix + printable(f"{store.kind} on {store.mount_point}, {human.size(store.free_bytes)} free")
 
 
 def judged(root: Path, store: StorageFacts, keep: int) -> list[CheckResult]:
-    """
+    """Judge caches and root:
+
     | a read passes this machine's caches | the root | results                      |
     |-------------------------------------|----------|------------------------------|
     | any                                 | missing  | the target, a note           |
     | it can be shown to                  | there    | the target, ok               |
     | it cannot                           | any      | the target, and a warning    |
     """
-    where, there = printable(str(root)), os.path.lexists(root)
+    where, exists = printable(str(root)), os.path.lexists(root)
     results = [
         CheckResult(
             "target",
             f"{where}, {described(root, store)}, durable by {store.durability}",
-            "ok" if there else "note",
+            "ok" if exists else "note",
             wanted=f"a folder that this account may write, with more than {human.size(keep)} free"
-            if there
+            if exists
             else "",
-            mend="" if there else "nothing where this file system is meant: the run makes the folder",
+            mend="" if exists else "nothing where this file system is meant: the run makes the folder",
         )
     ]
     if not store.passable:
@@ -124,7 +125,7 @@ def judged(root: Path, store: StorageFacts, keep: int) -> list[CheckResult]:
 
 
 def _owner(root: Path) -> int:
-    """Of a root that is not there yet, the account that will make it."""
+    """Return a root's owner; for a missing root the account that will make it."""
     try:
         return root.stat().st_uid
     except FileNotFoundError:
@@ -132,7 +133,7 @@ def _owner(root: Path) -> int:
 
 
 def trusted(uid: int, owners: Sequence[str], root_owner: int) -> list[CheckResult]:
-    """A warning where gates would not take what this account stages.
+    """Warn where gates would not accept what this account stages.
 
     | target.owners     | the account            | result                                              |
     |-------------------|------------------------|-----------------------------------------------------|
@@ -159,7 +160,8 @@ def trusted(uid: int, owners: Sequence[str], root_owner: int) -> list[CheckResul
 
 
 def account(uid: int, *, as_root: bool) -> list[CheckResult]:
-    """
+    """Judge the account:
+
     | the account | `--as-root` | result                             |
     |-------------|-------------|------------------------------------|
     | root        | no          | stop: the other commands refuse it |

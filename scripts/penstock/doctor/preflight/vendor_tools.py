@@ -1,5 +1,7 @@
-"""What the client and the commands of the file system's vendor say of the target. They are asked before any
-check that makes a file there: with a server away, such a call waits for minutes."""
+"""What the file system's client and its vendor's commands say of the target.
+
+They are asked before any check that makes a file there: with a server away, such a call waits for minutes.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def check_servers(layout: DatasetLayout, looks: Looks) -> tuple[StoreStatus | None, bool]:
-    """What the target's client shows of servers in /proc (None: nothing), and whether none is known to be
-    away. Makes no call on the mount."""
+    """Return what the target's client shows of servers in /proc (or None), and whether none is away. Makes no
+    call on the mount."""
     shown, away = servers.servers_away(layout.root)
     if away:
         looks.gone(servers.away_error(layout.root, away), *away)
@@ -34,10 +36,9 @@ def check(
     looks: Looks,
     shown: StoreStatus | None,
 ) -> bool:
-    """Whether the target's servers and targets are in order, as far as they are known, beside what its client
-    has `shown`; else no file may be made there. Of a target that does not answer, only the servers that the
-    vendor's commands do not reach are reported. Reports nothing where the file system's vendor has no
-    commands and nothing is to be striped. Raises PreflightError for a group that is not known."""
+    """Return whether the target's servers are in order, beside what its client has `shown`; else no file may
+    be made there. Of a silent target, only servers that the vendor's commands do not reach are reported.
+    Raises PreflightError for an unknown group."""
     if answers.silent(layout.root):
         away = servers.unreached_servers(layout.root)
         if away:

@@ -1,5 +1,5 @@
-"""What the probe's job does on a node: it looks at the node, at the mounts there, and opens each source.
-The command of the probe's job (`cli.commands.visit`) calls `answer`, and hands the answer back."""
+"""The probe job's work on a node, for `cli.commands.visit`: it examines node and mounts, and opens each
+source."""
 
 from __future__ import annotations
 
@@ -33,20 +33,18 @@ def answer(
     bandwidth_folder: Path | None = None,
     mark: str = "",
 ) -> NodeAnswer:
-    """The answer of this machine. `check` is called before
-    each source is opened, and the sources are opened inside `deadline`: what these raise is the source's
-    error. `numbers` are those that the ACL's users and groups have on the submitting machine.
-    `bandwidth_folder`: that of the cap that all runs keep to, with the `mark` that the submitting machine
-    made in it."""
+    """Return this machine's answer. `check` is called before each source, and sources are opened inside
+    `deadline`: what these raise is the source's error. `numbers` are those of the ACL's accounts on the
+    submitting machine, `mark` its file in `bandwidth_folder`."""
     cap_folders = [] if bandwidth_folder is None else [bandwidth_folder]
     answers = Answers([*roots(target), *folders(dataset.sources), *cap_folders])
     with deadline:
-        sources = [_source(dataset, one, answers, check) for one in dataset.sources]
+        sources = [_source(dataset, source, answers, check) for source in dataset.sources]
     return NodeAnswer(
         host=host(),
         target=answers.mount(target.root),
         sources=sources,
-        checks=[one._asdict() for one in mounts.checks(target, dataset, answers)],
+        checks=[result._asdict() for result in mounts.checks(target, dataset, answers)],
         penstock=penstock.__version__,
         acls=acl.known(dataset, target, answers, numbers),
         cores=node_cores.of_this_node(),
@@ -55,7 +53,7 @@ def answer(
 
 
 def host() -> HostSeen:
-    """This machine, as this process may use it."""
+    """Describe this machine, as this process may use it."""
     system = os.uname()
     return HostSeen(
         name=system.nodename,

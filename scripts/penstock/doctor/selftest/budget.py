@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PER_SECOND = 200
-"""Operations on files and folders; a site's metadata servers serve hundreds of users."""
-MOST_BYTES = 1 << 30
-"""Bytes that one selftest may write."""
-MOST_FILES = 5000
-"""Files that one selftest may make."""
-WITHIN = 600.0
-"""Seconds for everything."""
+PER_SECOND = 200  # operations on files and folders; a site's metadata servers serve hundreds of users
+MOST_BYTES = 1 << 30  # bytes that a selftest may write
+MOST_FILES = 5000  # files that a selftest may make
+WITHIN = 600.0  # seconds for everything
 
 
 class Budget:
-    """Counts what the parts of a selftest do, and slows them down. `wait` sleeps for seconds, and raises
-    where the command is to stop."""
+    """Counts what a selftest does, and slows it down. `wait` sleeps for seconds, and raises where the command
+    is to stop."""
 
     def __init__(self, wait: Callable[[float], None], *, within: float = WITHIN) -> None:
         self._wait = wait
@@ -32,9 +28,8 @@ class Budget:
         self.files = 0
 
     def spend(self, operations: int, *, size: int = 0, files: int = 0) -> None:
-        """To be called before so many operations, which write `size` bytes and make `files` files. Waits so
-        long that no more than PER_SECOND of them are made in a second, on average. Raises ValueError where
-        MOST_BYTES or MOST_FILES would be exceeded, and as `check`."""
+        """Wait before so many operations, which write `size` bytes into `files` new files: at most PER_SECOND
+        a second. Raises ValueError beyond MOST_BYTES or MOST_FILES, and as `check`."""
         self.operations += operations
         self.bytes += size
         self.files += files
@@ -47,7 +42,7 @@ class Budget:
             self._wait(ahead)
 
     def check(self) -> None:
-        """Raises where the command is to stop."""
+        """Raise where the command is to stop."""
         self._wait(0)
 
     @property
@@ -57,7 +52,7 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """Seconds until the time is over; 0 afterwards."""
+        """Seconds until the time is over, at least 0."""
         return max(0.0, self._ends - time.monotonic())
 
     @property

@@ -1,7 +1,7 @@
-"""A part of a selftest, with --fill-quota alone: the quota of the folder is filled, and made free again.
+"""Part of a selftest, with --fill-quota only: fills the folder's quota, and frees it again.
 
-The part finds out which call reports it. A write-back cache learns of a full quota late, by fsync or by
-close; what was synced before without an error must be whole.
+It finds out which call reports the full quota: a write-back cache learns of it late, by fsync or close. What
+was synced without an error before must be whole.
 """
 
 from __future__ import annotations
@@ -24,23 +24,21 @@ if TYPE_CHECKING:
 ABOUT = "a quota that is full"
 MIB = 1 << 20
 FILE = 16 * MIB
-BEYOND = 32 * MIB
-"""Bytes beyond those that are free after which a quota counts as not enforced."""
-FREE_WITHIN = 30.0
-"""Seconds in which room must be there again once the files are removed."""
+BEYOND = 32 * MIB  # bytes beyond the free ones after which a quota counts as not enforced
+FREE_WITHIN = 30.0  # seconds within which removed files must free room
 FULL = {errno.EDQUOT: "EDQUOT", errno.ENOSPC: "ENOSPC"}
 
 
 class WritesEnd(NamedTuple):
-    """What a file came to: "" for each where all calls succeeded."""
+    """How a file's writes ended; "" where all calls succeeded."""
 
     call: str = ""
     error: str = ""
 
 
 def filled(place: Path, free: int, budget: Budget) -> Iterator[CheckResult]:
-    """Fill what is free of the quota that `place` is in, compare what was synced, and remove it all.
-    `free`: bytes. Nothing is written where that is more than a selftest may write."""
+    """Fill the quota of `place`, which has `free` bytes left, compare what was synced, and remove it all.
+    Writes nothing where that is more than a selftest may write."""
     if free + BEYOND > budget.room:
         state = (
             f"not filled: {human.size(free)} are free, and a selftest writes {human.size(budget.room)} more"
@@ -70,7 +68,7 @@ def filled(place: Path, free: int, budget: Budget) -> Iterator[CheckResult]:
 
 
 def _write(path: Path, block: bytes, budget: Budget) -> tuple[int, WritesEnd]:
-    """A file of FILE bytes, synced and closed: how much was written, and the call that failed first."""
+    """Write, sync and close a file of FILE bytes; return its size, and the call that failed first."""
     size, call, error = 0, "", ""
     budget.spend(4, files=1)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -97,7 +95,7 @@ def _name(error: OSError) -> str:
 
 
 def _same(path: Path, block: bytes) -> bool:
-    """Whether a file holds FILE bytes, all as they were written."""
+    """Return whether a file holds FILE bytes as they were written."""
     with contextlib.suppress(OSError), path.open("rb", buffering=0) as stream:
         for _ in range(FILE // MIB):
             if _exactly(stream.fileno()) != block:
@@ -114,7 +112,8 @@ def _exactly(fd: int) -> bytes:
 
 
 def _judged(written: int, free: int, ended: WritesEnd, synced: int, wrong: list[str]) -> CheckResult:
-    """
+    """Judge the quota:
+
     | files that were synced without an error | the first error              | verdict |
     |-----------------------------------------|------------------------------|---------|
     | not whole                               | any                          | stop    |
@@ -138,7 +137,7 @@ def _judged(written: int, free: int, ended: WritesEnd, synced: int, wrong: list[
 
 
 def _free_again(folder: Path, block: bytes, budget: Budget) -> CheckResult:
-    """How long after the removal a file can be written again."""
+    """Measure how long after the removal a file can be written again."""
     about, began, tries = "room after what filled it was removed", time.monotonic(), 0
     while (seconds := time.monotonic() - began) < FREE_WITHIN:
         tries += 1

@@ -1,4 +1,4 @@
-"""A part of a selftest: a process that writes as copy does is killed; nothing partial has a final name."""
+"""Part of a selftest: kills a process that writes as copy does; nothing partial may have a final name."""
 
 from __future__ import annotations
 
@@ -22,23 +22,21 @@ if TYPE_CHECKING:
     from penstock.doctor.selftest.budget import Budget
 
 ROUNDS = 3
-MOST = 60
-"""Files that a writer makes at most; it is killed before."""
+MOST = 60  # most files of a writer; it is killed before
 PIECE = 64 << 10
 PIECES = 8
-PACE = 0.02
-"""Seconds between two operations of the writer: 50 a second."""
+PACE = 0.02  # seconds between two operations of the writer: 50 a second
 STARTS_WITHIN = 60.0
 
 
 def content(number: int) -> bytes:
-    """What the file of this number holds: from 1 byte to PIECES pieces."""
+    """Return the bytes of file `number`: from 1 byte to PIECES pieces."""
     made = random.Random(number)  # noqa: S311 (the same bytes again, no secret)
     return made.randbytes(made.choice((1, 4096, PIECE, 3 * PIECE + 1, PIECES * PIECE)))
 
 
 def write(data: Path) -> None:
-    """Write numbered files into `data` by the writer that copy uses, slowly, until killed."""
+    """Write numbered files by the writer that copy uses, slowly, until killed."""
     prepare_process()
     with StagingWriter(
         data,
@@ -62,7 +60,7 @@ def write(data: Path) -> None:
 
 
 def kills(folder: Path, budget: Budget) -> Iterator[CheckResult]:
-    """Start and kill such a writer ROUNDS times, each in a folder of its own."""
+    """Start and kill ROUNDS writers, each in its own folder."""
     whole = left = 0
     for number in range(ROUNDS):
         data = folder / f"killed-{number}"
@@ -89,7 +87,7 @@ def kills(folder: Path, budget: Budget) -> Iterator[CheckResult]:
 
 
 def _killed(data: Path, budget: Budget) -> str:
-    """Run a writer until some files have their names, and kill it at a moment of chance; "" or what was
+    """Run a writer until some files have their names, and kill it at a random moment; return "" or what was
     wrong."""
     budget.spend(0, size=MOST * PIECES * PIECE // 4, files=MOST)
     words = [*interpreter.command("penstock"), "selftest-writer", str(data)]
@@ -115,7 +113,7 @@ def _killed(data: Path, budget: Budget) -> str:
 
 
 def _words(process: subprocess.Popen[bytes]) -> str:
-    """The last line that an ended process printed."""
+    """Return the last line that an ended process printed."""
     if process.poll() is None or process.stdout is None:
         return ""
     lines = process.stdout.read().decode("utf-8", "replace").strip().splitlines()
@@ -127,7 +125,7 @@ def _named(data: Path) -> list[str]:
 
 
 def _compared(data: Path) -> tuple[int, int, list[str]]:
-    """Files under final names, temporary ones, and the names of those that are not whole."""
+    """Count files under final and temporary names; return also the names of those that are not whole."""
     names, wrong = _named(data), []
     for name in names:
         content_read = b""

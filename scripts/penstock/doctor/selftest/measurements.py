@@ -31,18 +31,17 @@ MIB = 1 << 20
 SMALL, SMALL_FILES = 4096, 60
 LARGE, LARGE_FILES = 16 * MIB, 4
 COLD = 64 * MIB
-OF_A_TRIAL = 12
-"""Operations of one of the probe's trials, about."""
+OF_A_TRIAL = 12  # operations of one of the probe's trials, about
 
 
 def abilities(folder: Path, store: StorageFacts, budget: Budget) -> tuple[list[CheckResult], ProbeReport]:
-    """Each ability as the probe saw it, judged by the table of file systems."""
+    """Probe each ability, and judge it by the table of file systems."""
     report = probe(folder, between=lambda: budget.spend(OF_A_TRIAL))
-    judged = {one.about: one for one in differences(store, report)}
+    judged = {result.about: result for result in differences(store, report)}
     results = []
     for name in TRIALS:
-        words, found = ABILITIES[name], report[name]
-        quiet = CheckResult(words, printable(str(found)), "note" if found.answer == NOT_TRIED else "ok")
+        words, ability = ABILITIES[name], report[name]
+        quiet = CheckResult(words, printable(str(ability)), "note" if ability.answer == NOT_TRIED else "ok")
         results.append(judged.pop(words, quiet))
     if report.link_cost:
         results.append(CheckResult("calls on a linked file", str(report.link_cost)))
@@ -50,7 +49,7 @@ def abilities(folder: Path, store: StorageFacts, budget: Budget) -> tuple[list[C
 
 
 def durable_writes(folder: Path, budget: Budget) -> Iterator[CheckResult]:
-    """How long a small file takes to be durable, and how fast large ones are."""
+    """Measure how long a small file takes to be durable, and how fast large ones are."""
     took = []
     for number in range(SMALL_FILES):
         budget.spend(5, size=SMALL, files=1)
@@ -77,7 +76,7 @@ def durable_writes(folder: Path, budget: Budget) -> Iterator[CheckResult]:
 
 
 def _written(path: Path, size: int) -> float:
-    """Write a file of random bytes in blocks of 1 MiB; the seconds of its fsync. Raises OSError."""
+    """Write random bytes in blocks of 1 MiB; return the seconds of the fsync."""
     block = os.urandom(min(size, MIB))
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -92,7 +91,6 @@ def _written(path: Path, size: int) -> float:
 
 
 def _spread(took: list[float]) -> str:
-    """Median and longest of some calls."""
     return f"median {_short(statistics.median(took))}, longest {_short(max(took))} of {len(took)}"
 
 
@@ -101,8 +99,8 @@ def _short(seconds: float) -> str:
 
 
 def cold_read(folder: Path, store: StorageFacts, budget: Budget) -> Iterator[CheckResult]:
-    """Read a file of 64 MiB back as verify does: right bytes, and past this machine's caches where the table
-    says that it can be."""
+    """Read 64 MiB back as verify does: the same bytes, and past this machine's caches where the table
+    promises that."""
     budget.spend(COLD // MIB * 2, size=COLD, files=1)
     path = folder / "cold"
     block = bytearray(os.urandom(MIB))
@@ -141,8 +139,7 @@ def cold_read(folder: Path, store: StorageFacts, budget: Budget) -> Iterator[Che
 
 
 def space(folder: Path, store: StorageFacts) -> Iterator[CheckResult]:
-    """What statvfs says, and whether the folder has a size of its own: so project quotas, and those of WEKA
-    and of CephFS, show."""
+    """Report statvfs, and a folder's own size: it shows project quotas, and those of WEKA and CephFS."""
     free = f"{human.size(store.free_bytes)} of {human.size(store.total_bytes)} free"
     yield CheckResult("space", free)
     if store.free_inodes is None:
@@ -157,7 +154,7 @@ def space(folder: Path, store: StorageFacts) -> Iterator[CheckResult]:
 
 
 def own_size(folder: Path, store: StorageFacts) -> str:
-    """The mount point within which this folder has a size of its own, by statvfs; "" where it has none."""
+    """Return the mount point within which this folder has its own size by statvfs, or ""."""
     point = mount_of(os.path.realpath(folder)).point or "/"
     with contextlib.suppress(OSError):
         return "" if facts(Path(point)).total_bytes == store.total_bytes else point

@@ -1,7 +1,7 @@
-"""What a selftest's command does on one of two nodes: it carries out orders on files, and answers each.
+"""A selftest's command on one of two nodes: it carries out orders on files, and answers each.
 
-An order (`Order`) is a line of JSON on standard input; its answer (`Answer`) is a line on standard output.
-Each function of `_ORDERS` is one order. Both ends are of one release of penstock.
+An `Order` is a line of JSON on standard input; its `PeerAnswer` is a line on standard output. Each function
+of `_ORDERS` is one order. Both ends are of one release of penstock.
 """
 
 from __future__ import annotations
@@ -21,39 +21,28 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-PACE = 0.05
-"""Seconds between two looks: some 60 operations a second."""
-SIZE = 8192
-"""Bytes of the files."""
-FOLDER_WITHIN = 61.0
-"""Seconds in which a node must see the folder that was just made on another one."""
+PACE = 0.05  # seconds between two looks: some 60 operations a second
+SIZE = 8192  # bytes of a file
+FOLDER_WITHIN = 61.0  # seconds within which a node must see a folder made on another node
 
 
 class Order(NamedTuple):
     """What a node is to do, and with which file."""
 
-    do: str
-    """A key of `_ORDERS`."""
-    to: str = ""
-    """The node that it is for; "" is for all."""
-    name: str = ""
-    """Of the file, in the folder of the selftest."""
-    fill: str = ""
-    """The byte of which a file is full, in hexadecimal digits; of a symbolic link where it leads."""
-    what: str = ""
-    """What is looked for: a key of the looks in `_look`."""
-    wanted: object = None
-    """The byte, size or place that is looked for."""
-    within: float = 0.0
-    """Seconds for which it is looked for."""
+    do: str  # a key of `_ORDERS`
+    to: str = ""  # the node that it is for; "": all
+    name: str = ""  # of the file, in the selftest's folder
+    fill: str = ""  # a file's byte, in hexadecimal digits; a symbolic link's destination
+    what: str = ""  # what to look for: a key of the looks in `_look`
+    wanted: object = None  # the byte, size or place to look for
+    within: float = 0.0  # seconds to look for it
 
 
 class PeerAnswer(NamedTuple):
-    """What came of an order; each field is of the orders that its name fits."""
+    """What came of an order; each order sets the fields that fit it."""
 
     node: str = ""
-    error: str = ""
-    """The name of the errno that ended the order."""
+    error: str = ""  # name of the errno that ended the order
     visible: bool = False
     seconds: float = 0.0
     looks: int = 0
@@ -76,7 +65,7 @@ def serve(folder: Path, orders: Iterable[str], answers: TextIO) -> None:
 
 
 class Peer:
-    """One node's view of the folder, and what it keeps open."""
+    """A node's view of the folder, and the files it keeps open."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -89,17 +78,17 @@ class Peer:
 
 
 def _hello(peer: Peer, _: Order) -> PeerAnswer:
-    """The node is there, and sees the folder."""
+    """Wait until the node sees the folder."""
     return _until(peer.folder.is_dir, FOLDER_WITHIN)
 
 
 def _make(peer: Peer, order: Order) -> None:
-    """A new file, full of one byte."""
+    """Make a file, full of one byte."""
     _written(peer.path(order), os.O_CREAT | os.O_EXCL, order.fill)
 
 
 def _overwrite(peer: Peer, order: Order) -> None:
-    """The same size, other bytes."""
+    """Overwrite with other bytes of the same size."""
     _written(peer.path(order), 0, order.fill)
 
 
@@ -108,14 +97,14 @@ def _append(peer: Peer, order: Order) -> None:
 
 
 def _replace(peer: Peer, order: Order) -> None:
-    """Another file is renamed over it."""
+    """Rename another file over it."""
     path = peer.path(order)
     _written(path.with_suffix(".new"), os.O_CREAT | os.O_EXCL, order.fill)
     path.with_suffix(".new").rename(path)
 
 
 def _point(peer: Peer, order: Order) -> None:
-    """A symbolic link is made, or another one is renamed over it, as publish moves `current`."""
+    """Make a symbolic link, or rename one over it, as publish moves `current`."""
     path = peer.path(order)
     path.with_suffix(".new").symlink_to(order.fill)
     path.with_suffix(".new").rename(path)
@@ -126,13 +115,12 @@ def _remove(peer: Peer, order: Order) -> None:
 
 
 def _hold(peer: Peer, order: Order) -> None:
-    """Open it, read it, and keep it open."""
     fd = peer.held[order.name] = os.open(peer.path(order), os.O_RDONLY | os.O_CLOEXEC)
     os.pread(fd, SIZE, 0)
 
 
 def _exclusive(peer: Peer, order: Order) -> PeerAnswer:
-    """O_CREAT and O_EXCL: whether the name was new."""
+    """Create by O_CREAT and O_EXCL; answer whether the name was new."""
     try:
         os.close(os.open(peer.path(order), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -141,7 +129,7 @@ def _exclusive(peer: Peer, order: Order) -> PeerAnswer:
 
 
 def _lock(peer: Peer, order: Order) -> PeerAnswer:
-    """An exclusive flock, held from now on; whether it was given."""
+    """Take an exclusive flock and hold it; answer whether it was given."""
     fd = peer.held[order.name] = os.open(peer.path(order), os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -151,7 +139,7 @@ def _lock(peer: Peer, order: Order) -> PeerAnswer:
 
 
 def _look(peer: Peer, order: Order) -> PeerAnswer:
-    """Look until it is as it should be: how often, and how long that took."""
+    """Look until it is as wanted; answer how often, and how long that took."""
     path, wanted = peer.path(order), order.wanted
     looks: Mapping[str, Callable[[], object]] = {
         "name": path.exists,
@@ -180,7 +168,7 @@ def _until(holds: Callable[[], object], within: float) -> PeerAnswer:
         try:
             holding = holds()
         except OSError as error:
-            # A name that is believed to be there while its file is gone: not as it should be yet.
+            # A name may be cached while its file is gone: look again.
             if error.errno not in (errno.ENOENT, errno.ESTALE):
                 raise
         seconds = time.monotonic() - began
@@ -190,7 +178,7 @@ def _until(holds: Callable[[], object], within: float) -> PeerAnswer:
 
 
 def _written(path: Path, how: int, fill: str) -> None:
-    """SIZE bytes of one value, synced and closed."""
+    """Write SIZE bytes of one value; sync and close."""
     fd = os.open(path, os.O_WRONLY | how | os.O_CLOEXEC, 0o600)
     try:
         whole = memoryview(bytes.fromhex(fill) * SIZE)

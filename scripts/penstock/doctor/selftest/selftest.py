@@ -1,11 +1,10 @@
-"""The selftest: its parts in order, in a hidden folder of the folder under test that is gone at the end.
+"""The selftest: its parts in order, in a hidden folder below the tested one, removed at the end.
 
-The source of the small staging lies in such a folder in TMPDIR. What a killed selftest left of both is
-removed by the next one of the same account on that machine.
+A second such folder in TMPDIR holds the source of the small staging. The next selftest of the same account
+and machine removes what a killed one left. Nothing outside these folders changes.
 
-It costs at most 1 GiB, 5,000 files and 200 operations a second (`budget`), and takes ten minutes at most,
-half a minute on a local disk. Nothing outside of these two folders is changed. A quota is filled with
---fill-quota alone.
+It costs at most 1 GiB, 5,000 files and 200 operations a second (`budget`), and ten minutes: half a minute on
+a local disk. Only --fill-quota fills a quota.
 """
 
 from __future__ import annotations
@@ -44,8 +43,7 @@ if TYPE_CHECKING:
     Raises PenstockError."""
 
 FORMAT = 1
-PREFIX = ".penstock-selftest"
-"""Of the hidden folder; behind it stand host, process and the process's start."""
+PREFIX = ".penstock-selftest"  # of the hidden folder; followed by host, process and the process's start
 
 
 class SelftestResult(TypedDict):
@@ -54,19 +52,14 @@ class SelftestResult(TypedDict):
     format: int
     penstock: str
     folder: str
-    kind: str
-    """The file system, by its row of the table."""
+    kind: str  # the file system, by its row of the table
     mount_options: str
     host: str
-    at: str
-    """UTC, ISO 8601."""
+    at: str  # UTC, ISO 8601
     seconds: float
-    operations: int
-    """On files and folders, about; of the small staging and of the killed writers as estimated."""
-    verdict: str
-    """The gravest of the checks'."""
-    contradicts: int
-    """Checks that are not as they were wanted."""
+    operations: int  # on files and folders, about; estimated for the small staging and the killed writers
+    verdict: str  # the gravest of the checks'
+    contradicts: int  # checks that are not as wanted
     results: Sequence[CheckResult]
     probe: Mapping[str, object]
 
@@ -79,15 +72,15 @@ def run(
     *,
     fill_quota: bool = False,
 ) -> SelftestResult:
-    """Try the file system of `folder`. `wait` sleeps, and raises where the command is to stop; `said` gets
-    the name of each part as it begins. Raises PreflightError where no folder can be made there, and where a
-    quota is to be filled that is not the folder's own."""
+    """Test the file system of `folder`. `wait` sleeps, and raises where the command is to stop; `said` gets
+    each part's name as it begins. Raises PreflightError where no folder can be made, and where the quota to
+    fill is not the folder's own."""
     budget = Budget(wait)
     store, place = facts(folder), folder / _name()
     source = Path(tempfile.gettempdir(), _name())
     if fill_quota:
         _require_quota(folder, store)
-    left = [found for where in dict.fromkeys((folder, source.parent)) for found in _clear(where)]
+    left = [leftover for where in dict.fromkeys((folder, source.parent)) for leftover in _clear(where)]
     try:
         place.mkdir(0o700)
     except OSError as error:
@@ -132,33 +125,35 @@ def run(
         "seconds": round(budget.seconds, 1),
         "operations": budget.operations,
         "verdict": gravest(results),
-        "contradicts": sum(contradicts(one) for one in results),
+        "contradicts": sum(contradicts(result) for result in results),
         "results": results,
         "probe": probe_report.PROBE_REPORT.to_json(report),
     }
 
 
 def contradicts(result: CheckResult) -> bool:
-    """Whether a check is not as the table of file systems, or penstock's own promise, wants it. What was not
-    tried contradicts nothing."""
+    """Return whether a check is not as the table of file systems, or penstock, wants it. Checks that were not
+    tried contradict nothing."""
     return result.verdict == "stop" or (result.verdict != "ok" and bool(result.wanted))
 
 
 def _stage(name: str, stage: Callable[[], Iterable[CheckResult]], budget: Budget) -> Iterator[CheckResult]:
-    """A stage's results; an error of the file system ends that stage alone."""
+    """Yield a stage's results; an error of the file system ends that stage alone."""
     if not budget.left:
         yield CheckResult(name, f"not tried: {human.duration(WITHIN)} were over", "note")
         return
     try:
         yield from stage()
     except OSError as error:
-        told = storage_error(error, "", str(error.filename or ""))
-        yield CheckResult(name, f"it failed: {told.why}", "stop", "no error", "see the mount and its servers")
+        failure = storage_error(error, "", str(error.filename or ""))
+        yield CheckResult(
+            name, f"it failed: {failure.why}", "stop", "no error", "see the mount and its servers"
+        )
 
 
-def _require_quota(folder: Path, seen: StorageFacts) -> None:
-    """Others may write to what is filled, but for a folder whose quota is its own."""
-    if not measurements.own_size(folder, seen):
+def _require_quota(folder: Path, store: StorageFacts) -> None:
+    """Raise unless the folder has its own quota: others may write to any other while it is full."""
+    if not measurements.own_size(folder, store):
         raise PreflightError(
             "no quota is filled: this folder has none of its own",
             where=str(folder),
@@ -187,7 +182,7 @@ def _name() -> str:
 
 
 def _clear(folder: Path) -> list[CheckResult]:
-    """Remove what selftests of this account and machine left that were killed; name what others left."""
+    """Remove what killed selftests of this account and machine left; name what others left."""
     local, left = os.uname().nodename, []
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(folder)):

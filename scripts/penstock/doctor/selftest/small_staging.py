@@ -1,4 +1,4 @@
-"""A part of a selftest: a small folder of this machine is staged by every step of penstock, and audited."""
+"""Part of a selftest: every step of penstock stages a small local folder, and audits it."""
 
 from __future__ import annotations
 
@@ -23,21 +23,18 @@ if TYPE_CHECKING:
     from penstock.doctor.selftest.budget import Budget
 
 DATASET = "selftest"
+# of the files, in bytes; the last is copied in parts
 SIZES = (*[0] * 2, *[100] * 8, *[4096] * 16, *[70_000] * 12, *[1 << 20] * 8, *[5 << 20] * 2, 24 << 20)
-"""Of the files, in bytes; the last is copied in parts."""
 SETTINGS = {"plan.giant_bytes": "16MiB", "plan.part_bytes": "8MiB", "engine.workers": 1}
-COMMANDS = ("preflight", "audit", "gate")
-"""The others are those of `penstock step`."""
+COMMANDS = ("preflight", "audit", "gate")  # others are below `penstock step`
 STEPS = (*(name for name in step_table.OF_RUN if name != "report"), "audit", "gate")
+# A file's on the target, over all steps: 57 by the test bed's file system, without lookups, reads and writes.
 OPERATIONS = 60
-"""A file's on the target, over all steps: 57 by the count of the test bed's file system, without lookups,
-reads and writes."""
 
 
 def staged(folder: Path, place: Path, budget: Budget) -> Iterator[CheckResult]:
-    """Stage it below `folder`, on this machine, and compare what is published with what was given. It is made
-    in `place`, which is not there yet, and which the caller removes. Root stages nothing unless it asked
-    to."""
+    """Stage a source below `folder`, and compare what is published with it. The source is made in `place`,
+    which must be missing; the caller removes it. Root stages nothing unless told to."""
     if os.geteuid() == 0 and not rights.as_root():
         yield CheckResult(
             "a small staging",
@@ -87,7 +84,7 @@ def _make(source: Path) -> None:
 
 
 def _step(step: str, configuration: Path, budget: Budget) -> str:
-    """Run one command; "" or what it said when it failed."""
+    """Run one command; return "", or its message when it failed."""
     words = [*interpreter.command("penstock"), "--config", str(configuration), "--backend", "local"]
     command = [step] if step in COMMANDS else ["step", step]
     try:
@@ -108,15 +105,20 @@ def _step(step: str, configuration: Path, budget: Budget) -> str:
     return f"exit status {done.returncode}: {' '.join(lines[-3:])}"
 
 
-def _same(one: Path, other: Path) -> bool:
+def _same(original: Path, published: Path) -> bool:
     try:
-        return os.path.getsize(one) == os.path.getsize(other) and one.read_bytes() == other.read_bytes()
+        return (
+            os.path.getsize(original) == os.path.getsize(published)
+            and original.read_bytes() == published.read_bytes()
+        )
     except OSError:
         return False
 
 
 def _grades(layout: DatasetLayout) -> str:
-    """By the seal: how files were read back."""
+    """Return how files were read back, by the seal."""
     release = dataset_folders.current(layout)
     grades = seals.load(layout, release or "").seal.evidence.storage
-    return ", ".join(f"{name}: {human.counted(one.files, 'file')}" for name, one in sorted(grades.items()))
+    return ", ".join(
+        f"{name}: {human.counted(grade.files, 'file')}" for name, grade in sorted(grades.items())
+    )

@@ -1,9 +1,8 @@
-"""A part of a selftest: what one node writes, and when another node sees it.
+"""Part of a selftest: when a node sees what another node writes.
 
-Both nodes run `penstock selftest-peer` (`peer`), and this process gives them orders in turn. The node that
-looks measures with its own clock, from when it gets the order to look, which follows the other node's answer
-that the file is closed or renamed. So no two clocks are compared; an order takes some hundredths of a second
-to come.
+Both nodes run `penstock selftest-peer` (`peer`), and get orders in turn. The looking node measures by its own
+clock, from the order to look. That order follows the other node's answer that the file is closed or renamed.
+So no clocks are compared; an order takes some hundredths of a second.
 """
 
 from __future__ import annotations
@@ -31,27 +30,21 @@ if TYPE_CHECKING:
 
 ABOUT = "caches between two nodes"
 NODES = 2
-SECONDS = 600
-"""Of the job on the nodes, at most."""
-FREE_WITHIN = 60.0
-"""Seconds that two nodes are waited for."""
-SEEN_WITHIN = 61.0
-"""Seconds after which it counts as not seen: NFS believes a folder for a minute (acdirmax)."""
-HELD_WITHIN = 5.0
-"""The same for a file that stays open, whose bytes need never be looked up again."""
-ANSWER_WITHIN = 30.0
-"""Seconds for an order beyond what it may wait."""
+SECONDS = 600  # of the job on the nodes, at most
+FREE_WITHIN = 60.0  # seconds to wait for two nodes
+SEEN_WITHIN = 61.0  # seconds after which it counts as not seen: NFS caches a folder for a minute (acdirmax)
+HELD_WITHIN = 5.0  # for a file that stays open, whose bytes need never be looked up again
+ANSWER_WITHIN = 30.0  # seconds for an order beyond what it may wait
 OLD, NEW = "6f", "6e"
-PER_LOOK = 3
-"""Operations, about."""
+PER_LOOK = 3  # operations, about
 
 
 class LostError(Exception):
-    """The nodes' command ended, or answers no more; the message is what it said."""
+    """The nodes' command ended, or does not answer; the message is its own."""
 
 
 class Peers:
-    """The command on the nodes, as one or more processes of this machine; a context manager that ends it."""
+    """The command on the nodes, as processes of this machine; a context manager that ends it."""
 
     def __init__(self, processes: Sequence[subprocess.Popen[bytes]], budget: Budget) -> None:
         self._processes, self._budget = processes, budget
@@ -76,8 +69,7 @@ class Peers:
                     stream.close()
 
     def _patience(self) -> tuple[float, float]:
-        """Seconds until a command is to end by itself, and by SIGTERM; after a signal there is less to wait
-        for."""
+        """Seconds to wait for the command's own end, and for SIGTERM; less after a signal."""
         try:
             self._budget.check()
         except InterruptedRunError:
@@ -85,16 +77,16 @@ class Peers:
         return 5.0, 15.0
 
     def meet(self, count: int) -> list[str]:
-        """The names of the nodes, sorted, once all of them see the folder. Raises LostError."""
+        """Return the names of the nodes, sorted, once all see the folder. Raises LostError."""
         self._tell(Order("hello"))
         answers = [self._answer(FREE_WITHIN + FOLDER_WITHIN) for _ in range(count)]
-        blind = sorted(one.node for one in answers if not one.visible)
+        blind = sorted(answer.node for answer in answers if not answer.visible)
         if blind:
             raise LostError(f"the folder is not there on {', '.join(blind)}")
-        return sorted(one.node for one in answers)
+        return sorted(answer.node for answer in answers)
 
     def ask(self, node: str, order: Order) -> PeerAnswer:
-        """An order, carried out on a node. Raises LostError."""
+        """Have a node carry out an order. Raises LostError."""
         self._tell(order._replace(to=node))
         answer = self._answer(order.within + ANSWER_WITHIN)
         if answer.error:
@@ -113,7 +105,9 @@ class Peers:
 
     def _answer(self, within: float) -> PeerAnswer:
         deadline = time.monotonic() + within
-        streams = {one.stdout.fileno(): one for one in self._processes if one.stdout is not None}
+        streams = {
+            process.stdout.fileno(): process for process in self._processes if process.stdout is not None
+        }
         while True:
             for fd, read in self._read.items():
                 line, newline, rest = read.partition(b"\n")
@@ -130,7 +124,7 @@ class Peers:
                 self._read[fd] = self._read.get(fd, b"") + more
 
     def _words(self) -> str:
-        """What a process that has ended said last."""
+        """Return what an ended process printed last."""
         for process in self._processes:
             with contextlib.suppress(subprocess.TimeoutExpired), waits.interruptible():
                 process.wait(ANSWER_WITHIN)
@@ -145,20 +139,14 @@ class Trial(NamedTuple):
 
     about: str
     name: str
-    before: str
-    """An order of the writing node."""
-    warm: str
-    """What the looking node looks at, so that it is in its caches; "held": it opens it and keeps it open."""
-    change: str
-    """An order of the writing node."""
-    what: str
-    """What the looking node waits for."""
+    before: str  # an order of the writing node
+    warm: str  # what the looking node caches; "held": it opens it and keeps it open
+    change: str  # an order of the writing node
+    what: str  # what the looking node waits for
     wanted: object = None
     within: float = SEEN_WITHIN
-    late: Verdict = "warning"
-    """Where it is not seen within that time."""
-    then: str = ""
-    """What follows from that."""
+    late: Verdict = "warning"  # verdict where it is not seen in time
+    then: str = ""  # what follows from that
 
 
 TRIALS = (
@@ -179,7 +167,7 @@ TRIALS = (
 
 
 def caches(peers: Peers, budget: Budget) -> Iterator[CheckResult]:
-    """A row for each trial: the first of the nodes writes, the second one looks."""
+    """Run each trial: the first node writes, the second looks."""
     try:
         writer, reader = peers.meet(NODES)
         yield CheckResult(ABOUT, f"{printable(writer)} writes, {printable(reader)} reads")
@@ -215,27 +203,27 @@ def _tried(peers: Peers, trial: Trial, writer: str, reader: str, budget: Budget)
 
 
 def _exclusive(peers: Peers, writer: str, reader: str, budget: Budget) -> CheckResult:
-    """Locks of datasets are files that are made by O_EXCL."""
+    """Check O_EXCL, which makes the locks of datasets."""
     about = "O_EXCL of a name that the other node made"
     budget.spend(4, files=1)
     peers.ask(reader, Order("look", name="lock", what="gone", within=1.0))
     first, second = (peers.ask(node, Order("exclusive", name="lock")).made for node in (writer, reader))
     if first and not second:
         return CheckResult(about, "no (EEXIST)")
-    found = "yes: both nodes made it" if second else "neither node could make it"
+    state = "yes: both nodes made it" if second else "neither node could make it"
     mend = "two runs could hold the dataset's lock at a time: do not stage here"
-    return CheckResult(about, found, "stop", "no (EEXIST)", mend)
+    return CheckResult(about, state, "stop", "no (EEXIST)", mend)
 
 
 def _lock(peers: Peers, writer: str, reader: str, budget: Budget) -> CheckResult:
-    """No lock of penstock rests on flock between nodes: the row is for people."""
+    """Check flock, for people: no lock of penstock depends on it between nodes."""
     about = "flock of a file that the other node has locked"
     budget.spend(8, size=SIZE, files=1)
     peers.ask(writer, Order("make", name="flock", fill=OLD))
     peers.ask(reader, Order("look", name="flock", what="name", within=SEEN_WITHIN))
     if not peers.ask(writer, Order("lock", name="flock")).given:
         return CheckResult(about, "not known: it was not given to the first", "note")
-    given = peers.ask(reader, Order("lock", name="flock")).given
+    locked = peers.ask(reader, Order("lock", name="flock")).given
     return CheckResult(
-        about, "given: locks hold on one node alone" if given else "refused, as on one machine"
+        about, "given: locks hold on one node alone" if locked else "refused, as on one machine"
     )
