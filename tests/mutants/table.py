@@ -626,7 +626,7 @@ MUTANTS = (
     ),
     Mutant(
         "a password in a URL is taken",
-        'if found and (":" in user or not of_url(url).user):',
+        'if at_sign and (":" in user or not of_url(url).user):',
         "if False:",
         "tests/config/test_loading.py::test_secrets_are_refused_and_never_shown",
     ),

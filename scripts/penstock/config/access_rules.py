@@ -1,6 +1,5 @@
-"""Which mode and ACL each file and folder of a release is to have, by `permissions` of the configuration: one
-mode each for files and folders, other modes by path, and an ACL. Pure; `target.modes` sets what stands here,
-audit and repair compare with it."""
+"""The mode and ACL that each file and folder of a release should have, by `permissions`. `target.modes` sets
+them; audit and repair compare them."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ if TYPE_CHECKING:
     from penstock.core.documents.seal import SealedPermissions
     from penstock.core.posix_acl import Acl, NamedEntry
 
+# Modes are cut to these: never writable by all, no setuid or sticky, setgid for folders only.
 FILE_BITS, DIR_BITS = 0o775, 0o2775
-"""Modes are cut to these: never for all to write, never setuid or sticky, and setgid for folders alone."""
 
 
 class Rule(Protocol):
-    """A mode by path, as `settings.ModeRule` and the seal have it: `match` is a pattern of gitignore; `file`
-    and `dir` are modes, None: the rule says nothing of them."""
+    """A mode by path, as in `settings.ModeRule` and the seal: `match` is a gitignore pattern; a mode of None
+    is not set."""
 
     @property
     def match(self) -> str: ...
@@ -32,18 +31,15 @@ class Rule(Protocol):
 
 
 class Access(NamedTuple):
-    """What one file or folder is to have."""
+    """What a file or folder should have."""
 
-    mode: int
-    """As lstat shows it: with an ACL, its group bits are the mask."""
-    acl: Acl | None = None
-    """None: not looked at."""
-    default: Acl | None = None
-    """What is made in a folder inherits this one."""
+    mode: int  # by lstat: with an ACL, its group bits are the mask
+    acl: Acl | None = None  # None: not checked
+    default: Acl | None = None  # inherited by what is made in the folder
 
 
 class AccessRules:
-    """The rules of one release. Falsy where they say nothing beside one mode for files and one for folders.
+    """The rules of one release; falsy where one mode for files and one for folders suffice.
 
     | what                              | mode                                              |
     |-----------------------------------|---------------------------------------------------|
@@ -51,12 +47,12 @@ class AccessRules:
     | none                              | the one that the caller gives                     |
     | with entries of users and groups  | its group bits are the ACL's mask                 |
 
-    A folder's default ACL has its entries, and lets the owner of what is made in it do what its mode says.
+    A folder's default ACL has its entries, and leaves owners' rights to the mode of what is made in it.
     """
 
     def __init__(self, modes: Sequence[Rule] = (), named: Sequence[NamedEntry] = ()) -> None:
-        """`named`: entries of users and groups, by uid and gid, not by name. Raises ConfigError for a pattern
-        that gitignore does not know."""
+        """`named`: entries of users and groups, by number. Raises ConfigError for a pattern that gitignore
+        does not know."""
         self._given = tuple(modes)
         self._named = tuple(named)
         self._rules = [(rule, _patterns(rule.match)) for rule in reversed(modes)]
@@ -70,7 +66,6 @@ class AccessRules:
 
     @property
     def has_acl(self) -> bool:
-        """Whether ACLs are set and compared."""
         return bool(self._named)
 
     @property
@@ -80,11 +75,11 @@ class AccessRules:
 
     @property
     def entries(self) -> tuple[str, ...]:
-        """The entries of the ACL, by number."""
+        """The ACL's entries, by number."""
         return tuple(map(str, self._named))
 
     def file(self, path: str, mode: int) -> Access:
-        """What a file is to have, by its path below `data`; `mode` where no rule names one."""
+        """Return what a file should have, by its path below `data`; `mode` where no rule sets one."""
         for rule, pattern in self._rules:
             if rule.file is not None and pattern.match(path):
                 mode = rule.file
@@ -92,7 +87,7 @@ class AccessRules:
         return self._access(mode & FILE_BITS, folder=False)
 
     def folder(self, path: str, mode: int) -> Access:
-        """What a folder is to have, as of `file`; "" and "." are `data` itself, which no pattern matches."""
+        """Return what a folder should have; no pattern matches "" and ".", which are `data`."""
         if path not in ("", "."):
             for rule, pattern in self._rules:
                 if rule.dir is not None and pattern.match(f"{path}/"):
@@ -103,22 +98,21 @@ class AccessRules:
     def _access(self, mode: int, *, folder: bool) -> Access:
         if not self._named:
             return Access(mode)
-        known = self._known.get((mode, folder))
-        if known is None:
-            named = {(one.tag, int(one.who)): one.bits(mode, folder=folder) for one in self._named}
+        access = self._known.get((mode, folder))
+        if access is None:
+            named = {(entry.tag, int(entry.who)): entry.bits(mode, folder=folder) for entry in self._named}
             acl = posix_acl.made(mode, named)
             default = posix_acl.made(mode | 0o700, named) if folder else None
-            known = self._known[mode, folder] = Access(posix_acl.shown_mode(mode, acl), acl, default)
-        return known
+            access = self._known[mode, folder] = Access(posix_acl.shown_mode(mode, acl), acl, default)
+        return access
 
 
-NO_RULES = AccessRules()
-"""One mode for files and one for folders, as the caller gives them; no ACL."""
+NO_RULES = AccessRules()  # one mode for files and one for folders, by the caller; no ACL
 
 
 def sealed_rules(published: SealedPermissions) -> AccessRules:
-    """The rules that a release was published with, by its seal. Raises ValueError for an ACL entry that is
-    none, ConfigError as `AccessRules`."""
+    """Return the rules of a release by its seal. Raises ValueError for an invalid ACL entry, ConfigError as
+    `AccessRules`."""
     return AccessRules(published.modes, [posix_acl.parse(text) for text in published.acl])
 
 

@@ -1,12 +1,11 @@
-"""What the annotation of a setting says of its key: what may be written there, and what the page about the
-configuration says of it.
+"""Annotations of settings: what may be written for a key, and what the configuration's page says of it.
 
     keep_free: Annotated[Size | None, About("Space that a run leaves free."), Example("2TiB")] = None
 
-An annotation has one `ValueKind`, or none where the type says it: `bool`, or a class whose fields are the
-keys below. `null` may be written where the type has None. `config.keys` reads the annotations,
-`config.validation` judges values by them, `config.serialization` converts values. Pure. Every process with
-settings imports this module: it stores what it is given, and does no more.
+An annotation has one `ValueKind`, unless the type implies it: `bool`, or a class whose fields are the keys
+below. `null` may be written where the type has None. `config.keys` reads the annotations, `config.validation`
+judges values by them, `config.serialization` converts values. Every process with settings imports this
+module, which only stores what it is given.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import re
 
 
 class About:
-    """What the page says of a key. Line ends are blanks. Of an option of a source: `default` is what holds
-    where it is not given, `refers_to` the secret that it leads to."""
+    """The page's text of a key; line ends are blanks. For options of sources: `default` holds without a
+    value, `refers_to` is the secret it leads to."""
 
     def __init__(self, text: str, *, default: str = "", refers_to: str = "no") -> None:
         self.given, self.default, self.refers_to = text, default, refers_to
@@ -27,31 +26,28 @@ class About:
 
 
 class Example:
-    """Values that the page shows."""
-
     def __init__(self, *values: object) -> None:
         self.values = values
 
 
 class ValueKind:
-    """What may be written: a value of one of `types` (of any type, where there are none) that it `allows`.
-    `expect` ends the sentence about any other value: "give `expect`"."""
+    """What may be written: a value of one of `types` (none: any type) that it `allows`. `expect` ends
+    messages: "give `expect`"."""
 
     types: tuple[type, ...] = ()
-    null = True
-    """Whether `null` may be written where the type has None."""
+    null = True  # whether `null` may be written where the type has None
 
     def __init__(self, expect: str = "") -> None:
         self.expect = expect
 
     def allows(self, _: object, /) -> bool:
-        """Whether this value of one of `types` may be written."""
+        """Return whether this value of one of `types` may be written."""
         return True
 
 
 class Text(ValueKind):
-    """Text of `shortest` to `longest` characters (None: any number) in which `pattern` is found
-    (`re.search`); with `number` also a whole number, 0 or more."""
+    """Text of `shortest` to `longest` characters (None: no limit) in which `re.search` finds `pattern`; with
+    `number` also a whole number from 0."""
 
     def __init__(
         self,
@@ -75,7 +71,7 @@ class Text(ValueKind):
 
 
 class Number(ValueKind):
-    """A whole number from `least` to `most` (None: no bound), or one of `words`."""
+    """A whole number from `least` to `most` (None: no limit), or one of `words`."""
 
     def __init__(self, expect: str, least: int, most: int | None = None, words: tuple[str, ...] = ()) -> None:
         super().__init__(expect)
@@ -90,8 +86,6 @@ class Number(ValueKind):
 
 
 class Choice(ValueKind):
-    """One of some words."""
-
     def __init__(self, *words: str) -> None:
         super().__init__(either(words))
         self.words = words
@@ -106,13 +100,11 @@ class Switch(ValueKind):
     types = (bool,)
 
 
-NAME = r"^[^\x00-\x1f\x7f:]{1,255}$(?!\n)"
-"""What the name of an account or a group looks like."""
+NAME = r"^[^\x00-\x1f\x7f:]{1,255}$(?!\n)"  # of an account or a group
 
 
 class Unit(ValueKind):
-    """A number with its unit, as the reader of this name in `config.quantities` takes it. `zero`: 0 may stand
-    without one."""
+    """A number with its unit, for the reader of this name in `config.quantities`. `zero`: 0 needs no unit."""
 
     def __init__(self, name: str, *, zero: bool = False) -> None:
         super().__init__()
@@ -121,8 +113,8 @@ class Unit(ValueKind):
 
 
 class Items(ValueKind):
-    """A list, of so many values: none of them twice where they are `unique`, one of them this `word`. The
-    tuple's type says what each may be."""
+    """A list of so many values, without repetition if `unique`, and with this `word`. The tuple's type
+    declares the values."""
 
     types = (list,)
 
@@ -139,7 +131,7 @@ class Items(ValueKind):
 
 
 class Fields(ValueKind):
-    """A mapping with the fields of a class as its keys, at least so many of them."""
+    """A mapping whose keys are the fields of a class, at least so many."""
 
     types = (dict,)
 
@@ -149,8 +141,8 @@ class Fields(ValueKind):
 
 
 class Named(ValueKind):
-    """A mapping from names to parts that are alike: `names` are those that there are, or, where there are
-    none, a `pattern` says what a name looks like, and `rule` says it in words."""
+    """A mapping from names to equal parts. The names are `names`, or match `pattern`, which `rule`
+    explains."""
 
     types = (dict,)
 
@@ -161,23 +153,20 @@ class Named(ValueKind):
         self.names, self.pattern, self.rule, self.least = names, pattern, rule, least
 
 
-FIXED = "fixed"
-"""The field is no key."""
+FIXED = "fixed"  # the field is no key
+# the key names a file that is written, or a program that is run (`config.trust`)
 WRITES, RUNS = "writes", "runs"
-"""The key names a file that is written, or a program that is run: `config.trust`."""
-EITHER = "either"
-"""Exactly one of the keys of a mapping that are so marked is given."""
-NOT_NULL = "not null"
-"""`null` may not be written, though the field is None where nothing is."""
+EITHER = "either"  # exactly one of a mapping's marked keys is given
+NOT_NULL = "not null"  # `null` may not be written, though an unset field is None
 
 
 class InPlace:
-    """The field is no key: in its place stand the keys of this class."""
+    """The field is no key; this class's keys take its place."""
 
     def __init__(self, settings_class: type) -> None:
         self.settings_class = settings_class
 
 
 def either(words: tuple[str, ...]) -> str:
-    """`a, b or c`."""
+    """Join as `a, b or c`."""
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -1,7 +1,7 @@
 """What a person assumes of a copy, in one text: `20PB, 200M files, nodes=16, link=70Gbit/s`.
 
-Pure. `penstock plan --assume` reads it: in place of a source's listing, and for ceilings and prices that
-neither configuration, history nor rehearsal knows. Parts are separated by commas, in any order:
+`penstock plan --assume` reads it, in place of a listing, and for ceilings and prices that nothing else tells.
+Parts are separated by commas, in any order:
 
 | part                                    | means                                                     |
 |-----------------------------------------|-----------------------------------------------------------|
@@ -33,15 +33,14 @@ _TIMES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
 class Assumption(NamedTuple):
-    """What was given; what was not is None, or not in the mapping. Rates and prices are more than 0."""
+    """Assumed values; None or missing: not given. Rates and prices are more than 0."""
 
     bytes: int | None = None
     files: int | None = None
     nodes: int | None = None
+    # by the table's names: bytes a second; of `metadata`, operations a second
     rates: Mapping[str, float] = {}
-    """By their names in the table: bytes a second; of `metadata`, operations a second."""
-    prices: Mapping[str, float] = {}
-    """`egress` for a byte, `get` and `list` for a request, in the currency that the person thinks in."""
+    prices: Mapping[str, float] = {}  # `egress` for a byte, `get` and `list` for a request, in any currency
 
 
 def _priced(unit: str, amount: float) -> Callable[[str], float]:
@@ -69,20 +68,20 @@ PRICES = {"egress": _priced("GB", 1e9), "get": _priced("M", 1e6), "list": _price
 
 
 def read(text: str) -> Assumption:
-    """Raises ValueError with a sentence that names the part and what it must be."""
+    """Read an assumption. Raises ValueError with the part and what it must be."""
     size: int | None = None
     files: int | None = None
     nodes: int | None = None
     rates: dict[str, float] = {}
     prices: dict[str, float] = {}
-    given: set[str] = set()
+    kinds: set[str] = set()
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, equals, value = (piece.replace(" ", "") for piece in part.partition("="))
         match = _FILES.fullmatch(part)
         kind = name if equals else "files" if match else "bytes"
-        if kind in given:
+        if kind in kinds:
             raise ValueError(f"{part}: {kind} is given twice")
-        given.add(kind)
+        kinds.add(kind)
         try:
             if not equals and match:
                 files = round(float(match[1]) * _TIMES[match[2]])

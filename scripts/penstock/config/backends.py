@@ -1,4 +1,3 @@
-"""The schedulers that `cluster.backend` and `--backend` can name; the first one where nothing is said.
-Pure."""
+"""The schedulers of `cluster.backend` and `--backend`; the first is the default."""
 
 BACKENDS = ("local", "slurm")

@@ -1,8 +1,8 @@
-"""The part of a run's identity that the configuration decides. Pure; list makes the run's id of it and of the
+"""The part of a run's identity that the configuration decides; list makes the run's id of it and of the
 listing's digest.
 
-A run is the same wherever it is run from and however it is copied: the sections `target`, `cluster` and
-`engine` never decide. Of the others each key says in `config.settings` how it stands to the identity:
+A run is the same wherever it runs from and however it is copied: `target`, `cluster` and `engine` never
+decide. For other keys `config.settings` declares it:
 
 | annotated with | part of the identity |
 |----------------|----------------------|
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def deciding(config: Config, dataset: DatasetConfig) -> dict[str, object]:
-    """The keys that decide, as JSON: the dataset's own and those of `plan` and `verify`."""
+    """Return the keys that decide, as JSON: the dataset's and those of `plan` and `verify`."""
     return {**_deciding(dataset), **_deciding(config.plan), **_deciding(config.verify)}
 
 

@@ -1,5 +1,4 @@
-"""The YAML file that a dataset's `describe` names: what catalogues are shown of the dataset. Read wherever a
-configuration is loaded; nothing else is touched."""
+"""The YAML file that a dataset's `describe` names, for catalogues. It is read with each configuration."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The file's mapping, as `DescribeConfig` allows it; {} of an empty file. Raises ConfigError with each
-    problem's line."""
+    """Read the file's mapping as `DescribeConfig` allows it; {} if empty. Raises ConfigError with the line of
+    each problem."""
     try:
         document = strict_yaml.read(path)
     except StrictYamlError as error:
@@ -24,8 +23,8 @@ def read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise _unusable(path, error.strerror or str(error)) from None
     value = {} if document.value is None else document.value
-    if found := validation.problems(value, DescribeConfig):
-        raise _unusable(path, validation.in_lines(found, document))
+    if mistakes := validation.problems(value, DescribeConfig):
+        raise _unusable(path, validation.in_lines(mistakes, document))
     return dict(value)
 
 

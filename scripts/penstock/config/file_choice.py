@@ -1,4 +1,4 @@
-"""Which configuration counts: the one place that decides it, for every command.
+"""Chooses the configuration, for every command:
 
 | `--config` | `PENSTOCK_CONFIG`  | penstock.yaml | config.yaml | the configuration           |
 |------------|--------------------|---------------|-------------|-----------------------------|
@@ -9,7 +9,7 @@
 | no         | not set, or empty  | no            | there       | config.yaml                 |
 | no         | not set, or empty  | no            | no          | none; an error, by `required` |
 
-The two names are looked for in the working directory alone. Files are looked for, and not read.
+The two names are looked up in the working directory only. Files are not read here.
 """
 
 from __future__ import annotations
@@ -19,29 +19,25 @@ from pathlib import Path
 
 from penstock.core.errors import ConfigError
 
-VARIABLE = "PENSTOCK_CONFIG"
-"""Environment variable: the path of a configuration."""
-NAMES = ("penstock.yaml", "config.yaml")
-"""Names of a configuration in the working directory, the first that is there counts."""
-SITE = Path("/etc/penstock/site.yaml")
-"""The site's file (`config.site`), which is read before the configuration."""
+VARIABLE = "PENSTOCK_CONFIG"  # environment variable: the path of a configuration
+NAMES = ("penstock.yaml", "config.yaml")  # in the working directory; the first that exists counts
+SITE = Path("/etc/penstock/site.yaml")  # the site's file (`config.site`), read before the configuration
 
 
-def chosen(given: Path | None = None) -> Path | None:
-    """The configuration's path by the table, whether a file is there or not; None: there is none. `given`: by
-    `--config`."""
-    if given is not None:
-        return given
+def chosen(option: Path | None = None) -> Path | None:
+    """Return the configuration's path by the table, whether it exists or not; None: there is none."""
+    if option is not None:
+        return option
     if named := os.environ.get(VARIABLE):
         return Path(named)
-    # A link that leads nowhere counts, so that it is reported.
+    # A dangling link counts, so that it is reported.
     return next((Path(name) for name in NAMES if os.path.lexists(name)), None)
 
 
-def required(given: Path | None = None) -> Path:
-    """As `chosen`, for a command that needs a configuration. Raises ConfigError where there is none, and
-    where `PENSTOCK_CONFIG` names no file; whether `--config` names a file shows when it is read."""
-    path = chosen(given)
+def required(option: Path | None = None) -> Path:
+    """As `chosen`. Raises ConfigError where there is none, and where `PENSTOCK_CONFIG` names a missing file.
+    A missing --config is found when it is read."""
+    path = chosen(option)
     if path is None:
         raise ConfigError(
             "there is no configuration file",
@@ -49,7 +45,7 @@ def required(given: Path | None = None) -> Path:
             why=f"--config is not given, {VARIABLE} is not set, and neither {' nor '.join(NAMES)} is there",
             hint="write one by `penstock init`, or give one by --config FILE",
         )
-    if given is None and os.environ.get(VARIABLE) and not path.exists():
+    if option is None and os.environ.get(VARIABLE) and not path.exists():
         raise ConfigError(
             "there is no configuration file",
             where=str(path),
@@ -59,6 +55,6 @@ def required(given: Path | None = None) -> Path:
     return path
 
 
-def to_write(given: Path | None = None) -> Path:
-    """The path at which a new configuration counts, where nothing is there yet."""
-    return given or Path(os.environ.get(VARIABLE) or NAMES[0])
+def to_write(option: Path | None = None) -> Path:
+    """Return the path at which a new configuration counts."""
+    return option or Path(os.environ.get(VARIABLE) or NAMES[0])

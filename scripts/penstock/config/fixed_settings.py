@@ -1,6 +1,5 @@
-"""Settings that no configuration sets: fields of `config.settings` that are marked `Fixed`. Tests need other
-values of some of them, such as shards of ten files, and set these by an environment variable. Reads that
-variable alone; the loader calls it for each configuration."""
+"""Settings that no configuration sets: fields marked `FIXED` in `config.settings`. Tests set some by an
+environment variable, such as shards of ten files."""
 
 from __future__ import annotations
 
@@ -13,14 +12,14 @@ from penstock.core.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# For tests only: a JSON object such as `{"plan.shard_files": 10}`, with values as in a configuration
+# (`"64MiB"`).
 TESTED = "PENSTOCK_TEST_SETTINGS"
-"""Environment variable, for tests alone: a JSON object such as `{"plan.shard_files": 10}`, whose values are
-written as a configuration's would be (`"64MiB"`, `"0.2s"`)."""
 
 
 def laid_over(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration's mapping with what the variable sets; the mapping itself stays as it is. Raises
-    ConfigError for a variable that holds anything else."""
+    """Return the configuration's mapping with the variable's values. Raises ConfigError for any other
+    variable."""
     made = dict(values)
     for key, value in _tested().items():
         *sections, name = key.split(".")

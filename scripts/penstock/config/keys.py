@@ -1,5 +1,4 @@
-"""The keys that a configuration may have, as the annotations of the settings declare them. Pure; for the
-checks of a configuration (`config.validation`), and for its page and schema, which are generated."""
+"""The keys of a configuration, as the settings' annotations declare them, for its checks, page and schema."""
 
 from __future__ import annotations
 
@@ -27,36 +26,29 @@ from penstock.config.annotations import (
 
 
 class Key(NamedTuple):
-    """One key, or what the values of a list or of a mapping of names may be."""
+    """A key, or the values of a list or mapping of names."""
 
     kind: ValueKind
-    null: bool
-    """Whether `null` may be written."""
-    below: type | None
-    """The class whose fields are the keys below."""
-    each: Key | None
-    """Of a list, or of a mapping of names: what each value may be."""
+    null: bool  # whether `null` may be written
+    below: type | None  # class whose fields are the keys below
+    each: Key | None  # values of a list, or of a mapping of names
     about: About | None
     examples: tuple[object, ...]
-    either: bool
-    """It is given, or another key of the same mapping that is so marked."""
-    default: object
-    """MISSING where there is none."""
+    either: bool  # it is given, or another key of the mapping with this mark
+    default: object  # or MISSING
     required: bool
-    touches: str
-    """WRITES, RUNS, or ""."""
+    touches: str  # WRITES, RUNS, or ""
 
     @property
     def expect(self) -> str:
-        """What a message about another value names."""
+        """What messages ask for."""
         if self.below is not None and not self.kind.expect:
             return f"a mapping: {', '.join(keys_of(self.below))}"
         return self.kind.expect
 
     @property
     def text(self) -> str:
-        """What the page about the configuration says of the key: the text of its annotation, or else of its
-        class."""
+        """The configuration page's text: of the annotation, or else of the class."""
         if self.about is not None:
             return self.about.text
         return " ".join((self.below.__doc__ or "").split()) if self.below is not None else ""
@@ -64,8 +56,8 @@ class Key(NamedTuple):
 
 @cache
 def keys_of(settings_class: type) -> Mapping[str, Key]:
-    """The keys of a mapping, which are the fields of a class, in their order; fields without an annotation of
-    `config.annotations`, and those marked FIXED, are no keys."""
+    """Return the fields of a class that are keys, in their order. Fields marked FIXED are not, nor those
+    without an annotation of `config.annotations`."""
     keys: dict[str, Key] = {}
     for name, hint in settings_class.__annotations__.items():
         marks = _taken_apart(hint)[1]
@@ -78,7 +70,6 @@ def keys_of(settings_class: type) -> Mapping[str, Key]:
 
 
 def key_of(hint: Any, default: object = MISSING, *, required: bool = False) -> Key:
-    """The key that an annotation declares."""
     bare, marks, null = _taken_apart(hint)
     kinds = [mark for mark in marks if isinstance(mark, ValueKind)]
     kind = kinds[-1] if kinds else Switch("true or false") if bare is bool else Fields()
@@ -98,7 +89,7 @@ def key_of(hint: Any, default: object = MISSING, *, required: bool = False) -> K
 
 
 def _taken_apart(hint: Any) -> tuple[Any, list[Any], bool]:
-    """The type itself, the marks of its annotation, outer ones last, and whether it may be None."""
+    """Return the bare type, its marks with outer ones last, and whether it may be None."""
     marks: list[Any] = []
     null = False
     while True:
@@ -113,7 +104,7 @@ def _taken_apart(hint: Any) -> tuple[Any, list[Any], bool]:
 
 
 def _of_values(kind: Any) -> Any:
-    """The type of a tuple's values, or of a mapping's."""
+    """Return the type of a tuple's or mapping's values."""
     inner = get_args(kind)
     return inner[1] if get_origin(kind) is Mapping else inner[0]
 

@@ -1,16 +1,15 @@
 """From a YAML file to the typed `Config`, checked, and within the site's file.
 
-For every command (`load`), for `penstock init` (`load_text`), and for workflows, in which Snakemake's
---config goes before what a file says (`read_base`, `compose`). The rest is for commands without a
-configuration.
+Commands call `load`, `penstock init` `load_text`. Workflows, where Snakemake's --config overrides the file,
+call `read_base` and `compose`. The rest is for commands without a configuration.
 
-Read are the configuration, the site's file (`config.site`: the administrator's bounds), the files that
-`describe` names, and of the user database the home that a path `~name/...` needs. Links in the target's root
-are resolved where the site bounds that root. Nothing is written; no network is used.
+It reads the configuration, the site's file (`config.site`), files of `describe`, and for `~name/...` the user
+database. Links in the target's root are resolved where the site bounds it. Nothing is written; no network is
+used.
 
-Whatever is wrong is a ConfigError. It lists up to MAX_LISTED problems, each with key path, line, value (never
-a secret's), and what to write instead, but those of one stage alone: YAML, secrets, the form of values
-(`validation`, `storage_options`), keys beside one another (`semantic_checks`), the site's bounds.
+Whatever is wrong is a ConfigError with up to MAX_LISTED problems: key path, line, value (never a secret's),
+and what to write. They are of one stage: YAML, secrets, the form of values (`validation`, `storage_options`),
+keys beside one another (`semantic_checks`), the site's bounds.
 """
 
 from __future__ import annotations
@@ -46,28 +45,26 @@ from penstock.core.text import in_quotes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-MAX_LISTED = 20
-"""Problems that one message lists."""
+MAX_LISTED = 20  # in one message
 _BY_OPTION = -2
+# in messages in place of a line, for values of no file
 _PLACES = {overlay.LAID_OVER: "--config", parsed_mapping.UNWRITTEN: "", _BY_OPTION: "--backend"}
-"""What stands in messages in place of a line, for values of no file."""
 
 
 def load(
     path: Path | str, backend_override: str | None = None, *, staging: bool = True, in_job: bool = False
 ) -> Config:
-    """The configuration of this file, relative folders taken from the working directory. `backend_override`
-    stands in place of `cluster.backend`. What goes beyond the site's bounds is refused (`site.problems`); for
-    a command that stages nothing (not `staging`) it is brought within them (`site.tightened`). `in_job`:
-    this process is in a SLURM job, where any backend is allowed. Raises ConfigError."""
+    """Load a file, with relative folders from the working directory; `backend_override` replaces
+    `cluster.backend`. What exceeds the site's bounds is refused (`site.problems`), or tightened for a command
+    that stages nothing (`site.tightened`). With `in_job`, in a SLURM job, any backend is allowed. Raises
+    ConfigError."""
     file = Path(path)
     unclear: dict[KeyPath, str] = {}
     return _checked(file, _read(file, unclear), unclear, backend_override, staging=staging, in_job=in_job)
 
 
 def load_text(text: str, path: Path | str) -> Config:
-    """The configuration that a file at this path would be if it had this text; the file is not read. Raises
-    ConfigError, which names no line, since the text stands in no file."""
+    """Load this text as if it were the file at `path`. Raises ConfigError without lines."""
     file = Path(path)
     unclear: dict[KeyPath, str] = {}
     try:
@@ -80,19 +77,16 @@ def load_text(text: str, path: Path | str) -> Config:
 
 
 class BaseConfiguration(NamedTuple):
-    """A configuration, read but not checked, whose values give way to others: a file, or what a module of
-    another workflow handed over."""
+    """A configuration that is read but not checked, for values to go over it: a file, or another workflow's
+    module."""
 
-    label: str
-    """In messages: the file's path, or what there is in place of a file."""
+    label: str  # in messages: the file's path, or what replaces it
     file: Path | None
     document: YamlDocument
-    unclear: Mapping[KeyPath, str]
-    """By its key path what is wrong with a value that can be read in different ways."""
+    unclear: Mapping[KeyPath, str]  # by key path: what is wrong with an ambiguous value
 
 
 def read_base(path: Path | str) -> BaseConfiguration:
-    """A file. Raises ConfigError."""
     unclear: dict[KeyPath, str] = {}
     document = _read(Path(path), unclear)
     return BaseConfiguration(str(path), Path(path), document, unclear)
@@ -101,10 +95,10 @@ def read_base(path: Path | str) -> BaseConfiguration:
 def compose(
     base: BaseConfiguration, values: overlay.Values, heading: str, backend_override: str | None = None
 ) -> tuple[Config, bytes | None]:
-    """The configuration of this base with these values before its own, and the text of a file that says the
-    same, with `heading` as its comment: None where the base is a file and the values change nothing.
-    `backend_override` as of `load`; it is not part of the text. Whether the site allows the backend is left
-    to the steps, which know whether they are in a job. Raises ConfigError."""
+    """Load this base with `values` over it; return also a file's text that means the same, under the comment
+    `heading`. The text is None where the values change nothing in a base file, and does not include
+    `backend_override`. Steps judge the backend, since they know whether they are in a job. Raises
+    ConfigError."""
     made = overlay.laid_over(base.document, values.sections, heading)
     replaced = {place for place in base.unclear if made.line(place) == overlay.LAID_OVER}
     kept = {place: why for place, why in base.unclear.items() if place not in replaced}
@@ -115,28 +109,27 @@ def compose(
 
 
 def check_place(folder: Path) -> None:
-    """For a command that is given a folder, not a configuration. Raises ConfigError where the site's file
-    does not let penstock write there."""
+    """Raise ConfigError where the site's file does not let penstock write in this folder."""
     if (bounds := site_file()) is not None:
         site.check_place(bounds, folder)
 
 
 def site_file(path: Path | None = None) -> site.Site | None:
-    """What the site's file says, None where there is none. With `path`: a draft of it, which anybody may own.
-    Raises ConfigError, which names the line of each mistake."""
+    """Read the site's file, or a draft at `path` of any owner; None where there is none. Raises ConfigError
+    with each mistake's line."""
     policy = site.stored(path)
     return None if policy is None else site.site_of(policy, _READERS, path)
 
 
 def site_bounds() -> Bounds:
-    """What the site's file says on this machine. Raises ConfigError for one that cannot be used."""
+    """Return this machine's bounds. Raises ConfigError for an unusable site's file."""
     file = site_file()
     return Bounds() if file is None else file.bounds
 
 
 def target_at(root: Path) -> TargetConfig:
-    """The target of a command that is given a root in place of a configuration, with the site's owners
-    and contact. Raises ConfigError for a site's file that cannot be used."""
+    """Return the target for a root without a configuration, with the site's owners and contact. Raises
+    ConfigError."""
     said = site_bounds().target
     return TargetConfig(root.absolute(), owners=said.owners, contact=said.contact)
 
@@ -188,7 +181,7 @@ def _root(file: Path, document: YamlDocument) -> Section:
 def _form_problems(root: Section, unclear: Mapping[KeyPath, str]) -> list[Problem]:
     problems = [Problem(where, why) for where, why in unclear.items()]
     problems += semantic_checks.control_characters(root.values)
-    # What is read in different ways has been reported; whether it would do as text does not matter.
+    # Ambiguous values are reported already, whatever they would be as text.
     problems += [problem for problem in validation.problems(root.values) if problem.path not in unclear]
     return problems + storage_options.problems(root)
 
@@ -243,26 +236,26 @@ _FILE_OPTIONS = ("ca_bundle", "credentials_file", "key_filename")
 
 
 def _build(root: Section, backend: str | None) -> Config:
-    """The typed form of a configuration without problems: `settings` says how each value is read."""
+    """Build the typed form of a configuration without problems."""
     root = Section(fixed_settings.laid_over(root.values))
-    given = root.at("cluster").values
-    common = {key: value for key, value in given.items() if key in JobOptions.__dataclass_fields__}
+    written = root.at("cluster").values
+    common = {key: value for key, value in written.items() if key in JobOptions.__dataclass_fields__}
     cluster = {
-        **given,
-        "backend": backend or given.get("backend", ClusterConfig.backend),
+        **written,
+        "backend": backend or written.get("backend", ClusterConfig.backend),
         "options": common,
         "steps": {step: {**common, **own.values} for step, own in root.at("cluster").at("steps").each()},
     }
     datasets = {
-        name: {**one.values, "name": name, "sources": _sources(one, root.at("engine"))}
-        for name, one in root.at("datasets").each()
+        name: {**dataset.values, "name": name, "sources": _sources(dataset, root.at("engine"))}
+        for name, dataset in root.at("datasets").each()
     }
     return read(Config, {**root.values, "cluster": cluster, "datasets": datasets}, _READERS)
 
 
 def _sources(dataset: Section, engine: Section) -> list[dict[str, object]]:
-    """Each source with `engine.timeout` and its own options, of which the paths of files are absolute: an
-    element runs in another working directory."""
+    """Complete each source with `engine.timeout` and its options. Paths of files become absolute: an element
+    runs in another working directory."""
     complete = []
     for source, merged in zip(storage_options.sources(dataset), storage_options.merged(dataset), strict=True):
         options = Section(merged)
@@ -288,12 +281,11 @@ def _url(text: str) -> str:
 
 
 def _accounts(value: object) -> list[str]:
-    """Names and numbers, as text."""
-    return [str(one) for one in value] if isinstance(value, (list, tuple)) else []
+    return [str(account) for account in value] if isinstance(value, (list, tuple)) else []
 
 
 def _none_for(word: str) -> Callable[[object], object]:
-    """Reads this word as None, any other value as it is."""
+    """Return a reader of this word as None."""
     return lambda value: None if value == word else value
 
 
@@ -307,5 +299,4 @@ _READERS: Readers = {
     "auto": _none_for("auto"),
     "none": _none_for("none"),
     "digests": partial(sorted, key=lambda name: name != "xxh3_128"),
-}
-"""By the names with which `settings` annotates its fields."""
+}  # by the names in the annotations of `settings`

@@ -1,4 +1,4 @@
-"""The text of a new configuration with comments. Pure: `penstock init` writes it."""
+"""The commented text of a new configuration, for `penstock init`."""
 
 from __future__ import annotations
 
@@ -21,40 +21,31 @@ HEAD = """\
 # No secrets here: name a profile, or a file of mode 0600. Sizes and times carry their unit: 256MiB, 4h.
 """
 WITHOUT_GROUP = "    # permissions: {group: NAME}            # whose members read what is published"
-LONGEST = 64
-"""Characters of a dataset's name."""
-WITHOUT_NAME = "data"
-"""The dataset's name where the source has none that could be used."""
+LONGEST = 64  # characters of a dataset's name
+WITHOUT_NAME = "data"  # where the source has no usable name
 _PLAIN = re.compile(r"(?:[a-z][a-z0-9+.-]*://)?[A-Za-z0-9/._+@=-]+(?::[0-9]+(?:/[A-Za-z0-9/._+@=-]*)?)?")
-_COMMENTS_FROM = 42
-"""The column of comments, where the line is not longer."""
+_COMMENTS_FROM = 42  # column of comments, unless the line is longer
 
 
 class KeyLine(NamedTuple):
-    """A key with its value."""
-
     key: str
     value: str
     comment: str = ""
 
 
 class NewFile(NamedTuple):
-    """What the text says."""
+    """What the text contains."""
 
     source: str
     root: str
     dataset: str
-    options: Mapping[str, str | bool]
-    """Of `storage_options`."""
-    target_is: str
-    """The target for people: a comment."""
-    group: KeyLine | None
-    """The key `permissions.group`; None: it is left out."""
-    cluster: tuple[KeyLine, ...]
-    """The keys of `cluster`."""
+    options: Mapping[str, str | bool]  # of `storage_options`
+    target_is: str  # the target for people: a comment
+    group: KeyLine | None  # `permissions.group`; None: left out
+    cluster: tuple[KeyLine, ...]  # keys of `cluster`
 
     def text(self) -> str:
-        """The file's text. Whether it is a configuration that can be used is for the loader to say."""
+        """The file's text, which the loader judges."""
         lines = [_line(0, "target"), _line(2, "root", self.root, self.target_is)]
         lines += [_line(0, "datasets"), _line(2, self.dataset), _line(4, "source", self.source)]
         if self.options:
@@ -76,7 +67,7 @@ def _line(indent: int, key: str, value: str | bool | None = None, comment: str =
 
 
 def scalar(text: str) -> str:
-    """The text as YAML that every reader takes for this text: in quotes unless it is plain."""
+    """Write text as YAML that every reader takes alike: in quotes unless plain."""
     if _PLAIN.fullmatch(text):
         try:
             if strict_yaml.parse(text).value == text:
@@ -87,8 +78,7 @@ def scalar(text: str) -> str:
 
 
 def dataset_name(source: str, taken: Callable[[str], bool]) -> str:
-    """A valid name made of the source's last folder, or else of its bucket or host; one that is `taken` gets
-    a number."""
+    """Make a valid name of the source's last folder, bucket or host; a `taken` name gets a number."""
     name = _valid(_last_folder(source)) or WITHOUT_NAME
     number, unique = 1, name
     while unique in RESERVED or taken(unique):
@@ -103,7 +93,7 @@ def _last_folder(source: str) -> str:
         return source.rstrip("/").rpartition("/")[2]
     components = urlsplit(source)
     last = components.path.rstrip("/").rpartition("/")[2]
-    # abfs://container@account/ names the container before the @.
+    # abfs://container@account/ has its container before the @.
     container, _, host = components.netloc.rpartition("@")
     return last or (container if of_url(source).place == "bucket" and container else host.partition(":")[0])
 

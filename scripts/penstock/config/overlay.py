@@ -1,8 +1,7 @@
-"""Values that go before those of a configuration file: Snakemake's `--config`. Pure; the workflow calls it,
-by `config.loader.compose`.
+"""Values that go before a configuration file's: Snakemake's `--config` (`config.loader.compose`).
 
-Mappings are merged; anything else takes the place of what the file has. The result is a document of its own,
-checked as every configuration is, whose text the steps read as a file.
+Mappings are merged, other values replaced. The result is a document of its own, checked as every
+configuration, whose text steps read as a file.
 """
 
 from __future__ import annotations
@@ -17,21 +16,18 @@ from penstock.config.strict_yaml import KeyPath, StrictYamlError, YamlDocument
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-LAID_OVER = 0
-"""In place of a line number: of values that `--config` gave."""
+LAID_OVER = 0  # in place of a line number: a value of `--config`
 
 
 class Values(NamedTuple):
-    """Values by the section of the configuration. `unclear`: by key path, why a value could be read in
-    different ways; it stands as text."""
+    """Values by section. `unclear`: by key path, why a value is ambiguous; it is kept as text."""
 
     sections: Mapping[str, object]
     unclear: Mapping[KeyPath, str]
 
 
 def parse(words: Iterable[tuple[str, str]]) -> Values:
-    """The values of (section, text in YAML) pairs, read as strictly as the file. Raises StrictYamlError,
-    which names the section."""
+    """Read (section, YAML text) pairs as strictly as the file. Raises StrictYamlError with the section."""
     sections: dict[str, object] = {}
     unclear: dict[KeyPath, str] = {}
     for key, text in words:
@@ -45,18 +41,18 @@ def parse(words: Iterable[tuple[str, str]]) -> Values:
 
 
 def laid_over(document: YamlDocument, sections: Mapping[str, object], heading: str) -> YamlDocument:
-    """The document with these sections over its own. `heading` is the comment in the first line of its text;
-    where nothing changes, the text is the document's own."""
+    """Lay these sections over the document. `heading` is a comment above its text, which stays where nothing
+    changes."""
     lines = dict(document.lines)
     made = YamlDocument(_merged(document.value, dict(sections), (), lines), lines)
-    # Of what never was a file there is no text.
+    # A document without a file has no text.
     same = made.value == document.value and document.content
     made.content = document.content if same else f"# {heading}\n{_text(made.value)}".encode()
     return made
 
 
 def merged(below: object, above: object) -> object:
-    """`above` laid over `below`, as in `laid_over`."""
+    """Lay `above` over `below`, as `laid_over`."""
     return _merged(below, above, (), {})
 
 
@@ -71,7 +67,7 @@ def _merged(below: object, above: object, path: KeyPath, lines: dict[KeyPath, in
 
 
 class _Dumper(yaml.SafeDumper):
-    """All text in quotes, so that `strict_yaml` has nothing to doubt."""
+    """Quotes all text, so that `strict_yaml` doubts nothing."""
 
 
 def _quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

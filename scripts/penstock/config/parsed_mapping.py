@@ -1,10 +1,8 @@
-"""A configuration that another program read: a mapping in place of a file's text. Pure; for the workflow as a
-module of another workflow, whose Snakemake has read the YAML (`workflow.module_configuration`).
+"""A configuration that another program read: a mapping instead of a file (`workflow.module_configuration`).
 
-That reading may have lost what was written: YAML 1.1 makes 8 of `010`, 5400 of `1:30:00`, a date of
-`2026-11-27`, and of a key that stands twice it keeps the last one. So what is no plain value is refused, and
-where the texts that were read are known, each value is looked up there. What became the text that was typed
-(`1e5`) is that text.
+That reading may have lost what was written. YAML 1.1 makes 8 of `010`, 5400 of `1:30:00`, a date of
+`2026-11-27`, and keeps the last of doubled keys. So values that are not plain are refused. Where the texts
+are known, each value is looked up there: what is the text that was typed (`1e5`) stays.
 """
 
 from __future__ import annotations
@@ -22,12 +20,11 @@ from penstock.core.text import in_quotes, is_utf8, printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-UNWRITTEN = -1
-"""In place of a line number: of values whose text is not known."""
+UNWRITTEN = -1  # in place of a line number: of values without a known text
 
 
 class ConfigText(NamedTuple):
-    """A text that a value may have been read from; `name` is the file's, for messages."""
+    """A text that values may have been read from; `name` is the file's, for messages."""
 
     name: str
     text: str
@@ -36,8 +33,8 @@ class ConfigText(NamedTuple):
 def document(
     values: Mapping[object, object], texts: Iterable[ConfigText]
 ) -> tuple[YamlDocument, Mapping[KeyPath, str]]:
-    """The values as a document without lines and text, and, by key path, what is wrong with those that are
-    no plain values or were not read as they are written in one of `texts`. Raises nothing."""
+    """Return the values as a document without lines and text, and by key path what is wrong. Wrong are values
+    that are not plain, or not read as they are written in `texts`."""
     unclear: dict[KeyPath, str] = {}
     made = YamlDocument(_plain(values, (), unclear), {(): UNWRITTEN})
     for read in texts:
@@ -51,7 +48,7 @@ def document(
 
 
 def _plain(value: object, path: KeyPath, unclear: dict[KeyPath, str]) -> object:
-    """In the types that a document has; what is none of them is noted, and stands as text."""
+    """Convert to a document's types; note anything else, and keep it as text."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -98,17 +95,16 @@ class _Written(NamedTuple):
     path: KeyPath
     line: int
     why: str
-    read: object
-    """What YAML 1.1 makes of it; `_ANYTHING` where that does not matter."""
+    read: object  # what YAML 1.1 makes of it, or `_ANYTHING`
 
 
 _ANYTHING = object()
 
 
 def _lossy(text: str) -> Iterator[_Written]:
-    """Nothing of what is no YAML, or more than a configuration may hold."""
+    """Find such places; none in what is no YAML, or larger than a configuration."""
     try:
-        # libyaml's, where there is one: the outer workflow's configuration may be large.
+        # libyaml's loader, if present: the outer configuration may be large.
         root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError:
         return
@@ -141,7 +137,8 @@ def _below(node: yaml.Node, path: KeyPath, left: list[int]) -> Iterator[_Written
 
 
 def _places(written: _Written, values: object) -> Iterator[KeyPath]:
-    """Where the values may have it: under the same keys, from any depth of the text on, and the same."""
+    """Yield where the values may come from this text: same keys, from any depth of the text on, and same
+    value."""
     for begin in range(len(written.path)):
         path = written.path[begin:]
         value = _at(values, path)

@@ -1,5 +1,4 @@
-"""gitignore's patterns, as the configuration has them: which of them match a key of a source or a path of a
-release. Pure; `pathspec` judges."""
+"""gitignore's patterns in the configuration, matched against keys of a source or paths of a release."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ _SPECIAL = re.compile(r"[\\*?\[\]!# ]")
 
 
 def of_file_alone(key: str) -> tuple[str, str]:
-    """The patterns that together match the key itself, and nothing below a folder of the same name."""
+    """Return the patterns that together match this key alone, and nothing below a folder of that name."""
     literal = _SPECIAL.sub(r"\\\g<0>", key)
     return f"/{literal}", f"!/{literal}/**"
 
 
 def written(patterns: Sequence[str]) -> str:
-    """Patterns as a list of the configuration, which can be pasted."""
+    """Write patterns as a list that can be pasted into the configuration."""
     return f"[{', '.join(_quoted(pattern) for pattern in patterns)}]"
 
 
@@ -30,8 +29,8 @@ def _quoted(pattern: str) -> str:
 
 
 class Patterns:
-    """Some patterns, in their order. Raises ConfigError for one that gitignore does not know; `where` is
-    their key. A key or path of a folder ends in a slash."""
+    """Patterns in order. Raises ConfigError for an unknown form, at the key `where`. Paths of folders end in
+    a slash."""
 
     def __init__(self, where: str, patterns: Sequence[str]) -> None:
         from pathspec import GitIgnoreSpec
@@ -49,10 +48,10 @@ class Patterns:
             ) from error
 
     def match(self, key: str) -> bool:
-        """Whether a pattern matches, and none after it takes that back."""
+        """Return whether a pattern matches, and no later one takes that back."""
         return self._spec.match_file(_named(key))
 
 
 def _named(key: str) -> str:
-    """No pattern can name a line feed, and in pathspec's expressions `.` does not match it."""
+    """Replace line feeds: no pattern can name one, and pathspec's `.` does not match it."""
     return key.replace("\n", "\x01") if "\n" in key else key

@@ -1,8 +1,7 @@
-"""Sizes, rates, durations and modes as people write them, read strictly. Pure.
+"""Sizes, rates, durations and modes as people write them, read strictly.
 
-Every unit is written out: `256MiB`, `20Gbit/s`, `30min`, `"0440"`. A bare number is refused
-(except 0), since bytes, blocks and seconds look alike. All functions raise ValueError with a
-sentence that says what would be accepted.
+Every unit is written out: `256MiB`, `20Gbit/s`, `30min`, `"0440"`. A bare number other than 0 is refused,
+since bytes, blocks and seconds look alike. All functions raise ValueError with what would be accepted.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ _SECONDS = {
 }
 _MODE = re.compile(r"[0-7]{3,4}", re.ASCII)
 
+# These texts follow "must be" or "give" in messages.
 SIZE_HELP = "a size with its unit, such as 256MiB, 1TiB or 500GB"
 RATE_HELP = "a rate with its unit, such as 1GiB/s or 20Gbit/s"
 TIME_LIMIT_HELP = "auto, or a time with its unit, such as 30min, 4h or 2d"
@@ -39,11 +39,10 @@ READING_AGE_HELP = (
     "`all`, or one time with its unit, such as `linked: 30d`, without `within`, `sample` or `limit`"
 )
 MODE_HELP = 'an octal mode in quotes, such as "0440"'
-"""This and those above follow "must be" or "give" in messages: what may be written."""
 
 
 def size(value: object) -> int:
-    """Bytes. `k M G T P` are powers of 1000, `Ki Mi Gi Ti Pi` of 1024."""
+    """Return bytes. `k M G T P` are powers of 1000, `Ki Mi Gi Ti Pi` of 1024."""
     if value == 0 and not isinstance(value, bool):
         return 0
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
@@ -53,19 +52,19 @@ def size(value: object) -> int:
 
 
 def rate(value: object) -> int:
-    """Bytes per second, at least 1."""
+    """Return bytes per second, at least 1."""
     match = _RATE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError(f"must be {RATE_HELP}")
-    found = Fraction(match[1]) * _SCALES[match[2]]
-    amount = _whole(found if match[3] == "B" else found / 8, "bytes per second")
+    scaled = Fraction(match[1]) * _SCALES[match[2]]
+    amount = _whole(scaled if match[3] == "B" else scaled / 8, "bytes per second")
     if amount < 1:
         raise ValueError("must be more than nothing")
     return amount
 
 
 def duration(value: object) -> float:
-    """Seconds, more than 0."""
+    """Return seconds, more than 0."""
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError(f"must be {DURATION_HELP}")
@@ -76,7 +75,7 @@ def duration(value: object) -> float:
 
 
 def reading_age(value: object) -> float | None:
-    """Seconds, more than 0; None of `all`."""
+    """Return seconds, more than 0; None for `all`."""
     if value == "all":
         return None
     try:
@@ -86,7 +85,7 @@ def reading_age(value: object) -> float | None:
 
 
 def time_limit(value: object) -> int:
-    """Whole seconds, at least 1; 0 of `auto`."""
+    """Return whole seconds, at least 1; 0 for `auto`."""
     if value == "auto":
         return 0
     try:
@@ -96,8 +95,8 @@ def time_limit(value: object) -> int:
 
 
 def mode(value: object, *, folder: bool) -> int:
-    """Permission bits. Refused: writable by everybody, setuid, sticky, setgid on files, and what
-    its own owner could not read."""
+    """Return permission bits. Refuses write for all, setuid, sticky, setgid on files, and what its owner
+    cannot read."""
     if not isinstance(value, str) or not _MODE.fullmatch(value):
         raise ValueError(f"must be {MODE_HELP}")
     bits = int(value, 8)
@@ -127,5 +126,4 @@ READERS: Mapping[str, Callable[[object], float | None]] = {
     "reading_age": reading_age,
     "file_mode": partial(mode, folder=False),
     "dir_mode": partial(mode, folder=True),
-}
-"""By the units that annotations of settings name (`config.annotations.Unit`)."""
+}  # by the units of annotations (`config.annotations.Unit`)

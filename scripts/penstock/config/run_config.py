@@ -1,5 +1,5 @@
-"""The configuration that a run froze when it was listed. Its steps obey that one, whatever the configuration
-file says by then. Pure: list writes it into `run.json`, and `dataset.run` reads that file."""
+"""The configuration that a run froze when it was listed, in `run.json`. Its steps obey it, whatever the file
+says later."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def freeze(config: Config, dataset: DatasetConfig) -> Mapping[str, object]:
-    """The part of the configuration that concerns a run of this dataset, as JSON. `RunConfig` reads it."""
+    """Return the configuration of a run of this dataset, as JSON for `RunConfig`."""
     return {
         "dataset": to_json(dataset),
         "plan": to_json(config.plan),
@@ -37,12 +37,11 @@ def freeze(config: Config, dataset: DatasetConfig) -> Mapping[str, object]:
 
 
 class RunConfig:
-    """What `freeze` made, perhaps in another version: a setting that is newer than the run has its default,
-    and one that this version does not know is ignored. Each part is converted when it is first read, since an
-    audit freezes the engine's part alone. Reading a part that is missing or damaged raises FailedError."""
+    """What `freeze` made, perhaps in another version: newer settings have defaults, unknown ones are ignored.
+    Each part is converted when it is first read, since an audit freezes only the engine's. Raises FailedError
+    then for a missing or damaged part."""
 
     def __init__(self, raw: Mapping[str, object], where: object) -> None:
-        """`where` is the path of the document that holds it."""
         self._raw, self._where = raw, where
 
     @cached_property

@@ -1,8 +1,7 @@
-"""No secret in the configuration: keys and URLs that would carry one are refused unseen.
+"""Refuses keys and URLs that would hold a secret, without repeating it.
 
-The configuration is copied into logs, run folders and reports, so it holds references only: a vendor's
-profile, or a file of mode 0600. The messages never repeat a value. Pure; the loader calls it for each
-configuration, `penstock init` for what is typed there.
+The configuration is copied into logs, run folders and reports. So it holds references only: a vendor's
+profile, or a file of mode 0600.
 """
 
 from __future__ import annotations
@@ -30,19 +29,18 @@ _SECRET_KEY = re.compile(
     r"|client_?secret|connection_?string|encryption_?key|signature)(?:_?id)?$"
     r"|(?:_key|secretkey|accesskeyid|secretaccesskey|sessiontoken|accountkey|connectionstring)$"
 )
-_HARMLESS_VALUES = {"anon", "google_default", "cloud", "cache"}
-"""What gcsfs takes as `token` that is no token."""
+_HARMLESS_VALUES = {"anon", "google_default", "cloud", "cache"}  # values of gcsfs's `token` that are no token
+# Further names in a query: how CDNs and services give access.
 _SECRET_QUERY = re.compile(
     r"(?i)(?:^|_)(?:signature|sig|credential|token|jwt|auth|authkey|authorization|access|ticket|session"
     r"|sessionid|session_id|hdn(?:ea|ts)|policy|pwd|pass|code|hmac|hash|nonce|otp|assertion)$"
     r"|key_pair_id|^awsaccesskeyid$|google_?access_?id|accesssignature|access_signature"
 )
-"""Names in a query beside those that may be no key either: how CDNs and services hand out access."""
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def offenders(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
-    """(key path, why) of everything that is, or may be, an inline secret."""
+    """Yield (key path, why) of all that is, or may be, an inline secret."""
     if isinstance(value, dict):
         for key, child in value.items():
             below = (*path, key)
@@ -71,7 +69,7 @@ def _shown(name: str) -> str:
 
 
 def in_url(text: str) -> str:
-    """Why this text, taken as a URL, carries a secret; "" when it does not."""
+    """Return why this URL carries a secret, or ""."""
     url = with_slashes(text) or text
     if "://" not in url:
         return ""
@@ -79,9 +77,9 @@ def in_url(text: str) -> str:
         components = urlsplit(url)
     except ValueError:
         return ""
-    user, found, _ = components.netloc.rpartition("@")
-    # abfs://container@account/ names the container before the @.
-    if found and (":" in user or not of_url(url).user):
+    user, at_sign, _ = components.netloc.rpartition("@")
+    # abfs://container@account/ has its container before the @.
+    if at_sign and (":" in user or not of_url(url).user):
         return "has user info (`user:password@`) in its URL"
     for name, _ in parse_qsl(components.query, keep_blank_values=True):
         # accessToken, X-Plex-Token and access_token are one name.

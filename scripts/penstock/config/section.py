@@ -1,8 +1,6 @@
-"""A mapping of the parsed configuration, and its place in the file. Pure; for the loader, and for checks that
-compare keys.
+"""A mapping of the parsed configuration, and its place in the file.
 
-A key that is missing, or whose value has another type than the caller asks for, is read as empty:
-`config.validation` reports what is wrong with it.
+A missing key, and a value of another type than asked for, is read as empty: `config.validation` reports it.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Section:
-    """`values` holds the mapping's keys and values, `path` is its key path."""
+    """A mapping's `values`, at the key path `path`."""
 
     def __init__(self, value: object, path: KeyPath = ()) -> None:
         self.values: dict[str, object] = value if isinstance(value, dict) else {}
@@ -26,20 +24,20 @@ class Section:
         return key in self.values
 
     def text(self, key: str) -> str:
-        """The text under this key; "" where there is none."""
-        found = self.values.get(key)
-        return found if isinstance(found, str) else ""
+        """Return the text of this key, or ""."""
+        value = self.values.get(key)
+        return value if isinstance(value, str) else ""
 
     def at(self, key: str) -> Section:
-        """The mapping under this key."""
+        """Return the mapping of this key."""
         return Section(self.values.get(key), (*self.path, key))
 
     def each(self) -> Iterator[tuple[str, Section]]:
-        """Every key whose value is a mapping."""
+        """Yield every key whose value is a mapping."""
         return ((key, self.at(key)) for key, value in self.values.items() if isinstance(value, dict))
 
     def listed(self, key: str) -> list[Section]:
-        """The mappings in the list under this key."""
-        found = self.values.get(key)
-        several = enumerate(found) if isinstance(found, list) else ()
-        return [Section(one, (*self.path, key, at)) for at, one in several if isinstance(one, dict)]
+        """List the mappings in this key's list."""
+        items = self.values.get(key)
+        several = enumerate(items) if isinstance(items, list) else ()
+        return [Section(item, (*self.path, key, at)) for at, item in several if isinstance(item, dict)]

@@ -1,9 +1,5 @@
-"""What is wrong with a configuration although each value has its form: keys that need or exclude one another,
-URLs without a host, folders that lie in one another.
-
-For `config.loader`, which calls `problems` once `config.validation` has found nothing wrong with the form.
-Reads no file, and no network.
-"""
+"""Problems of a configuration whose values have the right form: keys that need or exclude one another, URLs
+without a host, folders within one another."""
 
 from __future__ import annotations
 
@@ -24,8 +20,7 @@ if TYPE_CHECKING:
     from penstock.config.section import Section
     from penstock.config.strict_yaml import KeyPath
 
-RESERVED = ("all", "results")
-"""Names that mean something else to the workflow's command line."""
+RESERVED = ("all", "results")  # names with another meaning on the workflow's command line
 URL_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
 _FOLDERS = (
     ("target", "root"), ("target", "state_root"), ("target", "sign_with"), ("target", "signers"),
@@ -35,7 +30,7 @@ _OF_S3_AND_AZURE = {"archived": "states no archived objects", "times": "states n
 
 
 def problems(root: Section) -> Iterator[Problem]:
-    """Of a whole configuration whose values have the right form."""
+    """Yield all problems of a configuration with valid forms."""
     for name, dataset in root.at("datasets").each():
         if name in RESERVED:
             yield Problem(
@@ -58,7 +53,7 @@ def problems(root: Section) -> Iterator[Problem]:
 
 
 def control_characters(value: Any, path: KeyPath = ()) -> Iterator[Problem]:
-    """Of each text in a document, keys too, that has one. The document may have any form."""
+    """Yield texts and keys with control characters, in a document of any form."""
     if isinstance(value, dict):
         for key, child in value.items():
             yield from control_characters(key, (*path, key))
@@ -71,7 +66,7 @@ def control_characters(value: Any, path: KeyPath = ()) -> Iterator[Problem]:
 
 
 def folder_in_data(text: str) -> str:
-    """A source's `into`, normalised: a folder relative to the release's data, or "". Raises ValueError."""
+    """Normalise a source's `into`, relative to the release's data. Raises ValueError."""
     if text.startswith("/"):
         raise ValueError("must be relative to the release's data")
     names = [name for name in text.split("/") if name not in ("", ".")]
@@ -89,19 +84,21 @@ def _job_problems(job: Section) -> Iterator[Problem]:
         yield Problem((*job.path, "exclude"), str(error))
 
 
-def _bandwidth_problems(given: Section) -> Iterator[Problem]:
-    capacity, reserve = (given.text(key) for key in ("link", "reserve"))
+def _bandwidth_problems(bandwidth: Section) -> Iterator[Problem]:
+    capacity, reserve = (bandwidth.text(key) for key in ("link", "reserve"))
     if reserve and not capacity:
-        yield Problem((*given.path, "reserve"), "is a part of `bandwidth.link`, which is not given")
+        yield Problem((*bandwidth.path, "reserve"), "is a part of `bandwidth.link`, which is not given")
     elif reserve and quantities.rate(reserve) >= quantities.rate(capacity):
-        yield Problem((*given.path, "reserve"), f"{shown(reserve)} leaves nothing of the link's {capacity}")
-    if not given.text("folder"):
+        yield Problem(
+            (*bandwidth.path, "reserve"), f"{shown(reserve)} leaves nothing of the link's {capacity}"
+        )
+    if not bandwidth.text("folder"):
         for key in ("link", "requests"):
-            if given.values.get(key) is not None:
+            if bandwidth.values.get(key) is not None:
                 hint = (
                     "needs `bandwidth.folder`, in which elements share it; `engine.limit` is for each alone"
                 )
-                yield Problem((*given.path, key), hint)
+                yield Problem((*bandwidth.path, key), hint)
 
 
 def _sources_problems(dataset: Section) -> Iterator[Problem]:
@@ -128,7 +125,7 @@ def _sources_problems(dataset: Section) -> Iterator[Problem]:
 
 
 def _listing_problems(dataset: Section) -> Iterator[Problem]:
-    """Of what a source's listing is read from in place of the source."""
+    """Check keys for listings read from elsewhere."""
     for key in storage_options.OF_ONE_SOURCE:
         if "sources" in dataset and key in dataset:
             yield Problem((*dataset.path, key), "belongs into each of `sources`: a listing is of one source")
@@ -147,7 +144,7 @@ def _listing_problems(dataset: Section) -> Iterator[Problem]:
 
 
 def _store_problems(dataset: Section) -> Iterator[Problem]:
-    """Of keys for what S3 and Azure alone state of an object."""
+    """Check keys for what only S3 and Azure state of an object."""
     for source, options in zip(
         storage_options.sources(dataset), storage_options.merged(dataset), strict=True
     ):

@@ -1,8 +1,7 @@
-"""The typed settings from plain mappings and back: one way for the YAML file and for the configuration that
-a run froze as JSON. Pure.
+"""Typed settings from plain mappings and back, for the YAML file and for a run's frozen JSON.
 
-A dataclass says by its annotations how each of its fields is read. Settings hold references to secrets, never
-secrets, and everything that depends on the working directory has been resolved before they are written.
+A dataclass's annotations say how each field is read. Settings hold references to secrets, never secrets. What
+depends on the working directory is resolved before they are written.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Readers of values by the name in a field's annotation, such as `Annotated[Path, "folder"]` or
+# `Annotated[int, Unit("size")]`; `null` is None without a reader.
 Readers = Mapping[str, Callable[[Any], object]]
-"""What reads a value that people wrote, by the name in the field's annotation (`Annotated[Path, "folder"]`,
-`Annotated[int, Unit("size")]`); `null` is None without one."""
 
 
 def to_json(value: DataclassInstance) -> dict[str, object]:
-    """A JSON form of any dataclass of settings; `from_json` is its inverse."""
+    """Return a JSON form of settings; `from_json` is its inverse."""
     return {name: plain(inner) for name, inner in asdict(value).items()}
 
 
 def plain(value: object) -> object:
-    """A value of a setting as JSON has it."""
+    """Return a setting's value for JSON."""
     if isinstance(value, Path):
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
@@ -44,18 +43,18 @@ def plain(value: object) -> object:
 
 
 def from_json(kind: type[T], raw: object) -> T:
-    """What `to_json` made, perhaps by another version: a field that was added since has its default, one that
-    this version does not know is passed over. Raises TypeError or ValueError for anything else."""
+    """Read what `to_json` made, perhaps in another version: missing fields have defaults, unknown ones are
+    ignored. Raises TypeError or ValueError."""
     return read(kind, raw, {})
 
 
 def read(kind: type[T], raw: object, readers: Readers) -> T:
-    """The dataclass `kind` of a mapping that people wrote: what a field's annotation names is read by the
-    reader of that name. Raises what the readers raise, and as `from_json`."""
+    """Make the dataclass `kind` of a mapping, by the readers that its annotations name. Raises what readers
+    raise, and as `from_json`."""
     if not isinstance(raw, Mapping):
         raise TypeError(f"{kind.__name__} is made of a mapping, not of {raw}")
-    known = fields(kind)  # type: ignore[arg-type]
-    return kind(**{f.name: _value(f.type, raw[f.name], readers) for f in known if f.name in raw})
+    declared = fields(kind)  # type: ignore[arg-type]
+    return kind(**{f.name: _value(f.type, raw[f.name], readers) for f in declared if f.name in raw})
 
 
 def _value(kind: Any, value: Any, readers: Readers) -> Any:
@@ -68,9 +67,9 @@ def _value(kind: Any, value: Any, readers: Readers) -> Any:
     if origin in (Union, types.UnionType):
         return None if value is None else _value(inner[0], value, readers)
     if origin is tuple:
-        return tuple(_value(inner[0], one, readers) for one in value)
+        return tuple(_value(inner[0], item, readers) for item in value)
     if origin is Mapping:
-        return {name: _value(inner[1], one, readers) for name, one in value.items()}
+        return {name: _value(inner[1], item, readers) for name, item in value.items()}
     if isinstance(kind, type) and is_dataclass(kind):
         return read(kind, value, readers)
     return kind(value) if kind in (Path, float) else value

@@ -1,16 +1,14 @@
 """The typed configuration: what `config.loader.load` makes of the YAML file.
 
-Sizes are bytes, rates bytes per second, durations seconds. Each key is declared here once: its type and
-default, what may be written for it, in which unit, and what it means to people (`config.annotations`), and,
-in the sections that concern a release's content, whether it is part of the run's identity (`DECIDES` or
-`APART`). Fields that are marked `FIXED` have no key. docs/configuration.md and the JSON schema for editors
-are generated from here (`make docs`), in the order of the fields; a section's docstring is its text there. A
-string below a field says what the typed value means beyond that. The options of sources stand in
-`config.option_keys`.
+Sizes are bytes, rates bytes per second, durations seconds. Each key is declared here once: type, default,
+allowed values, unit, and meaning to people (`config.annotations`). Sections of a release's content also
+declare whether a key is part of the run's identity (`DECIDES` or `APART`). Fields marked `FIXED` have no key.
+`make docs` generates docs/configuration.md and the JSON schema from this module, in the order of the fields;
+a section's docstring is its text there. Options of sources are in `config.option_keys`.
 """
 
 # Annotations are read at run time: no `from __future__ import annotations`. Each dataclass has a docstring:
-# dataclasses would write one from its annotations, which costs every process some milliseconds.
+# dataclasses would otherwise make one of its annotations, some milliseconds in every process.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,13 +35,11 @@ from penstock.config.backends import BACKENDS
 from penstock.core.grades import STORAGE_GRADES
 from penstock.core.step_table import IN_ELEMENTS
 
-AUTO_TIME = 0
-"""A time limit that penstock works out (`core.job_time`)."""
+AUTO_TIME = 0  # a time limit that penstock works out (`core.job_time`)
 
+# part of a run's identity: another value makes another run of a listing, and another release
 DECIDES = "decides"
-"""Part of a run's identity: with another value the same listing makes another run, and another release."""
-APART = "apart"
-"""Not part of a run's identity: the same run is found again whatever the value."""
+APART = "apart"  # no part of a run's identity: the run is found again whatever the value
 Size = Annotated[int, Unit("size", zero=True)]
 Rate = Annotated[int, Unit("rate")]
 Duration = Annotated[float, Unit("duration")]
@@ -56,20 +52,19 @@ Accounts = Annotated[
     "accounts",
 ]
 
+# Seconds that a reader's pin keeps a release from removal; longer where `gc.grace` is.
 LONGEST_PIN = 14 * 86400.0
-"""Seconds that a reader's pin (its file that keeps a release from removal) holds, or longer where `gc.grace`
-is."""
 MIB = 1 << 20
 GIB = 1 << 30
 TIB = 1 << 40
+# From this size on, this percentage of a file system stays free by default. Parallel file systems slow down,
+# and their targets fill unevenly, long before they are full.
 LARGE, KEPT_PERCENT = 100 * TIB, 5
-"""From which size on so much of a file system is left free by default: parallel file systems slow down, and
-their targets fill unevenly, long before nothing is left."""
 
 
 class Settings:
-    """Compares and shows settings by their fields. The methods that dataclasses would write for it into each
-    class take a third of this module's import, in every process."""
+    """Compares and shows settings by their fields. Methods that dataclasses generate for each class would
+    take a third of this module's import, in every process."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -85,8 +80,7 @@ class Settings:
 STRIPING = (
     r"^(inherit|auto|targets=[1-9][0-9]{0,2}"
     r"(, ?chunk=((64|128|256|512)KiB|(1|2|4|8|16|32|64|128|256|512)MiB|1GiB))?)$(?!\n)"
-)
-"""What `target.striping` looks like; `fs.stores.striping` reads it."""
+)  # of `target.striping`, which `fs.stores.striping` reads
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -99,8 +93,7 @@ class TargetConfig(Settings):
         About("""The folder that holds one folder for each dataset. A relative path is relative to the working
             directory. On SLURM every node must see it under this path."""),
         Example("/beegfs/datasets"),
-    ]
-    """Absolute after loading."""
+    ]  # absolute after loading
     state_root: Annotated[
         Folder | None,
         Text("a folder for locks and journals"),
@@ -132,13 +125,10 @@ class TargetConfig(Settings):
             copies, with exit status 6; one that others take the room from stops while it copies, and can be
             resumed. `null` is 1GiB, and on file systems beyond 100TiB 5 % of them."""),
         Example("2TiB"),
-    ] = None
-    """See `kept`."""
-    filesystem: Annotated[str, FIXED] = "auto"
-    """`auto`: the rules and tools of the kind of file system that the mount is (`fs.kinds`)."""
+    ] = None  # see `kept`
+    filesystem: Annotated[str, FIXED] = "auto"  # `auto`: by the kind of file system of the mount (`fs.kinds`)
+    # Metadata operations a second of all runs below the root, by the site's file; None: by the file system.
     ops: Annotated[int | None, FIXED] = None
-    """Metadata operations a second of all runs below the root, which the site's file sets; None: by the file
-    system."""
     striping: Annotated[
         str,
         Text(
@@ -173,7 +163,7 @@ class TargetConfig(Settings):
     ] = None
 
     def kept(self, total: int) -> int:
-        """Bytes that a run leaves free on a file system of `total` bytes.
+        """Return the bytes that a run leaves free on a file system of `total` bytes.
 
         | `keep_free` | the file system | left free              |
         |-------------|-----------------|------------------------|
@@ -195,13 +185,11 @@ Times = Annotated[str, Choice("store", "metadata")]
 Options = Annotated[
     Mapping[str, object],
     Fields("a mapping of references: endpoint_url, region, profile, credentials_file, ca_bundle, ..."),
-]
-"""Of one kind of source: `config.option_keys`."""
+]  # of a kind of source: `config.option_keys`
 
 
 class Reach(NamedTuple):
-    """How the servers of a source are reached, whatever they speak: made of the settings, and handed on whole
-    to what opens a connection."""
+    """How a source's servers are reached, whatever they speak; passed whole to what opens a connection."""
 
     timeout: float = 60.0  # seconds without a byte after which a connection is given up
     ca_bundle: str = ""  # a file or folder of certificate authorities; "": see `http.endpoint`
@@ -226,8 +214,7 @@ class SourceConfig(Settings):
         About("""The folder, below `data/`, that this source is copied into. Every one of several sources
             needs its own; none lies in another's."""),
         Example("labels"),
-    ] = ""
-    """Normalised."""
+    ] = ""  # normalised
     inventory: Annotated[Inventory, About("`inventory` of this source.")] = field(default=None, kw_only=True)
     list_from: Annotated[KeyList, About("`list_from` of this source.")] = field(default=None, kw_only=True)
     archived: Annotated[Archived, About("`archived` of this source.")] = field(default="refuse", kw_only=True)
@@ -241,7 +228,7 @@ class SourceConfig(Settings):
 
     @property
     def reach(self) -> Reach:
-        """How its servers are reached."""
+        """How the source's servers are reached."""
         options = self.storage_options
         return Reach(self.timeout, str(options.get("ca_bundle") or ""), str(options.get("proxy") or ""))
 
@@ -378,8 +365,7 @@ class PermissionsConfig(Settings):
             made in them inherits them. Where it is empty, ACLs are neither set nor looked at."""),
         Example(["group:genomics:r-X", "group:imaging:r-X"]),
         DECIDES,
-    ] = ()
-    """Entries of named users and groups (`core.posix_acl.parse`)."""
+    ] = ()  # of named users and groups (`core.posix_acl.parse`)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -390,9 +376,8 @@ class FollowLimit(Settings):
     gone: float = 0.001
 
     def allowed(self, files: int) -> tuple[int, int]:
-        """How many of `files` may be pinned anew, and how many may leave. A fraction above 0 allows at least
-        one file, whatever the dataset's size; 0 allows none. Not all files may leave: a release is never
-        empty."""
+        """Return how many of `files` may be pinned anew, and how many may leave. A fraction above 0 allows at
+        least one file, 0 none. Not all files may leave: a release is never empty."""
         changed, gone = (
             max(1, int(fraction * files)) if fraction else 0 for fraction in (self.changed, self.gone)
         )
@@ -482,8 +467,7 @@ class RetentionConfig(Settings):
         Number("a number of releases, 1 or more", 1, 1000000),
         About("The newest so many stay, by when they were published."),
         Example(3),
-    ] = None
-    """None: none by their number; of `within` likewise."""
+    ] = None  # None: none by number; `within` likewise
     within: Annotated[
         Duration | None, About("Those that were published within this time stay."), Example("90d")
     ] = None
@@ -500,10 +484,9 @@ Patterns = Annotated[
 class DatasetConfig(Settings):
     """What is staged, and by which rules."""
 
-    name: Annotated[str, DECIDES]
-    """The dataset's key in the mapping `datasets`."""
+    name: Annotated[str, DECIDES]  # the dataset's key in `datasets`
+    # identity: `list` adds each source's URL and folder
     sources: Annotated[tuple[SourceConfig, ...], InPlace(DatasetSources), APART]
-    """`list` adds to the identity what decides of them: each source's URL, and its folder."""
     include: Annotated[
         Patterns,
         About("""Keys that belong to the dataset, as patterns of `.gitignore`. A key is staged when a pattern
@@ -541,8 +524,7 @@ class DatasetConfig(Settings):
         About("""Folders without any file, in a source that is a folder: `leave` leaves them out and counts
             them, `keep` makes them in the release."""),
         APART,
-    ] = "leave"
-    """`list` adds the kept ones to the identity."""
+    ] = "leave"  # identity: `list` adds the kept ones
     checksums: Annotated[
         tuple[Annotated[str, Text("a key such as SHA256SUMS", longest=1024)], ...],
         Items("a list of keys of checksum files"),
@@ -568,8 +550,7 @@ class DatasetConfig(Settings):
             where no more than 5 % of the files change and 0.1 % leave. `pinned`: a versioned S3 bucket is
             listed and read by version ids, so that no change is seen."""),
         APART,
-    ] = "refuse"
-    """`follow`: within `FollowLimit`."""
+    ] = "refuse"  # `follow`: within `FollowLimit`
     follow_limit: Annotated[FollowLimit, FIXED, APART] = FollowLimit()
     recall: Annotated[
         Size,
@@ -587,8 +568,7 @@ class DatasetConfig(Settings):
             current release, pinned ones, what a run needs, and what left `current` within `gc.grace`. Without
             it gc removes no release. Nothing is ever removed but by gc and `penstock remove`."""),
         APART,
-    ] = None
-    """None: gc removes no release."""
+    ] = None  # None: gc removes no release
     describe: Annotated[
         DescribeConfig | None,
         Text("the path of a YAML file with name, description, license, ..."),
@@ -598,8 +578,7 @@ class DatasetConfig(Settings):
         Example("imagenet.about.yaml"),
         "description",
         APART,
-    ] = None
-    """None: publish writes no description."""
+    ] = None  # None: publish writes no description
 
 
 AUTO_CORES: Final = "auto"
@@ -701,9 +680,7 @@ class JobOptions(Settings):
             and no node of the job keeps cores itself (CpuSpecList, CoreSpecCount) or has only 2, else for
             nothing. `none` leaves the option out."""),
         Example(2, "none"),
-    ] = AUTO_CORES
-    """None: `none` was configured, and the option is not given. `auto`: `spec_cores` has the number once the
-    cluster has settled it."""
+    ] = AUTO_CORES  # None: option left out; `auto`: until the cluster has settled it
     cpus: Annotated[
         int | None,
         Number("a number of CPUs", 1, 65536),
@@ -720,15 +697,14 @@ class JobOptions(Settings):
 
     @property
     def spec_cores(self) -> int | None:
-        """`core_spec` of options that the cluster has settled. Raises ValueError of `auto`."""
+        """`core_spec` of settled options. Raises ValueError for `auto`."""
         if isinstance(self.core_spec, str):
             raise ValueError("the cluster has not settled what core_spec: auto comes to")
         return self.core_spec
 
     @property
     def whole_nodes(self) -> bool:
-        """Whether the job asks for --exclusive, of options that the cluster has settled. Raises as
-        `spec_cores`.
+        """Whether the job asks for --exclusive, of settled options. Raises as `spec_cores`.
 
         | core_spec | cpus  | --exclusive                                               |
         |-----------|-------|-----------------------------------------------------------|
@@ -740,8 +716,8 @@ class JobOptions(Settings):
 
     @property
     def node_alone(self) -> bool | None:
-        """Whether the job gets whole nodes, by core-spec or by --exclusive. None: it is for the cluster to
-        settle, as `core_spec: auto` beside `cpus`."""
+        """Whether the job gets whole nodes, by core-spec or --exclusive. None: the cluster settles it, as
+        `core_spec: auto` beside `cpus`."""
         if isinstance(self.core_spec, str):
             return replace(self, core_spec=None).whole_nodes or None
         return self.core_spec is not None or self.whole_nodes
@@ -772,8 +748,7 @@ class ClusterConfig(Settings):
             array of its own, after the copy. `submit` is the job of `penstock run --submit`: one core, and
             memory by what the last listing counted, where nothing is set for it."""),
         Example({"verify": {"partition": "cpu", "core_spec": "none"}}),
-    ] = field(default_factory=dict)
-    """Whole options for a step: `options` with that step's keys laid over."""
+    ] = field(default_factory=dict)  # by step, whole: `options` with the step's keys laid over
     python: Annotated[
         Interpreter,
         About("""The Python interpreter that elements run with. `null` is the one that runs penstock now. Set
@@ -781,8 +756,8 @@ class ClusterConfig(Settings):
             is refused where others than the account that calls penstock may write this file."""),
         Example("/opt/penstock/bin/python"),
     ] = None
+    # seconds between queries after the first; up to a minute in long runs
     poll: Annotated[Duration, FIXED] = 15.0
-    """Seconds between two queries, after the first ones; up to a minute in long runs."""
     slurm_api: Annotated[
         str,
         Choice("commands", "pyslurm", "auto"),
@@ -797,8 +772,7 @@ class ClusterConfig(Settings):
             is the one that runs penstock now. Refused as `python` is."""),
         Example("/opt/pyslurm/bin/python3"),
     ] = None
-    retries: Annotated[int, FIXED] = 2
-    """How often a shard that failed is tried again within one command."""
+    retries: Annotated[int, FIXED] = 2  # tries again of a failed shard, within one command
     mail: Annotated[
         str | None,
         Text("an address, or an account of the cluster", "^[A-Za-z0-9][A-Za-z0-9._+%@-]{0,199}$"),
@@ -806,8 +780,7 @@ class ClusterConfig(Settings):
             `--mail-user`, `--mail-type=END,FAIL`."""),
         Example("alice@example.org"),
     ] = None
-    probe: Annotated[bool, FIXED] = True
-    """Preflight runs a one-second job to see the environment on a node."""
+    probe: Annotated[bool, FIXED] = True  # preflight runs a one-second job to see a node's environment
     gpu_nodes: Annotated[
         str,
         Choice("allow", "refuse"),
@@ -816,11 +789,10 @@ class ClusterConfig(Settings):
             is among those that `partition` and `constraint` leave."""),
         Example("allow"),
     ] = "refuse"
-    options: Annotated[JobOptions, InPlace(JobOptions)] = JobOptions()
-    """For every step."""
+    options: Annotated[JobOptions, InPlace(JobOptions)] = JobOptions()  # for every step
 
     def of(self, step: str) -> JobOptions:
-        """The job options of this step: its own, else those of all steps."""
+        """Return the step's own job options, else those of all steps."""
         return self.steps.get(step, self.options)
 
 
@@ -828,22 +800,19 @@ class ClusterConfig(Settings):
 class ListConfig(Settings):
     """How sources are listed."""
 
+    # seconds in which a broken-off listing can be continued; 0: never
     resume_within: Annotated[Duration, FIXED] = 3600.0
-    """Seconds for which a listing that was broken off can be continued; 0: it never is."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PlanConfig(Settings):
     """What is taken over from the current release."""
 
-    shard_bytes: Annotated[Size, FIXED, APART] = TIB
-    """Bytes that a shard has at most, about."""
-    shard_files: Annotated[int, FIXED, APART] = 500_000
-    """Files that a shard has at most."""
+    shard_bytes: Annotated[Size, FIXED, APART] = TIB  # most bytes of a shard, about
+    shard_files: Annotated[int, FIXED, APART] = 500_000  # most files of a shard
+    # objects from this size on are split into parts, over several shards
     giant_bytes: Annotated[Size, FIXED, DECIDES] = 64 * GIB
-    """Objects of this size and more are split into parts, over several shards."""
-    part_bytes: Annotated[Size, FIXED, DECIDES] = 256 * MIB
-    """A whole number of MiB."""
+    part_bytes: Annotated[Size, FIXED, DECIDES] = 256 * MIB  # a whole number of MiB
     reuse: Annotated[
         str,
         Choice("auto", "reflink", "link", "copy", "none"),
@@ -862,8 +831,7 @@ class PlanConfig(Settings):
 class EngineConfig(Settings):
     """How an element copies and reads. The defaults measure the machine and the source as they go."""
 
-    workers: Annotated[int | None, FIXED] = None
-    """Processes; None: by the CPUs."""
+    workers: Annotated[int | None, FIXED] = None  # processes; None: by the CPUs
     streams: Annotated[
         int | None,
         "auto",
@@ -871,18 +839,16 @@ class EngineConfig(Settings):
         About("""Files or parts of files that one element copies at once, over all its workers. `auto` begins
             with 1 to 8 a worker and adds more, up to 64 in all, while that makes the copy faster. Set it
             where a store or proxy limits connections."""),
-    ] = None
-    """Processes x threads; None: auto."""
+    ] = None  # processes x threads; None: auto
+    # `fsync` each file, `syncfs` a barrier, or `auto` by file system
     durability: Annotated[str, FIXED] = "auto"
-    """`fsync` each file, `syncfs` a barrier, or `auto` by file system."""
     limit: Annotated[
         Rate | None,
         About("""The most that one element reads from the source. `max_elements` of them run at once, each
             with this limit. `null` sets no limit."""),
         Example("20Gbit/s"),
     ] = None
-    attempts: Annotated[int, FIXED] = 5
-    """Tries for each object before it counts as failed."""
+    attempts: Annotated[int, FIXED] = 5  # tries for each object before it counts as failed
     timeout: Annotated[
         Duration,
         About("How long a connection may bring no byte before it counts as broken."),
@@ -925,8 +891,7 @@ class VerifyConfig(Settings):
             read. [audit.md](audit.md) says what that proves."""),
         Example("all", "7d"),
         APART,
-    ] = 30 * 86_400.0
-    """None (`all`): each linked file is read each time."""
+    ] = 30 * 86_400.0  # None (`all`): each linked file is read each time
     direct: Annotated[
         str,
         Choice("unshared", "always"),
@@ -950,13 +915,13 @@ class VerifyConfig(Settings):
 
     @property
     def carries_for(self) -> float | None:
-        """`linked`, where a release may hold a file that was not read back for it; None: all are read."""
+        """`linked`, where a release may hold files that were not read back for it; None: all are read."""
         return self.linked if self.minimum_grade in ("auto", "written") else None
 
     @property
     def whole_giants(self) -> bool:
-        """Whether giants get digests of the whole file too, made while they are verified: where a digest is
-        asked for that their parts cannot make together."""
+        """Whether giants get whole-file digests, made while they are verified: for digests that their parts
+        cannot make together."""
         return self.digests != ("xxh3_128",)
 
 
@@ -984,12 +949,12 @@ class GcConfig(Settings):
             wait."""),
         Example("30d"),
     ] = 14 * 86400.0
+    # seconds from a release's mark to the last look at pins; None: by the file system
     settle: Annotated[Duration | None, FIXED] = None
-    """Seconds between the mark of a release and the last look at the pins; None: by the file system."""
 
     @property
     def longest_pin(self) -> float:
-        """Seconds after which a reader's pin ends: 14 days, or a `grace` that is longer."""
+        """Seconds after which a reader's pin ends: 14 days, or a longer `grace`."""
         return max(LONGEST_PIN, self.grace)
 
 
@@ -1005,8 +970,7 @@ class BandwidthConfig(Settings):
             hold. One for each link, whatever the targets are. On SLURM every node must see it under this
             path. A relative path is relative to the working directory."""),
         Example("/beegfs/.penstock-wan"),
-    ] = None
-    """None: each element has `engine.limit` alone."""
+    ] = None  # None: each element has only `engine.limit`
     link: Annotated[
         Rate | None,
         About("""What the link carries. The elements together read no more than this without `reserve`, and no
@@ -1033,13 +997,13 @@ class BandwidthConfig(Settings):
 
     @property
     def miles(self) -> float:
-        """`distance`; 0.0 where it is not given."""
+        """`distance`, or 0.0."""
         text = self.distance or "0mi"
         return float(text[:-2]) / (1.609344 if text.endswith("km") else 1)
 
     @property
     def rate(self) -> int | None:
-        """Bytes a second that all elements may read; None: what the folder's cap file says."""
+        """Bytes a second that all elements may read; None: by the folder's cap file."""
         return None if self.link is None else self.link - (self.reserve or 0)
 
 

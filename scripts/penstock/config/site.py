@@ -1,13 +1,8 @@
 """The site's file, the administrator's bounds for all configurations on a machine: `/etc/penstock/site.yaml`.
-A configuration may only tighten them. Reads that file, its folder's owner and mode, and links in the target's
-root; writes nothing.
 
-It is read before the configuration, wherever one is read. It counts as it lies there: no option, no
-environment variable and no key of a configuration names another one. Where there is none, nothing is
-bounded by it.
-
-Policy against accidents: who changes the program can pass it. What enforces is SLURM's QOS and licences,
-quotas and modes.
+It is read before each configuration, which may only tighten it. No option, environment variable or key names
+another file; without it nothing is bounded. Policy against accidents: who changes the program can pass it.
+SLURM's QOS and licences, quotas and modes enforce.
 """
 
 from __future__ import annotations
@@ -33,8 +28,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import Config, JobOptions
 
 FILE = file_choice.SITE
-OTHERS = stat.S_IWGRP | stat.S_IWOTH
-"""Bits of a mode by which others than the owner may write."""
+OTHERS = stat.S_IWGRP | stat.S_IWOTH  # bits of a mode by which others than the owner may write
 
 
 @dataclass(frozen=True)
@@ -46,17 +40,17 @@ class Site:
     path: Path
 
     def line(self, *key: str) -> str:
-        """Where a key stands: `/etc/penstock/site.yaml, line 3`."""
+        """Return a key's place: `/etc/penstock/site.yaml, line 3`."""
         return f"{self.path}, line {self.document.line(key)}"
 
 
 def stored(path: Path | None = None) -> YamlDocument | None:
-    """What the site's file holds, or a draft of it at `path`; None where there is no such file. Raises
-    ConfigError for one that cannot be read, such as a link that leads nowhere, and for the site's file itself
-    where others than root may have written it. Then no command runs, since its bounds are not known."""
+    """Read the site's file, or a draft at `path`; None where there is none. Raises ConfigError for an
+    unreadable file, such as a dangling link, and where others than root may have written the site's file.
+    Then no command runs, since its bounds are unknown."""
     path = path or FILE
     try:
-        # A FIFO is opened without waiting for its writer.
+        # Open a FIFO without waiting for its writer.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             if path == FILE:
                 _judge(path, os.fstat(file.fileno()))
@@ -72,15 +66,15 @@ def stored(path: Path | None = None) -> YamlDocument | None:
 
 
 def site_of(document: YamlDocument, readers: Readers, path: Path | None = None) -> Site:
-    """What the document of the file says, typed. Raises ConfigError, which names each line that is wrong."""
+    """Return what the document says. Raises ConfigError with each wrong line."""
     path, value = path or FILE, {} if document.value is None else document.value
-    if found := [*_without_folder(Section(value).at("bandwidth")), *validation.problems(value, SITE)]:
-        raise _wrong(path, validation.in_lines(found, document))
+    if mistakes := [*_without_folder(Section(value).at("bandwidth")), *validation.problems(value, SITE)]:
+        raise _wrong(path, validation.in_lines(mistakes, document))
     return Site(read(Bounds, value, readers), document, path)
 
 
 def _without_folder(bandwidth: Section) -> Iterator[Problem]:
-    """A cap that names no folder in which it is shared."""
+    """Refuse a cap without a folder to share it in."""
     if ("link" in bandwidth or "requests" in bandwidth) and "folder" not in bandwidth:
         yield Problem(
             bandwidth.path, f"{shown(bandwidth.values)} cannot be used; give folder, link and requests"
@@ -88,8 +82,8 @@ def _without_folder(bandwidth: Section) -> Iterator[Problem]:
 
 
 def _judge(path: Path, file_status: os.stat_result) -> None:
-    """Raises ConfigError unless root alone can have said it."""
-    # Of a link the folder that it leads to, too: who may write there may put another file in its place.
+    """Raise ConfigError unless only root can have written it."""
+    # Also the folder that a link leads to: who may write there can replace the file.
     folders = dict.fromkeys((path.parent, Path(os.path.realpath(path)).parent))
     for what, status in ((path, file_status), *((folder, folder.stat()) for folder in folders)):
         if status.st_uid != 0 or status.st_mode & OTHERS:
@@ -117,7 +111,7 @@ def _wrong(path: Path, why: str) -> ConfigError:
 
 
 def filled(config: Config, site: Site) -> Config:
-    """The configuration with the site's values where it has none of its own.
+    """Return the configuration with the site's values where it has none.
 
     | key                                        | without a value of its own                           |
     |--------------------------------------------|------------------------------------------------------|
@@ -127,7 +121,7 @@ def filled(config: Config, site: Site) -> Config:
     | `bandwidth.*`                              | the site's                                           |
     | `gc.grace`                                 | at its default: the longer one of that and the site's |
 
-    `target.ops` is no key of a configuration: it is the site's.
+    `target.ops` is only the site's.
     """
     bounds, target, bandwidth = site.bounds, config.target, config.bandwidth
     if target.ops is None:
@@ -166,9 +160,9 @@ def _filled_job(options: JobOptions, bounds: SiteCluster) -> JobOptions:
 
 
 def tightened(config: Config, site: Site) -> Config:
-    """The configuration, `filled`, for a command that stages nothing: where it takes more than the site
-    gives, the site's value stands in place of its own. So what an administrator tightens never stops a
-    command that reads, or that ends what runs.
+    """Bring a `filled` configuration within the site's bounds, for a command that stages nothing.
+
+    So a tightened site's file never stops a command that reads, or that ends what runs.
 
     | key                     | counts                                                      |
     |-------------------------|-------------------------------------------------------------|
@@ -197,8 +191,8 @@ def tightened(config: Config, site: Site) -> Config:
 
 
 def problems(config: Config, site: Site, *, in_job: bool = False) -> Iterator[Problem]:
-    """What a configuration, `filled`, takes for staging that the site does not give; each names the site's
-    line. `in_job`: this process is in a job, whose node the cluster gave it, whatever backend works there.
+    """Yield what a `filled` configuration takes beyond the site's bounds, with the site's line. `in_job`: the
+    cluster gave this node, so any backend may work.
 
     | site's key              | a configuration may say                              |
     |-------------------------|------------------------------------------------------|
@@ -245,14 +239,14 @@ def _target(config: Config, site: Site) -> Iterator[Problem]:
 
 
 def _is_given(site: Site, folder: Path) -> bool:
-    """Whether it is one of the site's roots, or lies below one; links are followed."""
+    """Return whether a folder is one of the site's roots, or below one; follows links."""
     roots = site.bounds.target.roots
     place = Path(os.path.realpath(folder))
-    return not roots or any(place.is_relative_to(os.path.realpath(one)) for one in roots)
+    return not roots or any(place.is_relative_to(os.path.realpath(root)) for root in roots)
 
 
 def check_place(site: Site, folder: Path) -> None:
-    """Raises ConfigError for a folder that is none of the site's roots and lies below none."""
+    """Raise ConfigError for a folder that is not at or below one of the site's roots."""
     if not _is_given(site, folder):
         names = " and ".join(map(str, site.bounds.target.roots))
         raise ConfigError(
@@ -280,5 +274,5 @@ def _at_most(site: Site, path: KeyPath, value: str) -> Problem:
 
 def _refused(site: Site, path: KeyPath, value: str, allowed: str, key: str = "") -> Problem:
     section, key = str(path[0]), key or str(path[-1])
-    told = f"{section}.{key} there allows {allowed}"
-    return Problem(path, f"{value} is not for a configuration to say: {site.line(section, key)}: {told}")
+    bound = f"{section}.{key} there allows {allowed}"
+    return Problem(path, f"{value} is not for a configuration to say: {site.line(section, key)}: {bound}")

@@ -1,7 +1,6 @@
-"""What the site's file may say (`/etc/penstock/site.yaml`, the administrator's bounds for configurations),
-typed. Pure; `config.site` reads and applies it."""
+"""What the site's file may contain, typed; `config.site` applies it."""
 
-# Annotations are read at run time, as those of `settings`: no `from __future__ import annotations`.
+# Annotations are read at run time: no `from __future__ import annotations`.
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
@@ -10,44 +9,40 @@ from penstock.config.backends import BACKENDS
 from penstock.config.settings import Accounts, Duration, Folder, Rate
 
 T = TypeVar("T")
-Bound = Annotated[T | None, NOT_NULL]
-"""None: the file does not say it."""
+Bound = Annotated[T | None, NOT_NULL]  # None: not in the file
 AbsoluteFolder = Annotated[Folder, Text("an absolute folder", "^/")]
 
 
 @dataclass(frozen=True)
 class SiteTarget:
-    """What bounds `target`."""
+    """Bounds of `target`."""
 
-    owners: Accounts = ()
-    """(): any."""
+    owners: Accounts = ()  # (): any
     contact: Bound[Annotated[str, Text("an address or a name", r"^[^\x00-\x1f]{1,200}$")]] = None
+    # where roots may be; (): anywhere
     roots: Annotated[tuple[AbsoluteFolder, ...], Items("a list of folders", least=1, unique=True)] = ()
-    """Where roots may lie; (): anywhere."""
+    # metadata operations a second below a root; None: by the file system
     ops: Bound[Annotated[int, Number("operations a second", 1)]] = None
-    """Metadata operations a second below a root; None: by the file system."""
 
 
 @dataclass(frozen=True)
 class SiteCluster:
-    """What bounds `cluster` and each of its steps."""
+    """Bounds of `cluster` and each of its steps."""
 
     backends: Annotated[
         tuple[Annotated[str, Choice(*BACKENDS)], ...],
         Items("a list of local and slurm", least=1, unique=True),
-    ] = ()
-    """(): any."""
+    ] = ()  # (): any
     partitions: Annotated[
         tuple[Annotated[str, Text("the name of a partition", r"^[A-Za-z0-9_.-]+$")], ...],
         Items("a list of partitions", least=1, unique=True),
-    ] = ()
-    """(): any."""
+    ] = ()  # (): any
     max_elements: Bound[Annotated[int, Number("how many nodes a step may take at once", 1)]] = None
 
 
 @dataclass(frozen=True)
 class SiteBandwidth:
-    """What bounds `bandwidth`."""
+    """Bounds of `bandwidth`."""
 
     folder: Bound[AbsoluteFolder] = None
     link: Bound[Rate] = None
@@ -56,25 +51,24 @@ class SiteBandwidth:
 
 @dataclass(frozen=True)
 class SiteGc:
-    """What bounds `gc`."""
+    """Bounds of `gc`."""
 
     grace: Bound[Duration] = None
 
 
 @dataclass(frozen=True)
 class SiteNotify:
-    """What `notify` may call."""
+    """Bounds of `notify`."""
 
     programs: Annotated[
         tuple[Annotated[str, Text("the absolute path of a program", "^/")], ...],
         Items("a list of programs", least=1, unique=True),
-    ] = ()
-    """Those that any configuration may name in `notify.command`, whoever may write it."""
+    ] = ()  # allowed in any configuration's `notify.command`, whoever may write it
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the file says; None and (): it bounds nothing."""
+    """The file's contents; None and (): no bound."""
 
     target: Annotated[SiteTarget, Fields("roots, ops, owners and contact")] = SiteTarget()
     cluster: Annotated[SiteCluster, Fields("backends, partitions and max_elements")] = SiteCluster()
@@ -84,4 +78,3 @@ class Bounds:
 
 
 SITE = Annotated[Bounds, Fields("target, cluster, bandwidth, gc and notify")]
-"""The whole file."""

@@ -1,9 +1,5 @@
-"""The kinds of sources: one row each. A new kind is its row here, its options in `option_keys`, and its
-package in `penstock.sources`.
-
-`kind` finds the row that reads a source, `of_url` the row of a URL's scheme, whoever reads it. Pure, but that
-a message expands the environment's variables.
-"""
+"""The kinds of sources, a row each. A new kind is its row here, its options in `option_keys`, and its package
+in `penstock.sources`."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceKind:
-    """What the code outside of its package knows of a kind of source."""
+    """What code outside its package knows of a kind of source."""
 
     name: str
     schemes: tuple[str, ...]  # "" is a path
@@ -60,8 +56,8 @@ GCS = SourceKind(
 )  # fmt: skip
 WEB = SourceKind("web", ("http", "https"), "web", options=WebOptions, pins=True)
 FTP = SourceKind("ftp", ("ftp",), secrets="generic.opener", user=True, states_checksums=False)
+# what fsspec opens: schemes that no row names, and `reader: fsspec`
 OTHER = SourceKind("", (), secrets="generic.opener", blocks=True)
-"""What fsspec opens, of any scheme that no row names, and by `reader: fsspec`."""
 KINDS = (
     FOLDER, S3, AZURE, WEB, GCS, FTP,
     replace(OTHER, name="file server", schemes=("sftp", "ssh", "smb"), user=True, states_checksums=False),
@@ -72,9 +68,9 @@ _BY_SCHEME = {scheme: kind for kind in KINDS for scheme in kind.schemes}
 
 
 def scheme(url: str) -> str:
-    """The part before `://`, in lower case; "" for a path."""
-    name, found, _ = url.partition("://")
-    return name.lower() if found else ""
+    """Return the part before `://` in lower case; "" for a path."""
+    name, separator, _ = url.partition("://")
+    return name.lower() if separator else ""
 
 
 _VARIABLE = re.compile(r"(?:^|/)\$(?:\w|\{\w+\})", re.ASCII)
@@ -86,8 +82,8 @@ _WITHOUT_SLASHES = re.compile(
 
 
 def with_slashes(text: str) -> str:
-    """`s3://bucket/x` of `s3:/bucket/x` and `s3:bucket/x`, and so of other schemes; of `file:/x` its path.
-    "" for any other text."""
+    """Complete `s3:/bucket/x` and `s3:bucket/x` to `s3://bucket/x`, likewise other schemes; `file:/x` to its
+    path; else ""."""
     lacking = None if scheme(text) else _WITHOUT_SLASHES.fullmatch(text)
     if lacking is None:
         return ""
@@ -96,8 +92,9 @@ def with_slashes(text: str) -> str:
 
 
 def no_path(text: str, *, source: bool) -> str:
-    """Why this is no path, where a shell or scp would read it otherwise than it stands; "" for what may be
-    one, and for a URL.
+    """Return why this text is no path; "" for what may be a path, and for a URL.
+
+    A shell or scp would read these texts in another way:
 
     | the text                                     | is                                      |
     |----------------------------------------------|-----------------------------------------|
@@ -129,24 +126,23 @@ def no_path(text: str, *, source: bool) -> str:
 
 
 def through_fsspec(options: Mapping[str, object]) -> bool:
-    """Whether the `storage_options` of a store ask for fsspec in place of penstock's own reader."""
+    """Return whether these `storage_options` choose fsspec over penstock's own reader."""
     return options.get("reader") == "fsspec"
 
 
 def of_url(url: str) -> SourceKind:
-    """The kind of a URL's scheme."""
     return _BY_SCHEME.get(scheme(url), OTHER)
 
 
 def kind(url: str, options: Mapping[str, object]) -> SourceKind:
-    """The kind that reads a source: that of its scheme, or `OTHER` for a store that is read by fsspec."""
+    """Return the kind that reads a source: its scheme's, or `OTHER` for a store read by fsspec."""
     by_url = of_url(url)
     return OTHER if by_url.place == "bucket" and through_fsspec(options) else by_url
 
 
 def folder(url: str) -> str:
-    """The path of a file URL or a plain path, absolute. Nothing in it is decoded. Raises ConfigError for a
-    file URL whose path is not absolute."""
+    """Return the absolute path of a file URL, without decoding, or of a path. Raises ConfigError for a
+    relative file URL."""
     if not scheme(url):
         return os.path.abspath(os.path.expanduser(url))
     path = url.partition("://")[2]

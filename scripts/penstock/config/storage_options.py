@@ -1,9 +1,7 @@
-"""The options of each source: what its kind knows, and nothing else. A source that fsspec opens takes any.
-Pure; the loader checks and merges them here.
+"""The options of each source, checked and merged.
 
-A dataset's own `storage_options` go for all its sources, each of which takes what its kind knows of them, and
-one that fsspec opens what no other kind there knows; what none of them takes is a mistake. A source's own go
-before them.
+A dataset's `storage_options` are for all its sources: each takes what its kind knows, and a source for fsspec
+what no other kind there knows. An option that none takes is a mistake. A source's own options go first.
 """
 
 from __future__ import annotations
@@ -22,17 +20,17 @@ if TYPE_CHECKING:
     from penstock.config.validation import Problem
 
 _COMMON = "storage_options"
+# keys of a source that the dataset holds where it has one `source`
 OF_ONE_SOURCE = ("inventory", "list_from", "archived", "times")
-"""Keys of a source that stand in the dataset where that has one `source`."""
 
 
 def problems(root: Section) -> list[Problem]:
-    """Options that are unknown or of a wrong type; sections that are no mappings are passed over."""
+    """Return options that are unknown or of a wrong type; skip sections that are no mappings."""
     return [problem for _, dataset in root.at("datasets").each() for problem in _of_dataset(dataset)]
 
 
 def sources(dataset: Section) -> list[Section]:
-    """The dataset's sources, each with its `url`, also where the dataset has one `source`."""
+    """Return the dataset's sources, each with its `url`, also for one `source`."""
     url = dataset.text("source")
     if not url:
         return dataset.listed("sources")
@@ -41,8 +39,7 @@ def sources(dataset: Section) -> list[Section]:
 
 
 def merged(dataset: Section) -> Iterator[Mapping[str, object]]:
-    """The options of each source, in the order of `sources`: those of the dataset that it takes, and its own,
-    which go before. A key without a value (`null`) is left out."""
+    """Yield each source's options: the dataset's that it takes, overridden by its own. Leaves out `null`."""
     common, kinds = dataset.at(_COMMON).values, _kinds(dataset)
     for source, of in zip(sources(dataset), kinds, strict=True):
         taken = {key: value for key, value in common.items() if _takes(of, key, kinds)}
@@ -58,13 +55,13 @@ def _of_dataset(dataset: Section) -> Iterator[Problem]:
     common = dataset.at(_COMMON).values
     problems: dict[KeyPath, Problem] = {}
     for of in dict.fromkeys(of for of in kinds if of.options):
-        # What another source of the dataset takes is meant for that one.
-        given = {
+        # What another source of the dataset takes is for that source.
+        own = {
             key: value
             for key, value in common.items()
             if key in known(of) or not any(_takes(kind, key, kinds) for kind in kinds if kind != of)
         }
-        for problem in _unfit(given, of, (*dataset.path, _COMMON)):
+        for problem in _unfit(own, of, (*dataset.path, _COMMON)):
             problems.setdefault(problem.path, problem)
     yield from problems.values()
 
@@ -75,7 +72,7 @@ def _unfit(options: Mapping[str, object], of: SourceKind, where: KeyPath) -> Ite
 
 
 def _takes(of: SourceKind, key: str, kinds: Sequence[SourceKind]) -> bool:
-    """Whether a source of a kind takes this option of its dataset, whose sources are of these kinds."""
+    """Return whether a source of this kind takes the dataset's option, beside sources of these kinds."""
     if len({kind.options for kind in kinds}) == 1:
         return True
     if of.options:
@@ -84,11 +81,10 @@ def _takes(of: SourceKind, key: str, kinds: Sequence[SourceKind]) -> bool:
 
 
 def _kinds(dataset: Section) -> list[SourceKind]:
-    """The kind of each source in turn."""
     common = dataset.at(_COMMON).values
-    return [kind(one.text("url"), {**common, **one.at(_COMMON).values}) for one in sources(dataset)]
+    return [kind(source.text("url"), {**common, **source.at(_COMMON).values}) for source in sources(dataset)]
 
 
 def known(of: SourceKind) -> Collection[str]:
-    """The names of the options of a kind of source; none of one that takes any."""
+    """Return the option names of a kind of source; none where any are allowed."""
     return keys_of(of.options) if of.options else ()

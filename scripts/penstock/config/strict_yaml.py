@@ -1,8 +1,7 @@
-"""YAML read strictly: what two readers could understand in two ways is refused, with its line.
+"""YAML read strictly: what two readers could read in two ways is refused, with its line.
 
-Snakemake reads the same file by YAML 1.1, people think in YAML 1.2. So beside doubled keys,
-aliases, tags and oversized files, plain scalars are refused on which the two differ (`no`,
-`0440`, `1:30`, `2024-01-01`). Reads the file that it is given; touches nothing else.
+Snakemake reads the same file by YAML 1.1, people think in YAML 1.2. So plain scalars on which the two differ
+are refused (`no`, `0440`, `1:30`, `2024-01-01`), and doubled keys, aliases, tags and oversized files.
 """
 
 from __future__ import annotations
@@ -15,12 +14,9 @@ import yaml
 if TYPE_CHECKING:
     from pathlib import Path
 
-MAX_BYTES = 1 << 20
-"""Of a file."""
-MAX_DEPTH = 16
-"""Levels of mappings and lists."""
-MAX_NODES = 50_000
-"""Keys and values of a document: far more than a configuration has."""
+MAX_BYTES = 1 << 20  # of a file
+MAX_DEPTH = 16  # of mappings and lists
+MAX_NODES = 50_000  # keys and values of a document: far more than a configuration has
 
 _TRUE_FALSE = {"true": True, "false": False}
 _NULLS = {"", "~", "null"}
@@ -39,6 +35,8 @@ _AMBIGUOUS = re.compile(
 _DIGITS = 30
 _HINT_ALIAS = 'a value that begins with * or & must be quoted, such as "*.jpg"'
 
+# PyYAML's refusals in a person's words: part of its context, part of its problem, whether the line is where
+# that part began, and the words. The first match counts.
 _REFUSALS = (
     ("alias", "", False, _HINT_ALIAS),
     ("anchor", "", False, _HINT_ALIAS),
@@ -63,15 +61,13 @@ _REFUSALS = (
     ),
     ("block collection", "expected <block end>", False, "this line does not fit the list above it"),
 )  # fmt: skip
-"""What PyYAML says and what it means to a person: a part of its context and of its problem, whether the line
-is that where the part began, and the words. The first row that fits counts."""
 
+# keys, and places in lists from 0, that lead to a value; () is the whole document
 KeyPath = tuple[str | int, ...]
-"""The keys, and places in lists from 0, that lead to a value; () is the whole document."""
 
 
 class StrictYamlError(ValueError):
-    """The text is not YAML that everybody reads alike. `line` counts from 1."""
+    """Text that is no YAML, or is ambiguous. `line` counts from 1."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -84,22 +80,18 @@ class YamlDocument:
     def __init__(self, value: Any, lines: dict[KeyPath, int]) -> None:
         self.value = value
         self.lines = lines
-        self.content = b""
-        """The bytes of the file that it was read from; b"" of none."""
+        self.content = b""  # the file's bytes; b"" without a file
 
     def line(self, path: KeyPath) -> int:
-        """The line, from 1, of a key, or of its nearest parent that has one."""
+        """Return the line, from 1, of a key or of its nearest parent with one."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
 
 def parse(text: str, unclear: dict[KeyPath, str] | None = None) -> YamlDocument:
-    """Parse one document. Raises StrictYamlError.
-
-    With `unclear` a value that is read in different ways is no error: it is put there, by its key path,
-    with what is wrong with it, and stands as text in the document.
-    """
+    """Parse one document. Raises StrictYamlError. With `unclear` an ambiguous value is no error: its key path
+    goes there with the reason, and the value stays text."""
     lines: dict[KeyPath, int] = {}
     try:
         _scan(text)
@@ -112,8 +104,7 @@ def parse(text: str, unclear: dict[KeyPath, str] | None = None) -> YamlDocument:
 
 
 def _understood(error: yaml.MarkedYAMLError) -> StrictYamlError:
-    """What PyYAML refuses, in a person's words, and the line to look at: of what is opened and not closed,
-    where it is opened."""
+    """Translate PyYAML's error; what is not closed has the line where it is opened."""
     context, problem = error.context or "", error.problem or ""
     end = error.problem_mark or error.context_mark
     begin = error.context_mark or end
@@ -140,7 +131,7 @@ def read(path: Path, unclear: dict[KeyPath, str] | None = None) -> YamlDocument:
 
 
 def _scan(text: str) -> None:
-    """Refuse by events, before anything is built: nothing here can expand or recurse."""
+    """Refuse by events before anything is built: nothing here can expand or recurse."""
     depth = nodes = documents = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         line = _line(event)
@@ -231,7 +222,7 @@ def _scalar(node: yaml.ScalarNode) -> Any:
 
 
 def doubt(text: str) -> str:
-    """Why a plain scalar is refused; "" where everybody reads it alike."""
+    """Return why a plain scalar is refused, or ""."""
     if text in _TRUE_FALSE or text in _NULLS or _INTEGER.fullmatch(text) or _FLOAT.fullmatch(text):
         return ""
     if _AMBIGUOUS.fullmatch(text):

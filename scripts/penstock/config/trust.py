@@ -1,5 +1,5 @@
-"""Which configuration may name files to write and programs to run: whoever can write it does so as the
-account that reads it.
+"""Which configuration may name files to write and programs to run: who can write it acts as the account that
+reads it.
 
 | others than this account (and root) may write the    | a key that is marked   | a command that          |
 | file, or put another one in its place                | WRITES or RUNS         | stages nothing          |
@@ -9,7 +9,6 @@ account that reads it.
 | yes, and the site's file lists the program           | counts                 | obeys it                |
 | (`notify.programs`), or it is the running interpreter|                        |                         |
 
-Reads owners and modes; writes nothing.
 """
 
 from __future__ import annotations
@@ -30,20 +29,19 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
     from pathlib import Path
 
+# Run by any command that works on data; `notify.command` and `metrics` belong to a command's end.
 ELEMENTS = ("cluster.python", "cluster.pyslurm_python")
-"""What any command that works on data may run; `notify.command` and `metrics` are of a command's end."""
 
 
 def refuse(config: Config, file: Path, keys: Container[str] | None = None) -> None:
-    """Raises ConfigError for the first of these keys (None: all) that is given and does not count."""
+    """Raise ConfigError for the first of these keys (None: all) that is given and does not count."""
     for key, value in _given(config, Config):
         if keys is None or key in keys:
             _refuse(key, value, file)
 
 
 def bounded(config: Config, file: Path, *, staging: bool) -> Config:
-    """The configuration as far as it counts for what a command runs, by the table above. Raises ConfigError
-    for a command that stages."""
+    """Leave out what does not count, by the table above. Raises ConfigError for a command that stages."""
     try:
         refuse(config, file, ELEMENTS)
     except ConfigError:
@@ -56,7 +54,7 @@ def bounded(config: Config, file: Path, *, staging: bool) -> Config:
 
 
 def _given(settings: object, kind: type, where: str = "") -> Iterator[tuple[str, object]]:
-    """The marked keys that have a value, and their values."""
+    """Yield the marked keys that have a value, with it."""
     for name, key in keys_of(kind).items():
         value = getattr(settings, name, None)
         if key.touches and value:

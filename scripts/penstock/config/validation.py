@@ -1,8 +1,7 @@
-"""What is wrong with a parsed configuration, in sentences: every problem at once.
+"""Judges a parsed configuration by the settings' annotations, and reports all problems at once with their key
+paths.
 
-Values are judged by the annotations of the settings (`config.keys`), each with its key path. Pure; the
-loader, the site's file and descriptions of datasets are checked by it. What one key says of another is judged
-in `config.semantic_checks`.
+What keys say of one another is for `config.semantic_checks`.
 """
 
 from __future__ import annotations
@@ -25,22 +24,20 @@ if TYPE_CHECKING:
 
 
 class Problem(NamedTuple):
-    """One problem of a configuration."""
-
     path: KeyPath
     text: str
 
     def at(self, place: str) -> str:
-        """With its key and where that stands, "" for nowhere: `datasets.imagenet.sources[1].url (line 7): is
+        """Return the problem with key and place, "" for none: `datasets.imagenet.sources[1].url (line 7): is
         missing`."""
         return (
             f"{_dotted(self.path)} ({place}): {self.text}" if place else f"{_dotted(self.path)}: {self.text}"
         )
 
 
-def in_lines(found: Iterable[Problem], document: YamlDocument) -> str:
-    """Several problems of a document, each with its line, in one line of text."""
-    return "; ".join(problem.at(f"line {document.line(problem.path)}") for problem in found)
+def in_lines(several: Iterable[Problem], document: YamlDocument) -> str:
+    """Join a document's problems, each with its line, into one line."""
+    return "; ".join(problem.at(f"line {document.line(problem.path)}") for problem in several)
 
 
 def _dotted(path: KeyPath) -> str:
@@ -51,12 +48,12 @@ def _dotted(path: KeyPath) -> str:
 
 
 def problems(value: Any, hint: Any = Config, where: KeyPath = ()) -> list[Problem]:
-    """Everything that the annotations refuse, by key path; [] when all is well. `hint`: what the value, which
-    stands at `where`, shall be: a class of keys, or a type that is annotated."""
-    # Of the configuration or a part of it: an unknown key may have its place elsewhere there.
+    """Return what the annotations refuse, by key path. `hint` declares the value at `where`: a class of keys,
+    or an annotated type."""
+    # Of the configuration: an unknown key may have its place elsewhere there.
     of_file = hint is Config or bool(where)
-    found = dict.fromkeys(_of_value(key_of(hint), value, where, of_file=of_file))
-    return sorted(found, key=lambda problem: [str(key) for key in problem.path])
+    distinct = dict.fromkeys(_of_value(key_of(hint), value, where, of_file=of_file))
+    return sorted(distinct, key=lambda problem: [str(key) for key in problem.path])
 
 
 def _of_value(key: Key, value: Any, path: KeyPath, *, of_file: bool) -> Iterator[Problem]:
@@ -86,7 +83,7 @@ def _of_value(key: Key, value: Any, path: KeyPath, *, of_file: bool) -> Iterator
 
 
 def _of_names(key: Key, values: dict[str, Any], path: KeyPath, *, of_file: bool) -> Iterator[Problem]:
-    """Of a mapping whose values are alike."""
+    """Check a mapping from names to equal parts."""
     kind: Any = key.kind
     for name, value in values.items():
         at = (*path, name)
@@ -100,16 +97,16 @@ def _of_names(key: Key, values: dict[str, Any], path: KeyPath, *, of_file: bool)
 
 
 def _of_keys(key: Key, values: dict[str, Any], path: KeyPath, *, of_file: bool) -> Iterator[Problem]:
-    """Of a mapping whose keys are the fields of a class."""
+    """Check a mapping whose keys are the fields of a class."""
     if key.below is None:
         return
     keys = keys_of(key.below)
     if either := [name for name, inner in keys.items() if inner.either]:
-        given = [name for name in either if name in values]
-        if len(given) > 1:
+        present = [name for name in either if name in values]
+        if len(present) > 1:
             names = " or ".join(f"`{name}`" for name in either)
             yield Problem((*path, either[-1]), f"give {names}, not both")
-        elif not given:
+        elif not present:
             yield Problem((*path, either[0]), f"is missing: give {keys[either[0]].expect}")
     for name in sorted(set(values) - set(keys)):
         yield _unknown((*path, name), list(keys), of_file=of_file)
@@ -127,7 +124,7 @@ _TYPES = {
 
 
 def _unfit(key: Key, value: Any, path: KeyPath) -> Iterator[Problem]:
-    """Of a value that its kind does not take."""
+    """Refuse a value that its kind does not allow."""
     if value is None:
         yield Problem(path, f"has no value: give {key.expect}")
     else:
@@ -136,16 +133,15 @@ def _unfit(key: Key, value: Any, path: KeyPath) -> Iterator[Problem]:
         yield Problem(path, f"{shown(value)} {why}; give {key.expect}")
 
 
-def _unknown(path: KeyPath, known: list[str], *, of_file: bool) -> Problem:
+def _unknown(path: KeyPath, names: list[str], *, of_file: bool) -> Problem:
     name = str(path[-1])
-    if of_file and _ALIASES.get(name) not in known and (places := _places(path)):
+    if of_file and _ALIASES.get(name) not in names and (places := _places(path)):
         return Problem(path, f"unknown key; its place is {' or '.join(f'`{place}`' for place in places)}")
-    return Problem(path, f"unknown key{_nearest(name, known)}")
+    return Problem(path, f"unknown key{_nearest(name, names)}")
 
 
 def _places(path: KeyPath) -> list[str]:
-    """Where else in the configuration a key of this name stands: the outermost place in each of its parts.
-    Of a dataset, in the same one."""
+    """Return other places of a key with this name, the outermost in each part; within the same dataset."""
     dataset = str(path[1]) if path[0] == "datasets" and len(path) > 2 else "NAME"
     places: dict[str, KeyPath] = {}
     for place in sorted(_paths(Config, ()), key=len):
@@ -158,14 +154,14 @@ _NAME = "<dataset>"
 
 
 def _paths(settings_class: type, path: KeyPath) -> Iterator[KeyPath]:
-    """All keys below a class that stands at `path`."""
+    """Yield all keys below a class at `path`."""
     for name, key in keys_of(settings_class).items():
         yield (*path, name)
         yield from _paths_below(key, (*path, name))
 
 
 def _paths_below(key: Key, path: KeyPath) -> Iterator[KeyPath]:
-    """With those of every kind of storage options."""
+    """Yield also the keys of all storage options."""
     if isinstance(key.kind, Fields):
         for settings_class in [kind.options for kind in KINDS] if key.below is None else [key.below]:
             if settings_class is not None:
@@ -176,30 +172,30 @@ def _paths_below(key: Key, path: KeyPath) -> Iterator[KeyPath]:
             yield from _paths_below(key.each, (*path, name))
 
 
+# keys by other programs' names
 _ALIASES = {
     "account": "account_name", "anonymous": "anon", "client_kwargs": "endpoint_url",
     "endpoint": "endpoint_url", "region_name": "region", "verify": "ca_bundle",
 }  # fmt: skip
-"""Keys by other programs' names."""
 
 
-def _nearest(key: str, known: list[str]) -> str:
-    if _ALIASES.get(key) in known:
+def _nearest(key: str, names: list[str]) -> str:
+    if _ALIASES.get(key) in names:
         return f"; did you mean `{_ALIASES[key]}`?"
-    close = nearest(key, known)
+    close = nearest(key, names)
     if close:
         return f"; did you mean `{close}`?"
-    return f"; there are: {', '.join(known)}" if known else ""
+    return f"; there are: {', '.join(names)}" if names else ""
 
 
 def shown(value: Any) -> str:
-    """A value in a message: short, on one line, printable."""
+    """Shorten a value for a message: one line, printable."""
     text = _as_yaml(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _as_yaml(value: Any) -> str:
-    """On one line, as YAML would have it."""
+    """Write a value as YAML in one line."""
     match value:
         case None | bool():
             return {None: "null", True: "true", False: "false"}[value]

@@ -1,11 +1,8 @@
 """A release as Croissant 1.0 (https://docs.mlcommons.org/croissant/docs/croissant-spec.html), JSON-LD that
-dataset catalogues index and that mlcroissant loads.
+catalogues index and mlcroissant loads.
 
-It is made of the seal and the manifest alone: no byte of the data is read, and of one release and one
-configuration the document is the same wherever and whenever it is made. Paths in it are relative to the
-release's folder, in which `croissant.json` stands.
-
-How the data are described:
+It is made of seal and manifest alone: of one release and one configuration the document is always the same.
+Paths are relative to the release's folder, which holds `croissant.json`.
 
 | the release                                       | its files are                                       |
 |---------------------------------------------------|-----------------------------------------------------|
@@ -14,13 +11,9 @@ How the data are described:
 |                                                   | are named by a FileSet                              |
 | any other                                         | a FileSet for each media type, by their endings     |
 
-A FileObject needs a checksum that others can compute, and XXH3 is none that Croissant knows; a reader of
-Croissant (mlcroissant 1.1) holds the whole document in memory. Manifests and seal are FileObjects in each
-case, so the description leads to the proof: the seal has the manifest's digest, the manifest that of each
-file.
-
-Reads the manifest and the size of the seal, and writes nothing: `extras.release_description` (for publish)
-and `keep.describe_release` take the text.
+A FileObject needs a checksum that others can compute, and Croissant knows no XXH3. A reader (mlcroissant 1.1)
+holds the whole document in memory. Seal and manifests are always FileObjects, so the description leads to the
+proof: the seal has the manifest's digest, the manifest that of each file.
 """
 
 from __future__ import annotations
@@ -45,11 +38,9 @@ if TYPE_CHECKING:
     from penstock.extras.published_release import PublishedRelease
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
-MOST_FILES = 10_000
-"""Of a release with more files each media type is described, and not each file."""
+MOST_FILES = 10_000  # a larger release is described by media type, not by file
+# Endings of names that are kept apart: unknown ones may be as many as files.
 ENDINGS = 256
-"""Endings of names, as they are written, that are looked at apart: endings that no table knows may be as
-many as files."""
 
 Json = dict[str, object]
 
@@ -106,27 +97,26 @@ _BESIDE = {
 
 
 def pieces(release: PublishedRelease) -> Iterator[str]:
-    """The document, piece by piece: memory does not grow with the files. ASCII. Raises FailedError for a
-    manifest that cannot be read."""
+    """Yield the document in pieces, ASCII: memory does not grow with the files. Raises FailedError for an
+    unreadable manifest."""
     head = json.dumps(_head(release), indent=1)
     yield head.removesuffix("\n}") + ',\n "distribution": ['
     between = "\n  "
-    for one in chain(_beside(release), _data(release)):
-        yield between + json.dumps(one)
+    for entry in chain(_beside(release), _data(release)):
+        yield between + json.dumps(entry)
         between = ",\n  "
     yield "\n ]\n}\n"
 
 
 def left_out(words: DescribeConfig, seal: Seal) -> list[str]:
-    """The keys of the dataset's description without which the document lacks what Croissant asks for, or what
-    a catalogue shows first."""
-    given = {
+    """List missing keys of the description that Croissant wants, or that catalogues show first."""
+    values = {
         "license": words.license,
         "url": words.url or _web_source(seal),
         "creators": words.creators,
         "cite_as": words.cite_as,
     }
-    return [name for name, value in given.items() if not value]
+    return [name for name, value in values.items() if not value]
 
 
 def _head(release: PublishedRelease) -> Json:
@@ -141,7 +131,7 @@ def _head(release: PublishedRelease) -> Json:
         "datePublished": seal.sealed[:10],
         "license": _one_or_all(words.license),
         "url": words.url or _web_source(seal),
-        "creator": _one_or_all([_party(one) for one in words.creators]),
+        "creator": _one_or_all([_party(creator) for creator in words.creators]),
         "publisher": _party(words.publisher) if words.publisher else None,
         "keywords": list(words.keywords),
         "citeAs": words.cite_as,
@@ -152,8 +142,8 @@ def _head(release: PublishedRelease) -> Json:
 
 
 def version(seal: Seal) -> str:
-    """As Croissant wants it, `MAJOR.MINOR.PATCH+BUILD` of Semantic Versioning: the day and the time of the
-    seal, so that a later release is the higher version, and the release's name."""
+    """Return a version for Croissant, `MAJOR.MINOR.PATCH+BUILD` of Semantic Versioning. It is the seal's day
+    and time, so that later releases are higher, and the release's name."""
     day, _, hour = seal.sealed.rstrip("Z").partition("T")
     build = re.sub(r"[^0-9A-Za-z.-]", "-", seal.release)
     build = ".".join(filter(None, build.split(".")))
@@ -168,7 +158,7 @@ def _plain_words(seal: Seal) -> str:
 
 
 def _web_source(seal: Seal) -> str | None:
-    """The page that a dataset of the web has."""
+    """Return the page of a dataset from the web."""
     urls = [source.url for source in seal.sources]
     return urls[0] if len(urls) == 1 and urls[0].startswith(("https://", "http://")) else None
 
@@ -179,12 +169,12 @@ def _one_or_all(values: Sequence[object]) -> object:
 
 def _party(party: PartyConfig) -> Json:
     kind = "sc:Organization" if party.kind == "organization" else "sc:Person"
-    told = {"@type": kind, "name": party.name, "url": party.url, "email": party.email}
-    return {name: value for name, value in told.items() if value}
+    fields = {"@type": kind, "name": party.name, "url": party.url, "email": party.email}
+    return {name: value for name, value in fields.items() if value}
 
 
 def _beside(release: PublishedRelease) -> Iterator[Json]:
-    """Seal and manifests."""
+    """Describe seal and manifests."""
     stored = release.stored
     size = (release.folder / SEAL).stat().st_size
     what = "The seal of the release: counts, digests of the manifests, evidence."
@@ -244,13 +234,13 @@ def _sets(release: PublishedRelease) -> Iterator[Json]:
     for kind, several in sorted(by_type.items()):
         yield _set(f"files-{re.sub('[^a-z0-9]+', '-', kind)}", [kind], _globs(several))
     if rest:
-        known = list(_globs(sorted(endings)))
+        covered = list(_globs(sorted(endings)))
         others = _set("files-others", [UNKNOWN], [f"{DATA}/*", f"{DATA}/**/*"])
-        yield {**others, "excludes": known} if known else others
+        yield {**others, "excludes": covered} if covered else others
 
 
 def _endings(release: PublishedRelease) -> tuple[set[str], bool]:
-    """The endings of all names, and whether there are names that have none of them."""
+    """Return the endings of all names, and whether some names have none of these."""
     endings: set[str] = set()
     rest = False
     for files in read_files(release.folder / MANIFEST, columns=("path",)):
@@ -273,11 +263,11 @@ def _set(name: str, kinds: Sequence[str], includes: Iterator[str] | Sequence[str
 
 
 def _globs(endings: Sequence[str]) -> Iterator[str]:
-    """For readers whose `*` passes over folders, and for those whose `*` does not."""
+    """Yield patterns for readers whose `*` crosses folders, and for others."""
     for ending in endings:
         yield from (f"{DATA}/*.{ending}", f"{DATA}/**/*.{ending}")
 
 
 def _exactly(path: str) -> str:
-    """The pattern of one path: `?` for each byte that is not UTF-8."""
+    """Return the pattern of one path: `?` for each byte that is not UTF-8."""
     return re.sub("[\udc80-\udcff]", "?", _WILD.sub(r"[\1]", path))

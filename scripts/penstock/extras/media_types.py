@@ -1,14 +1,12 @@
 """The media type of a file, by the ending of its name.
 
-An own table, and not that of the machine (`mimetypes` reads /etc/mime.types): the description of a release is
-the same wherever it is made. Where Croissant has a name of its own for a type (mlcroissant's
-`EncodingFormat`), that name stands here. Pure; `extras.croissant` calls it.
+This table replaces the machine's (`mimetypes` reads /etc/mime.types), so that a description is the same
+wherever it is made. Croissant's own names for types (mlcroissant's `EncodingFormat`) go first.
 """
 
 from __future__ import annotations
 
-UNKNOWN = "application/octet-stream"
-"""The type of a file whose ending the table does not have."""
+UNKNOWN = "application/octet-stream"  # of a file whose ending is not in the table
 
 _BY_TYPE = {
     "application/dicom": "dcm dicom",
@@ -62,11 +60,11 @@ _BY_ENDING = {ending: kind for kind, endings in _BY_TYPE.items() for ending in e
 
 
 def ending_of(path: str) -> str:
-    """What stands behind the last point of a file's name, as it is written; "" without one."""
+    """Return what follows the last point of a file's name, or ""."""
     stem, point, ending = path.rpartition("/")[2].rpartition(".")
     return ending if stem and point else ""
 
 
 def media_type(ending: str) -> str:
-    """By the ending, in capitals or not; `UNKNOWN` where the table has none."""
+    """Return the type of an ending in any case, or `UNKNOWN`."""
     return _BY_ENDING.get(ending.lower(), UNKNOWN)

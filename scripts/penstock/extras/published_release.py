@@ -1,4 +1,4 @@
-"""What a description is made of: a release's seal and manifest, and what its dataset's configuration says."""
+"""What a description is made of: a release's seal and manifest, and the dataset's configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 class PublishedRelease(NamedTuple):
-    folder: Path
-    """Holds `data/` and the manifests: the release's, or its staging before it is revealed."""
+    folder: Path  # holds `data/` and the manifests: the release's, or its staging
     stored: Stored
     words: DescribeConfig

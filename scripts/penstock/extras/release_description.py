@@ -1,4 +1,4 @@
-"""The description that publish writes beside the seal: one file in the staging of the release."""
+"""The description that publish writes beside the seal, in the release's staging."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def write(folder: Path, words: DescribeConfig | None) -> None:
-    """Into the folder of a sealed staging, durably; with `words` None no description is there on return.
-    Raises OSError, FailedError, ValueError for a damaged seal."""
+    """Write it durably into a sealed staging; with `words` None remove it. Raises OSError, FailedError,
+    ValueError for a damaged seal."""
     if words is None:
         (folder / CROISSANT).unlink(missing_ok=True)
         return
