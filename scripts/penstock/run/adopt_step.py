@@ -115,7 +115,6 @@ def _layout(context: Context, dataset: str) -> DatasetLayout:
 
 
 def _tree(path: Path) -> tuple[Path, os.stat_result]:
-    """Return the tree's top folder without links, and its stat. Raises PreflightError."""
     tree = Path(os.path.realpath(path))
     try:
         status = tree.stat()
@@ -295,7 +294,6 @@ class _Comparison:
         return self._close(walk, counted, began)
 
     def _reread(self, stale: dict[int, list[Surveyed]]) -> None:
-        """Have the next elements read these rows again, by shard."""
         surveyed_files.mark_stale(self._folder, stale)
         for shard in stale:
             receipts.drop(self._folder.receipt(STEP, shard))
@@ -374,8 +372,6 @@ class _Comparison:
 
 
 class _Counted:
-    """Differences by kind, and the first of them."""
-
     def __init__(self) -> None:
         self.files: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
@@ -399,7 +395,6 @@ class _Counted:
 
 
 def _wants(config: DatasetConfig) -> Callable[[str], bool]:
-    """Return a test whether the dataset's patterns accept a path."""
     filtered = Filter(config.include, config.exclude)
     if filtered.everything:
         return lambda _: True

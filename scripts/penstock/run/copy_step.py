@@ -121,7 +121,6 @@ def copy(context: Context, run: Run) -> CopyReceipt:
 
 
 def _unseal_giants(run: Run, shards: Iterable[int]) -> None:
-    """Let parts of the giants in these shards be written again."""
     if run.plan.giants:
         from penstock.tables.shards import giants
 

@@ -363,7 +363,6 @@ def _goes_on(layout: DatasetLayout, folder: RunLayout) -> bool:
 
 
 def _folders(layout: DatasetLayout) -> list[Path]:
-    """Return the folders that this step may create, innermost first."""
     folders = [layout.runs, layout.state, layout.releases, layout.folder, layout.root]
     if layout.state_root is not None:
         folders[2:2] = [layout.state.parent, layout.state_root]
@@ -371,7 +370,6 @@ def _folders(layout: DatasetLayout) -> list[Path]:
 
 
 def _undo(layout: DatasetLayout, made: list[Path]) -> None:
-    """Remove the folders that this call created, if they are empty."""
     for folder in made:
         with contextlib.suppress(OSError):
             if folder == layout.state:

@@ -71,7 +71,6 @@ def close(context: Context, run: Run, *, each: bool = False) -> StepReceipt:
 
 
 def _giants(run: Run) -> set[str]:
-    """Return the paths of all giants."""
     if not run.plan.giants:
         return set()
     from penstock.tables.shards import giants

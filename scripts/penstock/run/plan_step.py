@@ -298,7 +298,6 @@ def _make(
     enough: str,
     checks: list[CheckResult],
 ) -> None:
-    """Write shards, staging and plan of a run that has room."""
     run, info, folder, layout = planner.run, planner.info, planner.folder, planner.run.layout
     policy, gid = planner.dataset.permissions, planner.gid
     rules = modes.access_rules(policy)

@@ -266,15 +266,11 @@ def _may_grow(verify: VerifyConfig) -> bool:
 
 
 class _Now(TypedDict):
-    """The release's path, and the release that `current` names."""
-
     path: str
     current: str | None
 
 
 class _Facts(TypedDict):
-    """The seal's part of a receipt."""
-
     files: int
     bytes: int
     giants: int
@@ -298,7 +294,6 @@ def _facts(stored: seals.Stored) -> _Facts:
 
 
 def _receipt(run: Run, kept: StepReceipt | None) -> PublishReceipt:
-    """Return the kept receipt, updated with what is true now."""
     stored = None if kept else seals.of_run(run)
     receipt = {
         **(kept or receipts.head(run, STEP, time.time())),

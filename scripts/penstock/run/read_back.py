@@ -100,7 +100,6 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> Ver
 
 
 def _take_back(context: Context, run: Run, damaged: Mapping[int, ElementOutcome]) -> None:
-    """Drop the copy's receipts of these shards, and report why."""
     shards = human.counted(len(damaged), "shard")
     text = f"{shards} with files that do not read back as copied: those files are copied again"
     context.emit(events.Warned(run.dataset, STEP, text=text))
@@ -113,7 +112,6 @@ def _take_back(context: Context, run: Run, damaged: Mapping[int, ElementOutcome]
 
 
 def _base_damaged(dataset: str, base: str, linked: list[tuple[str, str]]) -> str:
-    """Return the warning about a release whose linked files read back with other bytes than it states."""
     named = "; ".join(f"{path}: {why}" for path, why in linked[:SHOWN])
     more = f"; and {len(linked) - SHOWN} more" if len(linked) > SHOWN else ""
     return (

@@ -320,7 +320,6 @@ def _usage(accounts: ElementAccounts) -> Usage:
 
 
 def _rounded(line: StepUse) -> StepUse:
-    """Round off the digits that divisions add."""
     return StepUse._make(round(value, 6) if isinstance(value, float) else value for value in line)
 
 

@@ -163,7 +163,6 @@ def _watched(watch: Watch) -> Mapping[int, Status]:
 
 
 def _takeable(watch: Watch) -> list[int]:
-    """Return the shards that no worker holds and that are not given up."""
     return [
         index
         for index in watch.open
@@ -173,14 +172,12 @@ def _takeable(watch: Watch) -> list[int]:
 
 
 def _wanted(watch: Watch, takeable: Sequence[int]) -> int:
-    """Return how many workers may live."""
     slots = array_throttle.watched_slots(watch)
     at_work = {claim.number if claim.worker else -index - 1 for index, (_, claim) in watch.standing()}
     return min(slots - watch.ended_by_person, len(takeable) + len(at_work))
 
 
 def _may_submit(watch: Watch, takeable: Sequence[int]) -> bool:
-    """Return whether further workers may be submitted, if not at this moment."""
     return bool(takeable) and _wanted(watch, takeable) > 0 and not worker_ends.in_vain(watch)
 
 
@@ -399,7 +396,6 @@ def _submit(watch: Watch, shards: Sequence[int], workers: int) -> bool:
 
 
 def _labels(watch: Watch) -> dict[str, str]:
-    """Return the labels by which people find the array in the cluster's own listings."""
     labels = {"dataset": watch.dataset, "step": watch.step}
     try:
         release = durable.read_json(watch.run.run_file).get("release")

@@ -34,7 +34,6 @@ def read_slots(context: Context, run: RunLayout, step: str) -> int:
 
 
 def started_event(context: Context, run: Run, step: str, files: int) -> Started:
-    """Return the event that the step begins, with the run's shards and elements at once."""
     shards, at_once = len(run.indices), read_slots(context, run.folder, step)
     return Started(run.dataset, step, files, run.plan.bytes, shards, at_once)
 

@@ -82,12 +82,10 @@ class WatchedArray:
 
     @property
     def pending(self) -> int:
-        """How many of its workers wait in the queue."""
         return sum(s.state is State.PENDING for s in self.statuses.values())
 
     @property
     def alive(self) -> int:
-        """How many of its workers wait or run."""
         return sum(not s.state.ended for s in self.statuses.values())
 
     @property
@@ -162,11 +160,9 @@ class Watch:
     looked_at_reading: float = float("-inf")
 
     def note(self, text: str) -> None:
-        """Report a line for people, as an event."""
         self.context.emit(events.Noted(self.dataset, self.step, text))
 
     def warn(self, text: str) -> None:
-        """Report a warning for people, as an event."""
         self.context.emit(events.Warned(self.dataset, self.step, text))
 
     @property

@@ -68,7 +68,6 @@ def gather(context: Context, run: Run, elements: Iterable[ElementReceipt]) -> El
 
 
 def _accounted(context: Context, book: Sequence[ArrayLine]) -> Mapping[Worker, Accounted]:
-    """Return accounting's figures for each worker on this cluster. Raises PenstockError."""
     cluster = context.cluster
     return {
         (line.name, account.element + line.base): account

@@ -64,7 +64,6 @@ class Ends:
     _charged: dict[int, tuple[int, bool]] = field(default_factory=dict)
 
     def judged(self, index: int, generation: int) -> bool:
-        """Return whether the end of this claim is known."""
         fate = self.fates.get(index)
         return fate is not None and fate.generation == generation
 
@@ -166,7 +165,6 @@ class Ends:
         return fate.status is not None and fate.status.out_of_memory
 
     def _short_of_memory(self, fate: Fate) -> str:
-        """Return the memory that a worker ran out of, and the key that raises it."""
         word = (fate.status.reason if fate.status else "").partition(":")[0] or "out of memory"
         options = self.cluster.of(self.step)
         key = "cluster.memory"
@@ -211,7 +209,6 @@ def _cancelled(fate: Fate) -> bool:
 
 
 def _last_lines(log: Path, count: int = 3) -> list[str]:
-    """Return the last lines of a log, for an element that left no outcome."""
     try:
         with plain_files.opened(log) as stream:
             stream.seek(max(0, stream.seek(0, 2) - 2048))

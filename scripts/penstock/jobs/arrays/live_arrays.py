@@ -51,7 +51,6 @@ def live_arrays(context: Context, dataset: str) -> Iterator[LiveArray]:
 
 
 def _alive(cluster: Cluster, submission: ArrayLine) -> Iterator[str]:
-    """Yield the ids of the submission's arrays with elements that have not ended."""
     for array in [submission.array] if submission.array else cluster.find(submission.name):
         cluster.recall(array, submission.name)
         states = cluster.states(array, submission.numbers).values()

@@ -63,7 +63,6 @@ def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: 
 
 
 def _progress(run: RunLayout, submission: ArrayLine) -> dict[int, int]:
-    """Return each element's last write to its progress file, in nanoseconds."""
     written = {}
     for index in submission.indices:
         try:

@@ -30,11 +30,9 @@ class QueuePlaces:
         return self.most
 
     def refused(self, elements: int, why: str) -> None:
-        """Note that an array of this size was refused for now."""
         self.most, self.full = max(1, elements // 2), why
         if elements == 1:
             self._pause = self._left = min(PAUSE, 2 * self._pause)
 
     def taken(self) -> None:
-        """Note that an array was submitted."""
         self.most, self.full, self._pause = min(sys.maxsize, 2 * self.most), "", 1

@@ -31,8 +31,6 @@ NAMED = 5  # elements, nodes or reasons that a line names, at most
 
 @dataclass(frozen=True)
 class Element:
-    """One element of a live array."""
-
     array: str  # its id, as the cluster gave it
     index: int  # its number over all arrays of the step
     status: Status
@@ -162,7 +160,6 @@ def _verb(things: Sequence[object], singular: str, plural: str) -> str:
 
 
 def states(statuses: Mapping[int, Status]) -> dict[str, int]:
-    """Return how many elements are in which state, for the display."""
     return dict(Counter(_word(s) for s in statuses.values()))
 
 

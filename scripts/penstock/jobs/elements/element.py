@@ -250,7 +250,6 @@ class Element:
 
 
 def _rest(reporter: Reporter, stop: Stop) -> None:
-    """Return when no PAUSE stands. Raises InterruptedRunError."""
     while pause.standing() is not None:
         _wait(stop, reporter, RESTED)
 
@@ -268,7 +267,6 @@ def say(text: str) -> None:
 
 
 def own_claim(line: ArrayLine, number: int) -> ShardClaim:
-    """Return what this worker writes into its claims, without the attempt."""
     restarts = job_environment.current().restarts
     return ShardClaim(array=line.name, number=number, call=line.call, host=host_name(), restarts=restarts)
 
@@ -314,7 +312,6 @@ def _whole(
     outcome: Outcome,
     reporter: Reporter,
 ) -> ElementReceipt:
-    """Return the receipt with the fields that every step fills."""
     return replace(
         receipt,
         step=step,

@@ -245,14 +245,12 @@ WORK: Mapping[str, Callable[[Attempt], tuple[Outcome, ElementReceipt]]] = {
 
 
 def _there(data: Path, what: str, hint: str) -> Path:
-    """Return the folder to copy into or to read back. Raises FailedError."""
     if not data.is_dir():
         raise FailedError(what, where=str(data), hint=hint)
     return data
 
 
 def _copy_task(attempt: Attempt, data: Path) -> CopyTask:
-    """Return the task that copies a shard's rows into `data`."""
     from penstock.engine.tasks import CopyTask
     from penstock.target import modes
 

@@ -30,14 +30,11 @@ SLACK = 64 << 20  # bytes that may be read ahead within a WINDOW: some blocks of
 
 
 class _Mark(NamedTuple):
-    """A moment, and the totals then."""
-
     at: float
     copied: int
     read: int
 
     def rate(self, now: float, copied: int) -> float:
-        """Return the rate of the copy since then."""
         return (copied - self.copied) / max(now - self.at, 0.001)
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def check(context: Context, run: Run) -> None:
-    """Raise PreflightError with the files of the run's listing that are refused."""
     _refuse_unprovable(context, run)
     _refuse_unpinned(context, run)
 

@@ -188,7 +188,6 @@ def _only(values: pa.Array, kept: pa.Array) -> pa.Array:
 
 
 def _etags(rows: pa.RecordBatch) -> pa.Array:
-    """Return each row's token that looks like an MD5; null for others."""
     import pyarrow.compute as pc
 
     token = pa.array(strings(rows["token"]), pa.string())

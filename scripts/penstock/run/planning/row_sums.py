@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 class Divided(NamedTuple):
-    """Rows of whole files by what is done with them."""
-
     to_copy: Sequence[int]  # their sizes in bytes
     linked: OnTarget  # files that a release holds
     taken: OnTarget  # files that another run's staging, or an adopted tree, holds
@@ -63,7 +61,6 @@ def cost(rows: pa.RecordBatch) -> int:
 
 
 def each_cost(rows: pa.RecordBatch) -> list[int]:
-    """Return what each row costs."""
     lengths = _costed_bytes(rows) if count_reused(rows) else rows["length"]
     return costs(lengths.to_pylist())
 

@@ -70,7 +70,6 @@ class TakeOver:
         return chain.from_iterable(map(as_columns, rows))
 
     def parts(self, rows: Iterable[Entry]) -> Iterator[Entry]:
-        """Yield a giant's rows, with `reuse` where a staging has the part."""
         for row in rows:
             *_, held = self.giants.get(row.path, ("", 0, {}))
             reuse = held.get(row.part)

@@ -84,5 +84,4 @@ class TargetProbe:
         documents.write(PROBE_REPORT, self._folder.probe, self._report)
 
     def sentences(self) -> list[str]:
-        """Return the plan's sentences: the warnings."""
         return [sentence(result) for result in self.results if result.verdict == "warning"]

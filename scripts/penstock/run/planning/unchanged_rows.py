@@ -106,7 +106,6 @@ def _reuse(listed: pa.RecordBatch, held: pa.RecordBatch | None, rules: ReuseRule
 
 
 def _left(listed: pa.RecordBatch, reuse: pa.Array | None, held: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the records that are no row's file."""
     import pyarrow.compute as pc
 
     if reuse is None:
