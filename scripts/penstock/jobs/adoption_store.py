@@ -81,8 +81,7 @@ def described(run: RunLayout) -> Adoption:
 
 
 def bring(theirs: RunLayout, spool: RunLayout) -> bool:
-    """Copy an ended comparison's shards, survey, plan and result into `spool`; return False before its
-    end."""
+    """Copy an ended comparison's state into `spool`; return False if it has not ended."""
     if not theirs.result.exists():
         return False
     for name in ("shards", "survey"):
@@ -95,9 +94,7 @@ def bring(theirs: RunLayout, spool: RunLayout) -> bool:
 
 def of_tree(adoption: Adoption, places: Iterable[Path]) -> Iterator[RunLayout]:
     """Yield comparisons of the same tree (by device and inode) with a plan, ended or not, in these folders.
-
-    Raises FailedError for a damaged description.
-    """
+    Raises FailedError for a damaged description."""
     for place in places:
         for name in sorted(os.listdir(place)) if place.is_dir() else ():
             run = RunLayout(place / name)
@@ -123,10 +120,8 @@ def kept(run: RunLayout) -> Iterator[Difference]:
 
 
 def note_tree(run: RunLayout, tree: str, data: str, status: os.stat_result) -> None:
-    """Begin an undo list, durably: the tree, whose top folder has this `status`, is about to be renamed.
-
-    A note of the same rename stays as it is.
-    """
+    """Begin an undo list, durably: the tree, whose top folder has this `status`, is about to be renamed. A
+    note of the same rename stays as it is."""
     path = undo(run) / "tree.json"
     durable.make_dirs(undo(run))
     with contextlib.suppress(FileNotFoundError, ValueError):
@@ -177,10 +172,8 @@ def kept_folders(run: RunLayout) -> Iterator[tuple[str, int, int]]:
 
 
 def tidy(layout: DatasetLayout, but: str) -> None:
-    """Remove the oldest comparisons, and listings without a comparison.
-
-    The comparison `but` stays, and every one whose tree became a release.
-    """
+    """Remove the oldest comparisons, and listings without a comparison. The comparison `but` stays, and every
+    one whose tree became a release."""
     ended = []
     for name in os.listdir(layout.adoptions):
         run = RunLayout(layout.adoptions / name)
@@ -200,8 +193,6 @@ def _touched(run: RunLayout) -> float:
 
 
 def too_old(seen_ns: int) -> bool:
-    """Return whether a row read at `seen_ns` (nanoseconds since the epoch) must be read again.
-
-    It must after a week, or if that time lies in the future, as by a wrong clock.
-    """
+    """Return whether a row read at `seen_ns` (nanoseconds since the epoch) must be read again. It must after
+    a week, or if that time lies in the future, as by a wrong clock."""
     return not -BOUND <= time.time() - seen_ns / 1e9 <= array_job.STALE

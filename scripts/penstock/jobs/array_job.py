@@ -1,7 +1,6 @@
 """Jobs that make no release: audits, repairs, comparisons of a tree with a source.
 
-Each has a folder of its own, laid out like a run's, so that its elements run the same code as copy and
-verify:
+Each has a folder laid out like a run's, so that its elements run the same code as copy and verify:
 
     run.json, plan.json, shards/, receipts/, outcomes/, progress/, arrays.jsonl, logs/: as in a run
 

@@ -70,7 +70,7 @@ def kept(path: Path) -> Iterator[Finding]:
 
 
 def shape_here(run: RunLayout) -> Path:
-    """The findings of `shape`, without those of stubs (files whose data lies elsewhere)."""
+    """The findings of `shape` without stubs (files whose data lies elsewhere)."""
     return run.folder / "shape-here.jsonl"
 
 
@@ -207,10 +207,8 @@ def tidy(layout: DatasetLayout) -> None:
 
 
 def forget(layout: DatasetLayout, release: str) -> None:
-    """Remove the audits of a removed release.
-
-    The newest slice of each rotation stays: by it `next_slice` continues, whatever the release.
-    """
+    """Remove the audits of a removed release. The newest slice of each rotation stays: by it `next_slice`
+    continues, whatever the release."""
     newest = set[int]()
     for audit, ended in list(audits(layout)):
         turns = audit.choice.turns if audit.choice.kind == "slice" and ended else None
@@ -227,22 +225,18 @@ def forget(layout: DatasetLayout, release: str) -> None:
 
 
 def _release_of(name: str) -> str:
-    """Return the release in an audit's name, as `begin` makes it."""
     return name.partition("Z-")[2].rpartition("-")[0]
 
 
 def drop_looks(layout: DatasetLayout, release: str) -> None:
-    """Remove the looks of a release that needs no more repair, and all killed looks.
-
-    The caller makes looks, while nobody else does.
-    """
+    """Remove the looks of a release that needs no more repair, and all killed looks. The caller makes looks,
+    while nobody else does."""
     for audit, ended in list(audits(layout)):
         if audit.look and (audit.release == release or not ended):
             tree_removal.remove_tree(audit.layout(layout).folder)
 
 
 def _touched(run: RunLayout) -> float:
-    """Return when the audit last wrote anything, in seconds since the epoch."""
     paths = [run.folder / "audit.json", *(run.folder / "seen").glob("*.json")]
     return max((path.stat().st_mtime for path in paths), default=0.0)
 

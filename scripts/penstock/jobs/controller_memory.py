@@ -1,16 +1,14 @@
 """The memory that a submitted controller's job asks for, and the refusal of a run that would outgrow it.
 
-`penstock run --submit` asks for `needed` bytes, by what each dataset's last listing counted (`last_listing`).
-If the job has too little, the run ends right after its own listing (`refuse_outgrown`): SLURM would kill it
-in the middle of plan.
+`penstock run --submit` asks for `needed` bytes, by each dataset's last listing (`last_listing`). If the job
+has too little, the run ends right after its own listing (`refuse_outgrown`): SLURM would kill it in the
+middle of plan.
 
 The job holds `penstock run`, Snakemake, and as many datasets' steps at once as Snakemake has cores
-(`--cores`, else profiles/default). The copying elements have jobs of their own. So it asks for CONTROLLER
-and, for as many of the largest datasets as have a step at once,
+(`--cores`, else profiles/default); elements have jobs of their own. So it asks for CONTROLLER and, for the
+largest datasets with a step at once,
 
     STEP + files * FILE + min(files, RENAMES) * RENAMED
-
-A dataset never listed counts as FIRST files, none renamed: it has no release to compare with.
 
 Measured, of S3 objects, MiB of a step's processes, shared pages counted in each (`python
 benchmarks/controller.py 100000 1000000`; `10000000 --until plan`; `300000 1000000 2000000 --changed`):
@@ -57,19 +55,15 @@ AT_ONCE = 8  # steps at once without `--cores`
 
 
 def needed(files: Sequence[int | None], at_once: int | None = None) -> int:
-    """Return the bytes that a controller's job asks for.
-
-    `files`: of each dataset (None: never listed), of which `at_once` have a step at the same time.
-    """
+    """Return the bytes that a controller's job asks for. `files`: of each dataset (None: never listed), of
+    which `at_once` have a step at the same time."""
     each = [_step(FIRST, released=False) if count is None else _step(count, released=True) for count in files]
     return max(LEAST, CONTROLLER + sum(sorted(each, reverse=True)[: at_once or AT_ONCE]))
 
 
 def last_listing(layout: DatasetLayout) -> int | None:
     """Return the files of the dataset's last listing, or of the current release; None if neither is readable.
-
-    The listing also counts where the run ended there (`refuse_outgrown`).
-    """
+    The listing also counts where the run ended there (`refuse_outgrown`)."""
     try:
         return run_store.open_run(layout).info.files
     except PenstockError:

@@ -32,16 +32,13 @@ class CountedReadings:
 
     @property
     def whole(self) -> bool:
-        """Whether an audit read everything."""
         return any(choice.kind == "whole" for _, choice in self.audits)
 
     def __call__(
         self, paths: Sequence[bytes], sizes: Sequence[int], soon: Sequence[bool], /
     ) -> Sequence[int]:
-        """Return when each of these files was read last, in seconds since the epoch; 0: by no audit.
-
-        `soon`: which files were read back soon for the release (`core.grades.is_soon`).
-        """
+        """Return when each of these files was read last, in seconds since the epoch; 0: by no audit. `soon`:
+        which files were read back soon for the release (`core.grades.is_soon`)."""
         times = [0] * len(paths)
         for began, choice in self.audits:
             for place in drawn(choice, paths, soon):

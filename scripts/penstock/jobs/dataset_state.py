@@ -170,8 +170,7 @@ def locked(layout: DatasetLayout) -> Locked | None:
 
 
 def note(layout: DatasetLayout, end: LastEnd) -> None:
-    """Leave a note of this end (`last_end`), unless another command is at work: that one notes its own
-    end."""
+    """Leave a note of this end (`last_end`), unless another command works: it notes its own end."""
     lock = locked(layout)
     if lock is None or lock.lives is False:
         last_end.note(layout, end)
@@ -277,10 +276,8 @@ def _queue(context: Context, run: Run, step: str) -> _Queue:
 
 
 def _silence(run: Run, step: str, now: float) -> float:
-    """Return the seconds of silence of the step's open SLURM arrays: since they wrote progress, or began.
-
-    It is 0 without such arrays, or within the time that a heartbeat may be late.
-    """
+    """Return the seconds of silence of the step's open SLURM arrays: since they wrote progress, or began. It
+    is 0 without such arrays, or within the time that a heartbeat may be late."""
     arrays = [
         array
         for array in ArrayBook(run.folder.arrays).open(step)

@@ -81,9 +81,7 @@ class Totals:
         sparse: Iterable[tuple[int, int]] = (),
     ) -> None:
         """Add files: those to copy by their sizes, and those on the target, to be linked or taken over.
-
-        `sparse`: for files to copy with holes, their size and what they take.
-        """
+        `sparse`: for files to copy with holes, their size and what they take."""
         size = sum(to_copy)
         self.files += len(to_copy) + linked.files + taken.files
         self.bytes += size + linked.bytes + taken.bytes
@@ -99,10 +97,8 @@ class Totals:
             self.to_place.add(stored)
 
     def add_giant(self, held: int, *, sparse: bool = False) -> None:
-        """Count a giant, added before, of which another run's staging has `held` bytes.
-
-        The blocks of a `sparse` giant are not known: it counts as if no block were held.
-        """
+        """Count a giant, added before, of which another run's staging has `held` bytes. The blocks of a
+        `sparse` giant are not known: it counts as if no block were held."""
         if held:
             self.taken += 1
             self.taken_bytes += held
@@ -162,18 +158,14 @@ def require_room(
 
 
 def element_rates(layout: DatasetLayout, tried: Mapping[str, float] = MappingProxyType({})) -> Rates:
-    """Return what one element copies a second, by the newest measured run or rehearsal.
-
-    Else files and links count as plan's probe `tried` them, or all as assumed (`time_estimate.rates`).
-    """
+    """Return what one element copies a second, by the newest measured run or rehearsal. Else files and links
+    count as plan's probe `tried` them, or all as assumed (`time_estimate.rates`)."""
     return rates(_history(layout), tried)
 
 
 def other_steps(layout: DatasetLayout, files: int) -> OtherSteps | None:
-    """Return the time of the other steps for so many files, in proportion to the last published run.
-
-    None without a published run's readable receipts.
-    """
+    """Return the time of the other steps for so many files, in proportion to the last published run. None
+    without a published run's readable receipts."""
     try:
         line = next((line for line in history.lines(layout) if line.run), None)
         if line is None:
@@ -207,9 +199,7 @@ def element_time(
 
 def cost_rate(layout: DatasetLayout, load: Load, limit: float | None = None) -> float | None:
     """Return the cost (`core.balance`) of these rows that a worker does a second, as `element_time` expects.
-
-    None where no run was measured, and no `limit` is below the assumed rate.
-    """
+    None where no run was measured, and no `limit` is below the assumed rate."""
     basis = rates(_history(layout, rehearsed=False))
     alone, least = seconds(load.rows, load.bytes, 1, basis), load.bytes / limit if limit else 0.0
     return load.cost / max(alone, least) if load.rows and (basis.measured or least > alone) else None

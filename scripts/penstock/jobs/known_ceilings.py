@@ -34,10 +34,8 @@ OF_ELEMENTS = ("bytes", "files")  # ceilings that an earlier copy showed, or tha
 
 
 def known(config: Config, layout: DatasetLayout, tried: Mapping[str, float] = NO_RATES) -> dict[str, Known]:
-    """Return the ceilings by short names (those of `--assume`); unreadable ones are left out.
-
-    `tried`: rates that plan's probe measured on the target.
-    """
+    """Return the ceilings by short names (those of `--assume`); unreadable ones are left out. `tried`: rates
+    that plan's probe measured on the target."""
     return _ceilings(config, element_rates(layout, tried))
 
 
@@ -74,9 +72,7 @@ def copy_time(
     tried: Mapping[str, float] = NO_RATES,
 ) -> str:
     """Describe how long the copy of these files will take with so many elements at once, and what binds it.
-
-    `tried` as in `known`. Each element makes its links before it copies.
-    """
+    `tried` as in `known`. Each element makes its links before it copies."""
     rates = element_rates(layout, tried)
     files, size = totals.to_copy
     work = Work(files + totals.own_files, size + totals.own_bytes)

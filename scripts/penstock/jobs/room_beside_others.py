@@ -1,8 +1,8 @@
 """Whether a plan, a repair or a slice of a rehearsal fits on the target beside what others still write.
 
-The problem: a run fills a file system for hours. A run planned meanwhile sees free space that the first will
-take. So each states in its notice (`dataset.staging_notice`) what it will still write, lowers that once a
-minute, and touches the notice. `take` adds up the live notices.
+The problem: a run fills a file system for hours, and a run planned meanwhile sees free space that the first
+will take. So each states in its notice (`dataset.staging_notice`) what it will still write, and lowers that
+once a minute. `take` adds up the live notices.
 
 | a notice below the root, of another work            | then                                             |
 |-----------------------------------------------------|--------------------------------------------------|
@@ -11,9 +11,9 @@ minute, and touches the notice. `take` adds up the live notices.
 | is of any other account, or states more than the    | is named, and refuses nothing: one forged number |
 | file system holds                                   | would stop everybody                             |
 
-Each work states first and then counts. So of two plans at one moment at least one is refused, perhaps both;
-neither waits. Where a listing is late, or the other lies below another root, both pass. Then each writer ends
-before `target.keep_free` is reached (`target.room_watch`), and can be resumed.
+Each work states first and then counts. So of two plans at one moment at least one is refused; neither waits.
+Where a listing is late, or the other lies below another root, both pass. Then each writer ends before
+`target.keep_free` is reached (`target.room_watch`), and can be resumed.
 
 While a run of a version before 1.0 lives, nothing is planned beside it (`older_versions`).
 """
@@ -124,7 +124,6 @@ class LoweredNotice:
         self._at = time.monotonic()
 
     def __call__(self, files: int, size: int) -> None:
-        """Lower the notice, unless that was done within EVERY seconds."""
         if time.monotonic() - self._at >= EVERY:
             self.lower(files, size)
 

@@ -1,11 +1,10 @@
 """The draw of an audit: which files an `AuditSelection` reads.
 
-The unit is a file or, of a giant (an object copied in parts over several shards), each part. The draw is a
-function of the path and the part, so a killed audit continues with the same files; `jobs.counted_readings`
-repeats it.
+The unit is a file or, of a giant (an object copied in parts over several shards), each part. The draw depends
+only on path and part, so a killed audit continues with the same files; `jobs.counted_readings` repeats it.
 
-If a rotation first takes files that were read back soon after their writing, all files stand in one order,
-which the slices cut into pieces of one size:
+If a rotation first takes files read back soon after their writing, the slices cut one order of all files into
+pieces of one size:
 
 | the file was read back | its place in the order, from 0 to 1                                     |
 |------------------------|-------------------------------------------------------------------------|

@@ -149,10 +149,8 @@ def _names(folder: Path) -> list[str]:
 
 
 def last_ends(run: RunLayout, step: str) -> Iterator[tuple[int, ElementOutcome]]:
-    """Yield, in order, the shards whose last claim came to nothing, with the outcome.
-
-    Receipts are not checked. Raises FailedError.
-    """
+    """Yield, in order, the shards whose last claim came to nothing, with the outcome. Receipts are not
+    checked. Raises FailedError."""
     for index, generation in sorted(standing(run, step).items()):
         if (outcome := outcomes.find(run, step, index, generation)) is not None:
             yield index, outcome
@@ -199,8 +197,7 @@ class Claim:
             os.utime(self._path)
 
     def beating(self) -> contextlib.AbstractContextManager[None]:
-        """Beat in a thread while the block runs: a shard's end may wait minutes for a file system's
-        writes."""
+        """Beat in a thread during the block: a shard's end may wait minutes for a file system's writes."""
         return heartbeat.beating(self.beat, "claim")
 
     def look(self) -> None:
@@ -226,10 +223,8 @@ class Claim:
         )
 
     def prove(self, receipt: ElementReceipt, holds: Callable[[int], bool]) -> None:
-        """Write the shard's receipt, durably. Raises ClaimLostError, and as `documents.create`.
-
-        A receipt that `holds` stays.
-        """
+        """Write the shard's receipt, durably. Raises ClaimLostError, and as `documents.create`. A receipt
+        that `holds` stays."""
         path = self._run.receipt(receipt.step, receipt.index)
         for _ in range(3):
             self.require()
@@ -249,10 +244,8 @@ class WatchedClaim(NamedTuple):
     lives: bool = False  # whether it moved since it is watched
 
     def after(self, generation: int, written: int, now: float, most: float) -> WatchedClaim:
-        """Return the claim after one more look, of which at most `most` seconds count as standstill.
-
-        So neither absent servers nor a halt of the looking process make a worker dead.
-        """
+        """Return the claim after one more look, of which at most `most` seconds count as standstill. So
+        neither absent servers nor a halt of the looking process make a worker dead."""
         if self.generation != generation or self.written < 0:
             return WatchedClaim(generation, written, now)
         if self.written != written:
@@ -329,7 +322,6 @@ class ShardClaims:
         return self._late.popleft() if self._late else None
 
     def _again(self) -> Claim | None:
-        """Claim a shard whose last claim came to nothing."""
         self._list()
         if self._open:
             alive = [index for index, watch in self._watched.items() if watch.lives]
@@ -347,8 +339,7 @@ class ShardClaims:
         return None
 
     def _list(self) -> None:
-        """Drop shards with a receipt from a long list, by one listing in PATIENCE; `take` checks the
-        receipt."""
+        """Drop shards with a receipt from a long list, once in PATIENCE; `take` checks the receipt."""
         if len(self._open) > LOOKED_AT and self._clock() - self._listed >= heartbeat.PATIENCE:
             self._listed = self._clock()
             away = proven(self._run, self._step) | self._watched.keys()
@@ -388,10 +379,8 @@ class ShardClaims:
         )
 
     def _earlier(self, last: ShardClaim) -> bool:
-        """Return whether this worker made the claim before the scheduler started it again.
-
-        That process has ended, or is on a node that the scheduler gave up, where C2 ends it.
-        """
+        """Return whether this worker made the claim before the scheduler started it again. That process has
+        ended, or is on a node that the scheduler gave up, where C2 ends it."""
         own = self._worker
         return (last.array, last.number) == (own.array, own.number) and last.restarts < own.restarts
 

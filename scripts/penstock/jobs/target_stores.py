@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
 
 class TargetStores:
-    """The stores of one dataset's target: first `check`, before anything is made, then `stripe`.
-
-    `gid`: the files' group; None: the folder's where it is setgid, else the process's.
-    """
+    """The stores of one dataset's target: first `check`, before anything is made, then `stripe`. `gid`: the
+    files' group; None: the folder's where it is setgid, else the process's."""
 
     def __init__(self, layout: DatasetLayout, target: TargetConfig, gid: int | None) -> None:
         self._layout, self._target, self._gid = layout, target, gid
@@ -51,16 +49,13 @@ class TargetStores:
 
     @property
     def sizes(self) -> SizeClasses | None:
-        """New counters by size for the files to copy (`Totals.to_place`); None without the vendor's
-        commands."""
+        """New counters by size for the files to copy; None without the vendor's commands."""
         needed = store_checks.has_tools(self._layout.root, self._target.filesystem)
         return SizeClasses() if needed else None
 
     def check(self, totals: Totals, others: Sequence[StillToWrite] = ()) -> list[CheckResult]:
-        """Check that these files fit beside what `others` will still write, striped as configured.
-
-        Returns a result for each check. Raises NoSpaceError where the files do not fit.
-        """
+        """Check that these files fit beside what `others` will still write, striped as configured. Returns a
+        result for each check. Raises NoSpaceError where the files do not fit."""
         self._others = others
         self._checks = store_checks.check_plan(
             self._layout.releases,

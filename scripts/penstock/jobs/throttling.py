@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def run(context: Context, dataset: str, at_once: int) -> list[str]:
     """Let `at_once` elements of each step run from now on (0: `cluster.max_elements`); return what was done.
 
-    This also holds for further arrays of the same run, audit or repair. Takes no lock: the controller at work
-    reads the mark at its next look. A lower number is set on the cluster at once. Only the controller sets a
-    higher one, once the running elements have read their new shares of `target.ops`.
+    This also holds for further arrays of the same job. Takes no lock: the controller reads the mark at its
+    next look. A lower number is set on the cluster at once; only the controller sets a higher one, once the
+    running elements have read their new shares of `target.ops`.
 
     Raises FailedError where nothing is under way, PreflightError for another account's dataset.
     """

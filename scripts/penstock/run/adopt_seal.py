@@ -1,11 +1,10 @@
 """adopt --seal: a compared tree becomes a release, without copying the files that are right.
 
-After `adopt_step` compared the tree, it lists the source, notes in the run's state that the run adopts the
-tree, and calls all steps from plan to publish. `run.adoption` renames the tree into staging right before the
-copy.
+It lists the source, notes in the run's state that the run adopts the tree, and calls all steps from plan to
+publish. `run.adoption` renames the tree into staging right before the copy.
 
 Nothing of the tree changes before all of it is compared and the intention is noted durably. The tree moves by
-one rename of its top folder; what the release does not hold is moved aside; nothing is deleted. An ordinary
+one rename of its top folder. What the release does not hold is moved aside; nothing is deleted. An ordinary
 copy fetches missing or wrong files. The same command continues after a kill anywhere.
 """
 
@@ -44,10 +43,8 @@ _LEFT = NOT_LISTED - {"folder"}
 
 
 def prepare(context: Context, dataset: str, tree: Path) -> None:
-    """Raise PreflightError where this tree cannot become a release of the dataset, before it is read.
-
-    Makes the dataset's folders, and tries the rename with an empty folder beside the tree, which it removes.
-    """
+    """Raise PreflightError where this tree cannot become a release of the dataset, before it is read. Makes
+    the dataset's folders, and tries the rename with an empty folder beside the tree, which it removes."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     dataset_folders.check_root(layout.root)
@@ -164,10 +161,8 @@ def _refuse_unread(result: AdoptionResult) -> None:
 
 
 def _refuse_folders(result: AdoptionResult) -> None:
-    """Raise PreflightError for other accounts' folders, and for datasets of penstock in the tree.
-
-    Only a folder's owner may set its mode.
-    """
+    """Raise PreflightError for other accounts' folders, and for datasets of penstock in the tree. Only a
+    folder's owner may set its mode."""
     others = []
     for path, uid, _ in adoption_store.kept_folders(adoption_store.of_result(result)):
         if os.path.basename(path) == STATE:
@@ -189,10 +184,8 @@ def _refuse_folders(result: AdoptionResult) -> None:
 
 
 def _refuse_groups(context: Context, dataset: str, result: AdoptionResult) -> None:
-    """Raise PreflightError for folders that would lose the setgid bit.
-
-    The kernel drops it, without an error, if this account is not in their group.
-    """
+    """Raise PreflightError for folders that would lose the setgid bit. The kernel drops it, without an error,
+    if this account is not in their group."""
     policy, mine = context.dataset(dataset).permissions, {os.getegid(), *os.getgroups()}
     setgid = modes.dir_mode(policy) & stat.S_ISGID
     if os.geteuid() == 0 or not setgid or modes.group_id(policy) is not None:
@@ -239,10 +232,8 @@ def intended(context: Context, dataset: str, result: AdoptionResult) -> list[str
 
 
 def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:
-    """List, and note durably that this run adopts the tree.
-
-    Raises FailedError where the source changed since the comparison, PreflightError where its release stands.
-    """
+    """List, and note durably that this run adopts the tree. Raises FailedError where the source changed since
+    the comparison, PreflightError where its release stands."""
     _refuse_groups(context, dataset, result)
     listed = list_step.run(context, dataset)
     layout = context.layout(dataset)
@@ -280,10 +271,8 @@ def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:
 
 
 def _withdraw(run: Run) -> None:
-    """Take back an intention to adopt that changed nothing yet, with its plan.
-
-    Raises PreflightError where the run has a plan without a tree, or has already taken another tree.
-    """
+    """Take back an intention to adopt that changed nothing yet, with its plan. Raises PreflightError where
+    the run has a plan without a tree, or has already taken another tree."""
     earlier = adopted_trees.read(run.folder)
     if earlier is not None and adopted_trees.stands_in(earlier, run.data):
         raise PreflightError(

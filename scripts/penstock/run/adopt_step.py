@@ -1,11 +1,9 @@
 """adopt: compare a tree that penstock did not write with a dataset's source; resumable.
 
-Elements of an array read the tree, and the source where that is asked for. State is written only below the
-folder of comparisons (`jobs.adoption_store`), which also drops its oldest.
-
-Nothing of the tree is changed, and nothing is recalled from an archive or a tier beyond `audit.recall`. The
-same command continues a stopped comparison. A file reported as the same was read in full, stood unchanged at
-the end, and is named by what it was compared with.
+Elements of an array read the tree, and the source if asked. Nothing of the tree is changed, and nothing is
+recalled from an archive or a tier beyond `audit.recall`. The same command continues a stopped comparison. A
+file reported as the same was read in full, stood unchanged at the end, and is named by what it was compared
+with.
 """
 
 from __future__ import annotations
@@ -67,8 +65,6 @@ ROUNDS = 3  # readings of files that were touched meanwhile, before they count a
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for."""
-
     tree: Path
     read_source: bool = False  # read the source where it states no checksum
     seal: bool = False  # the tree is to become a release: the dataset holds the comparison's state
@@ -314,8 +310,7 @@ class _Comparison:
         return ClosingWalk(self._tree, rules, self._judge, kept, again=again, since=since, folder=folder)
 
     def _judge(self, file: File) -> Proven:
-        """Return what a giant's parts prove together. Raises IntegrityError if the source contradicts
-        them."""
+        """Return what a giant's parts prove together. Raises IntegrityError on a contradiction."""
         entry, how = file.entry, proven_by([row.how for row in file.rows])
         if how != CHECKSUM:
             return Proven(how, SIZE_ONLY)

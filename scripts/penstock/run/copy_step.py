@@ -1,7 +1,4 @@
-"""copy: every shard into staging, by elements of an array.
-
-The elements write staging (the hidden tree in which the release grows) and journals. This process submits and
-watches them, and writes the step's receipt.
+"""copy: every shard into staging (the hidden tree in which the release grows), by elements of an array.
 
 On return, each row of the plan lies in staging under its final name, durable and recorded in its shard's
 journal. What an earlier attempt recorded is not copied again.
@@ -41,10 +38,8 @@ STEP = "copy"
 
 
 def run(context: Context, dataset: str) -> StepReceipt:
-    """Copy what the plan says; return the receipt: {dataset, run, release, files, bytes, ...}.
-
-    Raises FailedError, SourceChangedError, NoSpaceError, LockedError; what was done is kept.
-    """
+    """Copy what the plan says; return the receipt: {dataset, run, release, files, bytes, ...}. Raises
+    FailedError, SourceChangedError, NoSpaceError, LockedError; what was done is kept."""
     return with_lock(context, dataset, STEP, copy)
 
 
@@ -137,10 +132,8 @@ def _settle_adopted(context: Context, run: Run) -> None:
 
 
 def _lowered(run: Run, done: Iterable[int]) -> LoweredNotice:
-    """Return the countdown of what the run will still write, with these shards done.
-
-    It restates plan's notice where that went with an earlier attempt; other runs' needs are not counted.
-    """
+    """Return the countdown of what the run will still write, with these shards done. It restates plan's
+    notice where that went with an earlier attempt; other runs' needs are not counted."""
     plan, before, path = run.plan, [run.shards[index] for index in done], run.layout.under_way
     # Elements count linked and taken-over files as done: they count down from all that is planned.
     lowered = LoweredNotice(run.layout, path, plan.files + plan.folders, plan.bytes)
@@ -157,10 +150,8 @@ def _lowered(run: Run, done: Iterable[int]) -> LoweredNotice:
 def _elements(
     context: Context, run: Run, ok: Callable[[int], bool], amounts: Callable[[int, int], None], left: int
 ) -> None:
-    """Run elements until every shard is done; `left` shards are not yet.
-
-    With `changed: follow`, a further round copies giants whole whose object changed.
-    """
+    """Run elements until every shard is done; `left` shards are not yet. With `changed: follow`, a further
+    round copies giants whole whose object changed."""
 
     at_once = min(read_slots(context, run.folder, STEP), left)
     rate = element_rate(run.config.engine.limit, cap_now(context.config.bandwidth).rate, at_once)

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
 
 def run(context: Context, datasets: Sequence[str], step: str = "run") -> DryRunResult:
-    """Preview `run` or `audit`: {"datasets": {name: {sources, target, backend, state, ...}}}.
-
-    Errors in reading a dataset go into its `problem`.
-    """
+    """Preview `run` or `audit`: {"datasets": {name: {sources, target, backend, state, ...}}}. Errors in
+    reading a dataset go into its `problem`."""
     return {"datasets": {name: _one(context, name, step) for name in datasets}}
 
 

@@ -1,11 +1,10 @@
 """list: the sources' listings, frozen in the paths' byte order, and the run that they make.
 
-The first step of a run that changes anything. It writes the run's folder (listing and `run.json`) and the
-dataset's claim (the file that names the run for which the dataset is staged). If the run is already
-published, it removes abandoned stagings (trees of unfinished releases).
+It writes the run's folder (listing and `run.json`) and the dataset's claim (the file that names the run for
+which the dataset is staged). For a published run it removes abandoned stagings.
 
-Every key that cannot be a path is refused before a byte moves, all at once, and nothing is created on the
-target then. The same sources and configuration make the same run, whose name and listing never change. Memory
+Every key that cannot be a path is refused before a byte moves, all at once, and then nothing is created on
+the target. The same sources and configuration make the same run, whose name and listing never change. Memory
 is bounded, whatever the number of objects.
 """
 
@@ -350,10 +349,8 @@ def _meet(
 
 
 def _goes_on(layout: DatasetLayout, folder: RunLayout) -> bool:
-    """Return whether the run of this folder can be continued.
-
-    A published run keeps no listing; if its release was removed since, the run is made anew.
-    """
+    """Return whether the run of this folder can be continued. A published run keeps no listing; if its
+    release was removed since, the run is made anew."""
     if not folder.run_file.exists():
         return False
     published = folder.receipt("publish").exists()

@@ -1,13 +1,10 @@
 """plan: the listing becomes shards, balanced and durable, after space, inodes and quota were checked.
 
-It probes the target's file system in hidden folders, and writes shards, `plan.json`, the folders of staging
-(the tree in which the release grows) and, for other runs, what this run will still write. A giant is an
-object split into parts over several shards.
-
-`plan.json` is written last: its presence means that shards and staging exist. Without room on the target no
-staging is made; but another run's staging for the same release is renamed before that is known. Two passes
-over the listing, in bounded memory: one counts, one writes the shards. The count is repeated where renamed
-files were recognised, or where the release to link from cannot be read.
+`plan.json` is written last: its presence means that shards and staging (the tree in which the release grows)
+exist. Without room on the target no staging is made; but another run's staging for the same release is
+renamed before that is known. Two passes over the listing, in bounded memory: one counts, one writes the
+shards. The count is repeated where renamed files were recognised, or where the release to link from cannot be
+read. A giant is an object split into parts over several shards.
 """
 
 from __future__ import annotations
@@ -233,10 +230,8 @@ class _Planner:
         return sum(row.length for row in rows if row.reuse)
 
     def _giants(self, batch: pa.RecordBatch, sizes: list[int]) -> list[int]:
-        """Return the places of the files to split.
-
-        None of them is linked. Each is pinned by its token, or its parts could be of different versions.
-        """
+        """Return the places of the files to split. None of them is linked. Each is pinned by its token, or
+        its parts could be of different versions."""
         least = max(self.plan.giant_bytes, self.plan.part_bytes + 1)
         if max(sizes, default=0) < least:
             return []

@@ -1,14 +1,14 @@
 """publish: a verified tree becomes a release: sealed, revealed by one rename, then pointed at.
 
 It first does verify where its receipts do not hold. A shard that is not as verify saw it loses its receipt
-and is verified again. Where a file has other permissions than configured, the permissions step visits each
-file before.
+and is verified again. If a file has other permissions than configured, the permissions step first visits each
+file.
 
 Nothing is revealed unless listing, records and tree agree in every file, as verify saw it, and each file has
 the configured mode, group and ACL. Each step is durable before the next: after a crash anywhere the same
-command ends the same way. After `penstock rollback`, or a `current` set by hand, `current` does not return to
-this release while the source holds the same (`current_pointer`). An overtaken run moves nothing: right before
-each of the two renames it checks that it holds the lock and the dataset's claim.
+command ends the same way. A `current` moved by `penstock rollback`, or by hand, stays while the source holds
+the same (`current_pointer`). An overtaken run moves nothing: right before each of the two renames it checks
+that it holds the lock and the dataset's claim.
 """
 
 from __future__ import annotations
@@ -61,10 +61,8 @@ ROUNDS = 3  # verifications of files touched after verify, before publish fails
 
 
 def run(context: Context, dataset: str) -> PublishReceipt:
-    """Publish; return the receipt: {dataset, run, release, path, current, files, bytes, seal, ...}.
-
-    Raises FailedError for deviations, FindingsError (exit 4) for too little evidence, LockedError.
-    """
+    """Publish; return the receipt: {dataset, run, release, path, current, files, bytes, seal, ...}. Raises
+    FailedError for deviations, FindingsError (exit 4) for too little evidence, LockedError."""
     run = run_store.open_run(context.layout(dataset), context.run)
     if run_store.published(run):
         return _receipt(run, receipts.step(run.folder, STEP))
@@ -226,10 +224,8 @@ def _sign(run: Run) -> None:
 
 
 def _demand_signature(layout: DatasetLayout, stored: seals.Stored) -> None:
-    """Raise FindingsError for an unsigned release where this account signs.
-
-    Readers who verify would refuse it as `current`. A release published before may be unsigned.
-    """
+    """Raise FindingsError for an unsigned release where this account signs. Readers who verify would refuse
+    it as `current`. A release published before may be unsigned."""
     if layout.signing.key is None:
         return
     release_signature.demand(layout, stored.seal.release, stored)

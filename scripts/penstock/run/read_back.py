@@ -1,10 +1,8 @@
 """The work of verify: every stored file read back and compared, by elements of a second array.
 
-The elements read staging (the tree in which the release grows) and write records. This process submits and
-watches them. It drops receipts of verify that no longer hold, and the copy's receipts of damaged shards.
-
 On return, every shard has records of each file as seen on the target. A file that reads back with other bytes
-is copied and read again, a bounded number of times.
+is copied and read again, a bounded number of times. Receipts of verify that no longer hold are dropped, and
+the copy's receipts of damaged shards.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`penstock rehearse`: a sample of a dataset's objects, copied and read back for real on this node.
 
-The sources are listed into TMPDIR. Slices of the sample go, each as one shard, through the engine into a
-hidden folder of `releases`, and are removed; the figures stay in `rehearsal.json`. The dataset's lock,
-`engine.limit`, the link's cap, `target.ops`, quotas and PAUSE hold as for a copy. A killed process leaves the
-hidden folder to the next command that takes the lock.
+Slices of the sample go, each as one shard, through the engine into a hidden folder of `releases`, and are
+removed; `rehearsal.json` keeps the figures. The dataset's lock, `engine.limit`, the link's cap, `target.ops`,
+quotas and PAUSE hold as for a copy. A killed process leaves the hidden folder to the next command that takes
+the lock.
 """
 
 from __future__ import annotations
@@ -124,10 +124,8 @@ def sweep(
     leg: Callable[[int | None], Measured],
     cut_short: Callable[[NoSpaceError], None] = lambda _: None,
 ) -> list[Measured]:
-    """Do a leg with each number of streams, or one without a number.
-
-    If a later leg finds no room, the earlier legs are kept, and `cut_short` is called.
-    """
+    """Do a leg with each number of streams, or one without a number. If a later leg finds no room, the
+    earlier legs are kept, and `cut_short` is called."""
     done: list[Measured] = []
     for number in streams or (None,):
         try:
@@ -246,7 +244,6 @@ class _Stage:
         return _beyond(done[0][0], largest), sizes
 
     def _slice(self, rows: pa.RecordBatch, streams: int | None) -> tuple[Outcome, Outcome]:
-        """Copy these rows, read them back, and remove them; within the room that others leave."""
         import pyarrow.compute as pc
 
         from penstock.engine.copy_shard import copy_shard
@@ -319,10 +316,8 @@ class _Stage:
 
 
 def _beyond(first: Leg, largest: Leg) -> Leg:
-    """Return what the largest slice did beyond the first, or itself where it is not much larger.
-
-    Both started the engine's processes, which a shard does once in many minutes.
-    """
+    """Return what the largest slice did beyond the first, or itself where it is not much larger. Both started
+    the engine's processes, which a shard does once in many minutes."""
     more = largest._replace(
         files=largest.files - first.files,
         bytes=largest.bytes - first.bytes,

@@ -55,10 +55,8 @@ POINTS = 400  # points that the thinned curve of throughput keeps, at least
 
 
 def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
-    """Return the result of the dataset's last run, and write its page to `html`, if given.
-
-    Raises OSError, NoSpaceError and FailedError where page or table cannot be written.
-    """
+    """Return the result of the dataset's last run, and write its page to `html`, if given. Raises OSError,
+    NoSpaceError and FailedError where page or table cannot be written."""
     result, accounts = _gathered(context, run_store.open_run(context.layout(dataset), context.run))
     if html is not None:
         from penstock.look.views import html_report
@@ -241,10 +239,8 @@ def _amounts(
 
 
 def _compared(context: Context, run: Run, elements: Sequence[ElementReceipt], copied: TimedAmount) -> Result:
-    """Return the last command's copy beside the ceiling that binds it.
-
-    Elements' own rates are no ceiling here: this very copy measured them, or they are assumed.
-    """
+    """Return the last command's copy beside the ceiling that binds it. Elements' own rates are no ceiling
+    here: this very copy measured them, or they are assumed."""
     copies = [e for e in elements if e.step == "copy"]
     size, seconds = copied.get("moved_bytes", 0), copied.get("moved_seconds", 0.0)
     if not size or not seconds:
@@ -278,10 +274,8 @@ def reused(unchanged: int, planned: Mapping[int, int], copies: Sequence[ElementR
 
 
 def _moved(receipt: StepReceipt | None, elements: Sequence[ElementReceipt]) -> TimedAmount:
-    """Return what the last command that moved anything moved itself.
-
-    Before the step's end: what the attempts moved that finished its shards.
-    """
+    """Return what the last command that moved anything moved itself. Before the step's end: what the attempts
+    moved that finished its shards."""
     if receipt is not None and "moved_bytes" in receipt:
         return {"moved_bytes": receipt["moved_bytes"], "moved_seconds": receipt["moved_seconds"]}
     return {"moved_bytes": receipts.moved(elements), "moved_seconds": _wall(receipt, elements)}

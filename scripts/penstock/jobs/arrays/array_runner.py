@@ -1,8 +1,7 @@
 """Run a step's shards by workers, the elements of job arrays, until each shard has its receipt.
 
-`run_array` submits arrays, watches them by one query at a time, and cancels superfluous workers. The "book"
-(`arrays.jsonl`) names each submission, so that the next controller finds arrays that still live. Workers
-divide the shards among themselves (`jobs.shard_claims`). Guarantees:
+The "book" (`arrays.jsonl`) names each submission, so that the next controller finds arrays that still live.
+Workers divide the shards among themselves (`jobs.shard_claims`). Guarantees:
 
 - A shard with a good receipt is not done again.
 - The next controller finds and awaits an array that still lives.
@@ -83,15 +82,14 @@ def run_array(
 ) -> Mapping[int, Status]:
     """Have workers do these shards; return the last status of each worker by its number.
 
-    Returns when every shard has a good receipt. Each look at the workers calls `amounts` with the files and
-    bytes done. `expected` estimates how long a shard takes: workers ask for that time where `cluster.time` is
-    `auto`.
+    Returns when every shard has a good receipt. `amounts` gets the files and bytes done. `expected` estimates
+    a shard's time, which workers ask for where `cluster.time` is `auto`.
 
     Raises PreflightError where this process's own job keeps its workers from starting. Raises LockedError
-    where workers may live that only another cluster or backend can end. Raises FailedError with the shards,
-    reasons and files, also when a person cancelled the dataset or its workers; its exit status is 5 when
-    every failure is a changed source, 6 when one is a full target. Raises InterruptedRunError on a signal:
-    local workers have ended tidily by then; SLURM's run on, and the next call finds them.
+    where workers may live that only another cluster or backend can end. Raises FailedError with shards,
+    reasons and files, also after a cancellation; its exit status is 5 when every failure is a changed source,
+    6 when one is a full target. Raises InterruptedRunError on a signal: local workers have ended tidily by
+    then; SLURM's run on.
     """
     link, ops = None, context.ops_hold if BY_NAME[step].copies else None
     shared = BY_NAME[step].fetches and context.config.bandwidth.folder is not None
@@ -202,10 +200,8 @@ def still_alive(
 
 
 def element_command(context: Context, run: RunLayout, step: str, link_holder: str = "") -> list[str]:
-    """Return the command line of a worker, without its array and number.
-
-    `link_holder`: the run's holder on the network link (`shares.rule`); "": each worker holds its own share.
-    """
+    """Return the command line of a worker, without its array and number. `link_holder`: the run's holder on
+    the network link (`shares.rule`); "": each worker holds its own share."""
     root = str(context.config.target.root.absolute())
     words = ["element", "--run", str(run.folder.absolute()), "--root", root, "--step", step]
     words += ["--retries", str(context.config.cluster.retries)]
@@ -229,8 +225,8 @@ def element_command(context: Context, run: RunLayout, step: str, link_holder: st
 def reads_back_beside(context: Context, run: RunLayout, step: str) -> bool:
     """Return whether workers of this step also read copied files back.
 
-    Those of copy do, where verify's would get the same resources from the cluster, and where no later step
-    changes the files, as it does in an adopted tree.
+    Those of copy do, if verify's would get the same resources, and if no later step changes the files, as it
+    does in an adopted tree.
     """
     cluster = context.config.cluster
     return step == "copy" and cluster.of(step) == cluster.of("verify") and adopted_trees.read(run) is None
@@ -405,10 +401,8 @@ def _labels(watch: Watch) -> dict[str, str]:
 
 
 def _look(watch: Watch) -> None:
-    """Query all arrays at once, report their elements' states, and drop arrays that have ended.
-
-    A cluster that does not answer is not asked once all receipts exist.
-    """
+    """Query all arrays at once, report their elements' states, and drop arrays that have ended. A cluster
+    that does not answer is not asked once all receipts exist."""
     if watch.asked_in_vain is None or not watch.all_proven():
         look(watch, watch.live)
     if watch.asked_in_vain is None:
@@ -420,10 +414,8 @@ def _look(watch: Watch) -> None:
 
 
 def _refuse_beyond_limit(watch: Watch) -> None:
-    """Raise PreflightError where elements ask for more than a single job may have.
-
-    These elements are cancelled first, so that a further run, with other limits, submits them anew.
-    """
+    """Raise PreflightError where elements ask for more than a single job may have. These elements are
+    cancelled first, so that a further run, with other limits, submits them anew."""
     for live in watch.live:
         beyond = {index: status for index, status in live.statuses.items() if status.beyond_limit}
         if beyond:
@@ -451,10 +443,8 @@ def _rest(watch: Watch, seconds: float) -> None:
 
 
 def _cancel_waiting(watch: Watch) -> None:
-    """Cancel the waiting workers: live workers hold every open shard, so they would start in vain.
-
-    A shard that its holder leaves goes to other holders, or to workers of a further array.
-    """
+    """Cancel the waiting workers: live workers hold every open shard, so they would start in vain. A shard
+    that its holder leaves goes to other holders, or to workers of a further array."""
     # A worker that holds a shard has begun since the last query.
     kept = watch.dismissed | watch.held().keys()
     for live in watch.live:

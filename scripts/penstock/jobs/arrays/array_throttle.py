@@ -1,9 +1,9 @@
 """Limit how many workers of a step run at once over all its arrays.
 
-The limit is `cluster.max_elements`, or the number set by `penstock limit DATASET --nodes N` (a mark in the
-run's folder, `dataset.throttle_mark`). A change goes into `arrays.jsonl` first, then to the scheduler
-(SLURM's ArrayTaskThrottle). No worker stops amid a shard: of too many workers, those of the highest numbers
-end before their next shard (`leaving`). Waits without a time limit while the scheduler does not answer.
+The limit is `cluster.max_elements`, or the number set by `penstock limit DATASET --nodes N`
+(`dataset.throttle_mark`). A change goes into `arrays.jsonl` first, then to the scheduler (SLURM's
+ArrayTaskThrottle). No worker stops amid a shard: surplus workers, those of the highest numbers, end before
+their next one (`leaving`). Waits without a time limit for a silent scheduler.
 """
 
 from __future__ import annotations
@@ -44,10 +44,8 @@ def watched_slots(watch: Watch) -> int:
 
 
 def obey(watch: Watch) -> None:
-    """Read the mark; report a change and share the new number out among the live arrays.
-
-    `watch.widen` is called before the number rises.
-    """
+    """Read the mark; report a change and share the new number out among the live arrays. `watch.widen` is
+    called before the number rises."""
     mark, before = throttle_mark.read(watch.run), watched_slots(watch)
     if mark == watch.throttled:
         return
@@ -72,9 +70,7 @@ def let_go(watch: Watch) -> None:
 
 def share_out(watch: Watch, *, again: bool = False) -> None:
     """Set the limit of each array with waiting elements, so that all arrays together keep to the slots.
-
-    `again`: also set a limit that did not change.
-    """
+    `again`: also set a limit that did not change."""
     arrays = [live for live in watch.live if live.pending]
     # Arrays without waiting elements keep the slots of their running ones.
     free = watched_slots(watch) - sum(live.used for live in watch.live if not live.pending)

@@ -1,10 +1,8 @@
 """What one call of `run_array` knows: the live arrays, each worker's status, and how each shard stands.
 
 One query returns the states of all arrays; three listings (receipts, claims, outcomes) return the shards'.
-This module queries the cluster, reads small files and emits events; it submits and cancels nothing.
-
-A worker is an element of an array, numbered over all arrays of the step. It takes one shard after another by
-claims (`jobs.shard_claims`). A receipt is the small file that proves what was done of a shard.
+Submits and cancels nothing. A worker is an element of an array, numbered over all arrays of the step. A
+receipt is the small file that proves what was done of a shard.
 """
 
 from __future__ import annotations
@@ -365,10 +363,8 @@ def _not_yet_lost(watch: Watch, live: WatchedArray, before: Mapping[int, Status]
 
 
 def _moves(watch: Watch, index: int) -> bool:
-    """Return whether a shard's progress file changed within `heartbeat.PATIENCE`, by this process's clock.
-
-    A node's clock is trusted for no more than CLOCKS.
-    """
+    """Return whether a shard's progress file changed within `heartbeat.PATIENCE`, by this process's clock. A
+    node's clock is trusted for no more than CLOCKS."""
     try:
         written = os.stat(watch.run.progress(watch.step, index)).st_mtime_ns
     except OSError:

@@ -107,10 +107,8 @@ def _rows(
 def _done(
     run: Run, elements: Iterable[ElementReceipt]
 ) -> defaultdict[tuple[str, str, int, int], list[ElementReceipt]]:
-    """Group receipts by step, array, number and restarts of the worker with the shard's highest claim.
-
-    Only that worker writes the shard's receipt.
-    """
+    """Group receipts by step, array, number and restarts of the worker with the shard's highest claim. Only
+    that worker writes the shard's receipt."""
     standing = {step: shard_claims.standing(run.folder, step) for step in RUN_IN_ELEMENTS}
     done: defaultdict[tuple[str, str, int, int], list[ElementReceipt]] = defaultdict(list)
     for receipt in elements:

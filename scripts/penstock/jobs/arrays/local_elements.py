@@ -42,10 +42,8 @@ def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submissio
 
 
 def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: ArrayLine) -> bool:
-    """Return whether a progress file of the array changes within `heartbeat.PATIENCE`.
-
-    By this process's clock: other nodes' clocks set the files' times, so only a change counts.
-    """
+    """Return whether a progress file of the array changes within `heartbeat.PATIENCE`. By this process's
+    clock: other nodes' clocks set the files' times, so only a change counts."""
     first = _progress(run, submission)
     if not first:
         return False

@@ -14,9 +14,9 @@ Not every failure is its node's fault:
 | preempted, or otherwise by the cluster  |                              |                              |
 | cancelled, or not known to the cluster  | any                          | no                           |
 
-A node counts as bad after MOST such ends. An error that occurs everywhere makes every node look bad, so a
-node is left out only while the cluster still finds another one (`Cluster.spares`). Beyond UNPROVEN nodes,
-only as many are left out as elements of the step ended well. After HOURS a node may have been repaired.
+A node counts as bad after MOST such ends. An error that occurs everywhere makes every node look bad. So a
+node is left out only while the cluster finds another one (`Cluster.spares`), and only for HOURS. Beyond
+UNPROVEN nodes, only as many are left out as elements of the step ended well.
 """
 
 from __future__ import annotations
@@ -53,10 +53,8 @@ class NodeFailures:
     _ends: dict[str, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, node: str, index: int, why: str) -> bool:
-        """Note an end of element `index` against the node; return whether the node counts as bad now.
-
-        An unknown node ("") never counts as bad.
-        """
+        """Note an end of element `index` against the node; return whether the node counts as bad now. An
+        unknown node ("") never counts as bad."""
         if not node:
             return False
         self._ends[node].append((index, why))

@@ -12,9 +12,9 @@ PAUSE = 8  # looks between two tries of a single element, at most
 class QueuePlaces:
     """A queue that is full for this account.
 
-    Its limits also count other jobs of the account or group, so the cluster's refusals say best how much room
-    is left. After a refusal the next array has half as many elements, after a success twice as many. A single
-    refused element is retried after 2, then 4, then 8 looks.
+    Its limits also count other jobs of the account or group, so only refusals show how much room is left.
+    After a refusal the next array has half as many elements, after a success twice as many. A single refused
+    element is retried after 2, then 4, then 8 looks.
     """
 
     most: int = sys.maxsize  # elements that the next array may have

@@ -306,10 +306,8 @@ def in_vain(watch: Watch) -> bool:
 
 
 def excluded(watch: Watch) -> list[str]:
-    """Return the nodes that the next array leaves out.
-
-    An earlier controller's exclusions stay while the cluster still finds other nodes.
-    """
+    """Return the nodes that the next array leaves out. An earlier controller's exclusions stay while the
+    cluster still finds other nodes."""
     if not watch.context.cluster.abilities.has_nodes:
         return []
     if watch.excluded and not watch.exclusion_tried:

@@ -49,7 +49,6 @@ class Cap(NamedTuple):
         return cls(link.rate, link.requests)
 
     def lower(self, other: Cap) -> Cap:
-        """Return the lower of both caps, rate and requests each."""
         pairs = zip(self, other, strict=True)
         return Cap(*(min((n for n in pair if n is not None), default=None) for pair in pairs))
 
@@ -80,8 +79,7 @@ def parse(content: bytes) -> Cap:
 
 
 def render(limit: str, requests: int | None) -> bytes:
-    """Return the content for a limit as people write it (40Gbit/s, none) and for so many requests a
-    second."""
+    """Return the content for a limit as people write it (40Gbit/s, none) and requests a second."""
     text = f"# penstock limit RATE writes this file\nlimit: {limit}\n"
     text += f"requests: {requests}\n" if requests is not None else ""
     return text.encode().ljust(_WIDTH - 1) + b"\n"
@@ -124,9 +122,7 @@ class CapFile:
 
     def look(self) -> None:
         """Read the file anew; unbelievable content, such as a half-written file, leaves the cap as it is.
-
-        Raises OSError where the folder does not answer.
-        """
+        Raises OSError where the folder does not answer."""
         where, wrong, mend = printable(str(self._path)), "", ANEW
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -151,9 +147,7 @@ class CapFile:
 
 def write(folder: Path, content: bytes) -> None:
     """Set the cap to `render`'s `content`, durably, in the existing file: no node keeps an older name of it.
-
-    A file that would not be believed (`judged`) is replaced. Raises OSError.
-    """
+    A file that would not be believed (`judged`) is replaced. Raises OSError."""
     path = folder / NAME
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -46,10 +46,8 @@ def unusable(path: Path, why: OSError | str) -> PreflightError:
 
 
 def looked_at(folder: Path) -> Path:
-    """Return the path of `holders` in a usable folder, even if this account must still make it.
-
-    Changes nothing. Raises PreflightError with what to do, also where an older penstock copies over the link.
-    """
+    """Return the path of `holders` in a usable folder, even if this account must still make it. Changes
+    nothing. Raises PreflightError with what to do, also where an older penstock copies over the link."""
     holders = folder / HOLDERS
     try:
         above = folder.stat()
@@ -86,10 +84,8 @@ def prepared(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def marked(folder: Path) -> Iterator[str]:
-    """Yield the name of a new file in `holders`, removed after the context; "" if none could be made.
-
-    A node that sees the file sees this folder, and not another one at the same path.
-    """
+    """Yield the name of a new file in `holders`, removed after the context; "" if none could be made. A node
+    that sees the file sees this folder, and not another one at the same path."""
     # A beat without a holder: `sweep` removes it if this process is killed.
     name = f"begin.{secrets.token_hex(8)}.{secrets.token_hex(4)}.0"
     path = folder / HOLDERS / name
@@ -106,7 +102,6 @@ def marked(folder: Path) -> Iterator[str]:
 
 
 def has_mark(folder: Path, mark: str) -> bool:
-    """Return whether this node sees the folder in which `marked` made the file `mark`."""
     return os.path.lexists(folder / HOLDERS / mark)
 
 

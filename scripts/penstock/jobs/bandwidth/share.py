@@ -32,9 +32,7 @@ TOLD = 30.0  # seconds without a share after which the element's log reports it
 
 def link_hold(context: Context, layout: DatasetLayout, step: str, run: str) -> Hold:
     """Return the holder, on the configured link, of this step's reading; copy's is the run's from list on.
-
-    Raises PreflightError for a folder that cannot be used.
-    """
+    Raises PreflightError for a folder that cannot be used."""
     link, early = context.config.bandwidth, step in ("list", "plan")
     assert link.folder is not None
 
@@ -64,10 +62,8 @@ def reading(
     say: Callable[[str], None],
     wait: Callable[[float], object],
 ) -> Iterator[LinkShare | None]:
-    """Yield a process's `LinkShare`, from before its first byte; None without a cap.
-
-    `wait` is called until a share is granted, and may raise.
-    """
+    """Yield a process's `LinkShare`, from before its first byte; None without a cap. `wait` is called until a
+    share is granted, and may raise."""
     if link.folder is None:
         yield None
         return

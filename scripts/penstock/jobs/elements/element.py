@@ -1,8 +1,6 @@
 """One element of an array: the whole work of its shards, from the state on the target alone.
 
-It writes its shard's progress, receipt and outcome into the run's folder; the engine does the rest
-(`jobs.elements.element_work`). While PAUSE stands at the root, the element rests.
-
+It writes its shard's progress, receipt and outcome; the engine does the rest (`jobs.elements.element_work`).
 A receipt is written only when every row of the shard is done, durably, and nothing failed. Any other end
 leaves an outcome file that names the failure, and exits non-zero.
 """
@@ -72,13 +70,13 @@ class Element:
     """A process that does shards of one step, one or two at a time.
 
     The context holds the process's shares of `limits` from the first shard on. Raises PreflightError where
-    the dataset's folders belong to another account, LockedError where another run claimed the dataset.
-    Nothing is written then.
+    the dataset's folders belong to another account, LockedError where another run claimed the dataset;
+    nothing is written then.
 
-    `root`: the configured target; None: the target that the run was listed for. `rests`: as in `RereadTask`.
-    `beside`: whether the process copies at the same time: the copy gets most of its CPUs and memory. `watch`:
-    the copying element's PauseWatch, or None. A process looks at PAUSE only through the watch entered last,
-    so the copy would miss a PAUSE without sharing it.
+    `root`: None: the target that the run was listed for. `rests`: as in `RereadTask`. `beside`: whether the
+    process copies at the same time, with most of its CPUs and memory. `watch`: the copying element's
+    PauseWatch, or None: a process looks at PAUSE only through the watch entered last, so the copy must share
+    it.
     """
 
     def __init__(
@@ -272,10 +270,8 @@ def own_claim(line: ArrayLine, number: int) -> ShardClaim:
 
 
 def attempt_name() -> str:
-    """Return a name unique to this attempt, also where several elements run in one job.
-
-    It has the job, element and restart, or host and process, and then random digits.
-    """
+    """Return a name unique to this attempt, also where several elements run in one job. It has the job,
+    element and restart, or host and process, and then random digits."""
     environment = job_environment.current()
     who = f"{os.uname().nodename}-{os.getpid()}"
     if job := environment.array or environment.job:

@@ -1,8 +1,8 @@
 """What an element does with its shard: one table, a row for each step.
 
-A step's work reads the shard's rows, continues where earlier attempts stopped, and returns each row's outcome
-and the receipt's fields of this step alone. For copy and verify a wrong row is a failure: they end with every
-row right. For the other steps it is a result: they end when every row was read.
+A step's work continues where earlier attempts stopped. It returns each row's outcome, and the receipt's
+fields of this step alone. For copy and verify a wrong row is a failure: they end with every row right. For
+the other steps it is a result: they end when every row was read.
 """
 
 from __future__ import annotations
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 
 
 class Paces(NamedTuple):
-    """Limits shared with other elements: metadata operations below the root, bytes read from sources.
-
-    None: no such limit.
-    """
+    """Limits shared with other elements: metadata operations below the root, bytes read from sources. None:
+    no such limit."""
 
     ops: Callable[[], float] | None
     bandwidth: LinkShare | None

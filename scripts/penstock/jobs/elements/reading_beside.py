@@ -1,8 +1,8 @@
 """Reading back beside the copy: a worker of copy also does verify's work on copied shards.
 
-While the worker copies, a thread reads other shards back, paced so that the copy does not slow down
-(`reading_pace`). Without a shard left to copy, the worker itself reads back the rest. Verify's own claims
-(`jobs.shard_claims`) divide the shards; the step verify does those that lack its receipt.
+A thread reads shards back while the worker copies others, paced so that the copy does not slow down
+(`reading_pace`). At the end the worker reads back the rest. Verify's own claims (`jobs.shard_claims`) divide
+the shards; the step verify does those that lack its receipt.
 
 | a shard                                  | is read back here                                              |
 |------------------------------------------|----------------------------------------------------------------|
@@ -15,8 +15,8 @@ While the worker copies, a thread reads other shards back, paced so that the cop
 | that this node wrote                     | at once where it works alone; else when no other node took it  |
 |                                          | for OWN seconds                                                |
 
-Shards copied earlier come first, as far as looks at the folder of receipts show it. Each look lists receipts
-and claims; a worker looks when it knows of no shard to take.
+Shards copied earlier come first, as far as listings show it. A worker lists receipts and claims when it knows
+of no shard to take.
 """
 
 from __future__ import annotations
@@ -57,10 +57,8 @@ FAILURES = 2  # failed readings in a row, after which a worker leaves reading to
 
 
 class CopiedShards:
-    """The shards of a run that may be read back, as one worker takes them.
-
-    `place`: its own in their order. `alone`: no other node takes part.
-    """
+    """The shards of a run that may be read back, as one worker takes them. `place`: its own in their order.
+    `alone`: no other node takes part."""
 
     def __init__(
         self,
@@ -183,10 +181,8 @@ class CopiedShards:
         return self._alone or receipt.host != host_name() or time.time() - receipt.ended >= OWN
 
     def _giants_are_copied(self, index: int) -> bool:
-        """Return whether all parts of this shard's giants are copied.
-
-        The other parts lie in neighbouring shards, since shards are contiguous.
-        """
+        """Return whether all parts of this shard's giants are copied. The other parts lie in neighbouring
+        shards, since shards are contiguous."""
         for end, step in ((0, -1), (1, 1)):
             giant, place = self._ends(index)[end], index
             while giant and self._ends(place)[end] == giant:
@@ -250,10 +246,8 @@ class ReadingBeside:
         self.end()
 
     def end(self) -> None:
-        """Return when the thread has ended: with its shard, or at once after a signal.
-
-        Re-raises a bug's exception from the thread.
-        """
+        """Return when the thread has ended: with its shard, or at once after a signal. Re-raises a bug's
+        exception from the thread."""
         self._over.set()
         self._stop.stir()
         self._thread.join()

@@ -181,10 +181,8 @@ class _Worker:
             self._bad = self._over = True
 
     def leaves(self) -> bool:
-        """Return whether the controller lets this worker go; rest while PAUSE stands.
-
-        Raises InterruptedRunError, and as `Element`.
-        """
+        """Return whether the controller lets this worker go; rest while PAUSE stands. Raises
+        InterruptedRunError, and as `Element`."""
         self._stop.check()
         self._element.check()
         with contextlib.suppress(OSError, ValueError):

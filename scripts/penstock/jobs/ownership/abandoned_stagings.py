@@ -1,9 +1,8 @@
 """Stagings of other runs of a dataset: what a run may take from them, and when they are removed.
 
 A staging is the tree in which a release grows. Runs leave stagings when they do not end, are overtaken, or
-their source changes. All callers but `described` and `abandoned` hold the dataset's lock. This module renames
-and removes stagings and runs' state, marks runs (`taken.json`), and queries the cluster. It never changes
-what is published.
+their source changes. All callers but `described` and `abandoned` hold the dataset's lock. Nothing published
+ever changes.
 
 | what is known of the other run                 | its rows             | its staging is removed        |
 |------------------------------------------------|----------------------|-------------------------------|
@@ -12,12 +11,12 @@ what is published.
 | else                                           | may be taken over    | once a newer run is published |
 | its run's state is gone                        | are of no use        | by a person, after a note     |
 
-A run can have a staging but no plan: plan was killed, or plan.json was damaged. Plan removes such a staging,
-with a note, before it plans again (`clear_own`).
+A staging without a plan (plan was killed, or plan.json was damaged) is removed, with a note, before plan
+plans again (`clear_own`).
 
 A run whose staging another run's plan uses is marked (`taken.json`) and never continued: files may have moved
-out. If the same listing comes again, the run starts anew, and its old state is kept as `runs/<run>.<n>`, like
-another run's. If a release's name is configured, a staging of that name is renamed.
+out. If the same listing comes again, the run starts anew, and its old state is kept as `runs/<run>.<n>`. If a
+release's name is configured, a staging of that name is renamed.
 """
 
 from __future__ import annotations
@@ -218,10 +217,8 @@ def take(staging: AbandonedStaging, run: str) -> None:
 
 
 def retire(layout: DatasetLayout, folder: RunLayout) -> bool:
-    """Rename the folder of a run whose staging another run may have used (`taken.json`), if it is one.
-
-    The run then starts anew. Returns whether it was renamed.
-    """
+    """Rename the folder of a run whose staging another run may have used (`taken.json`), if it is one. The
+    run then starts anew. Returns whether it was renamed."""
     if not folder.taken.exists():
         return False
     number = 1
@@ -241,10 +238,10 @@ def clean(
 ) -> None:
     """Remove stagings and state of runs that did not end, after the newer run `run` was published.
 
-    The caller holds the dataset's lock. Events report what stays: runs that may live, unknown runs' stagings,
-    adopted trees and, with `before` (the number of a claim), runs that claimed the dataset at this number or
-    later. `remove(staging, state)` removes the two folders, or arranges that. `step`: the events' step. A
-    failed removal, also after a lost lock, is a warning.
+    The caller holds the dataset's lock. Events, of `step`, report what stays: runs that may live, unknown
+    runs' stagings, adopted trees and, with `before` (the number of a claim), runs that claimed the dataset at
+    this number or later. `remove(staging, state)` removes the two folders, or arranges that. A failed
+    removal, also after a lost lock, is a warning.
     """
     runs = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
     for name in abandoned(run.layout, run.release):
@@ -379,8 +376,7 @@ def _own(data: Path) -> int:
 
 
 def planned(run: Run) -> dict[str, Abandoned]:
-    """Return the stagings that this run's plan takes files from, by run, as plan saw them: they may be
-    gone."""
+    """Return the stagings that this run's plan takes files from, by run; they may be gone by now."""
     from penstock.target.links import Abandoned
 
     inodes = run.plan.staging_inodes

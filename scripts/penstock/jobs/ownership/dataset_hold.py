@@ -75,7 +75,7 @@ def holding(
 
     Meanwhile it is `context.hold`. For a run or repair, `context.spend` waits while PAUSE stands and for the
     budget of metadata operations. A notice informs other accounts and runs (`dataset.staging_notice`), until
-    the run is published, the repair is done, or a step fails. Events report waiting and taking over.
+    the run is published, the repair is done, or a step fails.
 
     Raises LockedError (exit 7) that names the holder, or the run that overtook this one, also in place of the
     step's own error. Raises CancelledError where this step's workflow was cancelled, PreflightError for a
@@ -162,10 +162,8 @@ def _shares(context: Context, layout: DatasetLayout, step: str, run: str, releas
 
 
 def _overtaken(hold: HeldDataset) -> LockedError | None:
-    """Return LockedError where the step was overtaken, else None.
-
-    It replaces the step's own error: source or tree may belong to another run by now.
-    """
+    """Return LockedError where the step was overtaken, else None. It replaces the step's own error: source or
+    tree may belong to another run by now."""
     try:
         hold.assert_held()
     except LockedError as error:

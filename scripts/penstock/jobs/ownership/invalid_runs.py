@@ -53,9 +53,7 @@ def drop_stale(context: Context, run: Run) -> str:
 
 def damage(folder: RunLayout) -> str:
     """Return what is wrong with a run's plan or shards; "" when they are sound, or nothing was planned.
-
-    Raises FailedError when they cannot be read: that says nothing about their content.
-    """
+    Raises FailedError when they cannot be read: that says nothing about their content."""
     path = folder.plan
     try:
         plan = documents.load(PLAN, path)

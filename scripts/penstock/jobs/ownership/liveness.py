@@ -69,8 +69,7 @@ def of_claim(context: Context, layout: DatasetLayout, claim: ClaimFile) -> str:
 
 
 def controller_of(context: Context, claim: ClaimFile) -> str:
-    """Name the claim's workflow if it lives here or by its scheduler, and is not this process's own; else
-    ""."""
+    """Name the claim's workflow if it lives, here or by its scheduler; "" for this process's own."""
     by = holders.from_json(claim.by)
     if by is None or claim.controller == context.controller:
         return ""
@@ -85,10 +84,8 @@ def controller_of(context: Context, claim: ClaimFile) -> str:
 
 
 def scheduler(context: Context, job: str, cluster: str) -> bool | None:
-    """Return whether a job of this cluster has ended, by its scheduler; None if not known.
-
-    Another cluster's job is never known: its number may belong to a different job here.
-    """
+    """Return whether a job of this cluster has ended, by its scheduler; None if not known. Another cluster's
+    job is never known: its number may belong to a different job here."""
     try:
         if not cluster or context.cluster.name() != cluster:
             return None

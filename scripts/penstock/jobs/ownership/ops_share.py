@@ -46,10 +46,8 @@ def _folder_of(layout: DatasetLayout) -> Path | None:
 
 
 def ops_hold(context: Context, layout: DatasetLayout, step: str, run: str, release: str) -> Hold | None:
-    """Return the holder of a run, or of a repair of a release; None where it cannot have one.
-
-    Also removes files of this account's processes that were killed long ago.
-    """
+    """Return the holder of a run, or of a repair of a release; None where it cannot have one. Also removes
+    files of this account's processes that were killed long ago."""
     if (folder := _folder_of(layout)) is None:
         return None
     sweep(folder)
@@ -89,10 +87,8 @@ def held(
     most: int = PARTS,
     uncounted: float = UNCOUNTED,
 ) -> Iterator[Callable[[], float]]:
-    """Yield a function that returns this process's share now, in operations a second.
-
-    `holder`: its run's; "": the process is a holder by itself, for `most` of PARTS.
-    """
+    """Yield a function that returns this process's share now, in operations a second. `holder`: its run's;
+    "": the process is a holder by itself, for `most` of PARTS."""
     share = None
     if (folder := _folder_of(layout)) is not None:
         who = holders.this_process("", f"{command} {layout.dataset}")
@@ -111,10 +107,8 @@ def paced(
     most: int = PARTS,
     uncounted: float = UNCOUNTED,
 ) -> Iterator[Callable[[int], None]]:
-    """Yield `spend` (`target.operation_budget`) of a command that is a holder by itself.
-
-    `ops` of 0 is no budget. It waits while PAUSE stands, and raises where the command was stopped.
-    """
+    """Yield `spend` (`target.operation_budget`) of a command that is a holder by itself. `ops` of 0 is no
+    budget. It waits while PAUSE stands, and raises where the command was stopped."""
     if not ops:
         yield lambda _: stop.check()
         return

@@ -35,10 +35,8 @@ class FileState(NamedTuple):
 
 
 class SharesFolder:
-    """The folder, as one process reaches it.
-
-    Each call may raise OSError; its effect may happen all the same, at any later time.
-    """
+    """The folder, as one process reaches it. Each call may raise OSError; its effect may happen all the same,
+    at any later time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -222,10 +222,8 @@ class Member:
         return self.usable[0] * max([post.processes for post, _ in list(self._posted.values())], default=0)
 
     def knows(self, processes: int, *, first: bool = False) -> bool:
-        """Return whether so many processes may begin: no process divides by fewer any more.
-
-        `first`: none of them lives yet, so only late listings show fewer.
-        """
+        """Return whether so many processes may begin: no process divides by fewer any more. `first`: none of
+        them lives yet, so only late listings show fewer."""
         posted = dict(self._posted)
         said = [posted[self._said]] if self._said in posted else []
         said = said if self.lowers else [*posted.values()]

@@ -54,9 +54,7 @@ class Share:
         lowers: bool = True,
     ) -> None:
         """`digits`: the holder's, for one of its processes; without them the process is its own holder.
-
-        `wanted` as in `Member`. Raises OSError.
-        """
+        `wanted` as in `Member`. Raises OSError."""
         self._where, self._alone = printable(str(folder)), not digits
         self.member = Member(
             SharesFolder(folder), self._rest, digits or secrets.token_hex(4), who.to_json(), clock,
@@ -86,12 +84,10 @@ class Share:
             self.member.leave()
 
     def tick(self) -> None:
-        """Do work of a subclass; the thread calls it at least once in READ seconds while the folder
-        answers."""
+        """Do work of a subclass, at least once in READ seconds while the folder answers."""
 
     def now(self) -> float:
-        """Return the part of the rate usable now, 0 to 1. Raises FailedError if no share will come any
-        more."""
+        """Return the part of the rate usable now, 0 to 1. Raises FailedError once no share can come."""
         if self.failed or not self._thread.is_alive():
             raise self._unusable(self.failed or "the thread that holds the share has ended")
         part, until = self.member.usable
@@ -149,10 +145,8 @@ def claimed(most: int, part: float, used: float | None, *, left: int, works: boo
 
 
 class Hold(Share):
-    """The share of a run, as its controller keeps it: its claim, and how many processes divide it.
-
-    On exit the files stay, so that the next step continues at once, unless none of its processes lives then.
-    """
+    """The share of a run, as its controller keeps it: its claim, and how many processes divide it. On exit
+    the files stay, so that the next step continues at once, unless none of its processes lives then."""
 
     def __init__(
         self,
@@ -188,7 +182,6 @@ class Hold(Share):
 
     @property
     def holder(self) -> str:
-        """The digits that its processes are given."""
         return self.member.holder
 
     def begin(self, processes: int, wait: Callable[[float], object], *, first: bool = False) -> None:
@@ -207,7 +200,6 @@ class Hold(Share):
             wait(_LOOK)
 
     def works(self) -> None:
-        """Note that its processes use what it has."""
         if not self._works:
             self._works = True
             self._wake.set()
@@ -263,10 +255,8 @@ class HolderShare(NamedTuple):
 
 
 def look(path: Path) -> list[HolderShare]:
-    """Return SHOWN live holders at most, by the file system's clock, the largest part first.
-
-    As old as the file system shows folders; changes only the folder's own time. Raises OSError.
-    """
+    """Return SHOWN live holders at most, by the file system's clock, the largest part first. As old as the
+    file system shows folders; changes only the folder's own time. Raises OSError."""
     listing = parse(os.listdir(path) if os.path.lexists(path) else [])
     if not listing.holders:
         return []

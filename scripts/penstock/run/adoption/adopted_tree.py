@@ -1,10 +1,9 @@
 """A tree that penstock did not write becomes a release: the rows that plan takes over, and their final state.
 
-Plan takes over each file that a comparison (`penstock adopt`) found to be the same as in the source. Before
-the copy begins, one rename makes the tree the staging's `data`, and what the release will not hold is moved
+Plan takes over each file that a comparison (`penstock adopt`) found the same as in the source. Before the
+copy begins, one rename makes the tree the staging's `data`, and what the release will not hold is moved
 aside. Each file that is still the one that was read gets its final mode, group and time, and a line in the
-journals; the copy fetches the others. The run's survey keeps the files' state: verify does not read files
-again that nobody touched since.
+journals. The run's survey keeps the files' state: verify does not read files again that nobody touched since.
 
 | killed                   | the next copy                                                               |
 |--------------------------|-----------------------------------------------------------------------------|
@@ -69,10 +68,8 @@ class _Lying(NamedTuple):
 
 
 class AdoptedRows:
-    """The rows that a plan takes over from a tree, in place of `takeover.TakeOver`.
-
-    Each pass over the listing gives the same rows.
-    """
+    """The rows that a plan takes over from a tree, in place of `takeover.TakeOver`. Each pass over the
+    listing gives the same rows."""
 
     def __init__(self, mark: AdoptedTree, run: Run, *, reflinks: bool) -> None:
         """`reflinks`: whether a copy on the target shares its blocks."""
@@ -153,10 +150,8 @@ def sentence(mark: AdoptedTree, files: int) -> str:
 
 
 def settle(context: Context, run: Run) -> None:
-    """Make the run's adopted tree, if any, the staging's `data`, and record what is taken over.
-
-    Call it under the dataset's lock, before any element of copy lives. Work done before is not repeated.
-    """
+    """Make the run's adopted tree, if any, the staging's `data`, and record what is taken over. Call it under
+    the dataset's lock, before any element of copy lives. Work done before is not repeated."""
     mark = adopted_trees.read(run.folder)
     if mark is None or mark.settled:
         return

@@ -201,10 +201,8 @@ class ClosingWalk:
         return _STALE
 
     def _differed(self, file: File) -> bool:
-        """Return whether the file's bytes differed at the last reading.
-
-        Then a right size proves nothing: only equal bytes make it the same again.
-        """
+        """Return whether the file's bytes differed at the last reading. Then a right size proves nothing:
+        only equal bytes make it the same again."""
         if any(row.state != SAME and row.how for row in file.rows):
             return True
         if len(file.rows) == 1 or any(row.state != SAME for row in file.rows):

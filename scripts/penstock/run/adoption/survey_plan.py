@@ -57,10 +57,8 @@ def make(
 
 
 def mark_differed(folder: RunLayout, plan: PlanInfo, adoption: Adoption, places: Iterable[Path]) -> None:
-    """Have the bytes compared of each file that differed in another comparison of the tree.
-
-    Any listing of the source counts. `places`: the folders of comparisons. Durable on return.
-    """
+    """Have the bytes compared of each file that differed in another comparison of the tree. Any listing of
+    the source counts. `places`: the folders of comparisons. Durable on return."""
     paths: set[str] = set()
     for earlier in adoption_store.of_tree(adoption, places):
         theirs = documents.load(run_documents.PLAN, earlier.plan)
@@ -80,10 +78,8 @@ def _write(context: Context, folder: RunLayout, sources: Sequence[str], shards: 
 
 
 def _rows(entries: Sequence[Entry], limits: PlanConfig, sources: Sequence[str]) -> Iterator[Entry]:
-    """Yield a row for each file, and for each part of a giant.
-
-    A giant is one row if the listing states a checksum that its parts cannot prove together.
-    """
+    """Yield a row for each file, and for each part of a giant. A giant is one row if the listing states a
+    checksum that its parts cannot prove together."""
     least = max(limits.giant_bytes, limits.part_bytes + 1)
     for entry in entries:
         whole = any(stated.kind == "full" and stated.algorithm not in COMBINABLE for stated in listed(entry))

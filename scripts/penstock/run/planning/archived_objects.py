@@ -46,7 +46,6 @@ class ArchivedObjects:
             self._named.append(f"{printable(path)}: {stored}, {human.size(size)}")
 
     def check(self) -> None:
-        """Raise PreflightError if any were counted."""
         if not self._files:
             return
         counts = "; ".join(

@@ -82,10 +82,8 @@ def _refuse_unprovable(context: Context, run: Run) -> None:
 
 
 def _refuse_unpinned(context: Context, run: Run) -> None:
-    """Raise PreflightError with the files that several requests read but no version pins.
-
-    Bytes of two versions could be mixed in them unnoticed.
-    """
+    """Raise PreflightError with the files that several requests read but no version pins. Bytes of two
+    versions could be mixed in them unnoticed."""
     blocks = [of_url(url).blocks for url in run.info.sources]
     if not any(blocks):
         return

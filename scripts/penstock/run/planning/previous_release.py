@@ -121,10 +121,8 @@ def find(run: Run, tried: TargetProbe, *, copy_unchanged: bool) -> BaseRelease:
 
 
 def _other_policy(theirs: Run, run: Run) -> list[str]:
-    """Return the keys of `permissions` with different values in two runs.
-
-    A linked file is one file: changing it would change the other release.
-    """
+    """Return the keys of `permissions` with different values in two runs. A linked file is one file: changing
+    it would change the other release."""
     before, now = theirs.config.dataset.permissions, run.config.dataset.permissions
     keys = (field.name for field in fields(PermissionsConfig))
     return [f"permissions.{key}" for key in keys if getattr(before, key) != getattr(now, key)]

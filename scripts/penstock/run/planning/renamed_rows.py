@@ -1,8 +1,7 @@
 """New rows of a listing whose bytes the current release holds under another name, found by their checksums.
 
-A store has no rename: a moved object is a new key. Its source may state a checksum, and a file of the release
-that no row takes as unchanged may have proven that checksum when it was fetched. Then it is not fetched
-again.
+A store has no rename: a moved object is a new key. Its checksum, if the source states one, may already have
+proven a file of the release that no row takes as unchanged. Then the object is not fetched again.
 
 | the source states of the new row     | the release's file was proven by  | same size | reused           |
 |--------------------------------------|-----------------------------------|-----------|------------------|
@@ -12,8 +11,8 @@ again.
 | the same                             | another one; its etag is the same | yes       | if its MD5 is it |
 | size and time, a CRC, a sum of parts | any                               | yes       | no               |
 
-The fourth row is the usual one at stores that state a CRC of each object: a CRC proves a fetched file, whose
-MD5 is not computed then. It is computed now, of the file here, which costs less than fetching the object.
+The fourth row is usual at stores that state a CRC of each object: the CRC proves a fetched file, so its MD5
+is not computed then. Computing it now, of the file here, costs less than fetching the object.
 
 Each file of the release is taken once, so no two names of a release are one inode. Empty files and giants are
 left out. At most MOST new rows and MOST untaken files are kept in memory; a larger change is not searched.
@@ -83,10 +82,8 @@ class RenamedRows:
             yield batch
 
     def match(self, md5_of: Callable[[bytes, int], str]) -> bool:
-        """Return whether any gathered row is a file of the release; gather no more.
-
-        `md5_of` reads a file of the release, by path and size; "" if it does not read the file.
-        """
+        """Return whether any gathered row is a file of the release; gather no more. `md5_of` reads a file of
+        the release, by path and size; "" if it does not read the file."""
         self.gathering = False
         new, free = self._new, self._free
         self._new, self._free = [], []
@@ -152,10 +149,8 @@ class RenamedRows:
 
 
 def _paired(stated: pa.Array, sizes: pa.Array, proven: pa.Array, held: pa.Array) -> list[tuple[int, int]]:
-    """Pair each index of `stated` with one of `proven` of the same value and size; nulls have no pair.
-
-    No index is in two pairs.
-    """
+    """Pair each index of `stated` with one of `proven` of the same value and size; nulls have no pair. No
+    index is in two pairs."""
     import pyarrow.compute as pc
 
     common = pc.drop_null(proven)

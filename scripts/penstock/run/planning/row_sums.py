@@ -26,7 +26,6 @@ class Divided(NamedTuple):
 
 
 def divided(rows: pa.RecordBatch, sizes: Sequence[int]) -> Divided:
-    """Divide these rows, of these sizes in bytes."""
     if not count_reused(rows):
         return Divided(sizes, NOTHING, NOTHING)
     import pyarrow.compute as pc

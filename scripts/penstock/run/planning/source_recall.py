@@ -83,7 +83,6 @@ class SourceRecall:
                     )
 
     def sentence(self) -> str:
-        """Return what the copy recalls; "" if nothing."""
         if not self._files:
             return ""
         counts = (

@@ -2,8 +2,8 @@
 
 A row keeps its source proof from the other run. Verify reads every such file back in this run, whatever
 `verify.reread` says, and copies it from the source when its digest differs. Elements link or move whole files
-(`target.links.Linker.take_over`). The copy step itself moves giants before any element begins: elements on
-several nodes then write the missing parts into the same file.
+(`target.links.Linker.take_over`). The copy step moves giants before any element begins: elements on several
+nodes then write the missing parts into the same file.
 """
 
 from __future__ import annotations
@@ -139,10 +139,8 @@ def _rows(staging: AbandonedStaging, distrust: bool) -> Iterator[tuple[Entry, Co
 
 
 def move_giants(run: Run) -> None:
-    """Move the giants that the plan takes over into this run's staging, unless that was done.
-
-    Their modes stay. Call it before any element of copy lives. Raises by `errno_map.storage_error`.
-    """
+    """Move the giants that the plan takes over into this run's staging, unless that was done. Their modes
+    stay. Call it before any element of copy lives. Raises by `errno_map.storage_error`."""
     taken_over = run.plan.giants_taken
     if not taken_over:
         return

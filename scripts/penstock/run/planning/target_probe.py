@@ -40,12 +40,10 @@ class TargetProbe:
 
     @property
     def links(self) -> bool:
-        """Whether unchanged files may be linked from a release."""
         return links_work(self._report)
 
     @property
     def reflinks(self) -> bool:
-        """Whether a file may share its blocks with a release's."""
         return reflinks_work(self._report)
 
     @property
@@ -65,11 +63,9 @@ class TargetProbe:
 
     @property
     def keeps_inodes(self) -> bool:
-        """Whether a file always has one inode number."""
         return not self._report.refused("inode_stable")
 
     def check(self) -> None:
-        """Raise PreflightError where the file system cannot hold a release."""
         stops = [result for result in self.results if result.verdict == "stop"]
         if stops:
             raise PreflightError(

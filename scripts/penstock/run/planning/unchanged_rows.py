@@ -1,10 +1,9 @@
 """Which rows of a listing the current release holds already: a merge of listing and manifest, by columns.
 
-Both have up to 10^8 rows in the order of the paths' bytes, and nearly all are unchanged. Row by row, the plan
-of a million took 28.9 CPU seconds, 12.9 times a first plan. Here a batch of the listing is compared with the
-records of the same paths column by column, and unchanged rows become no Python objects: 4.3 seconds, twice a
-first plan (`tests/planning/test_unchanged_rows.py`). Memory holds one batch of the listing and the records up
-to its last path.
+Both have up to 10^8 rows in the order of the paths' bytes, nearly all unchanged. Row by row, the plan of a
+million took 28.9 CPU seconds. By columns, unchanged rows become no Python objects: 4.3 seconds, twice a first
+plan (`tests/planning/test_unchanged_rows.py`). Memory holds one batch of the listing and the records up to
+its last path.
 """
 
 from __future__ import annotations
@@ -117,10 +116,8 @@ def _left(listed: pa.RecordBatch, reuse: pa.Array | None, held: pa.RecordBatch) 
 
 
 def brought(held: pa.RecordBatch, same: pa.Array, timed: pa.Array | None = None) -> pa.StructArray:
-    """Return the column `reuse` of rows that are these records where `same` is true; else null.
-
-    Where `timed` is false, it has no time.
-    """
+    """Return the column `reuse` of rows that are these records where `same` is true; else null. Where `timed`
+    is false, it has no time."""
     import pyarrow.compute as pc
 
     columns = {name: held[name] for name in BROUGHT}

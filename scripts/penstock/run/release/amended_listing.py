@@ -63,10 +63,8 @@ def totals(elements: Sequence[ElementReceipt]) -> tuple[int, int]:
 
 
 def join_giants(run: Run, host: str) -> list[str]:
-    """Turn giants whose object changed during the copy into files that one element copies whole.
-
-    Takes back the records of their parts, and returns their paths.
-    """
+    """Turn giants whose object changed during the copy into files that one element copies whole. Takes back
+    the records of their parts, and returns their paths."""
     paths: set[str] = set()
     for index, outcome in shard_claims.last_ends(run.folder, "copy"):
         if rows := set(outcome.split):
@@ -76,10 +74,8 @@ def join_giants(run: Run, host: str) -> list[str]:
 
 
 def complete_joins(run: Run, host: str) -> list[str]:
-    """Finish a `join_giants` that was killed between two shards; return the paths of such giants.
-
-    Some of their parts are joined and others are not, so they could never become whole.
-    """
+    """Finish a `join_giants` that was killed between two shards; return the paths of such giants. Some of
+    their parts are joined and others are not, so they could never become whole."""
     left: Counter[str] = Counter()
     for shard in run.plan.shards:
         whole, void = journal.joined(run.folder.journals(shard.index), shard.digest)
@@ -126,10 +122,8 @@ def remove_empty_folders(run: Run, elements: Sequence[ElementReceipt]) -> None:
 
 
 def write(run: Run) -> Amended | None:
-    """Write the amended listing of a verified run; return None where nothing was amended.
-
-    Raises FailedError when an amended object is not in the frozen listing.
-    """
+    """Write the amended listing of a verified run; return None where nothing was amended. Raises FailedError
+    when an amended object is not in the frozen listing."""
     from penstock.tables.listing_file import ListingWriter, read_listing
 
     elements = receipts.of_elements(run, "verify")

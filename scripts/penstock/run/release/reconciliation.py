@@ -59,9 +59,9 @@ def close(
 
     Raises FailedError when the records are not those of the listing. Deviations on the target are added to
     `deviations`: the records are valid only if none was added by the end. `ask` returns the source's
-    checksums of a giant. `as_assumed` is called only where a composite checksum disagrees: whether the giant
-    was uploaded in parts of the size that the checksum assumes. `folders`: folders that the tree keeps empty.
-    `permissions`: None where they are not compared.
+    checksums of a giant. `as_assumed`, called only if a composite checksum disagrees: was the giant uploaded
+    in parts of the size that it assumes? `folders`: expected empty folders. `permissions`: None where they
+    are not compared.
     """
     planned, standing = _Listed(listing), Standing(data, deviations, permissions, folders)
     before, files, size = "", 0, 0
@@ -201,10 +201,8 @@ def _giant(
     deviations: Deviations,
     shards: tuple[int, ...],
 ) -> Record:
-    """Return one record for a giant: its parts' weakest storage grade, and a digest over their digests.
-
-    The parts' combined sums are compared with what the source states of the object.
-    """
+    """Return one record for a giant: its parts' weakest storage grade, and a digest over their digests. The
+    parts' combined sums are compared with what the source states of the object."""
     rows = [row for _, row in parts]
     records = [row.record for row in rows]
     digests = b"".join(bytes.fromhex(Digest.parse(r.digest).value) for r in records)
@@ -256,10 +254,8 @@ def _judged(
 
 
 def _known(rows: Sequence[SeenRow], whole: str) -> list[SourceChecksum]:
-    """Return checksums of all bytes of a giant, to compare with its source's.
-
-    They combine the parts' sums from the copy; else they are the digests of one reading from front to end.
-    """
+    """Return checksums of all bytes of a giant, to compare with its source's. They combine the parts' sums
+    from the copy; else they are the digests of one reading from front to end."""
     proofs = [(row.record.source_proof, row.offset, row.length) for row in rows]
     together = combine((proof, length) for proof, _, length in proofs) or compose(proofs)
     if together is not None:

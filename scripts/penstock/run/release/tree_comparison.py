@@ -76,7 +76,6 @@ class Standing:
         self._final = final
 
     def compare(self, files: Files, shards: tuple[int, ...]) -> None:
-        """Compare the next entries with these records; each difference becomes a deviation."""
         paths = files["path"]
         for index, item, own in self._tree.against(paths, partial(self._as_expected, files)):
             if own:
