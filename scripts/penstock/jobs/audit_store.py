@@ -147,7 +147,6 @@ def audits(layout: DatasetLayout, release: str | None = None) -> Iterator[tuple[
 
 
 def open_audit(layout: DatasetLayout, release: str, seal: str, choice: AuditSelection) -> Audit | None:
-    """Return the unfinished audit of the same release with the same choice, if any."""
     for audit, ended in audits(layout):
         same = (audit.release, audit.seal) == (release, seal) and _alike(audit.choice, choice)
         if not ended and not audit.look and same and not _stale(audit.layout(layout)):

@@ -22,9 +22,9 @@ benchmarks/controller.py 100000 1000000`; `10000000 --until plan`; `300000 10000
 | 1,000,000, all in another version | 160  | 865  |             |         |
 | 2,000,000, all in another version | 168  | 439  |             |         |
 
-Only plan grows: it compares new files with those left over of the current release, up to RENAMES of either
-(`run.planning.renamed_rows`), by 740 bytes a file with names of 30 characters. RENAMED and FILE have margins.
-Snakemake takes 121 MiB with one dataset, and `penstock run` 37.
+Only plan grows: it compares up to RENAMES new files with as many left over of the current release
+(`run.planning.renamed_rows`). A file with a name of 30 characters takes 740 bytes; RENAMED and FILE have
+margins. Snakemake takes 121 MiB with one dataset, and `penstock run` 37.
 """
 
 from __future__ import annotations

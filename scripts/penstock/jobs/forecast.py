@@ -39,8 +39,6 @@ AFTER = ("permissions", "verify", "publish")  # steps after the copy; list and p
 
 
 class OnTarget(NamedTuple):
-    """Files that lie on the target already, in a release or in another run's staging."""
-
     files: int = 0
     bytes: int = 0
 

@@ -27,11 +27,11 @@ Workers divide the shards by files alone: nobody hands shards out, and nodes nev
 | who looks; empty or foreign files likewise           |                                                |
 | any other                                            | no: its worker is at work                      |
 
-A claim is charged unless its time or a signal ended it (with progress), PAUSE, preemption, another start of
-its worker after a signal, or a bad node (`free`). An unreadable claim above the command's last is charged,
-too. Claims of other commands are not: earlier failures are tried again, and of two commands at once neither
-tries for ever. Between two looks at most a HEARTBEAT counts as standstill, in the controller a fourth of
-PATIENCE: neither absent servers nor a halt of the looking process make a worker dead.
+A claim is not charged (`free`) if its time or a signal ended it (with progress), or PAUSE, or preemption. Nor
+is one that ended by another start of its worker after a signal, or by a bad node. An unreadable claim above
+the command's last is charged. Claims of other commands are not: earlier failures are tried again, and of two
+commands at once neither tries for ever. Between two looks at most a HEARTBEAT counts as standstill, in the
+controller a fourth of PATIENCE: neither absent servers nor a halt of the looking process make a worker dead.
 
 **What may die where.** "Next" is the worker that claims the next generation.
 
@@ -95,7 +95,7 @@ class ClaimLostError(FailedError):
 
 
 def standing(run: RunLayout, step: str) -> dict[int, int]:
-    """Return the highest generation of each claimed shard, by one listing. Raises FailedError."""
+    """Return the highest generation of each claimed shard, by one listing."""
     claims = (NAME.fullmatch(name) for name in _names(run.claims(step)))
     highest: dict[int, int] = {}
     for index, generation in sorted((int(match[1]), int(match[2])) for match in claims if match):
@@ -134,7 +134,7 @@ def beat(run: RunLayout, step: str, index: int, generation: int) -> int:
 
 
 def proven(run: RunLayout, step: str) -> set[int]:
-    """Return the shards with a receipt, valid or not, by one listing. Raises FailedError."""
+    """Return the shards with a receipt, valid or not, by one listing."""
     stems = (name.removesuffix(".json") for name in _names(run.receipt(step, 0).parent))
     return {int(stem) for stem in stems if stem.isdecimal()}
 
@@ -149,8 +149,8 @@ def _names(folder: Path) -> list[str]:
 
 
 def last_ends(run: RunLayout, step: str) -> Iterator[tuple[int, ElementOutcome]]:
-    """Yield, in order, the shards whose last claim came to nothing, with the outcome. Receipts are not
-    checked. Raises FailedError."""
+    """Yield, in order, the shards whose last claim came to nothing, with the outcome, whatever receipts
+    say."""
     for index, generation in sorted(standing(run, step).items()):
         if (outcome := outcomes.find(run, step, index, generation)) is not None:
             yield index, outcome
@@ -183,8 +183,6 @@ def charged(
 
 
 class Claim:
-    """A shard that this worker holds."""
-
     def __init__(self, run: RunLayout, step: str, index: int, generation: int, content: ShardClaim) -> None:
         self.index, self.generation, self.content = index, generation, content
         self._path = run.claim(step, index, generation)
@@ -223,8 +221,7 @@ class Claim:
         )
 
     def prove(self, receipt: ElementReceipt, holds: Callable[[int], bool]) -> None:
-        """Write the shard's receipt, durably. Raises ClaimLostError, and as `documents.create`. A receipt
-        that `holds` stays."""
+        """Write the shard's receipt, durably; a receipt that `holds` stays. Raises ClaimLostError."""
         path = self._run.receipt(receipt.step, receipt.index)
         for _ in range(3):
             self.require()
@@ -298,7 +295,6 @@ class ShardClaims:
 
     @property
     def left(self) -> int:
-        """How many shards may be open, as far as `next` knows."""
         return len(self._open) + len(self._watched)
 
     def _unclaimed(self) -> Claim | None:

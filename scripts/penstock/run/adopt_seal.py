@@ -315,7 +315,6 @@ def go_on(context: Context, dataset: str, begun: Run | None = None) -> SealingRe
 
 
 def _undo_rename(context: Context, dataset: str, run: Run, begun: Run) -> None:
-    """Undo the tree's rename, if there was one, and raise FailedError."""
     mark = adopted_trees.read(begun.folder)
     if mark is None or mark.settled or not adopted_trees.stands_in(mark, begun.data):
         return

@@ -74,7 +74,7 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
     """Compare the tree with the dataset's source; the result's `status` is SAME, PARTLY or DIFFERS.
 
     Raises PreflightError for a tree or a source that cannot be read, LockedError when another comparison of
-    the dataset is at work, FailedError, InterruptedRunError (the same command continues).
+    the dataset is at work, FailedError. After an InterruptedRunError the same command continues.
     """
     tree, status = _tree(request.tree)
     if request.seal:
@@ -161,7 +161,6 @@ def _not_the_same(tree: Path, source: Source) -> None:
 
 
 def _places(layout: DatasetLayout) -> set[Path]:
-    """Return the folders that may hold this account's comparisons of the dataset."""
     return {layout.adoptions, own_state.layout_of(layout).adoptions}
 
 
@@ -174,7 +173,6 @@ def _meet(
     status: os.stat_result,
     request: Request,
 ) -> tuple[RunLayout, Adoption]:
-    """Return the comparison of this tree with what the source holds now, continued or new."""
     spool = layout.adoptions / f"{adoption_store.NEW}{secrets.token_hex(8)}"
     try:
         os.mkdir(spool, 0o700)

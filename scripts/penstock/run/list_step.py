@@ -297,7 +297,6 @@ def _meet(
     gathered: Gathered,
     spool: Path,
 ) -> Run:
-    """Return the run of this listing, continued or new."""
     folder = layout.run(run_id)
     frozen, root = run_config.freeze(context.config, dataset), str(layout.root)
     state_root = None if layout.state_root is None else str(layout.state_root)

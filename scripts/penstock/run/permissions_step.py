@@ -74,7 +74,6 @@ def _giants(run: Run) -> set[str]:
 
 
 def current(run: Run) -> StepReceipt | None:
-    """Return the step's receipt while nothing was copied since."""
     receipt = receipts.step(run.folder, STEP)
     if receipt is None or receipt.get("copies") != receipts.copies(run):
         return None

@@ -224,7 +224,6 @@ class _Planner:
             return shards.close()
 
     def _lying(self, batch: pa.RecordBatch, index: int) -> int:
-        """Return the bytes of a giant that another run's staging holds."""
         (giant,) = as_rows(batch.slice(index, 1))
         rows = self.over.parts(parts(giant, self.plan.giant_bytes, self.plan.part_bytes))
         return sum(row.length for row in rows if row.reuse)

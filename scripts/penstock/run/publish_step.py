@@ -4,8 +4,8 @@ It first does verify where its receipts do not hold. A shard that is not as veri
 and is verified again. If a file has other permissions than configured, the permissions step first visits each
 file.
 
-Nothing is revealed unless listing, records and tree agree in every file, as verify saw it, and each file has
-the configured mode, group and ACL. Each step is durable before the next: after a crash anywhere the same
+Nothing is revealed unless listing, records and tree agree in every file, as verify saw it. Each file must
+have the configured mode, group and ACL. Each step is durable before the next: after a crash anywhere the same
 command ends the same way. A `current` moved by `penstock rollback`, or by hand, stays while the source holds
 the same (`current_pointer`). An overtaken run moves nothing: right before each of the two renames it checks
 that it holds the lock and the dataset's claim.
@@ -149,7 +149,6 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
 
 
 def _seal(context: Context, run: Run) -> None:
-    """Complete and seal staging; verify again what was touched since verify."""
     dataset = run.dataset
     for attempt in range(ROUNDS + 1):
         ensure_verified(context, run)

@@ -181,8 +181,6 @@ def _sizes(now: Listing, giant_bytes: int) -> Iterator[list[int]]:
 
 
 class _Stage:
-    """The hidden folder, and the engine that copies slices of the sample into it."""
-
     def __init__(
         self, context: Context, dataset: str, sample: pa.RecordBatch, share: LinkShare | None
     ) -> None:

@@ -282,7 +282,6 @@ def _moved(receipt: StepReceipt | None, elements: Sequence[ElementReceipt]) -> T
 
 
 def _wall(receipt: StepReceipt | None, elements: Iterable[ElementReceipt]) -> float:
-    """Return the wall time of a step: its own, or from its first element's start to its last one's end."""
     if receipt and receipt.get("seconds"):
         return receipt["seconds"]
     spans = [(e.started, e.ended) for e in elements]

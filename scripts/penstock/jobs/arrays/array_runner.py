@@ -225,8 +225,8 @@ def element_command(context: Context, run: RunLayout, step: str, link_holder: st
 def reads_back_beside(context: Context, run: RunLayout, step: str) -> bool:
     """Return whether workers of this step also read copied files back.
 
-    Those of copy do, if verify's would get the same resources, and if no later step changes the files, as it
-    does in an adopted tree.
+    Those of copy do, if verify's would get the same resources. Those of an adopted tree do not: a later step
+    still changes its files.
     """
     cluster = context.config.cluster
     return step == "copy" and cluster.of(step) == cluster.of("verify") and adopted_trees.read(run) is None

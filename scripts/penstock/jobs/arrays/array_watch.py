@@ -230,7 +230,7 @@ class Watch:
             self.ends.took_nothing = number, status
 
     def read_claims(self) -> None:
-        """Read new claims, except of shards that were done before. Raises FailedError."""
+        """Read new claims, except of shards that were done before."""
         for index, generation in shard_claims.standing(self.run, self.step).items():
             read_generation, claim = self.claims.get(index, (0, None))
             if index in self.done_before or (read_generation >= generation and claim and claim.worker):

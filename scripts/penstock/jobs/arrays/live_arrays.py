@@ -35,7 +35,7 @@ def live_arrays(context: Context, dataset: str) -> Iterator[LiveArray]:
     write.
     """
     clusters = {context.cluster.kind: context.cluster}
-    for submission in (one for book in books(context.layout(dataset)) for one in book.open()):
+    for submission in (line for book in books(context.layout(dataset)) for line in book.open()):
         kind = submission.kind
         if abilities_of(kind).elements_end_with_controller:
             continue
@@ -59,9 +59,9 @@ def _alive(cluster: Cluster, submission: ArrayLine) -> Iterator[str]:
 
 
 def unanswered(context: Context, dataset: str) -> Iterator[tuple[ArrayLine, float]]:
-    """Yield submissions to this cluster without an answer or an array, and the seconds they may yet take."""
+    """Yield this cluster's unanswered submissions without an array, and each one's seconds left to appear."""
     cluster = context.cluster
-    for submission in (one for book in books(context.layout(dataset)) for one in book.open()):
+    for submission in (line for book in books(context.layout(dataset)) for line in book.open()):
         if submission.array or submission.kind != cluster.kind or cluster.find(submission.name):
             continue
         left = submission.at + cluster.appears_within(ended=False) - time.time()

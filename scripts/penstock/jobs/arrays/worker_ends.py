@@ -17,8 +17,8 @@ For a shard that an ended worker held, without a receipt or outcome of its own:
 | not, but its claim stood still for         | silent                                         | yes          |
 | PATIENCE: frozen, suspended, cut off       |                                                |              |
 
-A node is left out after two ends that count against it (`node_failures`), or after one worker that did no
-shard there (`BAD_NODE`), while the cluster finds another one.
+Two ends that count against a node exclude it (`node_failures`), or one worker that did no shard there
+(`BAD_NODE`): while the cluster finds another node.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LOST_NODE = "lost with its node"
 
 
 def judge(watch: Watch) -> None:
-    """Judge each end not judged before, by the table above. Raises FailedError."""
+    """Judge each end not judged before, by the table above."""
     if any(s.state.ended and n not in watch.judged for live in watch.live for n, s in live.statuses.items()):
         watch.listed = float("-inf")  # see receipts written right before their end
     watch.all_proven()
@@ -291,8 +291,8 @@ def _leave_out(watch: Watch, node: str) -> None:
 def in_vain(watch: Watch) -> bool:
     """Return whether further workers would only fail again.
 
-    They would if the target is full, if too many ended before they took a shard, or if workers failed on many
-    nodes while few shards ended well: then it is not the nodes' fault.
+    They would if the target is full, or if too many ended before they took a shard. If workers failed on many
+    nodes while few shards ended well, it is not the nodes' fault.
     """
     retries, slots = watch.context.config.cluster.retries, array_throttle.watched_slots(watch)
     return (

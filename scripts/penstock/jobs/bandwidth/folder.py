@@ -147,8 +147,8 @@ def cap_now(link: BandwidthConfig) -> Cap:
 def set_cap(folder: Path, rate: str) -> None:
     """Write the cap file; make the folder and its `holders` if missing.
 
-    `rate`: as people write it, or `none`; the file's requests stay. Raises PreflightError where this account
-    is neither root nor the folder's owner, where the folder cannot be used, and where the written file would
+    `rate`: as people write it, or `none`; the file's requests stay. Raises PreflightError if this account is
+    neither root nor the folder's owner. Raises it, too, for an unusable folder, and if the written file would
     not be believed.
     """
     try:

@@ -131,7 +131,6 @@ class Element:
         return self.run.config.engine.limit is None and self._limits.bandwidth.folder is None
 
     def check(self) -> None:
-        """Raise PreflightError and LockedError, as the class does."""
         if BY_NAME[self._step].makes_change:
             dataset_folders.check_owner(self.layout)
         if self._step in RUN_IN_ELEMENTS:
@@ -217,7 +216,6 @@ class Element:
         return partial(staging_notice.touch, notice) if BY_NAME[self._step].copies else None
 
     def _shared(self, reporter: Reporter) -> Paces:
-        """Return the shares of this process, held until its end."""
         if self._paces is None:
             run, step, limits = self.run, self._step, self._limits
             held = ops_share.held(self.layout, limits.ops, step, limits.ops_holder)

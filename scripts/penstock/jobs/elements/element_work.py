@@ -31,16 +31,13 @@ if TYPE_CHECKING:
 
 
 class Paces(NamedTuple):
-    """Limits shared with other elements: metadata operations below the root, bytes read from sources. None:
-    no such limit."""
+    """Limits shared with other elements: metadata operations below the root, bytes read from sources."""
 
     ops: Callable[[], float] | None
     bandwidth: LinkShare | None
 
 
 class Attempt(NamedTuple):
-    """One attempt at a shard, with all that its work needs."""
-
     run: Run
     shard: ShardInfo
     claim: Claim

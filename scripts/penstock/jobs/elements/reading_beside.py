@@ -110,7 +110,6 @@ class CopiedShards:
 
     @property
     def pause(self) -> float:
-        """Seconds until the next look is worth while."""
         if self.all_copied:
             return min(IDLE / 2, max(0.2, self._claims.left / 100))
         return min(LOOKS[1], max(LOOKS[0], len(self._run.indices) / SHARDS_A_SECOND))

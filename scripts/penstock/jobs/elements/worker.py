@@ -190,7 +190,6 @@ class _Worker:
         return False
 
     def _next(self) -> Claim | None:
-        """Return the next shard; None: no shard is left for this worker."""
         since = time.monotonic()
         while (claim := self._claims.next()) is None and self._claims.waits():
             pause = min(LOOKS[1], max(LOOKS[0], self._claims.left / 100))

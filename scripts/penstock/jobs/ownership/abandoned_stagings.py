@@ -63,8 +63,6 @@ _SUFFIX = ".staging"
 
 @dataclass(frozen=True)
 class AbandonedStaging:
-    """The staging of another run, whose files this run may take over, and their common sources."""
-
     key: str  # the run's folder below `runs/`
     name: str  # of the staging, below `releases/`
     data: Path
@@ -239,9 +237,9 @@ def clean(
     """Remove stagings and state of runs that did not end, after the newer run `run` was published.
 
     The caller holds the dataset's lock. Events, of `step`, report what stays: runs that may live, unknown
-    runs' stagings, adopted trees and, with `before` (the number of a claim), runs that claimed the dataset at
-    this number or later. `remove(staging, state)` removes the two folders, or arranges that. A failed
-    removal, also after a lost lock, is a warning.
+    runs' stagings, and adopted trees. With `before` (the number of a claim), runs that claimed the dataset at
+    this number or later stay, too. `remove(staging, state)` removes the two folders, or arranges that. A
+    failed removal, also after a lost lock, is a warning.
     """
     runs = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
     for name in abandoned(run.layout, run.release):

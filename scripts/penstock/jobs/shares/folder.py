@@ -58,7 +58,6 @@ class SharesFolder:
                     os.close(fd)
 
     def rename(self, old: str, new: str) -> bool:
-        """Rename a file; return whether it existed."""
         try:
             os.rename(self._path / old, self._path / new)
         except FileNotFoundError:
@@ -66,7 +65,6 @@ class SharesFolder:
         return True
 
     def state(self, name: str) -> FileState | None:
-        """Return a file's state; None if it does not exist."""
         try:
             status = os.lstat(self._path / name)
         except FileNotFoundError:

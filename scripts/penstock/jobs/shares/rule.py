@@ -77,7 +77,6 @@ class Listing(NamedTuple):
 
 
 def parse(names: Iterable[str]) -> Listing:
-    """Parse these names; others are passed over."""
     holders: dict[str, tuple[str, Post]] = {}
     beats: dict[str, list[str]] = defaultdict(list)
     for name in names:
@@ -318,7 +317,6 @@ class Member:
             self._made = self._clock()
 
     def _join(self, holder: str) -> None:
-        """Make this process's beat for a holder."""
         self.leave()
         self._process, self._number = self._new_name(8), 0
         self._names = [f"begin.{holder}.{self._process}.0"]

@@ -77,7 +77,6 @@ class Share:
                 self.leave()
 
     def leave(self) -> None:
-        """Remove this process's files. Raises OSError."""
         if self._alone:
             self.member.end()
         else:

@@ -108,7 +108,6 @@ class AdoptedRows:
 
 
 def _copied(row: Surveyed) -> Copied:
-    """Return the row as copied, by an unknown writer."""
     return Copied(row.row, row.digest, row.source_grade or SIZE_ONLY, row.source_proof, linked=True)
 
 
@@ -138,7 +137,6 @@ def good_files(mark: AdoptedTree) -> Iterator[File]:
 
 
 def _is_alone(file: File) -> bool:
-    """Return whether the file was this account's, with one name, when it was read."""
     surveyed = file.rows[0]
     return surveyed.uid == os.geteuid() and surveyed.links == 1
 
@@ -245,7 +243,6 @@ class _Settling:
         return done
 
     def _instead(self, path: str, why: str) -> None:
-        """Move a file aside, to be fetched anew."""
         text = f"{in_quotes(path)} is fetched anew: {why}"
         self.context.emit(events.Warned(self.run.dataset, "copy", text))
         self.adopted.set_aside(path)

@@ -178,7 +178,6 @@ class ClosingWalk:
             yield self._is_stale(file)
 
     def _as_it_was(self, file: File) -> Iterator[Difference]:
-        """Yield the differences of a file that stands as it was read, with the source's rows."""
         if self._again and any(too_old(row.seen_ns) for row in file.rows):
             yield self._is_stale(file)
             return

@@ -19,15 +19,13 @@ NOT_YET = Surveyed(0, "")  # a row that was not read yet
 
 
 class File(NamedTuple):
-    """One listed file, with a surveyed row or, of a giant, one for each part."""
-
     entry: Entry  # whole; of a giant, as its first part has it
     places: Sequence[tuple[int, int]]  # (shard, row) of each row
     rows: Sequence[Surveyed]
 
 
 def read(folder: RunLayout, plan: PlanInfo) -> Iterator[list[File]]:
-    """Yield all files of the listing, in order, some thousands at a time. Raises FailedError."""
+    """Yield all files of the listing, in order, some thousands at a time."""
     from penstock.tables.shards import read_shard
     from penstock.tables.survey_file import ShardSurvey
 
@@ -78,7 +76,7 @@ def stale(row: int, *, differed: bool) -> Surveyed:
 
 
 def differed(folder: RunLayout, plan: PlanInfo) -> set[str]:
-    """Return the paths of files of which a row's bytes differed at the last reading. Raises FailedError."""
+    """Return the paths of files of which a row's bytes differed at the last reading."""
     from penstock.tables.survey_file import ShardSurvey
 
     paths: set[str] = set()

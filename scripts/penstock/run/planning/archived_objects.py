@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 class ArchivedObjects:
-    """A count of archived objects, in one pass over a run's files."""
-
     def __init__(self, dataset: str) -> None:
         self._dataset = dataset
         self._files: Counter[str] = Counter()

@@ -37,8 +37,6 @@ class UnreadableError(FailedError):
 
 @dataclass(frozen=True)
 class BaseRelease:
-    """The release to take files from, and what comparing a listing with it needs."""
-
     release: str | None  # None: everything is copied
     why: str  # the reason if everything is fetched, else ""
     manifest: Path | None = None

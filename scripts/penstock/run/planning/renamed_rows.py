@@ -65,7 +65,6 @@ class RenamedRows:
         return max(self._counts) > MOST
 
     def free(self, records: pa.RecordBatch) -> None:
-        """Keep records of the release that no row takes as unchanged."""
         import pyarrow.compute as pc
 
         plain = pc.and_(pc.greater(records["size"], 0), pc.less(records["size"], self._rules.giant_bytes))
@@ -93,7 +92,6 @@ class RenamedRows:
         return self.files > 0
 
     def mark(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, with `reuse` and `held_as` of those that `match` found."""
         import pyarrow.compute as pc
 
         matched = RowCursor([] if self._matched is None else [self._matched])
@@ -169,7 +167,6 @@ def _paired(stated: pa.Array, sizes: pa.Array, proven: pa.Array, held: pa.Array)
 
 
 def _but(count: int, indices: list[int]) -> pa.Array:
-    """Return a mask of so many, true except at these indices."""
     kept = bytearray(b"\1") * count
     for index in indices:
         kept[index] = 0

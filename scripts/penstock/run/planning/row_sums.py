@@ -43,7 +43,6 @@ def linked_sizes(rows: pa.RecordBatch) -> list[int]:
 
 
 def lying(rows: pa.RecordBatch) -> list[bool]:
-    """Return which of these rows already lie on the target."""
     if not count_reused(rows):
         return [False] * rows.num_rows
     import pyarrow.compute as pc

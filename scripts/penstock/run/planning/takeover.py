@@ -61,7 +61,6 @@ class TakeOver:
         return bool(self.stagings)
 
     def over(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield rows of shards, with `reuse` set where a staging has the file and no release does."""
         from penstock.tables.shards import as_columns, as_rows
 
         rows: Iterator[list[Entry]] = map(as_rows, batches)

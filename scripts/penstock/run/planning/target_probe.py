@@ -58,7 +58,6 @@ class TargetProbe:
 
     @property
     def rates(self) -> Mapping[str, float]:
-        """Small files and links a second, as the probe made them."""
         return self._report.rates
 
     @property

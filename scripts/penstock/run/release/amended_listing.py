@@ -58,7 +58,6 @@ def check_limits(run: Run, elements: Sequence[ElementReceipt]) -> None:
 
 
 def totals(elements: Sequence[ElementReceipt]) -> tuple[int, int]:
-    """Return how many files were pinned anew, and how many are gone."""
     return sum(receipt.amended for receipt in elements), sum(receipt.gone for receipt in elements)
 
 
@@ -148,8 +147,6 @@ def write(run: Run) -> Amended | None:
 
 
 class _Overlay:
-    """Amendments merged into a listing, both in the order of the paths."""
-
     def __init__(self, amendments: Iterator[tuple[str, Pin | None]]) -> None:
         self._amendments = amendments
         self._next = next(amendments, None)

@@ -162,7 +162,6 @@ def _joined(
     judge: Callable[[Entry, Sequence[SourceChecksum]], tuple[str, str]],
     deviations: Deviations,
 ) -> Iterator[Joined]:
-    """Yield whole files as they come, and a giant when all its parts have come."""
     parts: list[tuple[int, SeenRow]] = []
     for shard, some in rows:
         if isinstance(some, Files):
