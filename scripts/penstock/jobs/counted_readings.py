@@ -28,7 +28,7 @@ class CountedReadings:
     """When audits read which files."""
 
     audits: Sequence[tuple[int, AuditSelection]]  # each one's begin (epoch seconds) and choice
-    giant: int  # Bytes above which a file is drawn by parts: only an audit of everything counts.
+    giant: int  # bytes above which a file is drawn by parts: only an audit of everything counts
 
     @property
     def whole(self) -> bool:

@@ -149,8 +149,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def last_ends(run: RunLayout, step: str) -> Iterator[tuple[int, ElementOutcome]]:
-    """Yield, in order, the shards whose last claim came to nothing, with the outcome, whatever receipts
-    say."""
+    """Yield, in order, the shards whose last claim came to nothing, with the outcome; read no receipts."""
     for index, generation in sorted(standing(run, step).items()):
         if (outcome := outcomes.find(run, step, index, generation)) is not None:
             yield index, outcome
