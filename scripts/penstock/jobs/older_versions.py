@@ -53,8 +53,8 @@ def refuse(folder: Path, error: type[PenstockError], counts: Callable[[int], boo
 
 
 def remove_dead(folder: Path) -> None:
-    """Remove this account's files, and the empty folder, once none of its processes lives. Of a live process
-    most files are old, so a single file's age says nothing. Raises nothing."""
+    """Remove this account's files, and the empty folder, once no process of this account lives. Most files of
+    a live process are old, so a single file's age says nothing. Raises nothing."""
     states, now = _states(folder)
     own = {path: status for path, status in states.items() if status.st_uid == os.geteuid()}
     if any(abs(now - status.st_ctime) <= LIVES for status in own.values()):

@@ -215,8 +215,8 @@ def take(staging: AbandonedStaging, run: str) -> None:
 
 
 def retire(layout: DatasetLayout, folder: RunLayout) -> bool:
-    """Rename the folder of a run whose staging another run may have used (`taken.json`), if it is one. The
-    run then starts anew. Returns whether it was renamed."""
+    """Rename the folder of a run marked by `taken.json`, whose staging another run may have used. The run
+    then starts anew. Returns whether it was renamed."""
     if not folder.taken.exists():
         return False
     number = 1
