@@ -548,8 +548,8 @@ MUTANTS = (
     ),
     Mutant(
         "a node that failed twice is given more",
-        'MOST = 2\n"""Ends of elements',
-        'MOST = 3\n"""Ends of elements',
+        "MOST = 2  # ends of elements",
+        "MOST = 3  # ends of elements",
         "tests/run/test_worker_ends.py::TestNodes::test_a_node_that_fails_twice_is_left_out_of_what_follows",
     ),
     Mutant(
