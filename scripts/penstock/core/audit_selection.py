@@ -23,8 +23,7 @@ NONE_FIRST = SoonFirst()
 
 @dataclass(frozen=True)
 class AuditSelection:
-    """`whole`, `sample` (the fraction `share`, drawn by `seed`) or `slice` (number `turn`, from 0, of
-    `turns`)."""
+    """`whole`, `sample` (a fraction `share`, drawn by `seed`) or `slice` (`turn`, from 0, of `turns`)."""
 
     kind: str = "whole"
     share: float = 1.0

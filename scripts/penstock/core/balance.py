@@ -49,8 +49,7 @@ def costs(lengths: Sequence[int]) -> list[int]:
 
 
 def parts(entry: Entry, giant_bytes: int, part_bytes: int) -> Iterator[Entry]:
-    """Split a planned copy of `giant_bytes` or more into the rows of its parts, in order; linked objects stay
-    whole."""
+    """Split a planned copy of `giant_bytes` or more into its parts, in order; linked objects stay whole."""
     size = entry.size
     if size < giant_bytes or size <= part_bytes or entry.reuse:
         yield entry
@@ -139,16 +138,14 @@ class Cut:
         return self._index
 
     def together(self, total: int) -> int | None:
-        """Return the shard of all next rows, of cost `total`, if no cut can lie among them; None: call
-        `runs`."""
+        """Return the shard of all next rows, of cost `total`, if no cut can lie among them; else None."""
         if self._index < 0 or self._before >= self._limit or self._before + total > self._limit:
             return None
         self._before += total
         return self._index
 
     def runs(self, costs: Sequence[int]) -> list[tuple[int, int, int]]:
-        """Return (shard, start, end) of each run of next rows in one shard: `place` without a call for each
-        row."""
+        """Return (shard, start, end) of the next rows' runs: `place` without a call for each row."""
         begins = list(accumulate(costs, initial=self._before))
         spans: list[tuple[int, int, int]] = []
         start = 0

@@ -118,10 +118,8 @@ class Reached(NamedTuple):
 
 
 def reached(work: Work, seconds: float, nodes: int, limits: Iterable[Known]) -> Reached | None:
-    """Return the used share of the ceiling that binds `work`, by a copy that took `seconds`.
-
-    None: no ceiling is known, nothing was copied, or no time passed.
-    """
+    """Return the share of the ceiling that binds `work` which a copy reached that took `seconds`. None: no
+    ceiling is known, nothing was copied, or no time passed."""
     binding = forecast(work, nodes, limits).binding
     if binding is None or not binding.seconds or seconds <= 0:
         return None

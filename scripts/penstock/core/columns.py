@@ -4,8 +4,7 @@ seal covers it.
 Derived from this table: schemas, encodings and defaults of all Parquet files (`tables.tables`); journal lines
 (`core.row_codec`) and packed rows (`engine.records.copied_rows`); what verify copies from the journal to its
 records (`engine.reread_shard`); a giant's record (`run.release.reconciliation`); the seal's fields
-(`core.seal_tree`). `core.model` repeats the rows as named tuples, for the type checker, in the order of a
-file's columns; `tests/core/test_columns.py` compares the two.
+(`core.seal_tree`). `core.model` repeats the rows for the type checker; `tests/core/test_columns.py` compares.
 
 To add a column: a line here with a default, which says what files without it meant; a field in each row of
 `core.model`; the code that fills it. A file's format is the highest of its columns: raise it if earlier

@@ -1,4 +1,4 @@
-"""Converts lists of CPUs as the kernel, SLURM and WEKA write them, such as `3-4,19`, to numbers and back."""
+"""Converts lists of CPUs of the kernel, SLURM and WEKA, such as `3-4,19`, to numbers and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DIGITS = re.compile("[0-9]{1,6}", re.ASCII)
 
 
 def cpus(text: str) -> tuple[int, ...]:
-    """Return the CPUs of a list, sorted, each once; the kernel's strides (`0-10:2/4`) are understood. Raises
+    """Return the CPUs of a list, sorted, each once; the kernel's may have strides (`0-10:2/4`). Raises
     ValueError."""
     numbers: set[int] = set()
     for range_text in filter(None, text.strip().split(",")):

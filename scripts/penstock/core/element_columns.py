@@ -13,8 +13,7 @@ TIME = "time"  # as a unit: seconds since the epoch in a row, a timestamp in the
 
 
 class ElementRow(NamedTuple):
-    """A start. Each column has its unit ("": counts, names, fractions) and its meaning. None: not known, null
-    in the file."""
+    """A start. Each column has its unit, or "", and its meaning. None: not known, null in the file."""
 
     step: Annotated[str, "", "`copy`, also where it read back beside it, or `verify`"]
     element: Annotated[int, "", "its number, over all arrays of the step"]

@@ -1,5 +1,4 @@
-"""Computes what the elements of a run waited for and used, from their own, the controller's and SLURM's
-figures."""
+"""Computes what a run's elements waited for and used, by their own, the controller's and SLURM's figures."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -144,8 +143,7 @@ def _together(step: str, rows: Sequence[ElementRow]) -> StepUse:
 
 
 def spans(rows: Iterable[ElementRow]) -> list[tuple[float, float, float]]:
-    """Return `Usage.spans`, ascending. Of an element started several times, all its wait lies before its last
-    start."""
+    """Return `Usage.spans`, ascending. All of an element's waits count as directly before its last start."""
     return sorted(
         (round(row.started - row.queue_wait, 3), round(row.started, 3), round(row.ended, 3))
         for row in rows
@@ -154,10 +152,8 @@ def spans(rows: Iterable[ElementRow]) -> list[tuple[float, float, float]]:
 
 
 def worst(rows: Sequence[ElementRow]) -> list[Worst]:
-    """Return the elements with the longest wait, longest run, most memory and lowest CPU efficiency.
-
-    Of a single row nothing: the table shows it already.
-    """
+    """Return the elements with the longest wait, longest run, most memory and lowest CPU efficiency; nothing
+    of a single row, which the table shows already."""
     if len(rows) < 2:
         return []
     long = [row for row in rows if (row.seconds or 0) >= LONG_ENOUGH]

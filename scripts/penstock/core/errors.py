@@ -207,8 +207,7 @@ class UnprovenError(ObjectError):
 
 
 class InterruptedRunError(PenstockError):
-    """A tidy stop by SIGINT, SIGTERM or SIGHUP, or as by one. The exit status is 128 plus the signal's
-    number."""
+    """A tidy stop, as by SIGINT, SIGTERM or SIGHUP. The exit status is 128 plus the signal's number."""
 
     def __init__(self, signal_number: int, what: str = "") -> None:
         super().__init__(

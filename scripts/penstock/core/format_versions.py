@@ -18,8 +18,7 @@ from penstock.core.errors import NewerFormatError, OlderVersionError
 
 
 def refuse_unreleased(what: str, where: object, by: str) -> None:
-    """Raise OlderVersionError if a version before 1.0 wrote the document (`by`): its formats had other
-    meanings."""
+    """Raise OlderVersionError for documents of versions before 1.0: their formats had other meanings."""
     if by.startswith("0."):
         raise OlderVersionError(
             f"{what} is of a penstock before 1.0",

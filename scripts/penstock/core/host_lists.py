@@ -30,8 +30,7 @@ MOST = 1 << 20  # names that a list may stand for
 
 
 def host_names(text: str) -> list[str]:
-    """Return the names, in order, each once. Raises ValueError for invalid lists, and for more than `MOST`
-    names."""
+    """Return the names, in order, each once. Raises ValueError, also for more than `MOST` names."""
     if not text:
         return []
     if not FORM.fullmatch(text):
@@ -61,8 +60,7 @@ def _numbers(text: str) -> list[str]:
 
 
 def host_list(names: Iterable[str]) -> str:
-    """Return the list of these names; those that differ only in their last number become one word with a
-    range."""
+    """Return the list of these names; a range stands for names that differ in their last number alone."""
     groups: dict[tuple[str, int], list[int]] = {}
     plain: list[str] = []
     for name in sorted(set(names)):

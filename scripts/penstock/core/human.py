@@ -51,8 +51,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def of_kinds(counts: Mapping[str, int]) -> list[str]:
-    """Format counts by kind as `1 empty folder`, `2 links`, `3 filtered`. Nouns come as plurals; zeros are
-    left out."""
+    """Format counts by kind as `1 empty folder`, `2 links`. Nouns come as plurals; zeros are left out."""
     return [
         f"{count(number)} {re.sub(_PLURAL, _SINGULAR, kind) if number == 1 else kind}"
         for kind, number in counts.items()
@@ -94,8 +93,7 @@ def duration(seconds: float) -> str:
 
 
 def time_span(least: float, most: float) -> str:
-    """Format as `1 h 20 min to 1 h 34 min`, or `13 s` if both read alike; from two days on in hours: `635 to
-    679 h`."""
+    """Format as `1 h 20 min to 1 h 34 min`, or `13 s` if alike; from two days on as `635 to 679 h`."""
     if least >= 2 * 86400:
         first, last = (f"{value / 3600:,.0f}" for value in (least, most))
         return f"{first} h" if first == last else f"{first} to {last} h"

@@ -66,10 +66,8 @@ def check_key(key: str, kept: Collection[str] = ()) -> str | None:
 
 
 def all_good(keys: Sequence[str], kept: Collection[str] = ()) -> bool:
-    """Return whether `check_key` passes a whole batch. False only means: check each key.
-
-    The batch is joined by a NUL segment and searched at the speed of memory.
-    """
+    """Return whether `check_key` passes a whole batch; False only means: check each key. The batch is joined
+    by a NUL segment and searched at the speed of memory."""
     if not keys:
         return True
     text = os.fsencode("/" + "/\0/".join(keys) + "/")

@@ -132,8 +132,7 @@ class DatasetLayout:
         return self.releases / f".{release}.staging"
 
     def repair_staging(self, release: str) -> Path:
-        """Return the folder of a repair's fetched files, on the release's file system; gone after the
-        repair."""
+        """Return the folder of a repair's fetched files, on the release's file system."""
         return self.releases / f".{release}.repair"
 
     @property
@@ -258,8 +257,7 @@ class DatasetLayout:
 
     @property
     def audit_history(self) -> Path:
-        """A line for each audit and each overruling, apart from `history`: audits do not hold the dataset's
-        lock."""
+        """A line for each audit and overruling. Not in `history`: audits hold no lock."""
         return self.state / "audits.jsonl"
 
     @property
@@ -398,8 +396,7 @@ class RunLayout:
         return self.folder / "records" / f"{index:05d}.parquet"
 
     def survey(self, index: int) -> Path:
-        """Return the folder with what a comparison saw of a shard's rows, or the files that a run took over
-        from an adopted tree."""
+        """Return what a comparison saw of a shard's rows, or what a run took over of an adopted tree."""
         return self.folder / "survey" / f"{index:05d}"
 
     def audited_rows(self, index: int) -> Path:

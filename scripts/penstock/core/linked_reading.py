@@ -38,8 +38,7 @@ def is_overdue(read_at: float, now: Now, longest: float) -> bool:
 
 
 def due_fraction(read_at: float, now: Now, longest: float) -> float:
-    """Return the fraction, 0 to 1, of files last read at `read_at` that is due: those whose path decides a
-    lower fraction."""
+    """Return the due fraction of files last read at `read_at`: those whose path decides a lower one."""
     if is_overdue(read_at, now, longest):
         return 1.0
     return max(0.0, 2.0 * (now.latest - read_at) / longest - 1.0)

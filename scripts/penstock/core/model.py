@@ -199,8 +199,7 @@ class Pin(NamedTuple):
         return cls(entry.size, entry.token, entry.modified_ns, entry.version, entry.checksum)
 
     def of(self, entry: Entry) -> Entry:
-        """Return the entry, a whole object, in this version. It loses `reuse`: other releases hold other
-        bytes."""
+        """Return the entry, a whole object, in this version, without `reuse`, which is of other bytes."""
         return entry._replace(**self._asdict(), length=self.size, reuse=None)
 
 

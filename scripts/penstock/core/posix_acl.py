@@ -90,8 +90,7 @@ def shown_mode(mode: int, acl: Acl) -> int:
 
 
 def effective(acl: Acl) -> frozenset[AclEntry]:
-    """Return a list's entries with the mask applied, for comparison. The owner and others are left out, being
-    bits of the mode."""
+    """Return the entries with the mask applied, for comparison; without owner and others (the mode)."""
     mask = mask_of(acl)
     return frozenset(
         entry._replace(bits=entry.bits & mask) for entry in acl if entry.tag in (USER, OWNING_GROUP, GROUP)

@@ -91,8 +91,7 @@ def arranged(kind: type[Row], names: Sequence[str]) -> Callable[[tuple[Any, ...]
 
 
 def to_wire(some: Sequence[Any]) -> tuple[int, list[tuple[Any, ...]]]:
-    """Return rows of one kind (of Entry, Part, Expected, RereadRow, AuditedRow, Surveyed) as the kind's
-    number and plain values."""
+    """Return rows of one kind in `_WIRE` as the kind's number and plain values."""
     if not some:
         return 0, []
     kind = type(some[0])
@@ -157,10 +156,8 @@ def text_line(text: str) -> str:
 
 
 def reused_line(row: int, reuse: Reuse, *, touched: bool = False) -> str:
-    """Return the `copied_line` of a row that is linked or taken over.
-
-    Each word is encoded by itself, in half the time of encoding a list.
-    """
+    """Return the `copied_line` of a row that is linked or taken over. Each word is encoded by itself, in half
+    the time of encoding a list."""
     words: list[Any] = [hex_of(reuse.digest), reuse.source_grade, reuse.source_proof, reuse.written_host]
     if reuse.staging:
         words.append(reuse.staging)
@@ -170,20 +167,14 @@ def reused_line(row: int, reuse: Reuse, *, touched: bool = False) -> str:
 
 
 def fresh_line(row: int, digest: str, grade: str, checksum: str) -> str:
-    """Return the `copied_line` of a row that this attempt copied in one piece. `digest`: 32 hex digits.
-
-    No word needs escapes. Every small object pays for this line; making a `Copied` first would cost twice as
-    much.
-    """
+    """Return the `copied_line` of a row that this attempt copied whole, by 32 hex digits. No word needs
+    escapes. Every small object pays for this line; making a `Copied` first would double its cost."""
     return text_line(f'[{row},"{digest}","{grade}","{checksum}"]')
 
 
 def copied_line(copied: Copied) -> str:
-    """Return the line of a row that was copied, linked or taken over.
-
-    The journal's first line has the attempt and its host; a version that is not the planned one has its own
-    line (`amend_line`).
-    """
+    """Return the line of a row that was copied, linked or taken over. The first line has the attempt and its
+    host; another version than the planned has its own line (`amend_line`)."""
     digest, proof = hex_of(copied.digest), proof_text(copied.source_proof, copied.owed)
     named = {name: getattr(copied, name) for name in NAMED if getattr(copied, name) != BY_NAME[name].default}
     value: list[Any] = [copied.row, digest, copied.source_grade, proof]

@@ -1,5 +1,4 @@
-"""The durable facts of a run, as JSON below `.penstock/runs/`, by list and plan. Elements on other nodes know
-only these files and the shards."""
+"""The durable facts of a run, as JSON below `.penstock/runs/`: all that elements know beside the shards."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
@@ -84,11 +83,9 @@ class PlanInfo:
 
     @property
     def new_on_target(self) -> tuple[int, int]:
-        """Files and folders, and bytes, that a copy adds to the target, without linked or taken files.
-
-        Files that cannot be linked and are copied within the target (renamed, of an adopted tree) are not
-        counted.
-        """
+        """Files and folders, and bytes, that a copy adds to the target, without linked or taken files. Files
+        copied within the target, since they cannot be linked (renamed, of an adopted tree), do not count
+        either."""
         files, size = self.files + self.folders - self.taken, self.bytes - self.taken_bytes
         return (
             files - self.unchanged if self.way == "link" else files,

@@ -42,10 +42,8 @@ def _netstrings(values: Iterable[str | int | bytes]) -> bytes:
 
 
 def leaves(columns: ByName, names: Sequence[str] = SEALED_FIELDS) -> list[bytes]:
-    """Return `leaf(canonical(record, names))` of each record.
-
-    Much faster where most fields are equal in all records and the text is ASCII.
-    """
+    """Return `leaf(canonical(record, names))` of each record; much faster where most fields are equal in all
+    records and the text is ASCII."""
     fields = [columns[name] for name in names]
     if not fields[0]:
         return []
@@ -118,8 +116,7 @@ class Tree:
 
 
 def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """Return the hashes beside the path from leaf `index`, from 0, to the root, lowest first. Holds all
-    leaves in memory."""
+    """Return the hashes beside the path from leaf `index` to the root, lowest first. Memory: all leaves."""
     way: list[bytes] = []
     row = list(leaves)
     while len(row) > 1:

@@ -1,4 +1,4 @@
-"""A small sample of a dataset's files with the sizes of all: its order, and its distance from the whole."""
+"""Draws a small sample of a dataset's files with the sizes of all, and measures its distance from them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ if TYPE_CHECKING:
 
 
 def spread(count: int) -> list[int]:
-    """Return the numbers below `count`, so that each beginning of the list is spread evenly: 1/2, 1/4, 3/4,
-    1/8 ... of the way (van der Corput: bits read backwards).
-
-    As places in files sorted by size, the first 64 represent all sizes to 1/64.
-    """
+    """Return the numbers below `count`, each beginning spread evenly: 1/2, 1/4, 3/4, 1/8 ... of the way (van
+    der Corput: bits read backwards). As places in files sorted by size, the first 64 represent all sizes to
+    1/64."""
     bits = max(1, (count - 1).bit_length())
     backwards = (int(f"{number:0{bits}b}"[::-1], 2) for number in range(1 << bits))
     return list(dict.fromkeys(number * count >> bits for number in backwards))
@@ -22,11 +20,8 @@ def spread(count: int) -> list[int]:
 
 def distance(sample: Iterable[int], sizes: Iterable[Sequence[int]]) -> float:
     """Return the Kolmogorov-Smirnov distance of a sample's sizes from all `sizes`, which come in batches in
-    any order.
-
-    It is the largest difference, from 0 to 1, between the fractions of both that are no larger than some
-    size; 1 if either is empty. Memory: the sample and one batch.
-    """
+    any order: the largest difference, 0 to 1, between the fractions of both up to some size; 1 if either is
+    empty. Memory holds the sample and one batch."""
     ordered = sorted(sample)
     points = sorted(set(ordered))
     below, upto, total = [0] * len(points), [0] * len(points), 0

@@ -1,5 +1,4 @@
-"""The slowest objects of a step. Workers keep theirs, an element's receipt those of its workers, the report
-those of all elements."""
+"""The slowest objects of a step: by worker, by element, and in the report by step."""
 
 from __future__ import annotations
 

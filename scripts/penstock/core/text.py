@@ -26,7 +26,7 @@ _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 def printable(text: str) -> str:
     """Return one line, with all characters escaped that could steer a terminal or deceive the eye: control
-    and format characters (escape sequences, bidirectional overrides), and bytes that are not UTF-8."""
+    and format characters (bidirectional overrides), and bytes that are not UTF-8."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_shown(character) for character in text)
@@ -66,11 +66,9 @@ def in_quotes(value: object) -> str:
 
 
 def nearest(word: str, vocabulary: Iterable[str]) -> str:
-    """Return the known word that a mistyped one meant, or "".
-
-    It is the only word that begins with `word`, else the one with the fewest `slips`: at most a third of the
-    longer word's letters, without an option's dashes.
-    """
+    """Return the word that a mistyped one meant, or "": the only one that begins with it, else that with the
+    fewest `slips`. At most a third of the longer word's letters may be slips; an option's dashes do not
+    count."""
     words = list(vocabulary)
     begun = [name for name in words if len(word) > 1 and name.startswith(word)]
     if len(begun) == 1:
@@ -84,7 +82,7 @@ def nearest(word: str, vocabulary: Iterable[str]) -> str:
 
 def slips(word: str, meant: str) -> int:
     """Return the number of letters left out, added, exchanged or swapped with a neighbour: the distance of
-    Damerau and Levenshtein, with each letter swapped at most once."""
+    Damerau and Levenshtein with each letter swapped at most once."""
     above: list[int] = []
     row = list(range(len(meant) + 1))
     for i, letter in enumerate(word, 1):

@@ -77,11 +77,9 @@ def rates(history: Iterable[MeasuredCopy], tried: Mapping[str, float] = MappingP
 
 
 def seconds(files: int, size: int, slots: int, rates: Rates, links: int = 0) -> float:
-    """Return the seconds for copying `files` of `size` bytes in all with `slots` elements, and for making
-    `links` before that.
-
-    Measured rates hold for their mix: the larger of the two times counts. Assumed rates are added.
-    """
+    """Return the seconds for making `links`, then copying `files` of `size` bytes in all, with `slots`
+    elements. Measured rates hold for their mix: the larger of the two times counts. Assumed rates are
+    added."""
     by_bytes, by_files = size / rates.bytes_per_second, files / rates.files_per_second
     together = max(by_bytes, by_files) if rates.measured else by_bytes + by_files
     return (together + links / rates.links_per_second) / max(1, slots)

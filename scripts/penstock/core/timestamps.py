@@ -1,4 +1,4 @@
-"""Parses times of stores and lists to nanoseconds since the epoch, and formats times for messages."""
+"""Parses times to nanoseconds since the epoch, and formats times for messages."""
 
 from __future__ import annotations
 

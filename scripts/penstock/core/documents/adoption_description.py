@@ -1,5 +1,4 @@
-"""`adoptions/<id>/adoption.json`: the tree and the listing of a dataset's source that `penstock adopt`
-compares."""
+"""`adoptions/<id>/adoption.json`: the tree and the listing that `penstock adopt` compares."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 

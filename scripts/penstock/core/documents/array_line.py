@@ -1,5 +1,4 @@
-"""A line of `arrays.jsonl`: what a controller (the process that submits a run's job arrays) did with an
-array, or was about to do."""
+"""A line of `arrays.jsonl`: what a run's controller did, or was about to do, with a job array."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence

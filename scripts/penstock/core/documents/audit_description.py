@@ -1,5 +1,4 @@
-"""`audits/<id>/audit.json`: what an audit reads of which release, and why. Its elements, a resumed audit and
-repair read it."""
+"""`audits/<id>/audit.json`: what an audit reads of which release, and why."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 

@@ -12,8 +12,8 @@ _OBJECT, _LIST, _VALUE = 240, 96, 64
 
 
 def loads(content: bytes) -> Any:
-    """Parse the JSON. Raises ValueError for values that take more than `MOST` bytes or are nested too deep,
-    for numbers with too many digits for Python, and for what RFC 8259 excludes, such as NaN."""
+    """Parse the JSON. Raises ValueError for too much memory (`MOST`), nesting or digits of a number, and for
+    what RFC 8259 excludes, such as NaN."""
     check(content)
     try:
         return _DECODER.decode(content.decode("utf-8", "surrogatepass"))
@@ -22,8 +22,7 @@ def loads(content: bytes) -> Any:
 
 
 def check(content: bytes) -> None:
-    """Raise ValueError if the text and its values, or those of its lines, may take more than `MOST` bytes of
-    memory."""
+    """Raise ValueError if the text, or its lines, may take more than `MOST` bytes of memory as values."""
     # A text with one character beyond Latin-1 takes two or four bytes for each of its characters.
     wide = 1 if content.isascii() and b"\\u" not in content else 4
     values = _VALUE * (content.count(b",") + content.count(b":"))

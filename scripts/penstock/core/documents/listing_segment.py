@@ -1,5 +1,4 @@
-"""`listing/<listing>/<number>.json`: a part of an interrupted listing, whose rows lie beside it.
-`listing.resumption` resumes from it."""
+"""`listing/<listing>/<number>.json`: a part of an interrupted listing, which `listing.resumption` resumes."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 

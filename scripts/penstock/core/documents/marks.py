@@ -47,8 +47,7 @@ class Given(NamedTuple):
 
 
 class LastEnd(NamedTuple):
-    """`ended.json` in a dataset's state: how the last command that staged it failed, was stopped or
-    cancelled."""
+    """`ended.json` in a dataset's state: how the last command that staged it failed or was stopped."""
 
     step: str = ""  # "": stopped between two steps
     exit: int = 1  # exit status of the table; 128 plus the signal's number
@@ -81,10 +80,8 @@ class TakenMark(NamedTuple):
 
 class AdoptedTree(NamedTuple):
     """`runs/<run>/adopted.json`: the run's staging is, or is to become, a tree that penstock did not write.
-
-    It is written before the tree is changed. The inode of the tree's top folder shows where the tree is now:
-    a killed run resumes from there.
-    """
+    Written before the tree is changed. The inode of its top folder shows where it is now: a killed run
+    resumes from there."""
 
     run: RunName
     adoption: str  # the comparison's id
@@ -103,10 +100,7 @@ class AdoptedTree(NamedTuple):
 
 
 class RollbackIntent(NamedTuple):
-    """`rollback.json`: where `current` is about to lead, until the history has the rollback.
-
-    It holds the line that the history will get.
-    """
+    """`rollback.json`: where `current` is about to lead, until the history has the rollback, by this line."""
 
     release: str
     left: Annotated[str, "from"]  # the release that `current` named at that time
@@ -117,10 +111,8 @@ class RollbackIntent(NamedTuple):
 
 
 class RemovalMark(NamedTuple):
-    """`releases/.removing-<release>`: a release is about to be removed, and no reader pins it any more.
-
-    It holds the line that the history will get, once the release has lost its name.
-    """
+    """`releases/.removing-<release>`: a release is about to be removed, and no reader pins it any more. The
+    history gets this line once the release has lost its name."""
 
     release: str
     nonce: str  # in the new name of the release's folder: `.removed-<release>-<nonce>`
@@ -133,8 +125,7 @@ class RemovalMark(NamedTuple):
 
 
 class EmptyFolders(NamedTuple):
-    """`empty-folders.json` in a run, and beside the manifest: the empty folders of a source, if the dataset
-    keeps them."""
+    """`empty-folders.json` in a run, and beside the manifest: a source's empty folders, if they are kept."""
 
     folders: Sequence[str]  # paths below `data/` in byte order; bytes that are not UTF-8 as surrogate escapes
 

@@ -1,5 +1,4 @@
-"""A node's cores, in its answer to preflight's probe: the machine's shape, the cores that WEKA's containers
-hold, and cpusets by its configuration files. The choice of cores for SLURM jobs uses them."""
+"""A node's cores, in its answer to preflight's probe, for the choice of cores for SLURM jobs."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
@@ -16,8 +15,7 @@ class Nic(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """The shape of a machine, in the kernel's numbers of online CPUs (threads of cores). () and {}: not
-    known."""
+    """The shape of a machine, in numbers of online CPUs (threads of cores). () and {}: not known."""
 
     cores: Sequence[Sequence[int]] = ()  # the CPUs of each core, which are siblings
     sockets: Sequence[Sequence[int]] = ()

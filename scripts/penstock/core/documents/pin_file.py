@@ -44,8 +44,7 @@ LAST_PINS = Document(LastPins, "who pinned releases last")
 
 
 def from_json(raw: object) -> PinFile:
-    """Return the pin from parsed JSON; of a newer format only `release` and `at`, which every format has.
-    Raises ValueError."""
+    """Return the pin of parsed JSON; of a newer format `release` and `at` alone. Raises ValueError."""
     if not isinstance(raw, dict) or not isinstance(raw.get("format"), int):
         raise ValueError("it is no pin")
     if newer(raw):

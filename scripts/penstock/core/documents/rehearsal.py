@@ -73,8 +73,7 @@ REHEARSAL = Document(Rehearsal, "what a rehearsal measured", check=_check)
 
 
 def knee(legs: Sequence[Leg]) -> int:
-    """Return the smallest number of streams that reaches ENOUGH of the best rate; 0 for fewer than two
-    legs."""
+    """Return the smallest number of streams with ENOUGH of the best rate; 0 for fewer than two legs."""
     if len(legs) < 2:
         return 0
     best = max(leg.work for leg in legs)

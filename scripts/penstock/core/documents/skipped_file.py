@@ -1,5 +1,4 @@
-"""A line of `audits/<id>/skipped.jsonl`: a file that an audit did not open, since its data is in an archive
-or on a lower tier."""
+"""A line of `audits/<id>/skipped.jsonl`: a file not opened, as its data is in an archive or a lower tier."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from typing import NamedTuple

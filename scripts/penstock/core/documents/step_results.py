@@ -309,8 +309,7 @@ class CollectedStaging(TypedDict):
 
 
 class Frees(NamedTuple):
-    """Space that a removal frees, counted beforehand: allocated blocks of inodes that lose all their
-    names."""
+    """Space that a removal frees, counted beforehand: of inodes that lose all their names."""
 
     bytes: int
     inodes: int

@@ -108,8 +108,7 @@ class Document(Generic[T]):
         return {**plain(document), "format": self.newest}
 
     def from_json(self, content: bytes, where: object) -> T:
-        """Parse a file's bytes. Raises NewerFormatError, OlderVersionError, and ValueError for anything else
-        that is no such document."""
+        """Parse a file's bytes. Raises NewerFormatError, OlderVersionError, and else ValueError."""
         return self.from_value(loads(content), where)
 
     def from_value(self, raw: object, where: object) -> T:
@@ -223,10 +222,8 @@ def _field(name: str, hint: Any, defaults: Mapping[str, object]) -> _Field:
 
 
 def _reader(kind: Any) -> ValueReader:
-    """Return a function that checks a value other than None by an annotation and raises ValueError.
-
-    It is made once for each annotation: receipts are read often, and hold hundreds of samples.
-    """
+    """Return a function that checks a value other than None by an annotation and raises ValueError. Made once
+    each: receipts are read often, and hold hundreds of samples."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is object:
         return lambda value: value

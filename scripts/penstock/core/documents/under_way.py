@@ -1,5 +1,5 @@
-"""`under-way.json` in a dataset's folder: what its owner stages now and will still write, for other accounts
-and for plans of other runs."""
+"""`under-way.json` in a dataset's folder: what its owner stages now and will still write, for others'
+plans."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 

@@ -1,5 +1,5 @@
-"""`audits/<release>.json`: results of the last audits and repairs of a release, and its standing findings.
-Times are UTC, ISO 8601. `dataset.verdicts` decides when a finding falls."""
+"""`audits/<release>.json`: last audits and repairs of a release, and its standing findings. Times: UTC, ISO
+8601."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
