@@ -572,7 +572,7 @@ MUTANTS = (
     ),
     Mutant(
         "another job of the same number is the array",
-        'return [one for one in elements if not name or one.name in ("", name)]',
+        'return [element for element in elements if not name or element.name in ("", name)]',
         "return list(elements)",
         "tests/cluster_port/test_slurm_rules.py::test_an_id_that_another_job_has_now_is_not_the_arrays",
     ),
