@@ -1,2 +1,1 @@
-"""The command line: one entry of the table a command. The only place that prints, exits and
-sets up logging."""
+"""The command line: a table entry for each command. Only this package prints, exits and sets up logging."""

@@ -1,9 +1,4 @@
-"""What the commands `penstock audit` and `penstock repair` share: work on each dataset that was named, print
-the results, derive the exit status.
-
-Writes standard output, standard error and the file of --receipt, and sends notices; all else is the callers'
-`work`.
-"""
+"""Runs `penstock audit` and `penstock repair` over datasets, prints results, derives the exit status."""
 
 from __future__ import annotations
 
@@ -30,12 +25,10 @@ def run_each(
     render: Callable[[R], str],
     judge: Callable[[R], None],
 ) -> int:
-    """Call `work(context, dataset)` for each dataset, then print each result by `render`, or as JSON.
-
-    `judge` raises FindingsError (exit status 4) for a result with findings, after the result was printed and
-    written to --receipt. The error of the only dataset is raised; of several datasets, each error is printed
-    to standard error, and the first exit status that is not 0 is returned. Raises ConfigError, before any
-    work, for --receipt or --release with several datasets."""
+    """Call `work(context, dataset)` for each dataset, send notices, then print each result. `judge` raises
+    FindingsError (exit status 4) after the result was printed and written. The error of an only dataset is
+    raised; of several, errors are printed and the first exit status other than 0 is returned. Raises
+    ConfigError before any work for --receipt or --release with several."""
     from penstock.keep import notices
 
     config = session.config()
@@ -46,7 +39,7 @@ def run_each(
     for name, lines in notices.send(config, session.file).items():
         for line in lines:
             output.say(f"{name}: {line}")
-    # `session.each` has closed the live display: standard output now gets nothing but results.
+    # `session.each` has closed the display: from here standard output gets results alone.
     for result in results:
         session.receipt(result)
         session.show(result, partial(render, result))

@@ -1,7 +1,4 @@
-"""The table of commands.
-
-The rest of a command stands in a module of `penstock.cli.commands`, which is imported by `load` when the
-command runs or its arguments are asked for:
+"""The table of commands. A command's module of `penstock.cli.commands` is imported when it is needed:
 
 | name                   | what                                                                            |
 |------------------------|---------------------------------------------------------------------------------|
@@ -20,61 +17,50 @@ from penstock.core import step_table
 if TYPE_CHECKING:
     from types import ModuleType
 
+# in the order of `penstock --help`; commands of other groups work, and are not listed
 GROUPS = ("stage", "read", "keep", "site")
-"""What `penstock --help` shows, in this order. Commands of other groups work, and are not listed there."""
-STEP = "step"
-"""The group of the single steps: `penstock step NAME`."""
+STEP = "step"  # of the single steps: `penstock step NAME`
 HIDDEN = ""
-CALLED = "(called by "
-"""Stands in the summary of a command that penstock or Snakemake calls, and no person."""
+CALLED = "(called by "  # in the summary of a command that penstock or Snakemake calls, not a person
 
 
 class Command(NamedTuple):
-    """One subcommand."""
-
     name: str
     group: str
     summary: str
-    module: str = ""
-    """Below `penstock.cli.commands`; "": the one that has the command's name."""
+    module: str = ""  # below `penstock.cli.commands`; "": named as the command
+    # standard input of a person (`init`), or of penstock itself
     reads_input: bool = False
-    """Whether it reads standard input: penstock starts two such commands itself, and speaks to them there;
-    `init` asks a person."""
-    other_word: str = ""
-    """What a person types in place of the name, where a step has that word as its name."""
+    other_word: str = ""  # typed in place of the name, where a step has that word
+    # Printed on standard output when the command fails before it printed anything.
     on_failure: str = ""
-    """What it prints on standard output where it has failed before it printed anything."""
 
     @property
     def word(self) -> str:
-        """What a person types: behind `penstock`, or `penstock step`."""
+        """What people type behind `penstock [step]`."""
         return self.other_word or self.name
 
     @property
     def typed(self) -> str:
-        """The words after `penstock`."""
         return f"{STEP} {self.word}" if self.group == STEP else self.word
 
     @property
     def of_people(self) -> bool:
-        """Whether a person calls it."""
         return CALLED not in self.summary
 
     @property
     def asks_servers(self) -> bool:
-        """Whether `Session.config` asks the target's servers. `run` leaves that to its preflight; later steps
-        wait for a server that goes away; preflight and selftest ask by themselves."""
+        """Whether `Session.config` asks the target's servers; other steps wait for servers, or ask by
+        themselves."""
         return self.group != STEP and self.name not in ("run", "preflight", "selftest")
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """Lines for a shell: at the end of its help, and in the manual page. STEP stands for the name where
-        several steps have one module."""
+        """Lines for a shell. STEP stands for the name where steps share a module."""
         lines: tuple[str, ...] = getattr(self.load(), "EXAMPLES", ())
         return tuple(line.replace("STEP", self.name) for line in lines)
 
     def load(self) -> ModuleType:
-        """Its module."""
         module = self.module or self.name.replace("-", "_")
         return importlib.import_module(f"penstock.cli.commands.{module}")
 
@@ -135,5 +121,4 @@ COMMANDS = (
 
 
 def find(name: str) -> Command:
-    """The command of this name. Raises KeyError."""
     return {command.name: command for command in COMMANDS}[name]

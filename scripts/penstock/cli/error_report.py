@@ -45,22 +45,20 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Stop
 
 
-FEW_WORDS = 50
-"""Characters."""
+FEW_WORDS = 50  # characters
+# source and target of the example in config.yaml, made by `make run`
 EXAMPLE = ("http://127.0.0.1:9178", "/demo/target")
-"""Source and target of the example in config.yaml: `make run` makes them."""
 
 
 class Command(Protocol):
-    """A `cli.session.Session`, which calls this module for one dataset of several."""
+    """What this module needs of a `cli.session.Session`."""
 
     parsed: argparse.Namespace
     stop: Stop
 
 
 def failure(error: BaseException, session: Command) -> CommandFailure:
-    """The exit status and message, by the table above. Writes the message to the log, and the traceback of a
-    bug beside it."""
+    """Map the error by the table above, and log it. A bug's traceback is written, too."""
     error = _stopping(error) or explained(error)
     stopped = session.stop.event.is_set()
     if stopped and isinstance(error, TransientError):
@@ -82,8 +80,7 @@ def failure(error: BaseException, session: Command) -> CommandFailure:
 
 
 def _stopping(error: BaseException) -> InterruptedRunError | None:
-    """The stop that led to this error, where one did: a wait that ended by it may have been given other
-    words, as those for a source that cannot be reached."""
+    """Return the stop behind this error: an interrupted wait may report an unreachable source instead."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, InterruptedRunError):
         cause = cause.__cause__ or cause.__context__
@@ -91,7 +88,7 @@ def _stopping(error: BaseException) -> InterruptedRunError | None:
 
 
 def in_short(error: PenstockError) -> str:
-    """The first clause of why it happened, which says more than what did; else what did.
+    """Return the first clause of the reason; without a short one, what failed.
 
     >>> in_short(PenstockError("the source cannot be listed", why="there is no such bucket: status 404"))
     'there is no such bucket'
@@ -101,7 +98,7 @@ def in_short(error: PenstockError) -> str:
 
 
 def explained(error: BaseException) -> BaseException:
-    """The error, or the PenstockError that the table has in place of it."""
+    """Return the error, or the PenstockError that the table has in its place."""
     if (limit := process_limit.refused(error)) is not None:
         return limit
     if isinstance(error, ImportError):
@@ -135,7 +132,7 @@ def explained(error: BaseException) -> BaseException:
 
 
 def not_whole(error: ImportError) -> PreflightError:
-    """The installation lacks a library or a part of one, or has it in a version that does not fit."""
+    """Report a library that the installation lacks, or has in an unfit version."""
     return PreflightError(
         "this installation of penstock is not whole",
         where=sys.prefix,
@@ -145,8 +142,7 @@ def not_whole(error: ImportError) -> PreflightError:
 
 
 def _of_the_example(error: PenstockError) -> str:
-    """A further hint where the error names the example's server or target, which only `make run` makes; else
-    ""."""
+    """Hint at `make run` where the error names the example's server or target; else return ""."""
     text = str(error)
     if error.exit_code in (1, 3) and any(place in text for place in EXAMPLE):
         return "\n  of the example in config.yaml: `make run` starts its server and stages it"
@@ -154,15 +150,14 @@ def _of_the_example(error: PenstockError) -> str:
 
 
 def _traceback(error: BaseException, session: Command) -> str:
-    """Writes the traceback to the command's log, else to a file of its own; returns the path, for the
-    message."""
+    """Write the traceback to the command's log, else to a new file; return where."""
     import tempfile
     import traceback
 
     text = "".join(traceback.format_exception(error))
     logging.getLogger("penstock").critical("unexpected\n%s", text)
     if session.parsed.command == "element":
-        # Its standard error is the element's log.
+        # An element's standard error is its log.
         sys.stderr.write(text.encode("ascii", "backslashreplace").decode())
         return "this log"
     if session.parsed.log is not None:

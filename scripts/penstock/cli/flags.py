@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have, and how their values are read."""
+"""Options and arguments that several commands share, and how their values are read."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FRACTION = "a share such as 1%"
-SHOWN_ROWS = 20
-"""Of each kind, without `--all`."""
+SHOWN_ROWS = 20  # of each kind, without `--all`
 
 
 def datasets(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +26,6 @@ def datasets(parser: argparse.ArgumentParser) -> None:
 
 
 def dataset(parser: argparse.ArgumentParser, name: str = "dataset") -> None:
-    """`name`: that of the value."""
     parser.add_argument(name, nargs="?", metavar="DATASET", help="default: the only one")
 
 
@@ -95,13 +93,13 @@ def folder(parser: argparse.ArgumentParser) -> None:
 
 
 def path(text: str) -> Path:
-    """Shells leave the ~ of `--root=~/data` as it is."""
+    """Expand ~, which shells leave in `--root=~/data`."""
     return Path(os.path.expanduser(text))
 
 
 def written(own: str) -> Callable[[str], Path]:
-    """The path of a file that is written, for the option's `type`: what stands there already is what the
-    option writes (`fs.durable`, where `own` is the name of what that is), else it is refused."""
+    """Return an option's `type` for a file that is written; existing files of another kind than `own`
+    (`fs.durable`) are refused."""
     return partial(_written, own)
 
 
@@ -116,8 +114,7 @@ def _written(own: str, text: str) -> Path:
 
 
 def value(read: Callable[[str], T], expected: str = "") -> Callable[[str], T]:
-    """Reads an option's value, for its `type`. Where `read` raises ValueError, the message names what is
-    expected, or has the error's own words."""
+    """Wrap `read` as an option's `type`; a ValueError becomes a message with what is `expected`."""
 
     def check(text: str) -> T:
         try:

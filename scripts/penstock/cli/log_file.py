@@ -1,4 +1,4 @@
-"""The log file of a command: one line an entry, UTC, every name in it escaped."""
+"""A command's log file: one line an entry, in UTC, names escaped."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ if TYPE_CHECKING:
 
     from penstock.core.events import Event, Sink
 
-LOG = "PENSTOCK_LOG"
-"""Names a log that the steps of a `penstock run --log` write to, beside their own."""
+LOG = "PENSTOCK_LOG"  # the log of `penstock run --log`, which its steps write to beside their own
+# of events that are logged
 LEVELS = {"warning": logging.WARNING, "note": logging.INFO, "element": logging.INFO, "end": logging.INFO}
-"""The log levels of the events that are logged."""
 
 
 class _Printable(logging.Formatter):
-    """Escapes control characters, since a name from a source could steer the terminal that shows the log, and
-    masks what a URL may carry: a log may be read by many."""
+    """Escapes control characters, which could steer a terminal, and masks secrets of URLs: many may read a
+    log."""
 
     converter = staticmethod(time.gmtime)
 
@@ -37,7 +36,7 @@ class _Printable(logging.Formatter):
 
 
 class _LogFile(logging.FileHandler):
-    """As its base; a FIFO that nobody reads is an error at once, and not waited for."""
+    """Refuses a FIFO without a reader at once, instead of waiting for one."""
 
     def _open(self) -> TextIOWrapper:
         opened = durable.writable(Path(self.baseFilename), os.O_APPEND)
@@ -45,8 +44,7 @@ class _LogFile(logging.FileHandler):
 
 
 def open_log(path: Path | None) -> list[logging.Handler]:
-    """Where the package's log goes from now on: to this file, and to that of the `penstock run` above.
-    Raises ConfigError."""
+    """Direct the package's log to this file, and to that of the `penstock run` above. Raises ConfigError."""
     log = logging.getLogger("penstock")
     log.propagate = False
     above = os.environ.get(LOG)
@@ -83,7 +81,7 @@ def close_log(handlers: list[logging.Handler]) -> None:
 
 
 def logged(sink: Sink) -> Sink:
-    """The sink, and the log beside it."""
+    """Return a sink that also logs."""
     log = logging.getLogger("penstock")
     lock = threading.Lock()
 

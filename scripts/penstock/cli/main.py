@@ -1,5 +1,7 @@
-"""From arguments to an exit status. Guarantees: the status is by the table (docs/commands.md, "Exit status"),
-no traceback reaches a terminal, a signal stops tidily."""
+"""From arguments to an exit status by the table of docs/commands.md ("Exit status").
+
+No traceback reaches a terminal, and a signal stops tidily.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,8 @@ if TYPE_CHECKING:
 
 
 def program() -> NoReturn:
-    """The `penstock` command: `main`, and the end of the process.
-
-    Ends by `os._exit`: the interpreter's own end would unload modules and Arrow's libraries one by one, which
-    takes 50 to 90 ms. Commands have closed what they opened, and the output is flushed before.
-    """
+    """Run the `penstock` command, and end the process by `os._exit`: unloading modules and Arrow's libraries
+    takes 50 to 90 ms. All is closed and flushed before."""
     output.open_streams()
     code = main()
     with contextlib.suppress(OSError, ValueError):
@@ -34,7 +33,6 @@ def program() -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
     from penstock.cli import command_table, mistyped_words, parser_actions
     from penstock.cli import parser as parsers
 
@@ -59,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refused(words, leaving.code if isinstance(leaving.code, int) else 2)
     except OSError as error:
         return output.failed(error)
-    except ImportError as error:  # of the command's module
+    except ImportError as error:  # from the command's module
         from penstock.cli import error_report
 
         lacking = error_report.not_whole(error)
@@ -70,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refused(words: Sequence[str], code: int) -> int:
-    """The status of a command line that was not carried out, after what its command prints then."""
+    """Print what a refused command prints on failure; return the status."""
     from penstock.cli.command_table import COMMANDS
 
     for command in COMMANDS:
@@ -101,19 +99,19 @@ def _run(parsed: argparse.Namespace) -> int:
         session.stop.set(exit_files.sent(number))
         if session.on_stop is not None:
             session.on_stop(number)
-        # The second one does not wait any more.
+        # A second signal is not caught.
         signal.signal(number, previous[signal.Signals(number)] or signal.SIG_DFL)
         if first:
             waits.interrupt()
 
     def time_ends() -> None:
-        # After another signal its words stand: a person may have ended this.
+        # After another signal its words stay: a person may have sent it.
         session.stop.out_of_time = session.stop.out_of_time or not session.stop.event.is_set()
         stop(signal.SIGTERM, None)
 
     for number in previous:
         signal.signal(number, stop)
-    # A controller starts its steps with it blocked (cli.controller): one that came meanwhile comes now.
+    # A controller starts its steps with SIGINT blocked (`snakemake_start`): a pending one is delivered here.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     job_environment.enter(read_job_environment())
     time_limit.watch(time_ends, job_environment.current())
@@ -147,8 +145,7 @@ def _report(error: BaseException, session: Session) -> int:
 
 
 def _ended(code: int, session: Session) -> int:
-    """The exit status, which is left to the `penstock run` above with the message. Where there is none, the
-    message is printed."""
+    """Leave status and message to the `penstock run` above, or print the message; return the status."""
     from penstock.workflow import exit_files
 
     parsed, failure = session.parsed, session.failure or exit_files.CommandFailure(code, "")

@@ -1,5 +1,4 @@
-"""The answer to a word that is no command: the command that does what other programs call so (`SYNONYMS`),
-else the nearest one."""
+"""Answers a word that is no command: by `SYNONYMS` of other programs, else by the nearest command."""
 
 from __future__ import annotations
 
@@ -11,8 +10,7 @@ from penstock.core.text import nearest, slips
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-VALUED = ("--config", "--backend", "--progress", "--receipt", "--log")
-"""Global options that take a value."""
+VALUED = ("--config", "--backend", "--progress", "--receipt", "--log")  # global options that take a value
 WITHOUT_COMMAND = ("-h", "--help", "--version")
 _SAME_AS: Mapping[str, str] = {
     "run": "resume restart continue sync copy start stage fetch download pull update submit",
@@ -35,25 +33,24 @@ _SAME_AS: Mapping[str, str] = {
     "--help": "man",
     "--version": "version",
 }
+# other programs' word: what to type here
 SYNONYMS: Mapping[str, str] = {word: typed for typed, words in _SAME_AS.items() for word in words.split()}
-"""What other programs call it, and what to type here."""
-DESTRUCTIVE = frozenset({"gc", "remove"})
-"""Commands that are named to a mistyped word only where it is one slip away."""
+DESTRUCTIVE = frozenset({"gc", "remove"})  # proposed only for a word that is one slip away
 
 
 def with_help(words: Sequence[str]) -> Sequence[str]:
-    """`COMMAND --help` of `help COMMAND`; any other words as they are."""
+    """Turn `help COMMAND` into `COMMAND --help`; leave other words."""
     general, own = _split_words(words)
     return [*general, *own[1:], "--help"] if own[:1] == ["help"] else words
 
 
 def unknown(words: Sequence[str]) -> str | None:
-    """The message for a command that there is not, with the one that was meant; None for any other. One that
-    no person calls is never named."""
+    """Return the message for an unknown command, with the one that was meant; None for a known one. Proposes
+    commands of people only."""
     _, own = _split_words(words)
     own = own[1:] if own[:1] == ["--"] else own
     step = own[:1] == [STEP]
-    # Options that a step has not are refused behind it.
+    # Unknown options of a step are refused by its parser.
     named = [word for word in own[step:] if not step or not word.startswith("-")][:1]
     if not named or named[0].startswith("-"):
         return None
@@ -76,14 +73,14 @@ def _meant(word: str, of_people: Mapping[str, str]) -> str:
 
 
 def before_command(words: Sequence[str]) -> str:
-    """An option that is not known, and stands where the command belongs; "" where there is none."""
+    """Return an unknown option in the command's place, or ""."""
     _, own = _split_words(words)
     first = next(iter(own), "").partition("=")[0]
     return first if first.startswith("-") and first not in (*WITHOUT_COMMAND, "--") else ""
 
 
 def _split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Global options with their values, and the command with what is its own."""
+    """Split off global options with their values."""
     general, own, left = [], [], list(words)
     while left and left[0] != "--":
         word = left.pop(0)

@@ -18,7 +18,7 @@ exit status: 0 done, 1 failed, 2 usage or configuration, 3 preflight stops, 4 fi
 
 
 class _Version(argparse.Action):
-    """Its text is made when it is asked for: every command builds the parser."""
+    """Makes the text when it is asked for: every command builds the parser."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from penstock.cli import output
@@ -29,11 +29,10 @@ class _Version(argparse.Action):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of one command. It gets its arguments, for which the command's module is imported, when it
-    first parses or `complete` is called: every command builds the parsers of all."""
+    """A command's parser, completed when it first parses: that imports the command's module, and every
+    command builds the parsers of all."""
 
-    command: Command | None = None
-    """None: it has its arguments."""
+    command: Command | None = None  # None: it has its arguments
 
     def complete(self) -> None:
         command, self.command = self.command, None
@@ -48,7 +47,6 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def build() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="penstock",
         usage="penstock [OPTION ...] COMMAND ...",
@@ -59,7 +57,7 @@ def build() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print which penstock this is, and end")
     _global_options(parser, first=True)
-    # No `required`: without a command the help is printed.
+    # No `required`: without a command, help is printed.
     children = parser.add_subparsers(
         dest="command", help=argparse.SUPPRESS, prog="penstock", parser_class=CommandParser
     )
@@ -69,7 +67,7 @@ def build() -> argparse.ArgumentParser:
     for command in COMMANDS:
         add = below.add_parser if command.group == STEP else children.add_parser
         if command.name in step_table.SINGLE:
-            # What Snakemake alone calls is left out of the list.
+            # Steps that only Snakemake calls are not listed.
             add = partial(add, help=command.summary)
         child = add(
             command.word,
@@ -87,7 +85,7 @@ def _examples(command: Command) -> list[str]:
 
 
 def _groups() -> str:
-    """The commands that people call, by group: a line each."""
+    """List the commands of people by group."""
     lines = []
     for group in GROUPS:
         members = [command for command in COMMANDS if command.group == group]
@@ -97,7 +95,7 @@ def _groups() -> str:
 
 def _global_options(parser: argparse.ArgumentParser, *, first: bool) -> None:
     def default(value: object) -> object:
-        # The command's own parser must not undo what stood before the command.
+        # A command's parser must not undo an option before the command.
         return value if first else argparse.SUPPRESS
 
     parser.add_argument(

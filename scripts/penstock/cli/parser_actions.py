@@ -1,5 +1,5 @@
-"""What a parser of argparse holds. argparse has no public way to read it; here is the only place that does:
-completion, the manual page and the answer to a mistyped option are made of it."""
+"""Reads what an argparse parser holds, by argparse's private names, for completion, manual page and mistyped
+options."""
 
 # ruff: noqa: SLF001
 
@@ -17,24 +17,21 @@ if TYPE_CHECKING:
 
 
 def actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """Options and arguments, in the order of the help; commands are none."""
+    """List options and arguments as in the help, without commands."""
     if isinstance(parser, CommandParser):
         parser.complete()
     return [action for action in parser._actions if not isinstance(action, argparse._SubParsersAction)]
 
 
 def options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
-    """By each of their names."""
     return {name: action for action in actions(parser) for name in action.option_strings}
 
 
 def arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """What has its meaning by its place."""
     return [action for action in actions(parser) if not action.option_strings]
 
 
 def children(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
-    """The parsers of its commands, by name."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             return dict(action.choices)
@@ -42,20 +39,18 @@ def children(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentP
 
 
 def of_command(parser: argparse.ArgumentParser, command: Command) -> argparse.ArgumentParser:
-    """The command's parser."""
     own = children(parser)
     return (children(own[STEP]) if command.group == STEP else own)[command.word]
 
 
 def takes_value(action: argparse.Action) -> bool:
-    """Whether an option is followed by a value."""
     return action.nargs != 0
 
 
 def refuse(
     parser: argparse.ArgumentParser, unknown: Sequence[str], command: Command | None = None
 ) -> NoReturn:
-    """End as argparse does for words that the command does not know, with the options that were meant."""
-    known = options(parser if command is None else of_command(parser, command))
+    """End as argparse does for unknown words, and propose the options that were meant."""
+    accepted = options(parser if command is None else of_command(parser, command))
     mistyped = [word.partition("=")[0] for word in unknown if word.startswith("--")]
-    parser.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(mistyped, known)}")
+    parser.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(mistyped, accepted)}")

@@ -1,4 +1,4 @@
-"""The dataset that a reader asks for (`penstock path`, `penstock gate`), and the release that it is given."""
+"""The dataset that a reader asks for (`penstock path`, `penstock gate`), and the release to read."""
 
 from __future__ import annotations
 
@@ -20,12 +20,9 @@ if TYPE_CHECKING:
 
 
 class Reading(NamedTuple):
-    """The dataset that a reader asks for."""
-
     target: TargetConfig
     dataset: str
-    grace: float
-    """`gc.grace`; with --root its default."""
+    grace: float  # `gc.grace`; with --root its default
 
     @property
     def layout(self) -> DatasetLayout:
@@ -34,7 +31,7 @@ class Reading(NamedTuple):
         return layout_of(self.target, self.dataset)
 
     def warn_of_hold(self) -> None:
-        """Say what stands in `<root>/HOLD` and holds nobody."""
+        """Warn of what is in `<root>/HOLD` and holds nobody."""
         from penstock.target import hold
 
         root = self.target.root
@@ -42,8 +39,7 @@ class Reading(NamedTuple):
             output.say(f"warning: {root / hold.NAME}: {said}")
 
     def judged(self, release: str | None = None, within: float | None = None) -> Published:
-        """`release`, or the one that `current` names, where nothing stands against it. Raises as
-        `gate.passed`."""
+        """Pass `release`, or the current one, through the gate. Raises as `gate.passed`."""
         from penstock.dataset.gate import NothingPublishedError, passed
 
         try:
@@ -55,8 +51,8 @@ class Reading(NamedTuple):
 
     @contextlib.contextmanager
     def reported(self, session: Session) -> Iterator[dict[str, object]]:
-        """The document of --receipt and --json, which the caller completes. It is written at the end, also
-        with findings; it names the job that stages the dataset now, where there is one."""
+        """Yield the document of --receipt and --json to complete; write it at the end, also with findings. It
+        names the job that stages now."""
         from penstock.core.errors import FindingsError
         from penstock.dataset import staging_notice
 
@@ -77,8 +73,7 @@ class Reading(NamedTuple):
 
 
 def chosen(parsed: argparse.Namespace, session: Session, name: str | None) -> Reading:
-    """By the configuration, or with --root by what lies there; without a name the only one. Raises
-    ConfigError for a dataset that is not known."""
+    """Choose by the configuration or --root; without a name, the only dataset. Raises ConfigError."""
     if parsed.root is None:
         config = session.config()
         return Reading(config.target, session.only(config, name), config.gc.grace)
@@ -89,11 +84,11 @@ def chosen(parsed: argparse.Namespace, session: Session, name: str | None) -> Re
     from penstock.look import places
 
     target = reached(target_at(parsed.root))
-    # Readers may enter some roots that they may not list: a name that is there is enough.
-    there = name and DATASET_NAME.fullmatch(name) and os.path.lexists(target.root / name)
-    known = [name] if name and there else places.datasets(target.root)
-    if name and not there:
-        raise target_datasets.not_known([name], known, target.root)
-    if len(known) != 1:
-        raise ConfigError("which dataset?", hint=f"there are: {', '.join(known)}" if known else "none")
-    return Reading(target, known[0], GcConfig.grace)
+    # Readers may enter some roots without listing them: an existing name is enough.
+    exists = name and DATASET_NAME.fullmatch(name) and os.path.lexists(target.root / name)
+    datasets = [name] if name and exists else places.datasets(target.root)
+    if name and not exists:
+        raise target_datasets.not_known([name], datasets, target.root)
+    if len(datasets) != 1:
+        raise ConfigError("which dataset?", hint=f"there are: {', '.join(datasets)}" if datasets else "none")
+    return Reading(target, datasets[0], GcConfig.grace)

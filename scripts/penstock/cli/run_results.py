@@ -1,4 +1,4 @@
-"""What became of the datasets of a `penstock run`: their results, and the closing text."""
+"""What became of the datasets of a `penstock run`, and the closing text."""
 
 from __future__ import annotations
 
@@ -29,17 +29,16 @@ if TYPE_CHECKING:
     from penstock.look.views.keys import Result, TimedAmount
 
 RESULTS = Path("results")
-FLAGS = ("new_release", "copy_unchanged")
-"""Options of `run` that are values of the workflow."""
+FLAGS = ("new_release", "copy_unchanged")  # options of `run` that are values of the workflow
+# Most characters of the command that tries failed datasets again. A longer one names all that was asked for:
+# published ones are found unchanged.
 AGAIN = 72
-"""Characters of the command that tries again what failed. A longer one names all that was asked for: what is
-published is found unchanged."""
 
 
 def gather(
     names: Sequence[str], invocation: str, config: Config, screen: RunScreen, session: Session
 ) -> tuple[dict[str, Result], list[run_table.Row]]:
-    """The result of each dataset, and its row of the closing table."""
+    """Return each dataset's result, and its row of the closing table."""
     listings = workflow_receipts.listings(RESULTS, invocation)["listed"]
     results = {name: _result(name, listings.get(name), screen.left, session) for name in names}
     judgements = {name: _judge(results, listings[name], config) for name in names if name in listings}
@@ -48,8 +47,8 @@ def gather(
 
 
 def _judge(results: dict[str, Result], listed: ListResult, config: Config) -> Judgement | None:
-    """What `gate` judges now of a dataset that no step failed for, which is put into its result: audits may
-    be newer than the release's report, and the release may be damaged since. None where nothing is judged."""
+    """Put the gate's judgement into a dataset's result, unless a step failed: audits may be newer than the
+    report, and the release damaged since."""
     from penstock.dataset import gate, run_store
     from penstock.dataset.context import layout_of
     from penstock.run.report_step import judged
@@ -74,7 +73,7 @@ def _row(
     screen: RunScreen,
     config: Config,
 ) -> run_table.Row:
-    """A dataset's row of the closing table. What stands against its release, and no step said, is shown."""
+    """Make a row of the closing table, and show what stands against a release where no step reported it."""
     name = result["dataset"]
     row = run_table.Row(name, run_table.READY, "published", seconds=screen.seconds.get(name))
     if judgement is None or listed is None:
@@ -112,8 +111,8 @@ def note_ends(
     left: Sequence[exit_files.Left],
     session: Session,
 ) -> None:
-    """Note for `status` how datasets ended of which no step said so: a signal came between two steps, or
-    Snakemake itself was killed."""
+    """Note for `status` how datasets ended without a step's report: by a signal between steps, or with
+    Snakemake killed."""
     from penstock.core.documents.marks import LastEnd
     from penstock.dataset import last_end
     from penstock.dataset.context import layout_of
@@ -128,8 +127,8 @@ def note_ends(
 
 
 def notify(results: dict[str, Result], config: Config, session: Session) -> None:
-    """Send notices, unless a signal came: then the next command sends them. What did not arrive is a warning
-    of its dataset's summary, or a line without one."""
+    """Send notices, unless a signal came: then the next command does. Failures become warnings of the
+    summary, or lines."""
     from penstock.keep import notices
 
     failed = {name: result["why"] for name, result in results.items() if result["status"] == "FAILED"}
@@ -149,7 +148,6 @@ def notify(results: dict[str, Result], config: Config, session: Session) -> None
 def show_table(
     results: Mapping[str, Result], rows: Sequence[run_table.Row], code: int, session: Session
 ) -> None:
-    """On standard output and in the log."""
     left = [row.dataset for row in rows if row.kind in (run_table.FAILED, run_table.STOPPED)]
     command = " ".join([session.program, "run", *_options(session.parsed)])
     again = " ".join([command, *left])
@@ -166,17 +164,16 @@ def show_table(
     )
     logging.getLogger("penstock").info("%s", "\n".join(line.text for line in lines))
     if sys.stdout.isatty():
-        output.show("")  # below what stood above the live table
+        output.show("")  # below the live table's last lines
     output.show_lines(lines)
 
 
 def _options(parsed: argparse.Namespace) -> list[str]:
-    """Those of `run` that decide what is staged."""
     return [f"--{name.replace('_', '-')}" for name in FLAGS if getattr(parsed, name)]
 
 
 def show_each(results: Mapping[str, Result], session: Session) -> None:
-    """On standard output and in the log: a block, or with `--progress json` a line, for each dataset."""
+    """Print and log a block for each dataset, or with `--progress json` a line."""
     from penstock.look.views import summary
 
     for result in results.values():
@@ -189,13 +186,13 @@ def show_each(results: Mapping[str, Result], session: Session) -> None:
 
 
 def show_remark(text: str, session: Session) -> None:
-    """Below the closing text, and in the log: what went wrong, and fails no run."""
+    """Print and log, below the closing text, what fails no run."""
     logging.getLogger("penstock").warning("%s", text)
     (output.say if session.as_json else output.show)(f"! {output.pasted(text)}")
 
 
 def _result(name: str, listed: ListResult | None, left: list[exit_files.Left], session: Session) -> Result:
-    failed = next((one for one in left if one.dataset == name), None)
+    failed = next((step for step in left if step.dataset == name), None)
     if listed is not None and failed is None:
         reported = _read(RESULTS / name / listed["run"] / "report.json")
         if reported is not None:
@@ -212,8 +209,8 @@ def _result(name: str, listed: ListResult | None, left: list[exit_files.Left], s
 
 
 def _unchanged(reported: Result, listed: ListResult) -> Result:
-    """The summary of a run that found everything published: without the figures of the earlier copy, which
-    this run did not do, and without what audits had found when the report was written (`_judged`)."""
+    """Make the result of a run that copied nothing: without the earlier copy's figures, and its report's
+    audit findings (`_judge`)."""
     kept = ("dataset", "release", "current", "report", "run", "evidence")
     nothing: TimedAmount = {"files": 0, "bytes": 0}
     why = f"everything is published already, in {listed['release']}; nothing was copied"

@@ -1,9 +1,8 @@
-"""What `penstock run` shows while the steps below it work.
+"""What `penstock run` shows while its steps work.
 
-Snakemake, and whatever it starts, write to one file: the steps their events, as lines of JSON
-(`look.views.line_view.JsonLines`), everything else text. A thread of `penstock run` reads that file, and the
-messages of steps that failed, and shows them in one view. It is a file and no pipe, since a pipe may be full,
-or lose its reader: whatever becomes of the screen, no step waits for it or fails by it.
+Snakemake and all below it write to one file: events as lines of JSON (`look.views.line_view.JsonLines`),
+anything else text. A thread shows that file and failed steps' messages in one view. A pipe could fill up or
+lose its reader; with a file no step waits for the screen, or fails by it.
 """
 
 from __future__ import annotations
@@ -25,22 +24,20 @@ if TYPE_CHECKING:
     from penstock.look.views.view_choice import View
 
 SAID = "said"
-INTERVAL = 0.2
-"""Seconds between two looks at the file."""
+INTERVAL = 0.2  # seconds between two reads of the file
 BLOCK = 1 << 20
+# what a failed step changed, where its message does not say so
 CHANGED = {"preflight": "nothing was changed", "list": "nothing was copied", "plan": "nothing was copied"}
-"""What a step that failed has changed, where its message does not say so."""
 
 
 class RunScreen:
-    """A context manager: the thread, the view and the file end with it."""
+    """A context manager: thread, view and file end with it."""
 
     def __init__(self, view: View, folder: Path, place: Callable[[str], str] | None) -> None:
-        """`folder`: that of the exit statuses. `place`: where a dataset stands in the configuration, in a run
-        of several."""
+        """`folder` holds exit statuses; `place` locates a dataset in the configuration, in a run of
+        several."""
         self._view, self._folder, self._place = view, folder, place
-        self.said = (folder / SAID).open("ab")
-        """Where Snakemake and what it starts shall write."""
+        self.said = (folder / SAID).open("ab")  # where Snakemake and its children write
         self._reader = (folder / SAID).open("rb")
         self._rest = b""
         self._left: dict[str, exit_files.Left] = {}
@@ -48,12 +45,11 @@ class RunScreen:
         self._begun: dict[tuple[str, str], float] = {}
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="screen", daemon=True)
-        self.seconds: dict[str, float] = {}
-        """How long the steps of each dataset worked, by the dataset's name."""
+        self.seconds: dict[str, float] = {}  # how long each dataset's steps worked
 
     @property
     def left(self) -> list[exit_files.Left]:
-        """How steps ended that did not end with 0, the earliest first."""
+        """How failed steps ended, the earliest first."""
         return [self._left[name] for name in sorted(self._left)]
 
     def __enter__(self) -> Self:
@@ -79,7 +75,7 @@ class RunScreen:
                 self._line(self._rest)
 
     def failed(self, dataset: str, how: str, text: str) -> None:
-        """Show what stands against a dataset, in a run of several: alone, its closing summary has it."""
+        """Show what stands against one of several datasets; an only dataset's summary has it."""
         if self._place is not None:
             self._view.failed(dataset, message(dataset, how, output.pasted(text)))
 
@@ -89,7 +85,7 @@ class RunScreen:
                 self._look()
 
     def _look(self) -> None:
-        # Looked for first and shown last: what a step said before it failed is in the file by then.
+        # Read before, and shown after the file: so what a step wrote before it failed is in the file.
         new = exit_files.read_new(self._folder, self._left)
         while block := self._reader.read(BLOCK):
             *lines, self._rest = (self._rest + block).split(b"\n")
@@ -109,7 +105,7 @@ class RunScreen:
         self._view(event)
 
     def _fail(self, left: exit_files.Left) -> None:
-        """The listing of a dataset leaves how it failed, and so does the job that ends as it did."""
+        """Show a failure once: a dataset's listing reports it, and so does the job that ends as it did."""
         key = left.dataset or left.text
         if key in self._shown:
             return
@@ -118,7 +114,7 @@ class RunScreen:
         if self._place is None:
             text = f"penstock: {output.pasted(left.text)}" if left.text else ""
             self._view.failed(left.dataset, text, left.how)
-        elif left.how == events.STOPPED:  # the closing table states it once for all
+        elif left.how == events.STOPPED:  # the closing table reports it once for all
             self._view.failed(left.dataset, "", left.how)
         elif left.how == events.CANCELLED:
             self._view.failed(left.dataset, message(left.dataset, "", output.pasted(left.text)), left.how)
@@ -146,7 +142,7 @@ class RunScreen:
 
 
 def message(dataset: str, how: str, text: str) -> str:
-    """The message about one of several datasets.
+    """Make the message about one of several datasets.
 
     >>> print(message("c", "FAILED in copy", "1 shard did not finish\\n  see the log"))
     c  FAILED in copy: 1 shard did not finish

@@ -1,9 +1,9 @@
-"""What one command runs in: its log file, stop flag and display, and what ties it to a workflow above.
+"""What a command runs in: log file, stop flag, display, and its tie to a workflow above.
 
-A step that Snakemake started must not outlive it: an orphan would hold the dataset against the
-rerun. So the workflow hands down, by environment, the processes above (`PENSTOCK_ABOVE`) and a
-folder of its own (`PENSTOCK_WORKFLOW`); a step stops when one of those processes has ended, and
-holds a shared lock on `steps` in that folder so that the next workflow can wait for its end.
+A step must not outlive its Snakemake: an orphan would hold the dataset against the rerun. So the workflow
+passes the processes above (`PENSTOCK_ABOVE`) and a folder (`PENSTOCK_WORKFLOW`) by environment. A step stops
+when one of these processes has ended. It holds a shared lock on `steps` in the folder, so that the next
+workflow can wait for its end.
 """
 
 from __future__ import annotations
@@ -49,21 +49,18 @@ class Session:
         self.parsed = parsed
         self.stop = Stop()
         self._cleanup = contextlib.ExitStack()
+        # The command that failed, if another: `list-failure` ends with the status of an earlier `list-group`.
         self.failed = ""
-        """The command that failed, where it is another one: `list-failure` ends with the status of a
-        `list-group` that ran before."""
         self.failure: CommandFailure | None = None
-        """How it failed."""
+        # called by the signal handler; `penstock run` passes signals on to Snakemake in it
         self.on_stop: Callable[[int], None] | None = None
-        """Called by the signal handler; `penstock run` passes the signal on to Snakemake in it."""
 
     def __enter__(self) -> Self:
         return self
 
     def start(self) -> None:
-        """Open the log, and watch the processes above. Raises ConfigError for a log or a receipt that cannot
-        be written, PreflightError where the working directory was removed: relative paths lead nowhere
-        there."""
+        """Open the log, and watch the processes above. Raises ConfigError for an unwritable log or receipt,
+        PreflightError where the working directory was removed."""
         try:
             os.getcwd()
         except FileNotFoundError:
@@ -87,7 +84,7 @@ class Session:
         self.stop.orphaned = True
         if self.stop.event.is_set() or not callable(signal.getsignal(signal.SIGTERM)):
             self.stop.set(signal.SIGTERM)
-        else:  # its handler ends the wait of the main thread, too
+        else:  # its handler ends the main thread's wait, too
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _lock_steps(self) -> None:
@@ -101,13 +98,13 @@ class Session:
 
     @property
     def file(self) -> Path:
-        """The configuration's path (`file_choice`). Raises ConfigError where there is none."""
+        """The configuration's path. Raises ConfigError."""
         return file_choice.required(self.parsed.config)
 
     def config(self) -> Config:
-        """The configuration that counts, with --backend laid over, and within the site's file: of commands
-        that stage (`rights.stages`) a ConfigError refuses what goes beyond it, and programs that others may
-        have named (`trust`). Raises ConfigError, and as `reached`."""
+        """Load the configuration, with --backend laid over, within the site file's bounds. For commands that
+        stage (`rights.stages`), a ConfigError refuses what exceeds these, and programs that others may have
+        named (`trust`). Raises also as `reached`."""
         from penstock.cli import command_table
         from penstock.config import trust
         from penstock.config.loader import load
@@ -122,9 +119,9 @@ class Session:
             reached(config.target)
         return config
 
-    def names(self, config: Config, given: Sequence[str]) -> list[str]:
-        """The datasets that the command is about, each once. Raises ConfigError for unknown ones."""
-        unknown = [name for name in given if name not in config.datasets]
+    def names(self, config: Config, requested: Sequence[str]) -> list[str]:
+        """Return the command's datasets, each once. Raises ConfigError for unknown ones."""
+        unknown = [name for name in requested if name not in config.datasets]
         if unknown:
             raise ConfigError(
                 f"no dataset is named {', '.join(map(in_quotes, unknown))}"
@@ -132,11 +129,11 @@ class Session:
                 where=f"{self.file}: datasets",
                 hint=f"the configuration has: {', '.join(config.datasets)}",
             )
-        return list(dict.fromkeys(given)) or list(config.datasets)
+        return list(dict.fromkeys(requested)) or list(config.datasets)
 
-    def only(self, config: Config, given: str | None) -> str:
-        """The one dataset that the command is about."""
-        names = self.names(config, [given] if given else [])
+    def only(self, config: Config, name: str | None) -> str:
+        """Return the command's only dataset."""
+        names = self.names(config, [name] if name else [])
         if len(names) != 1:
             raise ConfigError("which dataset?", hint=f"the configuration has: {', '.join(names)}")
         return names[0]
@@ -144,13 +141,13 @@ class Session:
     def each(
         self, config: Config, names: Sequence[str], work: Callable[[Context, str], R]
     ) -> tuple[list[R], int]:
-        """`apart`, with a context."""
+        """As `apart`, with a context."""
         with self.context(config) as context:
             return self.apart(names, partial(work, context))
 
     def apart(self, names: Sequence[str], work: Callable[[str], R]) -> tuple[list[R], int]:
-        """What `work` returns of each dataset in turn, also after one that fails, whose error is said; and
-        the first exit status that is not 0. The error of a dataset that is alone is raised."""
+        """Call `work` for each dataset in turn; return results and the first exit status other than 0. The
+        error of an only dataset is raised; of several, errors are printed."""
         code = 0
         results: list[R] = []
         for name in names:
@@ -158,7 +155,7 @@ class Session:
                 results.append(work(name))
             except InterruptedRunError:
                 raise
-            except Exception as error:  # one dataset's bug is not the others' end
+            except Exception as error:  # a bug in one dataset does not end the others
                 from penstock.cli.error_report import failure
 
                 if len(names) == 1:
@@ -170,12 +167,12 @@ class Session:
 
     @property
     def program(self) -> str:
-        """`penstock`, with --config, --backend and --as-root as they were given: what hints begin with. A
-        --config that changes nothing is left out: steps of a run are always given one."""
+        """The command in hints: `penstock` with --config, --backend and --as-root. A --config that changes
+        nothing is left out."""
         words = ["penstock"]
-        given, otherwise = self.parsed.config, file_choice.chosen()
-        if given is not None and (otherwise is None or given.absolute() != otherwise.absolute()):
-            words += ["--config", str(given)]
+        config_file, otherwise = self.parsed.config, file_choice.chosen()
+        if config_file is not None and (otherwise is None or config_file.absolute() != otherwise.absolute()):
+            words += ["--config", str(config_file)]
         if self.parsed.backend:
             words += ["--backend", self.parsed.backend]
         if self.parsed.as_root:
@@ -184,7 +181,7 @@ class Session:
 
     @contextlib.contextmanager
     def context(self, config: Config) -> Iterator[Context]:
-        """The steps' context, with the display open."""
+        """Open the display, and yield the steps' context."""
         from penstock.cluster.registry import open_cluster
         from penstock.core import events
         from penstock.target import pause
@@ -205,9 +202,8 @@ class Session:
 
     @contextlib.contextmanager
     def display(self) -> Iterator[View]:
-        """One view on standard error. Below `penstock run`, which shows what its steps do, events as JSON.
-        Where several steps of another workflow run at once, one of them draws on the terminal and the others
-        write lines."""
+        """Open a view on standard error. Below `penstock run` it writes JSON. Of concurrent steps of another
+        workflow, one draws on the terminal; the others write lines."""
         from penstock.look.views.view_choice import open_view
 
         kind = self.parsed.progress
@@ -235,11 +231,10 @@ class Session:
 
     @property
     def as_json(self) -> bool:
-        """Whether results are printed as JSON."""
         return bool(getattr(self.parsed, "json", False)) or self.parsed.progress == "json"
 
     def show(self, result: object, text: Callable[[], str] | None) -> None:
-        """Print a result: as JSON, or as this text. None: nothing is printed for people."""
+        """Print a result as JSON, or as text unless that is None."""
         if self.as_json:
             output.show_json(result)
         elif text is not None:
@@ -248,7 +243,7 @@ class Session:
     def show_rows(
         self, rows: Iterable[object], lines: Callable[[int], Iterable[Line]], *, hints: bool = False
     ) -> None:
-        """Print rows: each as a line of JSON, or the lines that `lines` makes for so many columns."""
+        """Print rows as JSON, or as the lines that `lines` makes for so many columns."""
         if self.as_json:
             for row in rows:
                 output.show_json(row)
@@ -256,7 +251,7 @@ class Session:
             output.show_lines(lines(output.columns()), hints=hints)
 
     def receipt(self, result: Mapping[str, object]) -> None:
-        """Write the result where --receipt says, durably and whole; a device is written as it stands."""
+        """Write the result to --receipt, durably and whole; to a device as it is."""
         from penstock.core.documents import typed_json
         from penstock.fs import durable
 
@@ -277,8 +272,8 @@ class Session:
 
 
 def reached(target: TargetConfig) -> TargetConfig:
-    """The target, before anything there is read. Raises TargetAwayError where a server of it is away: a call
-    there would wait for minutes, and no signal would end it."""
+    """Raise TargetAwayError where a server of the target is away, before a call there waits for minutes and
+    no signal ends it."""
     from penstock.fs import servers
 
     for folder in filter(None, (target.root, target.state_root)):
@@ -287,15 +282,15 @@ def reached(target: TargetConfig) -> TargetConfig:
 
 
 def _refuse_unwritable(receipt: Path | None) -> None:
-    """Raises ConfigError where `Session.receipt` will not be able to write: before anything is done."""
+    """Raise ConfigError before any work where `Session.receipt` could not write."""
     if receipt is None:
         return
-    import tempfile  # it takes milliseconds
+    import tempfile  # its import takes milliseconds
 
     try:
         if receipt.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not receipt.exists() or receipt.is_file():  # it appears by a rename
+        if not receipt.exists() or receipt.is_file():  # it is written by a rename
             receipt.parent.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=receipt.parent).close()
         elif not os.access(receipt, os.W_OK):

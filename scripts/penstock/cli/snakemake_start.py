@@ -1,12 +1,11 @@
-"""`python -m penstock.cli.snakemake_start ARGUMENTS`: Snakemake, with the same arguments and exit status,
-started with less CPU (docs/decisions/0008).
+"""`python -m penstock.cli.snakemake_start ARGUMENTS`: starts Snakemake with less CPU (docs/decisions/0008).
 
-Snakemake reads its own files through smart_open, which loads the library of every cloud that it can find, and
-requests; penstock's sources install some of them, and all files of its workflow are local. They are hidden
-while smart_open is imported, and can be imported afterwards.
+Snakemake reads files through smart_open, which imports requests and every installed cloud library, such as
+penstock's own. The workflow's files are local, so these libraries are hidden while smart_open is imported;
+later imports work.
 
-Until the workflow begins (`controller.take`) nothing runs that would have to be stopped: SIGINT ends the
-process at once, without the traceback of whatever was being imported.
+Until the workflow begins (`controller.take`) nothing has to be stopped: SIGINT ends the process at once,
+without a traceback.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ REMOTE = ("azure", "boto3", "google", "paramiko", "requests")
 
 
 def main() -> None:
-    """Run Snakemake. Does not return: Snakemake ends the process."""
+    """Run Snakemake, which ends the process."""
     signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
-    # `penstock run` starts this process with the signal blocked: one that came meanwhile comes now.
+    # `penstock run` starts this process with SIGINT blocked: a pending one is delivered here.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _name_of_user()
     _close_interrupted_loops()
-    # What is loaded now stays to the end: looking through it for garbage is in vain.
+    # What is loaded now stays to the end: collecting garbage in it is useless.
     gc.disable()
     _smart_open()
     snakemake = _snakemake()
     gc.freeze()
     gc.enable()
-    # Nor at the end, when all of it goes.
+    # Nor at the end, when all goes.
     atexit.register(gc.freeze)
     try:
         snakemake.main()
     finally:
-        # Those that would have woken its scheduler: a process waits for them at its end, a second or more.
+        # Cancel timers that would wake its scheduler: a process waits for them at its end, a second or more.
         for thread in threading.enumerate():
             if isinstance(thread, threading.Timer):
                 thread.cancel()
@@ -69,12 +68,12 @@ def _snakemake() -> ModuleType:
 
 
 def _close_interrupted_loops() -> None:
-    """Ctrl-C that comes after a loop's last task and before the loop's end leaves the loop marked as running.
-    Snakemake closes it when it stops: that would fail, with a traceback in place of the tidy stop."""
+    """Let Snakemake close an event loop that Ctrl-C interrupted after its last task. The loop stays marked as
+    running: closing it would fail with a traceback in place of the tidy stop."""
     close = asyncio.Runner.close
 
     def close_or_leave(runner: asyncio.Runner) -> None:
-        with contextlib.suppress(RuntimeError):  # it is closed already
+        with contextlib.suppress(RuntimeError):  # closed already
             if not runner.get_loop().is_running():
                 close(runner)
 
@@ -82,7 +81,7 @@ def _close_interrupted_loops() -> None:
 
 
 def _name_of_user() -> None:
-    """Snakemake asks for the account's name, and fails where the machine has none, as in containers."""
+    """Set LOGNAME where the account has no name, as in containers: Snakemake asks for it."""
     try:
         getpass.getuser()
     except (KeyError, OSError):
@@ -96,7 +95,7 @@ def _smart_open() -> None:
     try:
         importlib.import_module("smart_open")
     except ImportError:
-        pass  # a Snakemake that does without it
+        pass  # a Snakemake without it
     finally:
         for name in hidden:
             del sys.modules[name]

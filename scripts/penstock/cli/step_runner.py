@@ -1,5 +1,4 @@
-"""Runs a step, `penstock.run.<name>_step` (preflight: `penstock.doctor`), for datasets: of the commands that
-are steps, and of the workflow's listing."""
+"""Runs a step, `penstock.run.<name>_step` (preflight: `penstock.doctor`), for datasets."""
 
 from __future__ import annotations
 
@@ -32,9 +31,8 @@ if TYPE_CHECKING:
 def run(
     parsed: argparse.Namespace, session: Session, text: Callable[[Any], str] | None = None, **options: object
 ) -> int:
-    """Run the step that is the command for each dataset in turn, also after one that failed. `text` renders a
-    result, which is printed where no receipt takes it; of a step that moves data the display has a line, and
-    no text is printed. Returns the first failure's exit status."""
+    """Run the command's step for each dataset in turn; return the first failure's status. `text` renders a
+    result, printed without --receipt. Steps that move data have a line of the display instead."""
     config = session.config()
     names = session.names(config, parsed.dataset)
     one_receipt(parsed, names)
@@ -55,28 +53,27 @@ def run(
         return result
 
     results, code = session.each(config, names, work)
-    # After the display has closed: these are the results.
+    # The display has closed: print results.
     for result in results if parsed.receipt is None else ():
         session.show(result, partial(text, result) if text is not None else None)
     return code
 
 
 def one_receipt(parsed: argparse.Namespace, names: Sequence[str]) -> None:
-    """Raises ConfigError where --receipt is to hold the results of several datasets."""
+    """Raise ConfigError where --receipt would hold the results of several datasets."""
     if parsed.receipt is not None and len(names) != 1:
         raise ConfigError("--receipt takes the result of one dataset", hint="name the dataset")
 
 
 def add_name(error: PenstockError, name: str, config: Config) -> None:
-    """Let the error of a command's only dataset name it, where the configuration has others: in a run of many
-    datasets each step is a command of its own."""
+    """Name an only dataset in its error where the configuration has others: a run starts each step as a
+    command."""
     if len(config.datasets) > 1 and name not in str(error):
         error.what = f"{name}: {error.what}"
 
 
 def run_step(command: str, context: Context, name: str, **options: object) -> Result:
-    """One step of one dataset; returns its result. How a step ended that did not come to its end is noted for
-    `status`."""
+    """Run one step of one dataset; note its failure for `status`."""
     room = "doctor" if command == "preflight" else "run"
     step = importlib.import_module(f"penstock.{room}.{command}_step")
     with _noted(context, name, command):
@@ -86,9 +83,8 @@ def run_step(command: str, context: Context, name: str, **options: object) -> Re
 
 @contextlib.contextmanager
 def _noted(context: Context, dataset: str, step: str) -> Iterator[None]:
-    """While inside, an error or a signal that ends the step is noted for the dataset: not that another
-    command holds the dataset, nor that a report cannot be written, nor that the target is away, where the
-    note's file would wait for it."""
+    """Note how a step failed inside. Not noted: another command's lock, an unwritable report, and a target
+    that is away, where the note would wait."""
     from penstock.cli.error_report import explained
     from penstock.core.documents.marks import LastEnd
     from penstock.jobs import dataset_state
@@ -100,7 +96,7 @@ def _noted(context: Context, dataset: str, step: str) -> Iterator[None]:
         code = error.exit_code if isinstance(error, PenstockError) else 1
         stopped = isinstance(error, (CancelledError, InterruptedRunError))
         first, *more = str(error).splitlines() or [""]
-        # What an element said of itself, and of a file, stands between the message and its hint.
+        # An element's words, and a file's, are between the message and its hint.
         why = "; ".join([first, *(line.strip() for line in more[:-1][:2])])
         hint = more[-1].strip() if more else ""
         if context.stop.event.is_set():

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 
 def run(parsed: argparse.Namespace, session: Session, may_begin: Callable[[], None]) -> int:
-    """Submit the controller of these datasets, unless a job that stages them is there already (`met`), and
-    print how to follow and cancel it. The result, {job, met, log, datasets} and `after` where it waits for
-    other jobs, goes to --receipt; `--progress json` prints it, and --parsable prints the job's id alone.
-    Raises ConfigError for --dry-run; `may_begin` as `controller_job.run`."""
+    """Submit a controller for these datasets, unless a job stages them already (`met`). The result {job, met,
+    log, datasets}, and `after` for jobs it waits for, goes to --receipt. `--progress json` prints it,
+    --parsable the job's id alone. Raises ConfigError for --dry-run; `may_begin` as `controller_job.run`."""
     if parsed.dry_run:
         raise ConfigError(
             "--dry-run says what would be done, and needs no job for that",
@@ -44,7 +43,7 @@ def run(parsed: argparse.Namespace, session: Session, may_begin: Callable[[], No
 
 
 def mend(parsed: argparse.Namespace, session: Session, config: Config, dataset: str) -> int:
-    """The same of `gate --mend`."""
+    """Submit a job for `gate --mend`."""
     task = ["gate", "--mend"]
     task += ["--sample", f"{parsed.sample:.12f}"] if parsed.sample is not None else []
     task += ["--audited-within", f"{parsed.audited_within:.3f}s"] if parsed.audited_within is not None else []
@@ -53,7 +52,7 @@ def mend(parsed: argparse.Namespace, session: Session, config: Config, dataset: 
 
 
 def refuse_parsable() -> None:
-    """Raises ConfigError: nothing is submitted whose id could be printed."""
+    """Raise ConfigError: nothing is submitted."""
     raise ConfigError("--parsable prints the id of a submitted job", hint="give it with --submit")
 
 
@@ -64,7 +63,7 @@ def _submit(
     task: Sequence[str],
     may_begin: Callable[[], None] = lambda: None,
 ) -> str:
-    """The id of the job that does this task, which is printed with where its output is."""
+    """Submit a job for this task, print where its output is, return its id."""
     from penstock.cluster.registry import open_cluster
     from penstock.dataset import staging_notice
     from penstock.dataset.context import layout_of
@@ -72,10 +71,10 @@ def _submit(
     from penstock.workflow import controller_job
 
     parsed = session.parsed
-    known = [
+    listings = [
         controller_memory.last_listing(layout_of(config.target, name)) for name in datasets or config.datasets
     ]
-    needed = controller_memory.needed(known, getattr(parsed, "cores", None))
+    needed = controller_memory.needed(listings, getattr(parsed, "cores", None))
     config = controller_job.with_options(config, needed)
     cluster = open_cluster(config.cluster, warn=output.say)
     job, met, after = controller_job.run(cluster, config, session.file, datasets, task, may_begin=may_begin)
@@ -108,8 +107,8 @@ def _submit(
 
 
 def _refuse_others(config: Config, names: Sequence[str]) -> None:
-    """Raises PreflightError where this account may stage none of these datasets: its job would wait in the
-    queue to say so. With one that it may stage, the job says it of the others."""
+    """Raise PreflightError where this account may stage none of these datasets: its job would queue to report
+    that. With some, the job reports the others."""
     from penstock.core.errors import PreflightError
     from penstock.core.layout import DatasetLayout
     from penstock.target import dataset_folders

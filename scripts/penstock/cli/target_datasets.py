@@ -1,5 +1,5 @@
-"""The datasets that a command is about which shows what lies below a root (`releases`, `show`, `diff`,
-`history`, `du`), or ends what works there (`cancel`). With --root it needs no configuration."""
+"""Chooses the datasets of commands on a root (`releases`, `show`, `diff`, `history`, `du`, `cancel`). --root
+needs no configuration."""
 
 from __future__ import annotations
 
@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 
 
 class TargetDatasets(NamedTuple):
-    """A target, and what is known of its datasets."""
-
     target: TargetConfig
-    configured: Sequence[str] | None
-    """The datasets of the configuration; None with --root."""
+    configured: Sequence[str] | None  # datasets of the configuration; None with --root
 
     @property
     def owners(self) -> Sequence[str] | None:
@@ -31,46 +28,43 @@ class TargetDatasets(NamedTuple):
         return None if self.configured is None else self.target.owners
 
     def only(self, name: str | None) -> DatasetLayout:
-        """The one dataset that is meant: the named one, else the only one of the configuration or, without
-        that, below the root. Raises ConfigError."""
+        """Return the named dataset, else the only one. Raises ConfigError."""
         names = [name] if name else self.configured or []
         layouts = self.layouts(names if len(names) == 1 else [])
         if len(layouts) != 1:
-            known = ", ".join(layout.dataset for layout in layouts)
+            choices = ", ".join(layout.dataset for layout in layouts)
             raise ConfigError(
-                "which dataset?", hint=f"there are: {known}" if known else "there is none at all"
+                "which dataset?", hint=f"there are: {choices}" if choices else "there is none at all"
             )
         return layouts[0]
 
     def layouts(self, names: Sequence[str]) -> list[DatasetLayout]:
-        """The datasets that are meant: those named, else all that lie below the root or that the
-        configuration has. Raises ConfigError for a name that neither knows."""
+        """Return the named datasets, else all below the root and of the configuration. Raises ConfigError."""
         from penstock.dataset.context import layout_of
         from penstock.look import places
 
-        root, known = self.target.root, [*(self.configured or [])]
-        # Readers may enter some roots that they may not list: the names of the configuration are enough.
-        listed = not names or not set(names) <= set(known)
+        root, datasets = self.target.root, [*(self.configured or [])]
+        # Readers may enter some roots without listing them: names of the configuration are enough.
+        listed = not names or not set(names) <= set(datasets)
         # Where a configuration has staged nothing yet there is no root.
         if listed and (self.configured is None or root.exists()):
-            known = list(dict.fromkeys([*known, *places.datasets(root)]))
-        unknown = [name for name in names if name not in known]
+            datasets = list(dict.fromkeys([*datasets, *places.datasets(root)]))
+        unknown = [name for name in names if name not in datasets]
         if unknown:
-            raise not_known(unknown, known, root)
-        return [layout_of(self.target, name) for name in dict.fromkeys(names or known)]
+            raise not_known(unknown, datasets, root)
+        return [layout_of(self.target, name) for name in dict.fromkeys(names or datasets)]
 
 
-def not_known(names: Sequence[str], known: Sequence[str], root: Path) -> ConfigError:
-    """The error about names that none of the datasets below a root has."""
+def not_known(names: Sequence[str], datasets: Sequence[str], root: Path) -> ConfigError:
     return ConfigError(
-        f"no dataset is named {', '.join(map(in_quotes, names))}{did_you_mean(names, known)}",
+        f"no dataset is named {', '.join(map(in_quotes, names))}{did_you_mean(names, datasets)}",
         where=str(root),
-        hint=f"there are: {', '.join(known)}" if known else "there is none at all",
+        hint=f"there are: {', '.join(datasets)}" if datasets else "there is none at all",
     )
 
 
 def chosen(parsed: argparse.Namespace, session: Session) -> TargetDatasets:
-    """Those below --root, with the defaults of a target, else those of the configuration."""
+    """Take the datasets below --root with a target's defaults, else the configuration's."""
     from penstock.cli.session import reached
     from penstock.config.settings import TargetConfig
 

@@ -1,8 +1,7 @@
-"""The end of a SLURM job's time: a tidy stop shortly before it.
+"""Stops a SLURM job tidily shortly before its time ends.
 
-SLURM sends the signal of `sbatch --signal=B:USR1@LEAD` at one of its checks, half a minute apart, and always
-early: with a limit of a minute it may come at half of it. So the batch script notes when the element is to
-stop, and a signal that comes before that moment waits for it.
+SLURM sends the signal of `sbatch --signal=B:USR1@LEAD` at a check every half minute, and always early: of one
+minute, maybe at half. So the batch script notes when to stop, and an earlier signal waits for that.
 """
 
 from __future__ import annotations
@@ -17,12 +16,11 @@ if TYPE_CHECKING:
 
     from penstock.host.job_environment import JobEnvironment
 
-EARLY = 90.0
-"""Seconds by which SLURM may be early. A signal before that is a preemption's: it cannot wait."""
+EARLY = 90.0  # seconds SLURM may be early; an earlier signal is a preemption's, and cannot wait
 
 
 def pause(now: float, stop_at: float) -> float:
-    """Seconds from the signal to the stop; `stop_at` is 0 where nobody noted it.
+    """Seconds from the signal to the stop; a `stop_at` of 0 is unknown.
 
     until stop_at    | stop
     unknown, or past | now
@@ -34,7 +32,7 @@ def pause(now: float, stop_at: float) -> float:
 
 
 def watch(stop: Callable[[], None], environment: JobEnvironment) -> None:
-    """In a job: call `stop`, in the main thread, when the job's time is about to end."""
+    """In a job, call `stop` in the main thread when its time is about to end."""
     if not environment.job:
         return
 

@@ -1,1 +1,1 @@
-"""A module for each command: its arguments, its examples, what it does and what it prints."""
+"""A module for each command: arguments, examples, work and output."""

@@ -1,8 +1,7 @@
-"""`penstock adopt`: a tree that is there already, compared with a dataset's source, and with --seal published
-as a release. Exit status 4 means that it differs, or that --seal needs a decision first.
+"""`penstock adopt`: compares an existing tree with a dataset's source; --seal publishes it as a release.
 
-Its text is plain: one line a difference, the mark first; every name is escaped; of each kind at most so many
-names as asked for, then the count of the others, and the file that has them all.
+Exit status 4: the tree differs, or --seal needs a decision. The text has a line for each difference, mark
+first; after some of each kind, a count of the rest and the file of all.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ EXAMPLES = (
     "penstock adopt imagenet /beegfs/old/imagenet",
     "penstock adopt imagenet /beegfs/old/imagenet --seal --leave-extra",
 )
-SHOWN = 50
-"""Names of each kind."""
+SHOWN = 50  # names of each kind
 GRADES = {
     "full": "a checksum that the source states",
     "etag-md5": "an MD5 that is the object's etag",
@@ -79,7 +77,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """0 where the tree is what the source holds, or is a release now. Raises FindingsError (4)."""
+    """Return 0 where the tree matches the source, or is published now. Raises FindingsError (4)."""
     from penstock.run import adopt_step
 
     config = session.config()
@@ -91,7 +89,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     request = adopt_step.Request(parsed.tree, read_source=parsed.read_source)
     with session.context(config) as context:
         result = adopt_step.run(context, name, request)
-    # After the display has closed: the table is the result.
+    # The display has closed: print the result.
     session.receipt(result)
     _show(parsed, result)
     adopt_step.judge(result)
@@ -102,8 +100,8 @@ def _show(parsed: argparse.Namespace, result: AdoptionResult) -> None:
     from penstock.run import adopt_step
 
     if parsed.json:
-        for one in adopt_step.differences(result):
-            output.show_json(one)
+        for difference in adopt_step.differences(result):
+            output.show_json(difference)
         output.show_json({**result, "differences": []})
     elif parsed.progress == "json":
         output.show_json(result)
@@ -112,7 +110,7 @@ def _show(parsed: argparse.Namespace, result: AdoptionResult) -> None:
 
 
 def _seal(parsed: argparse.Namespace, session: Session, config: Config, name: str) -> int:
-    """Compare, note the intention, say what will be done, do it; or go on with what was begun."""
+    """Compare, note the intention, print what follows, do it; or resume what was begun."""
     from penstock.run import adopt_seal, adopt_step
 
     tree = Path(os.path.realpath(parsed.tree))
@@ -126,7 +124,7 @@ def _seal(parsed: argparse.Namespace, session: Session, config: Config, name: st
         adopt_seal.refuse(compared, leave_extra=parsed.leave_extra)
         with session.context(config) as context:
             adopt_seal.mark(context, name, compared)
-        # After all that can be refused.
+        # After everything that can refuse.
         for sentence in adopt_seal.intended(context, name, compared):
             output.say(sentence)
     with session.context(config) as context:
@@ -137,11 +135,11 @@ def _seal(parsed: argparse.Namespace, session: Session, config: Config, name: st
 
 
 def comparison(result: AdoptionResult, shown: int = SHOWN) -> str:
-    """The table of one comparison (`run.adopt_step.run`); ends in a line feed."""
+    """Render a comparison as a table; ends in a line feed."""
     lines = [human.printable(f"{result['dataset']}: {result['tree']}")]
     listed = f"{human.counted(result['files'], 'file')}, {human.size(result['bytes'])}"
     lines.append(line("Source", f"{' '.join(result['sources'])}: {listed}"))
-    lines += [line("Same", f"{_amount(one)}, by {how}") for how, one in _same(result).items()]
+    lines += [line("Same", f"{_amount(amount)}, by {how}") for how, amount in _same(result).items()]
     lines += [
         line("How", f"{human.count(count)} {METHODS.get(name, name)}")
         for name, count in sorted(result["methods"].items())
@@ -150,30 +148,30 @@ def comparison(result: AdoptionResult, shown: int = SHOWN) -> str:
         note = f"{human.count(result['earlier'])} of them by an earlier command, untouched since"
         lines.append(line("Read", note))
     counts = result["counts"]
-    ordered = sorted(result["differences"], key=lambda one: KINDS.index(one.kind))
-    for kind, same in groupby(ordered, key=lambda one: one.kind):
+    ordered = sorted(result["differences"], key=lambda difference: KINDS.index(difference.kind))
+    for kind, same in groupby(ordered, key=lambda difference: difference.kind):
         of_kind = list(same)[:shown]
         lines.append(line(_title(of_kind[0].mark), f"{_amount(counts[kind])} {TITLES[kind]}"))
-        lines += table((one.mark, one.path, one.why) for one in of_kind)
+        lines += table((difference.mark, difference.path, difference.why) for difference in of_kind)
         if counts[kind]["files"] > len(of_kind):
             lines.append(f"    and {human.count(counts[kind]['files'] - len(of_kind))} more")
     lines += [
         line("Told", f"{_amount(counts[kind])} {TITLES[kind]}")
         for kind in counts
-        if kind not in {one.kind for one in ordered}
+        if kind not in {difference.kind for difference in ordered}
     ]
     if counts:
         lines.append(line("All", human.printable(result["all_differences"])))
     lines.append(line("Took", human.duration(result["seconds"])))
-    by_size = sum(one["files"] for one in result["same"] if one["how"] == SIZE)
-    said = [f"{human.count(one['files'])} {kind}" for kind, one in counts.items()]
+    by_size = sum(proven["files"] for proven in result["same"] if proven["how"] == SIZE)
+    said = [f"{human.count(amount['files'])} {kind}" for kind, amount in counts.items()]
     note = ", ".join([*said, *([f"{human.counted(by_size, 'file')} by size alone"] if by_size else [])])
     lines.append(line("STATUS", f"{result['status']} ({note})" if note else result["status"]))
-    return "".join(f"{one}\n" for one in lines)
+    return "".join(f"{text}\n" for text in lines)
 
 
 def _same(result: AdoptionResult) -> dict[str, AmountJson]:
-    """Files that are the same, by what they were compared with, in words."""
+    """Sum up identical files by what they were compared by."""
     amounts: dict[str, AmountJson] = {}
     for proven in result["same"]:
         amount = amounts.setdefault(by(proven), {"files": 0, "bytes": 0})
@@ -183,7 +181,6 @@ def _same(result: AdoptionResult) -> dict[str, AmountJson]:
 
 
 def by(proven: SameJson) -> str:
-    """What files that are the same were compared by."""
     if proven["how"] == CHECKSUM:
         return GRADES.get(proven["grade"], "a checksum")
     return BY_READING if proven["how"] == READ else BY_SIZE
@@ -193,12 +190,12 @@ def _title(mark: str) -> str:
     return "Told" if mark in "~?" else "Differs"
 
 
-def _amount(one: AmountJson) -> str:
-    return f"{human.counted(one['files'], 'file')}, {human.size(one['bytes'])}"
+def _amount(amount: AmountJson) -> str:
+    return f"{human.counted(amount['files'], 'file')}, {human.size(amount['bytes'])}"
 
 
 def sealed(result: SealingResult) -> str:
-    """What became of a tree that is a release now (`run.adopt_seal.go_on`); ends in a line feed."""
+    """Render what became of a published tree; ends in a line feed."""
     lines = [
         human.printable(f"{result['dataset']}/{result['release']}"),
         line("Path", result["path"]),
@@ -207,4 +204,4 @@ def sealed(result: SealingResult) -> str:
         line("Undo", result["undo"]),
         line("STATUS", "PUBLISHED" + (", current" if result["current"] == result["release"] else "")),
     ]
-    return "".join(f"{one}\n" for one in lines)
+    return "".join(f"{text}\n" for text in lines)

@@ -1,9 +1,8 @@
 """`penstock after`: the option of sbatch by which a job waits until its datasets are published.
 
-Its standard output becomes words of sbatch's command line, also where the shell loses the exit status
-(`sbatch $(penstock after imagenet) train.sh`). So it is made of fixed words, digits and the dataset's name
-alone, and whatever keeps a job from waiting prints an option that sbatch refuses: an empty answer would start
-the job.
+Standard output becomes words of sbatch's command line, even where the shell loses the exit status: `sbatch
+$(penstock after imagenet) train.sh`. So it consists of fixed words, digits and the dataset's name. Where a
+job cannot wait, sbatch refuses the option; an empty answer would start the job.
 
 | the gate          | a job of its owner  | --new | the option                  | status  |
 |                   | stages it (`_job`)  |       |                             |         |
@@ -52,13 +51,11 @@ _KNOWS_KILL = {"sbatch": True, "salloc": False, "srun": False}
 
 
 class Answer(NamedTuple):
-    """What is known of one dataset."""
-
     text: str
-    job: str = ""  # the controller's, to be waited for; "": nothing is waited for
-    refusal: str = ""  # the end of the option that sbatch refuses; "": a job may be submitted
+    job: str = ""  # the controller's, to wait for; "": there is nothing to wait for
+    refusal: str = ""  # end of the option that sbatch refuses; "": a job may be submitted
     code: int = 0
-    over: bool = False  # nothing is under way: the notice's job, or its process, has ended
+    over: bool = False  # nothing is under way: the notice's job or process has ended
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,8 +83,8 @@ def _dependencies(text: str) -> str:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Print the option, by the table above; what is waited for goes to standard error. Returns 0 where a job
-    may be submitted with it."""
+    """Print the option by the table above, and what the job waits for on standard error. Returns 0 where it
+    may be submitted."""
     answers = dict(_answer(parsed, session, name) for name in parsed.dataset or [None])
     if option := _option(parsed, answers):
         output.show(option)
@@ -119,7 +116,7 @@ def _answer(parsed: argparse.Namespace, session: Session, name: str | None) -> t
         cluster = open_cluster(ClusterConfig(backend="slurm"))
         return reading.dataset, _of_dataset(reading, cluster, new=parsed.new)
     except PenstockError as error:
-        if name is None or not DATASET_NAME.fullmatch(name):  # nothing of it may be printed
+        if name is None or not DATASET_NAME.fullmatch(name):  # an unsafe name is never printed
             raise
         return name, Answer(str(error), refusal="is-not-known", code=error.exit_code)
 
@@ -154,7 +151,7 @@ def _of_dataset(reading: Reading, cluster: Cluster, *, new: bool) -> Answer:
 
 
 def _job(reading: Reading, staging: StagingNotice | None, cluster: Cluster) -> Answer:
-    """Whether a job stages the dataset that SLURM can wait for.
+    """Answer whether SLURM can wait for a job that stages the dataset.
 
     | the notice names            | squeue                              | answer       |
     |-----------------------------|-------------------------------------|--------------|

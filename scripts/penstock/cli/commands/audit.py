@@ -1,4 +1,4 @@
-"""`penstock audit`: a published release read back and compared with its manifest."""
+"""`penstock audit`: reads a published release back and compares it with its manifest."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _reason(text: str) -> str:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Audit each dataset in turn, also after one that is damaged."""
+    """Audit each dataset in turn, also after a damaged one."""
     from penstock.keep.audit import audit_step
 
     if parsed.overrule:
@@ -81,8 +81,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def render(result: AuditResult) -> str:
-    """The table of one audit (`keep.audit.audit_step.run`), with at most SHOWN findings, the most serious
-    first, then the count of the others and the file that has them all; ends in a line feed."""
+    """Render an audit: at most SHOWN findings, the most serious first, the count of the rest and the file of
+    all."""
     title = f"{result['dataset']}/{result['release']}"
     amount = f"{human.count(result['files'])} of {human.counted(result['of_files'], 'file')}"
     amount += f", {human.size(result['bytes'])} in {human.duration(result['seconds'])}"
@@ -95,7 +95,9 @@ def render(result: AuditResult) -> str:
     lines += _findings(result)
     counts = result["counts"]
     note = ", ".join(f"{human.count(counts[kind])} {kind}" for kind in KINDS if counts.get(kind))
-    left = ", ".join(f"{human.count(one['files'])} {kind}" for kind, one in sorted(result["skipped"].items()))
+    left = ", ".join(
+        f"{human.count(skipped['files'])} {kind}" for kind, skipped in sorted(result["skipped"].items())
+    )
     note = ", ".join(filter(None, (note, left and f"not read: {left}")))
     note = "no file was read" if result["status"] == "PARTLY" and not note else note
     lines.append(line("STATUS", f"{result['status']} ({note})" if note else result["status"]))
@@ -103,7 +105,7 @@ def render(result: AuditResult) -> str:
 
 
 def _skipped(result: AuditResult) -> list[str]:
-    """What was not opened, since its data is not here."""
+    """List files whose data is not on this file system."""
     lines = []
     for kind, skipped in sorted(result["skipped"].items()):
         amount = f"{human.counted(skipped['files'], 'file')}, {human.size(skipped['bytes'])}: {kind}"
@@ -136,8 +138,7 @@ def _why(finding: Finding) -> str:
 
 
 def overruled(result: OverruleResult) -> str:
-    """What was overruled (`keep.audit.audit_step.overrule`); ends in a line feed."""
-    told = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(result["counts"].items()))
+    counts = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(result["counts"].items()))
     lines = [human.printable(f"{result['dataset']}/{result['release']}"), line("Reason", result["why"])]
-    lines.append(line("STATUS", f"{result['status']} ({told or 'no finding stood'})"))
+    lines.append(line("STATUS", f"{result['status']} ({counts or 'no finding stood'})"))
     return "".join(f"{line}\n" for line in lines)

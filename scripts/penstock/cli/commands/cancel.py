@@ -21,9 +21,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """End the arrays of the datasets' unfinished runs; what was copied stays and is resumed. A submitted
-    controller that has not begun is ended where all of its datasets are cancelled; else it is named. With
-    --root no configuration is needed, and no such controller is known."""
+    """End the arrays of unfinished runs; what was copied stays and is resumed. A submitted controller that
+    has not begun is ended where all its datasets are cancelled, else named; with --root none is known."""
     from penstock.config.settings import Config, DatasetConfig
     from penstock.jobs import cancellation
     from penstock.workflow import controller_job

@@ -1,6 +1,7 @@
-"""`penstock completion SHELL`: a short function for that shell, which calls `penstock completion SHELL --
-WORD ...` at each TAB. So one place knows what can be typed, the parser, for all shells; and the names of
-datasets are those of the configuration that counts at that moment.
+"""`penstock completion SHELL`: a short shell function, which calls `penstock completion SHELL -- WORD ...` at
+each TAB.
+
+So the parser alone knows what can be typed, and datasets come from the current configuration.
 """
 
 from __future__ import annotations
@@ -18,10 +19,9 @@ if TYPE_CHECKING:
 
     from penstock.cli.session import Session
 
-FILES = ":files"
-"""The line by which a shell's own completion of files is asked for."""
+FILES = ":files"  # the line that requests a shell's own completion of files
+# the help's names for values that are files or folders
 PLACES = ("FILE", "FOLDER", "PATH", "SOURCE", "TARGET")
-"""What the help calls a value that is a file or a folder."""
 DATASET = "DATASET"
 RELEASES = ("RELEASE", "A", "B")
 
@@ -87,14 +87,14 @@ class Candidate(NamedTuple):
 
 
 LINES: Mapping[str, Callable[[Candidate], str]] = {
-    "bash": lambda one: one.word,
-    "zsh": lambda one: ":".join([one.word.replace(":", "\\:"), one.about]),
-    "fish": lambda one: f"{one.word}\t{one.about}",
+    "bash": lambda candidate: candidate.word,
+    "zsh": lambda candidate: ":".join([candidate.word.replace(":", "\\:"), candidate.about]),
+    "fish": lambda candidate: f"{candidate.word}\t{candidate.about}",
 }
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
-    """Print the shell's function; with words a line for each candidate. Always 0."""
+    """Print the shell's function; with words a line for each candidate."""
     if not parsed.words:
         output.show_piece(SCRIPTS[parsed.shell])
         return 0
@@ -108,33 +108,36 @@ def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (a
 
 
 def candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[Candidate] | None:
-    """What the last of these words, which stand behind `penstock`, can become; None: a file."""
+    """List what the last of these words can become; None: a file."""
     *before, last = words
     typed, parser, waiting = _read(parser, before)
     option, equals, begun = last.partition("=")
     if waiting is None and equals and (action := parser_actions.options(parser).get(option)) is not None:
         values = _values(action, typed)
         return None if values is None else [
-            Candidate(f"{option}={one.word}", one.about) for one in values if one.word.startswith(begun)
+            Candidate(f"{option}={value.word}", value.about)
+            for value in values if value.word.startswith(begun)
         ]  # fmt: skip
     all_words = _next(parser, typed, waiting, last)
-    return None if all_words is None else [one for one in all_words if one.word.startswith(last)]
+    return (
+        None
+        if all_words is None
+        else [candidate for candidate in all_words if candidate.word.startswith(last)]
+    )
 
 
 class _Typed(NamedTuple):
-    """What the words before the last one say."""
+    """What the words before the last one mean."""
 
     config: Path | None
-    names: Sequence[str]
-    """Those that stand by their place, behind the command."""
-    over: bool
-    """No options follow any more, after `--`."""
+    names: Sequence[str]  # positional words behind the command
+    over: bool  # after `--`, where no options follow
 
 
 def _read(
     parser: argparse.ArgumentParser, words: Iterable[str]
 ) -> tuple[_Typed, argparse.ArgumentParser, argparse.Action | None]:
-    """What was typed; the parser of the command that it leads to; and the option whose value comes next."""
+    """Parse typed words; return also their command's parser, and the option whose value is next."""
     config: Path | None = None
     names: list[str] = []
     waiting: argparse.Action | None = None
@@ -166,8 +169,8 @@ def _next(
         shown = parser_actions.options(parser).items()
         return [Candidate(name, _about(action)) for name, action in shown if name.startswith("--")]
     if children := parser_actions.children(parser):
-        summaries = {one.word: one.summary for one in COMMANDS if one.of_people}
-        # The parser of the single steps is none of the table's.
+        summaries = {command.word: command.summary for command in COMMANDS if command.of_people}
+        # The parser of single steps is not in the table.
         summaries[STEP] = "one step of a run, by hand"
         return [Candidate(name, summaries[name]) for name in children if name in summaries]
     places = parser_actions.arguments(parser)
@@ -180,7 +183,7 @@ def _next(
 
 
 def _values(action: argparse.Action, typed: _Typed) -> list[Candidate] | None:
-    """What an option or argument takes; None: a file."""
+    """List an option's or argument's values; None: a file."""
     if action.choices is not None:
         return [Candidate(str(choice)) for choice in action.choices]
     if action.metavar in PLACES:
@@ -198,13 +201,13 @@ def _about(action: argparse.Action) -> str:
 
 
 def _datasets(config: Path | None) -> Iterator[str]:
-    """The names in the configuration that counts; none where it cannot be read: a TAB reports no errors."""
+    """List the configuration's datasets; none where it cannot be read: a TAB reports no errors."""
     named = _section(config, "datasets")
     yield from named if isinstance(named, dict) else ()
 
 
 def _releases(config: Path | None, dataset: str) -> list[str]:
-    """The names below the dataset's folder of releases, the newest first; none where that cannot be read."""
+    """List the dataset's releases, the newest first; none where that fails."""
     target = _section(config, "target")
     root = target.get("root") if isinstance(target, dict) else None
     if not isinstance(root, str) or dataset not in _datasets(config):
@@ -217,7 +220,7 @@ def _releases(config: Path | None, dataset: str) -> list[str]:
 
 
 def _section(config: Path | None, key: str) -> object:
-    """Of the configuration that counts; None where that cannot be read."""
+    """Read a section of the configuration; None where that fails."""
     from penstock.config import file_choice, strict_yaml
 
     path = file_choice.chosen(config)
@@ -229,5 +232,5 @@ def _section(config: Path | None, key: str) -> object:
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """bash makes three words of `--progress=json`."""
+    """Join what bash splits: `--progress=json` is three words."""
     return [*(word for word in words if word != "="), *([""] if words[-1] == "=" else [])]

@@ -20,8 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Print the description of a release. What the configuration leaves out that catalogues ask for is named
-    on standard error."""
+    """Print a release's description; name on standard error what catalogues want in addition."""
     from penstock.keep import describe_release
 
     config = session.config()

@@ -1,7 +1,6 @@
-"""`penstock diff`: two releases compared, or one with its source as it is now. Reads alone, and works for
-accounts that stage nothing.
+"""`penstock diff`: compares two releases, or a release and its source now. Reads only, for any account.
 
-In its text every name is escaped, whatever bytes it holds. A row is one line, which begins with its mark:
+A row begins with its mark; names are escaped, whatever bytes they hold.
 
 | mark | kind                                                   |
 |------|--------------------------------------------------------|
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     from penstock.look.difference import ManifestDifference
 
 EXAMPLES = ("penstock diff imagenet --source", "penstock diff imagenet 20261101-1f2e3d4c --exit-code")
-DIFFERENT = 4
-"""The exit status of `--exit-code` where a difference was seen."""
+DIFFERENT = 4  # exit status of `--exit-code` where releases differ
 MARKS = {"changed": "*", "unproven": "!", "renamed": ">", "removed": "-", "added": "+"}
 STYLES = {"changed": "yellow", "unproven": "magenta", "renamed": "cyan", "removed": "red", "added": "green"}
 _MEANS = {"unproven": "may have changed"}
@@ -69,8 +67,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Two releases compared, or one with its source as it is now. Returns DIFFERENT under --exit-code where
-    not every file is known to be the same."""
+    """Compare. Returns DIFFERENT under --exit-code unless all files are proven the same."""
     from penstock.look import release_comparison
 
     names = [parsed.release, parsed.other]
@@ -117,7 +114,7 @@ def _show(
 
 
 def _as_json(changed: DiffRow) -> Mapping[str, object]:
-    """Of a row what is known of it; names as text, whose bytes are `os.fsencode` of it."""
+    """Return a row's known fields; `os.fsencode` of a name gives its bytes."""
     fields = {
         "kind": changed.kind,
         "path": os.fsdecode(changed.path),
@@ -128,7 +125,7 @@ def _as_json(changed: DiffRow) -> Mapping[str, object]:
 
 
 def summary(result: DiffResult) -> list[Line]:
-    """Counts by kind, files and bytes; kinds without a file are left out."""
+    """Count files and bytes by kind."""
     after = result["after"] or " ".join(result["source"]) + " now"
     shown = [Line(printable(f"{result['dataset']}: {result['before']} -> {after}"), "bold")]
     rows = [
@@ -154,7 +151,7 @@ def row(changed: DiffRow) -> Line:
     much = human.size((before if size is None else size) or 0)
     if size is not None and before is not None and size != before:
         sizes = (human.size(before), much)
-        # Where both round to the same, the bytes are counted out.
+        # Where both round to the same, count bytes out.
         much = " -> ".join(sizes if sizes[0] != sizes[1] else (f"{n:,} B" for n in (before, size)))
     return Line(f"{MARKS[changed.kind]} {name}  ({much})", STYLES[changed.kind])
 
@@ -164,5 +161,5 @@ def shown(path: bytes) -> str:
 
 
 def more(kind: str, count: int) -> Line:
-    """In place of the rows that are not shown."""
+    """Make the line for rows that are not shown."""
     return Line(f"  and {human.count(count)} more {_MEANS.get(kind, kind)} (--all)", "dim")

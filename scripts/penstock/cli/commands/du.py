@@ -1,5 +1,4 @@
-"""`penstock du`: how much room datasets take. Reads alone, and works for accounts that stage
-nothing. In its text every name is escaped."""
+"""`penstock du`: how much room datasets take. Reads only, for any account. Names in its text are escaped."""
 
 from __future__ import annotations
 
@@ -59,8 +58,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """How much room each dataset takes, and what the removal of each of its releases would free. It rests
-    while PAUSE stands, and keeps within `target.ops`."""
+    """Measure each dataset, and what removing each release would free. Rests during PAUSE, and keeps within
+    `target.ops`."""
     from penstock.cli.log_file import logged
     from penstock.core import events
     from penstock.dataset.context import operations
@@ -94,10 +93,9 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def render(uses: Sequence[DiskUse], columns: int = COLUMNS) -> list[Line]:
-    """A block a dataset."""
     lines: list[Line] = []
-    for one in uses:
-        lines += _dataset(one, columns)
+    for use in uses:
+        lines += _dataset(use, columns)
     return lines or [Line("there is no dataset below this root")]
 
 
@@ -107,12 +105,12 @@ def _dataset(use: DiskUse, columns: int) -> Iterator[Line]:
     yield Line(printable(f"{use['dataset']}: {use['problem'] or amount}"), "bold")
     if use["problem"]:
         return
-    areas = [one for one in use["areas"] if one["files"] or one["folders"] or one["unreadable"]]
-    table = lines(_AREAS, [_area(one) for one in areas], columns=columns, indent=2)
+    areas = [area for area in use["areas"] if area["files"] or area["folders"] or area["unreadable"]]
+    table = lines(_AREAS, [_area(area) for area in areas], columns=columns, indent=2)
     yield from (Line(text, "dim") for text in table[0])
-    for one, texts in zip(areas, table[1:], strict=True):
-        yield from (Line(text, _style(one)) for text in texts)
-    hidden = sum(one["unreadable"] for one in use["areas"])
+    for area, texts in zip(areas, table[1:], strict=True):
+        yield from (Line(text, _style(area)) for text in texts)
+    hidden = sum(area["unreadable"] for area in use["areas"])
     for release, pin in use["last_pins"].items():
         yield Line(printable(f"  release {release}: {last_pinned(pin)}"), "dim")
     if use["shared_files"]:
@@ -125,7 +123,7 @@ def _dataset(use: DiskUse, columns: int) -> Iterator[Line]:
     if hidden:
         names = human.counted(hidden, "name")
         yield Line(f"  not counted: {names} that this account cannot look into", "yellow")
-    for texts in lines(_OWNERS, [_owner(one) for one in use["owners"]], columns=columns, indent=2):
+    for texts in lines(_OWNERS, [_owner(owner) for owner in use["owners"]], columns=columns, indent=2):
         yield from map(Line, texts)
 
 

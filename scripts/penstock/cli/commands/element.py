@@ -1,4 +1,4 @@
-"""`penstock element`: imports nothing but what an element needs."""
+"""`penstock element`: imports only what an element needs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Do the work of one element from the state on the target alone."""
+    """Do an element's work from the state on the target alone."""
     from penstock.config.settings import BandwidthConfig
     from penstock.jobs.elements.element import Limits
     from penstock.jobs.elements.worker import run_worker

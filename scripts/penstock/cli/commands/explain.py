@@ -1,5 +1,5 @@
-"""`penstock plan`: how long a dataset's next run will take, and what binds it. Writes nothing but temporary
-files in TMPDIR."""
+"""`penstock plan`: how long a dataset's next run will take, and what limits it. Writes only temporary files
+in TMPDIR."""
 
 from __future__ import annotations
 
@@ -29,14 +29,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """A block a dataset; of an assumed size one."""
     from penstock.core.documents import typed_json
     from penstock.core.errors import ConfigError
     from penstock.look import explanation
     from penstock.look.views import plan_text
 
-    given = parsed.assume
-    sized = (given.bytes, given.files) != (None, None)
+    assumed = parsed.assume
+    sized = (assumed.bytes, assumed.files) != (None, None)
     if sized and parsed.dataset:
         raise ConfigError(
             "a size is given, and a dataset is named that has its own",
@@ -44,12 +43,12 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             hint="leave out one of them; rates, nodes and prices may be given for a dataset",
         )
     if sized:
-        plans = [explanation.assumed(given)]
+        plans = [explanation.assumed(assumed)]
     else:
         config = session.config()
         names = session.names(config, parsed.dataset)
         with session.context(config) as context:
-            plans = [explanation.of_dataset(context, name, given) for name in names]
+            plans = [explanation.of_dataset(context, name, assumed) for name in names]
     for plan in plans:
         session.show_rows([typed_json.plain(plan)], partial(plan_text.render, plan))
     return 0

@@ -1,4 +1,4 @@
-"""`penstock gate`: whether a published release is there; with `--mend`, after a repair where it needs one."""
+"""`penstock gate`: whether a published release is there; with `--mend`, after a repair where needed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Exit 0 when a published, sealed release is there and no findings stand; FindingsError (4) when not."""
+    """Return 0 where a sealed release without findings is published; else raise FindingsError (4)."""
     if parsed.mend and parsed.root is not None:
         raise ConfigError(
             "the source stands in the configuration",
@@ -87,7 +87,7 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, readin
             repair_there=parsed.backend is not None,
         )
         result = gate_repair.run(context, reading.dataset, wish)
-    # Of what was looked at: `current` may lead elsewhere by now.
+    # The release that was checked: `current` may lead elsewhere by now.
     reading.judged(result["release"], parsed.audited_within)
     _show(result)
     session.receipt(result)

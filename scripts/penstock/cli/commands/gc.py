@@ -25,8 +25,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Remove what nothing holds, of each dataset in turn, also after one that another run holds. Returns the
-    first exit status that is not 0."""
+    """Remove what nothing holds, also after a dataset that another run holds. Returns the first exit status
+    other than 0."""
     from penstock.fs import scratch
     from penstock.jobs.bandwidth import folder as link_folder
     from penstock.keep.retention import gc_step

@@ -1,5 +1,4 @@
-"""`penstock history`: what was published, repaired and moved of a dataset. Reads alone, and works for
-accounts that stage nothing."""
+"""`penstock history`: what was published, repaired and moved of a dataset. Reads only, for any account."""
 
 from __future__ import annotations
 
@@ -37,7 +36,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Newest first."""
     from penstock.look import history_lines
 
     history = history_lines.history(target_datasets.chosen(parsed, session).only(parsed.name))
@@ -49,7 +47,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def render(histories: Sequence[History], limit: int | None = None, columns: int = COLUMNS) -> list[Line]:
-    """A table a dataset, newest line first; with `limit` so many, and the count of the others."""
+    """Render a table for each dataset, newest line first; with `limit` so many, and the count of the rest."""
     shown: list[Line] = []
     for history in histories:
         shown.append(Line(printable(history["dataset"]), "bold"))
@@ -75,5 +73,5 @@ def _line(row: HistoryRow) -> list[str]:
 
 
 def _minute(text: str) -> str:
-    """`2026-03-14 12:03Z`; what is no such time as it is."""
+    """Shorten a time to `2026-03-14 12:03Z`; leave other texts."""
     return moment(text)[:16] + "Z" if _SECOND.fullmatch(text) else moment(text)

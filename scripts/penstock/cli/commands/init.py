@@ -1,4 +1,4 @@
-"""`penstock init`: a configuration for this machine. What it cannot find out it asks for, on a terminal."""
+"""`penstock init`: a configuration for this machine. On a terminal it asks for what it cannot find out."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ EXAMPLES = (
 )
 SUCH_AS = {"SOURCE": "s3://bucket/imagenet/", "TARGET": "/beegfs/datasets"}
 ALL = 0o666
+# by the key of `storage_options`
 OPTIONS = {"endpoint_url": "--endpoint", "anon": "--anon", "profile": "--profile"}
-"""By the key of `storage_options`."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,9 +49,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Write the configuration at the path where it counts, whole, with the mode that the umask leaves; print
-    what it is, and what comes next. Returns 0. Raises ConfigError where a file is there already, which stays
-    as it is, and for what cannot be configured: then nothing is written."""
+    """Write the configuration where it will be read, whole, with the umask's mode. Raises ConfigError where a
+    file exists already, and for what cannot be configured; then nothing is written."""
     path = file_choice.to_write(parsed.config)
     _refuse_present(path)
     before = file_choice.chosen(parsed.config)
@@ -75,7 +74,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     if session.as_json:
         output.show_json(result)
     else:
-        parsed.backend = None  # which the file names now: the commands that come next need not
+        parsed.backend = None  # the file names it now: the next commands need not
         _show(proposed, notes, path, session.program)
     return 0
 
@@ -90,24 +89,24 @@ def _refuse_present(path: Path) -> None:
 
 
 def _asked(parsed: argparse.Namespace, session: Session) -> Asked:
-    """Raises ConfigError for what is missing, and for what would put a secret into the file."""
+    """Return what was asked for. Raises ConfigError for missing values and secrets."""
     from penstock.doctor.new_configuration import Asked
 
-    given = {"SOURCE": parsed.source, "TARGET": parsed.target}
-    missing = [name for name, value in given.items() if not value]
+    answers = {"SOURCE": parsed.source, "TARGET": parsed.target}
+    missing = [name for name, value in answers.items() if not value]
     if missing and sys.stdin.isatty() and sys.stderr.isatty():
-        given |= {name: _answer(name, session) for name in missing}
-        missing = [name for name in missing if not given[name]]
+        answers |= {name: _answer(name, session) for name in missing}
+        missing = [name for name in missing if not answers[name]]
     if missing:
         raise ConfigError(
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
             hint=f"`penstock init SOURCE TARGET`, such as `penstock init {' '.join(SUCH_AS.values())}`",
         )
-    for what, text in given.items():
+    for what, text in answers.items():
         _require(what, text)
     if why := secret_check.in_url(parsed.endpoint or ""):
         raise ConfigError(f"--endpoint {why}", hint=secret_check.HINT)
-    source, target = given["SOURCE"], given["TARGET"]
+    source, target = answers["SOURCE"], answers["TARGET"]
     given_options = {"endpoint_url": parsed.endpoint, "anon": parsed.anon, "profile": parsed.profile}
     options = {key: value for key, value in given_options.items() if value}
     if unfit := [OPTIONS[key] for key in options if _is_unknown(key, source)]:
@@ -119,8 +118,7 @@ def _asked(parsed: argparse.Namespace, session: Session) -> Asked:
 
 
 def _require(what: str, text: str) -> None:
-    """Raises ConfigError for what can be no SOURCE or no TARGET, for a source that is not there, and for what
-    would put a secret into the file."""
+    """Raise ConfigError for an impossible SOURCE or TARGET, a missing source, and secrets."""
     from penstock.doctor import new_configuration
 
     source = what == "SOURCE"
@@ -138,19 +136,19 @@ def _require(what: str, text: str) -> None:
 
 
 def _is_unknown(key: str, source: str) -> bool:
-    """Whether sources of this kind have no such option; any may be one of what fsspec opens."""
+    """Return whether sources of this kind have no such option. fsspec's may have any."""
     of = kind(source, {})
     return of.options is not None and key not in storage_options.known(of)
 
 
 def _whole(source: str) -> str:
-    """A URL as it stands, a path made absolute."""
+    """Keep a URL as it is; make a path absolute."""
     return source if scheme(source) else str(_absolute(source))
 
 
 def _absolute(folder: str) -> Path:
-    """Without the `..` at its beginning: those further on may lie behind links."""
-    # As it stands where there is no such home.
+    """Make a folder absolute without its leading `..`; later ones may follow links."""
+    # Unchanged where there is no such home.
     place, below = Path.cwd(), Path(os.path.expanduser(folder))
     while below.parts[:1] == ("..",):
         place, below = place.parent, below.relative_to("..")
@@ -158,8 +156,7 @@ def _absolute(folder: str) -> Path:
 
 
 def _answer(what: str, session: Session) -> str:
-    """What a person types on the terminal; asked again while that cannot be used, "" for nothing typed.
-    Raises KeyboardInterrupt by Ctrl-C."""
+    """Ask until the answer can be used; "" for none. Raises KeyboardInterrupt by Ctrl-C."""
     while text := _typed(what, session):
         try:
             _require(what, text)
@@ -171,7 +168,7 @@ def _answer(what: str, session: Session) -> str:
 
 
 def _typed(what: str, session: Session) -> str:
-    """A line of the terminal, "" at its end. Raises KeyboardInterrupt by Ctrl-C."""
+    """Read a line of the terminal, "" at its end. Raises KeyboardInterrupt by Ctrl-C."""
 
     def interrupted(_: int) -> None:
         raise KeyboardInterrupt
@@ -180,7 +177,7 @@ def _typed(what: str, session: Session) -> str:
     try:
         sys.stderr.write(f"{what}, such as {SUCH_AS[what]}: ")
         sys.stderr.flush()
-        # A signal that comes right before a read begins does not break it off.
+        # A signal right before a read begins does not interrupt it.
         while not select.select([sys.stdin], [], [], 0.5)[0]:
             pass
         return sys.stdin.readline().strip()

@@ -1,5 +1,5 @@
-"""`penstock limit`: the cap of the link that all runs share, and with --nodes how many elements of a dataset
-run at once."""
+"""`penstock limit`: the cap of the link that all runs share; --nodes: how many elements of a dataset run at
+once."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ def _elements(text: str) -> int:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """With --nodes let so many elements of a dataset's step run at once; else set the link's cap, if one is
-    given, and print what holds now and who has which part of it."""
+    """Set the elements at once with --nodes; else set a given cap, and print it with its holders."""
     if parsed.nodes is not None:
         return _nodes(parsed, session)
     if parsed.what is not None and (wrong := _wrong_rate(parsed.what)) is not None:
@@ -77,7 +76,6 @@ def _nodes(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _wrong_rate(text: str) -> str | None:
-    """What is wrong with a rate; None where nothing is."""
     from penstock.config.quantities import rate
 
     try:
@@ -89,7 +87,7 @@ def _wrong_rate(text: str) -> str | None:
 
 
 def _bandwidth_config(parsed: argparse.Namespace, session: Session) -> BandwidthConfig:
-    """The configuration's; where there is none, what the site's file says of the network link."""
+    """Return the configuration's settings of the link, or without one the site file's."""
     from penstock.config import file_choice, loader
     from penstock.config.settings import BandwidthConfig
 
@@ -122,15 +120,15 @@ def _limit_bandwidth(parsed: argparse.Namespace, session: Session) -> int:
             "rate": holds.rate,
             "requests": holds.requests,
             "wrong": cap_state.wrong,
-            "held": [one._asdict() for one in cap_state.held],
+            "held": [holder._asdict() for holder in cap_state.held],
         }
     )
-    # A cap file that does not count: elements that begin read nothing.
+    # A cap file that does not count: new elements read nothing.
     return PreflightError.exit_code if cap_state.wrong else 0
 
 
 def rendered(cap_state: Overview, own: Cap, holds: Cap) -> str:
-    """Plain text: the cap, where it comes from, and a line for each holder."""
+    """Render the cap, its origin, and a line for each holder."""
     from penstock.core import human
 
     def rate(value: int | None) -> str:

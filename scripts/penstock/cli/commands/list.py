@@ -23,12 +23,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """List each dataset in turn."""
     return step_runner.run(parsed, session, render)
 
 
 def render(result: ListResult) -> str:
-    """How much there is, what was left out, and the release that it makes."""
     amount = f"{human.counted(result['files'], 'file')}, {human.size(result['bytes'])}"
     rows = [
         ("Scanned", human.counted(result["scanned"], "object")),

@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """End as the listing of the dataset ended: its message, its exit status."""
+    """End with the message and exit status of the dataset's listing."""
     name = session.only(session.config(), parsed.dataset)
     try:
         left = exit_files.Left(**durable.read_json(parsed.group)["failed"][name])

@@ -1,13 +1,11 @@
-"""`penstock step list-group`: preflight and list of several datasets, for the workflow. People use
-`preflight` and `step list`.
+"""`penstock step list-group`: preflight and list of several datasets, for the workflow.
 
-Snakemake evaluates its whole graph anew after each checkpoint, so a checkpoint for each dataset makes
-its time quadratic. One checkpoint lists a group of datasets; what became of each stands in its receipt:
+Snakemake evaluates its whole graph anew after each checkpoint: one for each dataset would take quadratic
+time. One checkpoint lists a group; its receipt holds what became of each dataset:
 
     {"preflight": {dataset: result}, "listed": {dataset: result}, "failed": {dataset: exit_files.Left}}
 
-A dataset that cannot be listed does not fail its group. The workflow then has a job for it that ends as
-its listing ended (`list-failure`), while the others are staged.
+A failed listing fails no group: the workflow runs a job for that dataset that ends alike (`list-failure`).
 """
 
 from __future__ import annotations
@@ -34,30 +32,30 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Preflight and list each dataset in turn; 0 unless a signal ends it."""
+    """Preflight and list each dataset in turn; return 0 unless a signal ends it."""
     config = session.config()
     result = workflow_receipts.Listings(preflight={}, listed={}, failed={})
     results = None if parsed.receipt is None else workflow_receipts.results_of(parsed.receipt)
-    # What is wrong with the cluster, by the first of the datasets that meet it.
-    given: set[str] = set()
+    # Warnings about the cluster, reported once, by the first dataset.
+    reported: set[str] = set()
     with session.context(config) as context:
         context.new_release = parsed.new_release
         for name in session.names(config, parsed.dataset):
             step = "preflight"
             try:
-                known = given | (workflow_receipts.warnings(results, name) if results else set())
+                warned = reported | (workflow_receipts.warnings(results, name) if results else set())
                 before = None
                 if results is not None:
                     before = workflow_receipts.published_before(results, context.layout(name))
-                seen = step_runner.run_step(step, context, name, known=known, before=before)
-                checked = cast("PreflightResult", seen)
+                outcome = step_runner.run_step(step, context, name, known=warned, before=before)
+                checked = cast("PreflightResult", outcome)
                 result["preflight"][name] = checked
-                given |= {*checked["warnings"]}
+                reported |= {*checked["warnings"]}
                 step = "list"
                 result["listed"][name] = _list(context, name, parsed.receipt)
             except InterruptedRunError:
                 raise
-            except Exception as error:  # noqa: BLE001  one dataset's bug is not the others' end
+            except Exception as error:  # noqa: BLE001 a bug in one dataset does not end the others
                 failed = failure(error, session)
                 left = exit_files.Left(step, failed.code, name, *failed[1:])
                 result["failed"][name] = left._asdict()

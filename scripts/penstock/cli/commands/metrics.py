@@ -1,5 +1,5 @@
-"""`penstock metrics`: the datasets below a root as series for Prometheus. Reads alone, and works for accounts
-that stage nothing; writes the file that --out names."""
+"""`penstock metrics`: the datasets below a root as series for Prometheus. Reads only, for any account; writes
+the file of --out."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """The series of all datasets below the root, or of those named. Raises FailedError and NoSpaceError where
-    the file cannot be written; what stood there before stays."""
+    """Write the series of all or the named datasets. Raises FailedError or NoSpaceError where the file cannot
+    be written, which stays as it was."""
     _write(target_datasets.chosen(parsed, session), parsed.dataset, parsed.out)
     return 0
 
 
 def refuse_another(config: Config) -> None:
-    """Raises ConfigError where `metrics` of the configuration names a file that is not of `metrics`."""
+    """Raise ConfigError where the configured `metrics` is a file of another kind."""
     if config.metrics is not None:
         durable.refuse_another(config.metrics, durable.METRICS)
 
 
 def at_end_of_run(config: Config) -> str:
-    """Write the file that `metrics` of the configuration names, of the whole root; not in a SLURM job, on
-    whose node it would grow old. Returns why that failed, in words; "" where it did not."""
+    """Write the configured `metrics` file of the whole root; return why that failed, or "". Not in a SLURM
+    job: on its node the file would grow old."""
     try:
         if config.metrics is not None and not job_environment.current().proven:
             servers.require_answer(config.target.root)

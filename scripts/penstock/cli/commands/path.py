@@ -33,9 +33,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Print the data folder of the release that `current` names now, where the gate is open (else as `gate`).
-    A job resolves it once, and then reads one release, whatever is published later; with --job it is pinned,
-    and the same one also when the job is started again."""
+    """Print the data folder of the current release, where the gate is open. A job resolves it once, and reads
+    one release whatever is published later. --job pins it, also for a restarted job."""
     reading = reader_choice.chosen(parsed, session, parsed.dataset)
     reading.warn_of_hold()
     with reading.reported(session) as answer:
@@ -49,8 +48,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _given(reading: Reading) -> tuple[Published, str]:
-    """The release that this job was given first, else the one that `current` names; and its pin in words, ""
-    where no space is left for one."""
+    """Return the release that this job got first, else the current one, and its pin in words ("" where no
+    space is left)."""
     from penstock.dataset import pins
 
     layout, judge = reading.layout, reading.judged
@@ -63,6 +62,6 @@ def _given(reading: Reading) -> tuple[Published, str]:
             f"after that ({human.duration(reading.grace)}, or the longest time of a job), unless its owner "
             "removes it with --now; a job that is started again may be given a newer one"
         )
-        given = pins.first(layout)
-        return judge(given.release if given is not None else None), ""
+        first_pin = pins.first(layout)
+        return judge(first_pin.release if first_pin is not None else None), ""
     return judgement, pin.words()

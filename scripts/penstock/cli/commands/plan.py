@@ -24,12 +24,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Plan each dataset in turn."""
     return step_runner.run(parsed, session, render)
 
 
 def render(result: PlanResult) -> str:
-    """What is copied and what is linked; how many shards, how much room and time, and why."""
     files, size = result["files"] - result["unchanged"], result["bytes"] - result["unchanged_bytes"]
     unchanged = f"{human.counted(result['unchanged'], 'file')}, {human.size(result['unchanged_bytes'])}"
     rows = [

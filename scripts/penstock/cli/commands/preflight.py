@@ -1,13 +1,11 @@
-"""`penstock preflight`: check what would stop a run before it begins, and print a table of all checks, also
-where one of them stops the run.
+"""`penstock preflight`: checks what would stop a run before it begins, and prints a table of all checks.
 
-For each dataset `doctor.preflight_step` reaches the sources, looks at the target and asks the cluster: it
-uses the network, runs commands of vendors, SLURM and ssh-keygen, and submits one-second SLURM jobs to up to
-four nodes. Nothing is staged. What it makes is removed again: a lock that is tried out under another name, a
-mark in `bandwidth.folder`, the answers of nodes in the target, files in TMPDIR.
+`doctor.preflight_step` uses the network, runs commands of vendors, SLURM and ssh-keygen, and submits
+one-second SLURM jobs to up to four nodes. Nothing is staged. It removes what it makes: a trial lock, a mark
+in `bandwidth.folder`, answers of nodes in the target, files in TMPDIR.
 
-With --site (the site's file alone), --sysctl or --kernel-cmdline (this host's settings beside vendors'
-tables) it looks at this machine alone, and changes nothing. All forms write the file that --receipt names.
+With --site (the site's file), --sysctl or --kernel-cmdline (this host's settings beside vendors' tables) it
+looks at this machine alone, and changes nothing.
 """
 
 from __future__ import annotations
@@ -63,10 +61,9 @@ def _sysctl_profile(text: str) -> str:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Look at each dataset in turn, and then print what was seen: a table, or with --json or `--progress
-    json` a line of JSON. With --receipt the result is written there, where nothing stops the run, and is
-    printed with --json alone. Returns the first failure's exit status, 0 where nothing stops a run; raises
-    the error of the only dataset, after its table was printed."""
+    """Check each dataset, then print a table or lines of JSON. The result goes to --receipt where nothing
+    stops the run; it is then printed with --json only. Returns the first failure's exit status; an only
+    dataset's error is raised after its table."""
     if parsed.site is not None:
         return _site(parsed, session)
     if parsed.sysctl is not None or parsed.kernel_cmdline:
@@ -77,13 +74,13 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     names = session.names(config, parsed.dataset)
     step_runner.one_receipt(parsed, names)
     with session.context(config) as context:
-        # `before`: an earlier receipt of publish. With one, an empty target counts as not mounted.
+        # `before`: an earlier receipt of publish, by which an empty target counts as not mounted.
         looked = {
             name: preflight_step.look(context, name, before=published_before(RESULTS, context.layout(name)))
             for name in names
         }
     code = 0
-    # After the display has closed: these are the results.
+    # The display has closed: print results.
     for name, (result, error) in looked.items():
         if error is None:
             session.receipt(result)
@@ -99,9 +96,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _site(parsed: argparse.Namespace, session: Session) -> int:
-    """What the site's file binds: a table, or JSON with --json (not by `--progress json`). Needs no
-    configuration. Returns 0. Raises ConfigError with the line of each mistake, and where a file that is named
-    is not there."""
+    """Print what the site's file binds. Needs no configuration. Raises ConfigError with the line of each
+    mistake, and for a missing file."""
     from penstock.config import loader
     from penstock.config.site import FILE
     from penstock.doctor.preflight import site_file
@@ -125,8 +121,8 @@ def _site(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _host(parsed: argparse.Namespace, session: Session) -> int:
-    """Compare this host's settings with the tables that are asked for; JSON as for `_site`. Needs no
-    configuration. Returns 0, also where values differ. Raises ConfigError where a dataset is named."""
+    """Compare this host's settings with the requested tables; return 0 also where they differ. Needs no
+    configuration."""
     from penstock.host import host_tuning
 
     if parsed.dataset:
@@ -162,8 +158,8 @@ def _host(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _show_profile(title: str, results: Sequence[CheckResult]) -> None:
-    """A table of what is not as the profile has it, and how much is."""
-    wrong = [one for one in results if one.verdict != "ok"]
+    """Print values that differ from the profile, and count the others."""
+    wrong = [check for check in results if check.verdict != "ok"]
     if wrong:
         output.show_checks(title, wrong)
     else:

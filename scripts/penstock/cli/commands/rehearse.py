@@ -1,5 +1,5 @@
-"""`penstock rehearse`: a sample of a dataset, copied and read back for real, and removed. Writes what was
-measured into the dataset's state, and results that the person asks for."""
+"""`penstock rehearse`: copies a sample of a dataset, reads it back, removes it. Writes measurements into the
+dataset's state."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
 
 EXAMPLES = ("penstock rehearse imagenet", "penstock rehearse imagenet --time 5min --sweep 8,16,32,64")
-MOST = 4096
-"""Streams, as of `engine.streams`."""
+MOST = 4096  # streams, as of `engine.streams`
 STREAMS = f"numbers of streams from 1 to {MOST}, such as 8,16,32"
 
 
@@ -47,7 +46,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Rehearse, write the files that were asked for, and show the figures."""
     from penstock.core import fio_job
     from penstock.look.views import rehearsal_text
     from penstock.run import rehearsal
@@ -71,7 +69,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _write(path: Path, text: str, own: str) -> None:
-    """Whole; a device is written to as it stands. `own` as of `flags.written`."""
+    """Write whole; to a device as it is. `own` as of `flags.written`."""
     from penstock.fs import durable
     from penstock.fs.errno_map import storage_error
 

@@ -1,5 +1,4 @@
-"""`penstock releases`: the releases of all datasets below a root. Reads alone, and works for accounts that
-stage nothing."""
+"""`penstock releases`: the releases of all datasets below a root. Reads only, for any account."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from penstock.core.documents.catalogue_rows import DatasetRow, ReleaseRow, StagingRow
 
 EXAMPLES = ("penstock releases imagenet", "penstock releases --root /beegfs/datasets --json")
-HOLDERS = 3
-"""Of a release that are named in the table."""
+HOLDERS = 3  # of a release, named in the table
 _RELEASES = (
     TextColumn(""),
     TextColumn("RELEASE", least=17),
@@ -53,8 +51,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """The releases of all datasets below the root, or of those named. Returns 4 where what `current` names of
-    one of them is damaged, as `gate` would."""
+    """Show releases of all or the named datasets. Returns 4 where a current one is damaged, as `gate`
+    would."""
     from penstock.dataset import pins
     from penstock.dataset.gate import BAD
     from penstock.look.releases import dataset_row
@@ -71,7 +69,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def render(datasets: Sequence[DatasetRow], columns: int = COLUMNS) -> list[Line]:
-    """A block a dataset: what there is in all, a row a release, what lies beside them."""
     lines: list[Line] = []
     for row in datasets:
         lines += _dataset(row, columns)
@@ -81,14 +78,14 @@ def render(datasets: Sequence[DatasetRow], columns: int = COLUMNS) -> list[Line]
 def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
     count, what = len(row["releases"]), ""
     if count:
-        known = sum(one["files"] is not None for one in row["releases"])
+        sized = sum(release["files"] is not None for release in row["releases"])
         what = f": {human.counted(count, 'release')}"
-        if known:
+        if sized:
             what += f", {human.size(row['bytes'])} in {human.counted(row['files'], 'file')}"
-            # What they take together on disk is known to a walk alone: `penstock du`.
-            what += " (shared ones each time)" if known > 1 else ""
-        if known < count:
-            what += f", {human.count(count - known)} of them not known" if known else ", of unknown size"
+            # Only a walk knows their size together on disk: `penstock du`.
+            what += " (shared ones each time)" if sized > 1 else ""
+        if sized < count:
+            what += f", {human.count(count - sized)} of them not known" if sized else ", of unknown size"
         what += f", owner {account(row['owner'])}" if row["owner"] else ""
     yield Line(printable(f"{row['dataset']}{what}"), "bold")
     if row["pause"]:
@@ -97,7 +94,7 @@ def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
         yield from said(f"HOLD: {row['hold']}", 2, columns, "yellow")
     if row["problem"]:
         yield from said(f"! {row['problem']}", 2, columns, "red" if row["releases"] else "yellow")
-    tables = lines(_RELEASES, [_cells(one) for one in row["releases"]], columns=columns, indent=2)
+    tables = lines(_RELEASES, [_cells(release) for release in row["releases"]], columns=columns, indent=2)
     if count:
         yield from (Line(text, "dim") for text in tables[0])
     for release, texts in zip(row["releases"], tables[1:], strict=True):
@@ -120,15 +117,15 @@ def _cells(row: ReleaseRow) -> list[str]:
     audited = f"{brief(last.audit.status)}, {human.age(row['audit_age'])}" if last else "never"
     if last and last.closed:
         audited = brief(last.closed.partition("T")[0])
-    known = row["files"] is not None
+    sized = row["files"] is not None
     return [
         "*" if row["current"] else "",
         row["release"],
-        human.size(row["bytes"] or 0) if known else human.UNKNOWN,
-        human.count(row["files"] or 0) if known else human.UNKNOWN,
+        human.size(row["bytes"] or 0) if sized else human.UNKNOWN,
+        human.count(row["files"] or 0) if sized else human.UNKNOWN,
         row["storage_grade"] or human.UNKNOWN,
         human.age(row["age"]),
-        audited if known else human.UNKNOWN,
+        audited if sized else human.UNKNOWN,
     ]
 
 

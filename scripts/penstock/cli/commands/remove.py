@@ -38,8 +38,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Remove releases by name, or with --all the dataset. Returns HELD where a reader or a run came to hold
-    one after the command had begun: that one stays."""
+    """Remove releases, or the dataset with --all. Returns HELD where a reader or run took hold of one after
+    the command began: it stays."""
     from penstock.keep.retention import gc_step
     from penstock.look.views import gc_text
 

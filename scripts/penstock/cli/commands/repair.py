@@ -1,4 +1,4 @@
-"""`penstock repair`: what the last audit found damaged, fetched anew."""
+"""`penstock repair`: fetches anew what the last audit found damaged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def render(result: RepairResult) -> str:
-    """What one repair did (`keep.repair.repair_step.run`); ends in a line feed."""
     lines = [human.printable(f"{result['dataset']}/{result['release']}"), line("By audit", result["audit"])]
     rows = [("=", path, how) for path, how in result["repaired"]]
     rows += [("!", path, f"left as it is: {why}") for path, why in result["unrepairable"]]

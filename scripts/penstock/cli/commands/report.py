@@ -27,6 +27,5 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Report each dataset in turn."""
     options = {} if parsed.html is None else {"html": parsed.html}
     return step_runner.run(parsed, session, summary.render, **options)

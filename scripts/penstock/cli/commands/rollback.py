@@ -23,7 +23,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Lead `current` back to a release, or forward to one."""
     from penstock.keep.retention import rollback_step
 
     config = session.config()

@@ -1,4 +1,4 @@
-"""`penstock run`: all steps through Snakemake, with a summary and the exit statuses of the table."""
+"""`penstock run`: all steps through Snakemake, with a summary."""
 
 from __future__ import annotations
 
@@ -61,18 +61,16 @@ if TYPE_CHECKING:
     from penstock.look.views import run_table
     from penstock.look.views.keys import Result
 
-STATE = RESULTS / ".workflow"
-"""What the controllers of a working directory share."""
+STATE = RESULTS / ".workflow"  # what the controllers of a working directory share
+# steps that keep nothing of what was done before their end
 ANEW = frozenset({"list", "list-group", "list-failure", "plan"})
-"""Steps of which nothing is kept that was done before their end."""
+# Seconds for a call that asks SLURM to start the controller again, and how many calls; each waits for
+# slurmctld.
 REQUEUES, TRIES = 15.0, 4
-"""Seconds that one call may take which asks SLURM to start the controller again, and how many there are: each
-waits for slurmctld by itself."""
-CANCELS = 2.0
-"""Seconds between two looks at marks of `penstock cancel` while a further try is waited for."""
+CANCELS = 2.0  # seconds between two checks for `penstock cancel` while the controller waits to try again
+# Fewest processes and threads of a run of one dataset: this one, Snakemake, step, element and worker, with
+# threads.
 PROCESSES = 16
-"""Processes and threads that a run of one dataset needs at least: this one, Snakemake, a step, an element and
-its worker, with their threads."""
 
 EXAMPLES = ("penstock run", "penstock run imagenet --submit")
 
@@ -95,10 +93,10 @@ def _cores(text: str) -> int:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Stage the datasets. Returns 0 when all are PASSED: the run's release stands by its seal, and the gate
-    is open; else the status of the first step that failed, 129, 130 or 143 after a signal, 4 where the gate
-    is closed. A submitted controller tries again by `controller_job.next_try`. With --submit 0 when a job
-    that does this is there (`submission`)."""
+    """Stage the datasets. Returns 0 when all are PASSED: the seal of the run's release stands, and the gate
+    is open. Else the first failed step's status, 129, 130 or 143 after a signal, 4 where the gate is closed.
+    A submitted controller tries again by `controller_job.next_try`. With --submit, 0 means that a job does
+    this."""
     from penstock.config import trust
 
     if parsed.submit:
@@ -126,7 +124,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     wanted = names
     while True:
         invocation = f"{time.time_ns():020d}"
-        # Read from the target, so not before preflight has asked its servers, unless they are needed.
+        # Marks are on the target: read before preflight asked its servers only where needed.
         again = wanted if submitted else ()
         marks = [CancelMark.of(layout_of(config.target, name), "run") for name in again]
         try:
@@ -151,7 +149,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         run_results.note_ends(results, config, code, left, session)
         run_results.notify(results, config, session)
     if session.stop.event.is_set():
-        # A submitted controller whose time ended when all was published lets jobs begin that wait for it.
+        # A submitted controller that published all before its time ended releases the jobs that wait for it.
         code = 128 + session.stop.signal_number if wanted or not session.stop.out_of_time else 0
     if len(names) > 1 and not session.as_json:
         run_results.show_table(results, [rows[name] for name in names if name in rows], code, session)
@@ -170,8 +168,9 @@ def _unpublished(names: Sequence[str], results: Mapping[str, Result]) -> list[st
 def _requeued(
     config: Config, names: Sequence[str], left: Sequence[exit_files.Left], session: Session
 ) -> bool:
-    """Whether SLURM starts this submitted controller again, whose time has ended: jobs that wait for it stay
-    in the queue, where its end by TIMEOUT would cancel them. Says why where it does not.
+    """Have SLURM start this controller again, whose time has ended; return whether it does.
+
+    Its end by TIMEOUT would cancel jobs that wait for it.
 
     | what was not done when the time ended                  | then                                  |
     |--------------------------------------------------------|---------------------------------------|
@@ -214,8 +213,7 @@ def _staged(
     results: dict[str, Result],
     rows: dict[str, run_table.Row],
 ) -> tuple[int, list[exit_files.Left]]:
-    """One run of the workflow: its exit status, and how the steps ended that failed. Puts what became of each
-    dataset into `results` and `rows`."""
+    """Run the workflow once; return its status and failed steps. Fills `results` and `rows`."""
     folder = _exits_folder(names)
     try:
         with _screen(names, folder, session) as screen:
@@ -240,7 +238,7 @@ def _staged(
 
 
 def _ended(session: Session) -> contextlib.AbstractContextManager[None]:
-    """While inside, what was done is shown and noted, after a signal too."""
+    """While inside, results are shown and noted even after a signal."""
     return waits.tidying() if session.stop.event.is_set() else contextlib.nullcontext()
 
 
@@ -251,8 +249,8 @@ def _may_try_again(
     marks: Sequence[CancelMark],
     session: Session,
 ) -> bool:
-    """Say why this controller tries again, and wait for so long. False once one of its datasets is cancelled;
-    raises InterruptedRunError on a signal."""
+    """Report why to try again, and wait; return False once a dataset is cancelled. Raises
+    InterruptedRunError."""
     changed = [step for step in left if step.exit == SourceChangedError.exit_code]
     first = (changed or list(left))[0]
     about = f"{first.dataset}: " if first.dataset else ""
@@ -274,10 +272,10 @@ def _may_try_again(
 
 
 def _exits_folder(names: list[str]) -> Path:
-    """Where the steps leave their exit statuses. Raises PreflightError in a folder where receipts, or
-    Snakemake's own state, cannot be written."""
+    """Make the folder for the steps' exit statuses. Raises PreflightError where receipts, or Snakemake's
+    state, cannot be written."""
     own = Path(".snakemake")
-    # Another account's run may have left some. Snakemake does without a log.
+    # Another account's run may have left these. Snakemake works without its log.
     later = [RESULTS / name for name in names] + [own / "metadata", own / "incomplete"]
     needed = [STATE, RESULTS / workflow_receipts.LISTINGS, own, *(at for at in later if at.exists())]
     for folder in needed:
@@ -321,13 +319,13 @@ def _command(parsed: argparse.Namespace, config: Config, file: Path, names: list
     if parsed.backend and profile.is_dir():
         options = {**_profile(profile), **options}
     elif parsed.backend:
-        # Constants, as in the profiles: Snakemake's own memory and disk are functions that warn.
+        # Constants, as in the profiles: Snakemake's own defaults are functions that warn.
         options["default-resources"] = [f"backend={parsed.backend}", "mem_mb=1000", "disk_mb=1000"]
     if parsed.cores is not None:
         options["cores"] = parsed.cores
     for name, value in options.items():
-        given = value if isinstance(value, list) else [value]
-        words += [f"--{name}", *(str(text) for text in given if text is not True)]
+        values = value if isinstance(value, list) else [value]
+        words += [f"--{name}", *(str(text) for text in values if text is not True)]
     words += ["--configfile", str(file.absolute())]
     settings = []
     if parsed.dataset or names != list(config.datasets):
@@ -340,14 +338,12 @@ def _command(parsed: argparse.Namespace, config: Config, file: Path, names: list
 
 
 def _profile(folder: Path) -> dict[str, object]:
-    """A profile's options, which Snakemake is given as words: of a profile that it reads itself it would
-    report the path."""
+    """Read a profile's options, which become words: Snakemake would report a profile's path."""
     options: dict[str, object] = strict_yaml.read(folder / "config.v8+.yaml").value
     return options
 
 
 def _screen(names: list[str], folder: Path, session: Session) -> RunScreen:
-    """With a view on standard error."""
     from penstock.look.views.view_choice import open_view
 
     file = session.file
@@ -364,21 +360,21 @@ def _screen(names: list[str], folder: Path, session: Session) -> RunScreen:
 
 
 def _snakemake(command: list[str], invocation: str, folder: Path, session: Session, said: BinaryIO) -> int:
-    """Its exit status. Signals that reach this process are passed on to all below it. `said`: where it
-    writes, and all below it."""
+    """Run Snakemake, whose output goes to `said`; return its exit status. Signals are passed on to all
+    below."""
     surroundings = {
-        # What a person sets there is for workflows of their own: a profile, a cache of outputs, plugins.
+        # A person's settings there are for workflows of their own: profiles, caches, plugins.
         **{name: value for name, value in os.environ.items() if not name.startswith("SNAKEMAKE_")},
         **ancestors.handed_down(),
         exit_files.EXITS: str(folder),
         INVOCATION: invocation,
-        # Of Snakemake, which looks there and keeps nothing: an account's home may be full, or there is none.
+        # Snakemake keeps nothing there; an account's home may be full or missing.
         **dict.fromkeys(("XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str((STATE / "cache").resolve())),
     }
     if session.parsed.log is not None:
         surroundings[LOG] = str(session.parsed.log.absolute())
-    # A group of its own: Ctrl-C reaches this process alone, which passes it on once. Blocked until the
-    # child listens to it (cli.snakemake_start): an interpreter that is starting answers it with a traceback.
+    # Its own group: Ctrl-C reaches this process alone, which passes it on once. Blocked until the child
+    # handles it (`cli.snakemake_start`): an interpreter that is starting would answer with a traceback.
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         process = subprocess.Popen(command, env=surroundings, process_group=0, stdout=said, stderr=said)
@@ -404,8 +400,7 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
 
 @contextlib.contextmanager
 def _stop_passed_on(process: subprocess.Popen[bytes], folder: Path, session: Session) -> Iterator[None]:
-    """While inside, a signal to this process is passed on to Snakemake's process group as SIGINT, by which
-    Snakemake and the steps stop tidily."""
+    """Pass signals on to Snakemake's process group as SIGINT, which stops Snakemake and steps tidily."""
 
     def tell(number: int) -> None:
         exit_files.pass_on(folder, number)
@@ -422,7 +417,8 @@ def _stop_passed_on(process: subprocess.Popen[bytes], folder: Path, session: Ses
 
 
 def _exit_status(status: int, left: list[exit_files.Left], session: Session) -> int:
-    """
+    """Derive this command's exit status:
+
     stopped by a signal | Snakemake's | a step left one | this command's
     yes                 | any         | any             | 128 + the signal's number
     no                  | 0           | any             | 0

@@ -1,8 +1,7 @@
 """`penstock selftest`: tries what a folder's file system does, and prints a table for its administrator.
 
-`doctor.selftest.selftest` does the work: in a hidden folder of that folder and in one of TMPDIR, both removed
-at the end, with at most 1 GiB and ten minutes; with SLURM also by a process on each of two nodes. This module
-finds the folder and the cluster, prints, and writes the session's receipt.
+`doctor.selftest.selftest` works in a hidden folder of that folder and one in TMPDIR, both removed at the end.
+It takes at most 1 GiB and ten minutes; with SLURM, two nodes take part.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
     from penstock.config.settings import ClusterConfig
 
+# Exit status where a check's result is not as the file system's row of `fs.kinds`, or penstock, wants it.
 CONTRADICTED = 4
-"""The exit status where a check has another result than the file system's row of `fs.kinds`, or penstock
-itself, wants."""
 
 EXAMPLES = ("penstock selftest /beegfs/datasets", "penstock selftest --json")
 
@@ -41,8 +39,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """0, or CONTRADICTED. Raises ConfigError and PreflightError: as `_folder`, and where nothing can be made
-    in the folder, or `--fill-quota` finds no quota that is the folder's own."""
+    """Return 0 or CONTRADICTED. Raises as `_folder`, where nothing can be made in the folder, or where
+    `--fill-quota` finds no own quota."""
     from penstock.cluster.registry import start_together
     from penstock.core import human
     from penstock.doctor.selftest import selftest, two_nodes
@@ -54,7 +52,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             output.say(f"selftest: {stage} ...")
 
     def start_peers(place: Path) -> Sequence[subprocess.Popen[bytes]]:
-        """As `selftest.StartPeers`."""
         peers = start_together(cluster, ["selftest-peer", str(place)], two_nodes.NODES, two_nodes.SECONDS)
         return [] if peers is None else [peers]
 
@@ -73,9 +70,9 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _folder(parsed: argparse.Namespace, session: Session) -> Path:
-    """The folder that the command line names, or else `target.root`. Raises ConfigError for a configuration
-    that is wrong, also where it is not needed, and for a folder below none of the site's roots, since a
-    selftest writes there; PreflightError for what is no folder, and where a server of it is away."""
+    """Return the folder of the command line, else `target.root`. Raises ConfigError for a wrong
+    configuration, even an unneeded one. It refuses folders below none of the site's roots, since a selftest
+    writes. Raises PreflightError for what is no folder, and where a server is away."""
     from penstock.config import loader
     from penstock.core.errors import PreflightError
     from penstock.fs import servers
@@ -84,7 +81,8 @@ def _folder(parsed: argparse.Namespace, session: Session) -> Path:
     if folder is None or file_choice.chosen(parsed.config) is not None:
         root = session.config().target.root
         folder = root if folder is None else folder
-    servers.require_answer(folder)  # before any call there: it would wait for a server that is away
+    # before any call on the folder, which would wait for a server that is away
+    servers.require_answer(folder)
     loader.check_place(folder)
     if not folder.is_dir():
         raise PreflightError(
@@ -94,7 +92,7 @@ def _folder(parsed: argparse.Namespace, session: Session) -> Path:
 
 
 def _cluster(parsed: argparse.Namespace, session: Session) -> ClusterConfig:
-    """The configuration's cluster; where there is none, the backend of the command line with all defaults."""
+    """Return the configuration's cluster, or without one the given backend with defaults."""
     from penstock.config.settings import ClusterConfig
 
     if file_choice.chosen(parsed.config) is not None:

@@ -18,7 +18,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
-    """Do what the other end of standard input asks for."""
     from penstock.doctor.selftest import peer
 
     peer.serve(parsed.folder, sys.stdin, sys.stdout)

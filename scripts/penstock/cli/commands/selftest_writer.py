@@ -1,8 +1,5 @@
-"""`penstock selftest-writer`: the process that a selftest starts in order to kill it while it writes.
-
-A hidden command: `doctor.selftest.killed_writer` starts it in a folder of its own, and looks afterwards
-whether a partial file has a final name. It writes into that folder alone.
-"""
+"""`penstock selftest-writer`: the process that a selftest kills while it writes
+(`doctor.selftest.killed_writer`)."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
-    """Write a few dozen files slowly. 0 once they are written: where nobody killed the process by then."""
+    """Write some dozens of files slowly. Returns 0 where nobody killed the process."""
     from penstock.doctor.selftest import killed_writer
 
     killed_writer.write(parsed.folder)

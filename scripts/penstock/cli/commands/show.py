@@ -1,4 +1,4 @@
-"""`penstock show`: one release in detail. Reads alone, and works for accounts that stage nothing."""
+"""`penstock show`: one release in detail. Reads only, for any account."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Returns 4 where the release is damaged, as `gate` would."""
+    """Show the release. Returns 4 where it is damaged, as `gate` would."""
     from penstock.dataset import pins
     from penstock.dataset.gate import BAD
     from penstock.look import details
@@ -53,7 +53,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def render(release: ReleaseShown, columns: int = COLUMNS) -> list[Line]:
-    """One release in detail."""
     row = release["row"]
     current = " (current)" if row["current"] else ""
     lines = [Line(printable(f"{release['dataset']}/{row['release']}{current}"), "bold")]
@@ -62,8 +61,8 @@ def render(release: ReleaseShown, columns: int = COLUMNS) -> list[Line]:
     for title, text in _facts(release):
         lines += _field(title, text, columns, "red" if title == "Findings" else "")
     for title, history in (("History", release["history"]), ("Audits", release["audits"])):
-        for one in history:
-            lines += _field(title, f"{brief(moment(one['at']))}: {_event(one)}", columns)
+        for event in history:
+            lines += _field(title, f"{brief(moment(event['at']))}: {_event(event)}", columns)
             title = ""
     return lines
 
@@ -85,8 +84,8 @@ def _facts(release: ReleaseShown) -> Iterator[tuple[str, str]]:
     if row["findings"]:
         yield "Findings", f"{_counts(row['findings'])}: {release['advice']}"
     yield from _verdict(release["verdict"] or {})
-    for one in row["held_by"]:
-        yield "Held by", one
+    for holder in row["held_by"]:
+        yield "Held by", holder
     if row["pins_unopened"]:
         yield "Held by", f"up to {human.count(row['pins_unopened'])} more pins"
 
@@ -126,9 +125,9 @@ def _sealed(release: ReleaseShown, seal: Mapping[str, object]) -> Iterator[tuple
         yield "Read after", delay
     if evidence.get("fsync_ends"):
         yield "Durable", f"each fsync ended {evidence['fsync_ends']}"
-    for one in release["manifests"]:
-        size = "missing, or unreadable" if one["bytes"] is None else human.size(one["bytes"])
-        yield "Manifest", f"{one['name']}, {size}"
+    for manifest in release["manifests"]:
+        size = "missing, or unreadable" if manifest["bytes"] is None else human.size(manifest["bytes"])
+        yield "Manifest", f"{manifest['name']}, {size}"
 
 
 def _selected(seal: Mapping[str, object]) -> str:
@@ -172,8 +171,8 @@ def _permissions(held: Mapping[str, object]) -> Iterator[str]:
 
 def _evidence(amounts: Sequence[GradeAmount], required: object) -> str:
     proofs = [
-        f"{one['grade']} {human.counted(one['files'], 'file')} ({human.size(one['bytes'])})"
-        for one in amounts
+        f"{amount['grade']} {human.counted(amount['files'], 'file')} ({human.size(amount['bytes'])})"
+        for amount in amounts
     ]
     return ", ".join(proofs) + (f"; required: {required}" if required else "") if proofs else "not known"
 
@@ -191,9 +190,9 @@ def _event(row: HistoryRow) -> str:
     by = f" by {brief(row['by'])}" if row["by"] else ""
     host = f" on {brief(row['host'])}" if row["host"] else ""
     release = f" {brief(row['release'], 128)}" if row["release"] else ""
-    known = "" if row["known"] else " (not known to this version)"
+    note = "" if row["known"] else " (not known to this version)"
     text = f": {brief(row['text'], 500)}" if row["text"] else ""
-    return f"{brief(row['event'])}{known}{release}{by}{host}{text}"
+    return f"{brief(row['event'])}{note}{release}{by}{host}{text}"
 
 
 def _field(title: str, text: str, columns: int, style: str = "") -> list[Line]:
@@ -214,4 +213,4 @@ def _map(value: object) -> Mapping[str, object]:
 
 
 def _maps(value: object) -> Sequence[Mapping[str, object]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, (list, tuple)) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, (list, tuple)) else []

@@ -20,7 +20,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Sign one release of a dataset."""
     from penstock.keep import sign_release
 
     config = session.config()

@@ -1,4 +1,4 @@
-"""`penstock step copy`, `permissions`, `verify`, `publish`: a step that prints nothing but its progress."""
+"""`penstock step copy`, `permissions`, `verify`, `publish`: steps that print nothing but progress."""
 
 from __future__ import annotations
 
@@ -20,5 +20,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Run the step for each dataset in turn."""
     return step_runner.run(parsed, session)

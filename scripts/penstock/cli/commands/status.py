@@ -1,4 +1,4 @@
-"""`penstock status`: what is published and under way, as a table of all datasets, or details of some."""
+"""`penstock status`: a table of all datasets, or details of some."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """What is published and what is under way: a row for each dataset, or a block for each that is named.
-    Returns 4 where one is damaged, as `gate` would; else 3 where nothing at all can be seen of one."""
+    """Show what is published and under way. Returns 4 where a dataset is damaged, as `gate` would; else 3
+    where nothing of one can be seen."""
     from penstock.dataset import gate
     from penstock.look import status_report as step
 
@@ -44,16 +44,18 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
         results, code = session.apart(names, state)
     session.receipt(
-        results[0] if len(results) == 1 else {"datasets": {one["dataset"]: one for one in results}}
+        results[0] if len(results) == 1 else {"datasets": {result["dataset"]: result for result in results}}
     )
 
     def lines(columns: int) -> list[Line]:
         return render(results) if parsed.dataset else _table(results, config.target.root, columns)
 
     session.show_rows(results, lines, hints=True)
-    if any({one["state"], one.get("work", {}).get("state")}.intersection(gate.BAD) for one in results):
+    if any(
+        {result["state"], result.get("work", {}).get("state")}.intersection(gate.BAD) for result in results
+    ):
         return FindingsError.exit_code
-    unseen = any(one["state"] == gate.UNREADABLE and "current" not in one for one in results)
+    unseen = any(result["state"] == gate.UNREADABLE and "current" not in result for result in results)
     return code or (PreflightError.exit_code if unseen else 0)
 
 
@@ -68,8 +70,7 @@ def _table(results: Sequence[StatusResult], root: Path, columns: int) -> list[Li
 
 
 def _submitted(context: Context, file: Path) -> dict[str, str] | None:
-    """By dataset, the job of a submitted controller that SLURM has not begun, with its reason in brackets;
-    None: that is not known."""
+    """Map datasets to the job and reason of a controller that SLURM has not begun; None: not known."""
     from penstock.core.errors import PenstockError
     from penstock.workflow import controller_job
 
@@ -89,7 +90,6 @@ _SAID = ("dataset", "state", "why", "to_do", "work", "pinned")
 
 
 def render(results: Sequence[StatusResult]) -> list[Line]:
-    """One block a dataset, each line escaped."""
     from penstock.core.documents.verdict import AuditShown
     from penstock.core.text import TEXT, brief
     from penstock.look.views import findings_text, text_block
@@ -124,9 +124,9 @@ def render(results: Sequence[StatusResult]) -> list[Line]:
 
 
 def _state(work: Mapping[str, Any]) -> str:
-    """`published`, `damaged: manifest.parquet is missing`, `copying 42.1 %, 341 MiB read back`, `stopped by
-    SIGINT in copy, 42.1 % done, at 2026-11-26T02:14:00Z`, `failed at 2026-11-26T02:14:00Z: copy: no space is
-    left (exit 6)`."""
+    """Render a state: `published`, `damaged: manifest.parquet is missing`, `copying 42.1 %, 341 MiB read
+    back`, `stopped by SIGINT in copy, 42.1 % done, at 2026-11-26T02:14:00Z`, `failed at 2026-11-26T02:14:00Z:
+    copy: no space is left (exit 6)`."""
     state, why = str(work["state"]), work.get("why", "")
     state = "HELD" if state == "held" else state
     step, percent = str(work.get("step", "")), work.get("percent")
@@ -146,8 +146,8 @@ def _state(work: Mapping[str, Any]) -> str:
 
 
 def _text(value: object) -> str:
-    """One line: a step's shards in words, lists by commas, other mappings as JSON."""
-    if isinstance(value, (list, tuple)) and all(isinstance(one, (str, int)) for one in value):
+    """Render as a line: a step's shards in words, lists by commas, other mappings as JSON."""
+    if isinstance(value, (list, tuple)) and all(isinstance(item, (str, int)) for item in value):
         return ", ".join(map(str, value))
     if not isinstance(value, Mapping):
         return value if isinstance(value, str) else str(value)

@@ -1,5 +1,5 @@
-"""`penstock visit`: what preflight's probe does on a node. It opens a dataset's sources there, and looks at
-the mounts and at the node itself."""
+"""`penstock visit`: preflight's probe on a node. It opens a dataset's sources, and reads mounts and the
+node's facts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.session import Session
 
-DEADLINE = 40
-"""Seconds for all sources: the probe's job has a minute."""
+DEADLINE = 40  # seconds for all sources: the probe's job has a minute
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,8 +26,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Write the answer (`core.documents.node_answer`) to the file of --answer. 0 when every source opens,
-    else `VISIT_FAILED`."""
+    """Write the answer (`core.documents.node_answer`) to --answer; return 0 when every source opens, else
+    `VISIT_FAILED`."""
     from penstock.cluster.port import VISIT_FAILED
     from penstock.config.serialization import from_json
     from penstock.config.settings import DatasetConfig, TargetConfig
@@ -36,7 +35,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.doctor.preflight import visit
     from penstock.fs import owners
 
-    given = json.loads(sys.stdin.readline())
+    request = json.loads(sys.stdin.readline())
     late = TimeoutError(f"no answer within {DEADLINE} s")
     passed = False
 
@@ -60,13 +59,13 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             signal.alarm(0)
 
     answer = visit.answer(
-        from_json(DatasetConfig, given["dataset"]),
-        from_json(TargetConfig, given["target"]),
+        from_json(DatasetConfig, request["dataset"]),
+        from_json(TargetConfig, request["target"]),
         check,
         deadline(),
-        given.get("acl_numbers", ()),
-        bandwidth_folder=Path(given["link"]) if given.get("link") else None,
-        mark=given.get("mark", ""),
+        request.get("acl_numbers", ()),
+        bandwidth_folder=Path(request["link"]) if request.get("link") else None,
+        mark=request.get("mark", ""),
     )
     with parsed.answer.open("w", encoding="utf-8") as stream:
         made = os.fstat(stream.fileno())
