@@ -133,9 +133,9 @@ def _quotas(asking: StatusQueries, folder: str, owner: dict[Scope, int]) -> list
             continue
         before = len(asking.silences)
         answer = asking.ask(f"quota of {scope} {number}", lfs.quota(scope, number, folder), bool)
-        quota = lfs.read_quota(scope, number, answer.out)
-        if quota is not None:
-            quotas.append(quota)
+        held = lfs.read_quota(scope, number, answer.out)
+        if held is not None:
+            quotas.append(held)
         if asking.silences[before:] and "not enabled" in asking.silences[-1].why:
             asking.silences.pop()
     return quotas
