@@ -217,9 +217,9 @@ def metadata(status: StoreStatus, sizes: SizeClasses, folders: int) -> list[Chec
     needed = f"about {_size(need)}{percent}" if rules.entry_bytes else f"{inodes:,} inodes"
     demand = f"{sizes.files:,} files and {folders:,} folders need {needed}"
     rooms = [
-        left.bytes
+        free_room.bytes
         for target in targets
-        if (left := placement.room(target, rules.metadata_limits)) is not None
+        if (free_room := placement.room(target, rules.metadata_limits)) is not None
     ]
     inodes_free = [target.free_inodes for target in targets if target.free_inodes is not None]
     mend = f"stage fewer files, or have metadata targets enlarged: {ADMINISTRATOR}"
