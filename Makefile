@@ -1,4 +1,5 @@
 # make run     stage the example of config.yaml, over S3 from a server on loopback
+# make quick   the tests that start no process, talk to no server and stage no dataset: below a minute of CPU
 # make test    what is run before each commit: tests without SLURM beside those on SLURM
 # make test-all    every test there is: whole sweeps, each file system's temper, real waits, a later SLURM
 #     PENSTOCK_TEST_ALL=1 makes a test that cannot run here a failure
@@ -39,7 +40,7 @@ WORKERS ?= 3
 PYTEST = base=$$(mktemp -d /tmp/pen-XXXX); chmod 755 $$base; trap 'chmod -R u+rwX $$base; rm -rf $$base' EXIT; \
 	PATH="$(CURDIR)/$(BIN):$$PATH" PYTEST_DEBUG_TEMPROOT=$$base tests/support/reachable.sh $(BIN)/python -m pytest
 
-.PHONY: run test test-all test-unit test-thorough test-filesystems test-beegfs test-patience test-slurm test-slurm-suite pyslurm lint docs wheel wheels bench cluster-up cluster-down lock clean venv venv-dev system
+.PHONY: run quick test test-all test-unit test-thorough test-filesystems test-beegfs test-patience test-slurm test-slurm-suite pyslurm lint docs wheel wheels bench cluster-up cluster-down lock clean venv venv-dev system
 
 run: venv
 	@$(BIN)/python -m tests.demo.example
@@ -71,6 +72,9 @@ $(VENV)/.dev: envs/requirements-dev.lock $(VENV)/.run
 # Programs that the tests need beside Python: installed where that is allowed, else named.
 system:
 	@bash envs/system-packages.sh
+
+quick: venv-dev
+	@$(PYTEST) -q -p tests.support.pure -m "not (slurm or thorough or every_set or real_patience)" $(ARGS)
 
 # Both halves at once, since a cluster is waited for most of the time. Both run to their end; the exit status
 # is that of the half that failed.

@@ -30,7 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     controls = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
-    if not controls and not config.getoption("collectonly"):
+    starts_none = config.pluginmanager.has_plugin("tests.support.pure")
+    if not controls and not config.getoption("collectonly") and not starts_none:
         warm.enter()
 
 

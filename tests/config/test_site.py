@@ -33,22 +33,17 @@ if TYPE_CHECKING:
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="the site's file is root's: only as root")
 pytestmark = as_root
-SITE = """\
-# of the administrators
-target:
-  roots: [ROOT, /beegfs/other]
-  ops: 3000
-cluster:
-  partitions: [transfer, cpu]
-  max_elements: 3
-  backends: [slurm]
-bandwidth:
-  folder: /beegfs/.link
-  link: 40Gbit/s
-  requests: 2000
-gc:
-  grace: 30d
-"""
+SECTIONS = {
+    "target": {"roots": "[ROOT, /beegfs/other]", "ops": "3000"},
+    "cluster": {"partitions": "[transfer, cpu]", "max_elements": "3", "backends": "[slurm]"},
+    "bandwidth": {"folder": "/beegfs/.link", "link": "40Gbit/s", "requests": "2000"},
+    "gc": {"grace": "30d"},
+}
+"""A sample of each section; a key that is added here moves no line that a test names (`line_of`)."""
+SITE = "# of the administrators\n" + "".join(
+    f"{section}:\n" + "".join(f"  {key}: {value}\n" for key, value in keys.items())
+    for section, keys in SECTIONS.items()
+)
 SLURM: dict[str, Any] = {"backend_override": "slurm"}
 ACCOUNTS = """\
 target:
@@ -63,6 +58,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(mode=0o755)
     monkeypatch.setattr(site, "FILE", folder / "site.yaml")
     return folder / "site.yaml"
+
+
+def line_of(key: str) -> int:
+    """Where SITE has a key, such as `target.roots`."""
+    section, name = key.split(".")
+    rows = SITE.splitlines()
+    begin = rows.index(f"{section}:")
+    return next(at for at, row in enumerate(rows[begin:], begin + 1) if row.startswith(f"  {name}: "))
 
 
 def said(place: Path, text: str) -> None:
@@ -113,28 +116,37 @@ def test_a_configuration_may_tighten_it(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "values", "key", "line", "words"),
+    ("section", "values", "key", "bound", "words"),
     [
-        ("target", {"root": "/scratch"}, "target.root", 3, "not for a configuration to say"),
-        ("target", {"root": "/beegfs/others"}, "target.root", 3, "/beegfs/other"),
-        ("cluster", {"partition": "gpu"}, "cluster.partition", 6, "transfer, cpu"),
-        ("cluster", {"partition": "cpu,gpu"}, "cluster.partition", 6, "transfer, cpu"),
-        ("cluster", {"max_elements": 5}, "cluster.max_elements", 7, "at most 3"),
-        ("cluster", {"steps": {"copy": {"max_elements": 9}}}, "cluster.steps.copy.max_elements", 7, "most 3"),
-        ("cluster", {"steps": {"copy": {"partition": "x"}}}, "cluster.steps.copy.partition", 6, "cpu"),
-        ("bandwidth", {"folder": "/tmp"}, "bandwidth.folder", 10, "/beegfs/.link alone"),
-        ("bandwidth", {"folder": "/beegfs/.link", "link": "50Gbit/s"}, "bandwidth.link", 11, "40Gbit/s"),
-        ("bandwidth", {"folder": "/beegfs/.link", "requests": 2001}, "bandwidth.requests", 12, "2000"),
-        ("gc", {"grace": "1d"}, "gc.grace", 14, "at least 30d"),
+        ("target", {"root": "/scratch"}, "target.root", "roots", "not for a configuration to say"),
+        ("target", {"root": "/beegfs/others"}, "target.root", "roots", "/beegfs/other"),
+        ("cluster", {"partition": "gpu"}, "cluster.partition", "partitions", "transfer, cpu"),
+        ("cluster", {"partition": "cpu,gpu"}, "cluster.partition", "partitions", "transfer, cpu"),
+        ("cluster", {"max_elements": 5}, "cluster.max_elements", "max_elements", "at most 3"),
+        (
+            "cluster", {"steps": {"copy": {"max_elements": 9}}}, "cluster.steps.copy.max_elements",
+            "max_elements", "most 3",
+        ),
+        (
+            "cluster", {"steps": {"copy": {"partition": "x"}}}, "cluster.steps.copy.partition",
+            "partitions", "cpu",
+        ),
+        ("bandwidth", {"folder": "/tmp"}, "bandwidth.folder", "folder", "/beegfs/.link alone"),
+        ("bandwidth", {"folder": "/beegfs/.link", "link": "50Gbit/s"}, "bandwidth.link", "link", "40Gbit/s"),
+        (
+            "bandwidth", {"folder": "/beegfs/.link", "requests": 2001}, "bandwidth.requests",
+            "requests", "2000",
+        ),
+        ("gc", {"grace": "1d"}, "gc.grace", "grace", "at least 30d"),
     ],
 )  # fmt: skip
 def test_what_a_configuration_may_not_say_is_refused_by_both_lines(
-    place: Path, section: str, values: dict[str, Any], key: str, line: int, words: str
+    place: Path, section: str, values: dict[str, Any], key: str, bound: str, words: str
 ) -> None:
     said(place, SITE)
     text = refused(place, **{section: values})
     assert f"{key} (line " in text
-    assert f"{place}, line {line}: " in text
+    assert f"{place}, line {line_of(f'{section}.{bound}')}: " in text
     assert words in text
 
 
@@ -156,7 +168,10 @@ def test_a_site_may_forbid_to_stage_outside_of_jobs(place: Path, how: Mapping[st
     with pytest.raises(ConfigError) as caught:
         configured(place, how, cluster={"backend": "local"})
     text = str(caught.value)
-    assert f'{at}: "local" is not for a configuration to say: {place}, line 8' in text
+    assert (
+        f'{at}: "local" is not for a configuration to say: {place}, line {line_of("cluster.backends")}'
+        in text
+    )
     assert "cluster.backends there allows slurm, and any inside a job" in text
 
 
@@ -213,7 +228,7 @@ def test_a_site_that_was_tightened_stops_a_run_at_its_next_step_and_no_other_com
         (["releases"], 0),
     ):
         assert main(["--config", str(tmp_path / "my.yaml"), *words]) == code, words
-        refusal = f"{place}, line 3: target.roots there allows {tmp_path / 'root'}"
+        refusal = f"{place}, line {line_of('target.roots')}: target.roots there allows {tmp_path / 'root'}"
         assert (refusal in printable(capfd.readouterr().err)) is (code == 2), words
 
 
@@ -256,7 +271,10 @@ def test_a_selftest_is_bounded_too(
         assert main([*given, "selftest", str(tmp_path / folder)]) == 2
         told = capfd.readouterr().err
         assert f"the site allows no work in this folder [{tmp_path / folder}]" in told
-        assert f"{place}, line 3: target.roots there allows {tmp_path / 'root'} and /beegfs/other" in told
+        line = line_of("target.roots")
+        assert (
+            f"{place}, line {line}: target.roots there allows {tmp_path / 'root'} and /beegfs/other" in told
+        )
         assert list((tmp_path / "away").iterdir()) == []
     loader.check_place(tmp_path / "root/below")
 
@@ -336,7 +354,9 @@ def test_an_administrator_tries_the_file_and_a_draft_of_it_without_a_configurati
     assert f"{place}: not there: it binds nothing" in capfd.readouterr().out
     said(place, SITE + "  link_not: 1\n")
     assert main(["preflight", "--site"]) == 2
-    assert f"[{place}]: gc.link_not (line 15): unknown key" in printable(capfd.readouterr().err)
+    assert f"[{place}]: gc.link_not (line {len(SITE.splitlines()) + 1}): unknown key" in printable(
+        capfd.readouterr().err
+    )
     draft = tmp_path / "draft.yaml"
     draft.write_text(ACCOUNTS + f"  roots: [{tmp_path}, /not/there]\n")
     os.chown(draft, 1234, 1234)

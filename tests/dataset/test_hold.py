@@ -281,4 +281,4 @@ def test_hold_by_root_at_three_in_the_morning(place: Path) -> None:
     assert (code, out) == (0, f"{data}\n")
     assert "not obeyed: it belongs to" in err
     code, text = said(STRANGER, place, "status", "--config", str(place / "own/penstock.yaml"))
-    assert (code, "hold          not obeyed: it belongs to" in text) == (0, True)
+    assert (code, "HOLD: not obeyed: it belongs to" in text) == (0, True)

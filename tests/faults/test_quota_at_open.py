@@ -5,19 +5,24 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.support import commands
+from tests.support import commands, warm
 from tests.support.staging_runs import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LIBRARY = Path(__file__).parents[1] / "support/quota_at_open.c"
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     made = tmp_path_factory.mktemp("library") / "quota.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", made, LIBRARY], check=True)
-    return str(made)
+    with warm.entered_with({"LD_PRELOAD": str(made)}):
+        yield str(made)
 
 
 @pytest.mark.parametrize("of", [".p.", "/journal/", "/records/", "/target/data/.penstock/"])

@@ -548,8 +548,8 @@ MUTANTS = (
     ),
     Mutant(
         "a node that failed twice is given more",
-        'MOST = 2\n"""Ends of elements',
-        'MOST = 3\n"""Ends of elements',
+        "MOST = 2  # ends of elements",
+        "MOST = 3  # ends of elements",
         "tests/run/test_worker_ends.py::TestNodes::test_a_node_that_fails_twice_is_left_out_of_what_follows",
     ),
     Mutant(
@@ -572,7 +572,7 @@ MUTANTS = (
     ),
     Mutant(
         "another job of the same number is the array",
-        'return [one for one in elements if not name or one.name in ("", name)]',
+        'return [element for element in elements if not name or element.name in ("", name)]',
         "return list(elements)",
         "tests/cluster_port/test_slurm_rules.py::test_an_id_that_another_job_has_now_is_not_the_arrays",
     ),

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support import commands, fixed_settings
+from tests.support import commands, fixed_settings, warm
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content
 
 from penstock.core.layout import DatasetLayout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 LIBRARY = Path(__file__).parents[1] / "support/high_inodes.c"
 HIGHEST = 1 << 63
@@ -31,11 +31,12 @@ SMALL = {"plan.giant_bytes": "2MiB", "plan.part_bytes": "1MiB", "engine.workers"
 
 
 @pytest.fixture(scope="module")
-def preloaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The variables of a process that sees such numbers, as do those that it starts."""
     library = tmp_path_factory.mktemp("library") / "high_inodes.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", library, LIBRARY], check=True)
-    return {"LD_PRELOAD": str(library), **fixed_settings.environment(SMALL)}
+    with warm.entered_with({"LD_PRELOAD": str(library)}):
+        yield {"LD_PRELOAD": str(library), **fixed_settings.environment(SMALL)}
 
 
 class Place:

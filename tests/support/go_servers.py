@@ -42,17 +42,21 @@ def built(name: str, module: str) -> Path:
 
 @cache
 def built_here(source: Path) -> Path:
-    """The program of a folder of this repository, built once for each state of its sources: also the tree of
-    another Debian, which has no Go, takes it."""
+    """The program of a folder of this repository, built once for each state of its sources, by one builder:
+    also the tree of another Debian, which has no Go, takes it."""
     files = sorted(file for file in source.iterdir() if file.is_file())
     digest = hashlib.sha256(b"".join(file.name.encode() + b"\0" + file.read_bytes() for file in files))
     found = CACHE / "bin" / f"{source.name}-{digest.hexdigest()[:12]}"
-    if not found.exists():
-        found.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-            made = Path(folder) / source.name
-            run([toolchain(), "build", "-C", str(source), "-o", str(made), "."])
-            os.replace(made, found)
+    if found.exists():
+        return found
+    found.parent.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / f"{source.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not found.exists():
+            with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+                made = Path(folder) / source.name
+                run([toolchain(), "build", "-C", str(source), "-o", str(made), "."])
+                os.replace(made, found)
     return found
 
 

@@ -12,12 +12,13 @@ from tests.support import azurite, croissant_reader, fake_gcs, go_servers, snake
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-S3D = Path(__file__).resolve().parents[2] / "benchmarks/s3d"
+ROOT = Path(__file__).resolve().parents[2]
 SERVERS: dict[str, Callable[[], object]] = {
     "versitygw": versity.binary,
     "fake-gcs-server": fake_gcs.binary,
     "webd": lambda: go_servers.built_here(webserver.SOURCE),
-    "s3d": lambda: go_servers.built_here(S3D),
+    "s3d": lambda: go_servers.built_here(ROOT / "benchmarks/s3d"),
+    "temperfs": lambda: go_servers.built_here(ROOT / "tests/filesystems/temperfs"),
     "Azurite": azurite.program,
     "mlcroissant": croissant_reader.python,
     "snakedeploy": snakedeploy.program,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.support import warm
 from tests.support.warm import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WORKERS = """\
 import os, socket, subprocess, sys
@@ -68,6 +72,44 @@ def test_the_kernel_shows_of_a_warm_process_what_it_was_given() -> None:
         cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+PRELOADED = """\
+import os, socket, subprocess, sys
+from pathlib import Path
+from penstock.host.shared_memory import SharedMemory
+from tests.support import warm
+warm.enter()
+preload = {"LD_PRELOAD": sys.argv[1]}
+
+def cold(*_):
+    raise SystemExit("a cold start")
+
+def has_the_library(variables):
+    given, mine = socket.socketpair()
+    fds = [given.detach(), SharedMemory().fd]
+    words = [sys.executable, *warm.OPTIONS, "-m", "penstock.engine.workers.worker", *map(str, fds)]
+    child = subprocess.Popen(words, pass_fds=fds, env={**os.environ, **variables})
+    maps = Path(f"/proc/{child.pid}/maps").read_text()
+    mine.close()
+    child.wait()
+    return sys.argv[1] in maps
+
+with warm.entered_with(preload):
+    warm._cold = cold
+    print(has_the_library(preload), has_the_library({}))
+has_the_library(preload)
+"""
+
+
+def test_a_library_is_preloaded_into_processes_that_start_warm(tmp_path: Path) -> None:
+    library = tmp_path / "none.so"
+    subprocess.run(["cc", "-shared", "-o", library, "-x", "c", "/dev/null"], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PRELOADED, str(library)],
+        cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("True False\n", "a cold start\n")
 
 
 @pytest.mark.parametrize(

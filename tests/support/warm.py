@@ -43,7 +43,10 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
 
 ROOT = Path(__file__).resolve().parents[2]
 EXECUTABLE = sys.executable
@@ -109,10 +112,11 @@ def _surroundings() -> tuple[object, ...]:
 class _Client:
     """The end of a process that asks a server for processes."""
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: socket.socket, variables: Mapping[str, str] | None = None) -> None:
+        """`variables`: of the server, beside this process's."""
         self.channel = channel
         self.owner = os.getpid()
-        self.early = _early(dict(os.environ))
+        self.early = _early({**os.environ, **(variables or {})})
         self.surroundings = _surroundings()
         self.lock = threading.Lock()
 
@@ -138,12 +142,37 @@ class _Client:
 
 
 _client: _Client | None = None
+_others: list[_Client] = []
+"""Of servers with other variables (`entered_with`)."""
 _cold = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
 def enter() -> None:
     """From now on processes of penstock that this one starts are warm. To be called while it has one thread
     (the server ends with the thread that started it)."""
+    server, ours = _server({})
+    _enter(ours)
+    atexit.register(_end, os.getpid(), server, ours)
+
+
+@contextlib.contextmanager
+def entered_with(variables: Mapping[str, str]) -> Generator[None]:
+    """Processes of penstock that are started with these variables, too, are warm meanwhile: as with a library
+    that is to be preloaded, which the server then has. For the main thread, as `enter`."""
+    server, ours = _server(variables)
+    ours.settimeout(ANSWERS_WITHIN)
+    client = _Client(ours, variables)
+    _others.append(client)
+    try:
+        yield
+    finally:
+        _others.remove(client)
+        ours.close()
+        server.wait()
+
+
+def _server(variables: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """A server with these variables beside this process's, and the end that asks it."""
     ours, theirs = socket.socketpair()
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.support import warm; del sys.path[0]; "
@@ -151,12 +180,12 @@ def enter() -> None:
     )
     server = subprocess.Popen(
         [sys.executable, *OPTIONS, "-c", code, " " * SHOWN],
-        pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env={**os.environ, "ROOM": " " * SHOWN},
+        pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+        env={**os.environ, **variables, "ROOM": " " * SHOWN},
         preexec_fn=_dies_with_parent,  # noqa: PLW1509 - it takes no lock
     )  # fmt: skip
     theirs.close()
-    _enter(ours)
-    atexit.register(_end, os.getpid(), server, ours)
+    return server, ours
 
 
 def enter_by_fork() -> None:
@@ -205,7 +234,8 @@ def _execute_child(
     words = _words(_of_rule(args, executable) if shell else args)
     dies = getattr(preexec_fn, "__qualname__", "") == "dies_with.<locals>.prepare"
     usual = close_fds and bool(shell) == bool(executable) and restore_signals and (preexec_fn is None or dies)
-    if usual and umask == -1 and words and _client is not None and _client.fits(_texts(given)):
+    client = _fitting(_texts(given)) if usual and umask == -1 and words else None
+    if client is not None:
         numbers = sorted({0, 1, 2, *map(int, pass_fds)})
         streams = {0: p2cread, 1: c2pwrite, 2: errwrite}
         files = [at if (at := streams.get(number, -1)) != -1 else number for number in numbers]
@@ -221,7 +251,7 @@ def _execute_child(
                 "mask": signal.pthread_sigmask(signal.SIG_BLOCK, ()), "account": (uid, gid, gids),
             }  # fmt: skip
             try:
-                self.pid = _client.start(request, [folder, *files])
+                self.pid = client.start(request, [folder, *files])
             except OSError:
                 self.pid = None
             finally:
@@ -290,6 +320,11 @@ def _exactly(channel: socket.socket, size: int) -> bytes:
             raise ConnectionError("the server that starts processes has ended")
         content += more
     return content
+
+
+def _fitting(env: dict[str, str]) -> _Client | None:
+    known = _others if _client is None else [_client, *_others]
+    return next((client for client in known if client.fits(env)), None)
 
 
 # The server.

@@ -1,11 +1,8 @@
-"""Elements as processes of this machine: the port of clusters where no scheduler is configured.
+"""Elements as processes of this machine: the port of clusters without a scheduler.
 
-For the controller's process, by `registry.open_cluster`. Starts and ends processes, and writes their log
-files.
-
-Guarantee: at most `ArraySpec.at_once` elements of an array run at once (`slots(step)` where that is 0); each
-has its own process group and log file; all of them die with the process that submitted them (also when that
-is killed), so an array never outlives its controller and `find` never finds one.
+At most `ArraySpec.at_once` elements of an array run at once (`slots(step)` where that is 0). Each has its own
+process group and log file. All die with the process that submitted them, even if it is killed: so no array
+outlives its controller, and `find` finds none.
 """
 
 from __future__ import annotations
@@ -32,8 +29,7 @@ if TYPE_CHECKING:
     from penstock.cluster.port import ArraySpec
     from penstock.config.settings import ClusterConfig
 
-GRACE = 20.0
-"""Seconds between SIGTERM and SIGKILL: an element finishes its blocks and closes its journal."""
+GRACE = 20.0  # seconds between SIGTERM and SIGKILL: an element finishes its blocks and closes its journal
 
 
 @dataclass
@@ -56,9 +52,8 @@ class _Array:
 
 
 class LocalCluster(Cluster):
-    """The Cluster port on this machine; to be closed. One thread starts and reaps every element: the kernel
-    ties "dies with its parent" to the THREAD that forked, so that thread lives as long as this process.
-    Methods without a docstring do what `port.Cluster` says."""
+    """The Cluster port on this machine; to be closed. One thread starts and reaps every element. The kernel
+    ties "dies with its parent" to the thread that forked, so that thread lives as long as this process."""
 
     kind = "local"
 
@@ -98,12 +93,12 @@ class LocalCluster(Cluster):
 
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
         with self._changed:
-            known = self._arrays[array].elements if array in self._arrays else {}
+            elements = self._arrays[array].elements if array in self._arrays else {}
             lost = Status(State.LOST, "its controller has ended")
-            return {i: known[i].status if i in known else lost for i in indices}
+            return {i: elements[i].status if i in elements else lost for i in indices}
 
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
-        """SIGTERM, then SIGKILL after a grace, to the elements' groups; returns when they ended."""
+        """Send SIGTERM, then SIGKILL after a grace, to the elements' groups; return when they ended."""
         with self._changed:
             if array not in self._arrays:
                 return
@@ -131,8 +126,7 @@ class LocalCluster(Cluster):
         self._wake()
 
     def interval(self, waited: float) -> float:
-        """A twentieth of the time that was waited, so that a caller without `changed` notices an end at most
-        5 % late."""
+        """Wait a twentieth of the time so far: a caller without `changed` notices an end at most 5 % late."""
         return min(0.5, max(0.02, waited / 20))
 
     def close(self) -> None:
@@ -221,7 +215,7 @@ def _reap(element: _Element) -> None:
     process = element.process
     if process is None:
         raise FailedError("an element ended that never started", hint=IMPOSSIBLE)
-    # What the element left behind in its group is ended before the group's number is free again.
+    # Leftover processes of the group are ended before the group's number is free again.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     code = process.wait()

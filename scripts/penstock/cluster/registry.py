@@ -1,8 +1,6 @@
-"""Opens the cluster that the configuration names, and reads the job environment of this process.
+"""Opens the configured cluster, and reads the job environment of this process.
 
-For commands, elements and preflight: the only way to a backend, whose modules are imported when they are
-needed. `start_together` and `new_options` start SLURM's commands; the other functions read the environment
-and files.
+Backends are imported only here, when needed.
 """
 
 from __future__ import annotations
@@ -26,19 +24,19 @@ if TYPE_CHECKING:
 
 
 def read_job_environment(environment: Mapping[str, str] = os.environ) -> JobEnvironment:
-    """The job environment of this process. Nothing says which backend started it, and a local element may run
-    inside a SLURM job: so SLURM's variables are read wherever they are set, and `PENSTOCK_CPUS` gives the
-    number of CPUs where SLURM's do not."""
+    """Read the job environment of this process. Nothing says which backend started it, and a local element
+    may run inside a SLURM job. So SLURM's variables are read wherever they are set; where they give no number
+    of CPUs, `PENSTOCK_CPUS` does."""
     job = slurm.read(environment)
-    given = environment.get(GIVEN_CPUS, "")
-    if job.cpus is None and given.isdecimal() and int(given) > 0:
-        job = job._replace(cpus=int(given), cpus_from=GIVEN_CPUS)
+    cpus = environment.get(GIVEN_CPUS, "")
+    if job.cpus is None and cpus.isdecimal() and int(cpus) > 0:
+        job = job._replace(cpus=int(cpus), cpus_from=GIVEN_CPUS)
     return job
 
 
 def constrained_cores(environment: Mapping[str, str], root: str | os.PathLike[str] = "/") -> FileValue | None:
-    """What the scheduler's own file on this machine says of whether jobs are confined to their cores; None
-    where there is no such file."""
+    """Read from the scheduler's own file on this machine whether jobs are confined to their cores; None
+    without such a file."""
     from penstock.cluster.slurm.node_files import constrained_cores as constrained
 
     return constrained(environment, root)
@@ -51,10 +49,10 @@ def open_cluster(
     changed: Callable[[], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Cluster:
-    """The cluster of `config.backend`. No query is made yet. `target` is the folder whose presence preflight
-    checks on a node. `changed` is called, from any thread, when an element's state changed: by the local
-    cluster alone, since SLURM reports no changes by itself. `warn` is called, from any thread, with what a
-    person should know of how SLURM is talked to; None: the log has it."""
+    """Open the cluster of `config.backend`, without a query. `target`: the folder that preflight checks on a
+    node. `changed` is called, from any thread, when an element's state changed: only by the local cluster,
+    since SLURM reports no changes. `warn` is called, from any thread, with warnings about the way to SLURM;
+    None: they go to the log."""
     if config.backend == "slurm":
         from penstock.cluster.slurm import open_slurm
 
@@ -65,9 +63,8 @@ def open_cluster(
 
 
 def new_options(config: ClusterConfig, steps: Sequence[str], allowed: Sequence[str]) -> NewOptions | None:
-    """What a new configuration of SLURM asks for, beside what this one does. `allowed`: the partitions that
-    the site's file gives; (): any. None where this machine has no
-    SLURM. Raises PreflightError where SLURM does not answer."""
+    """Choose what a new configuration asks of SLURM, beside this one's settings; None without SLURM here.
+    `allowed`: the partitions of the site's file; (): any. Raises PreflightError if SLURM does not answer."""
     from penstock.cluster.slurm import new_options
 
     return new_options.find(config, steps, allowed) if new_options.is_here() else None
@@ -76,9 +73,9 @@ def new_options(config: ClusterConfig, steps: Sequence[str], allowed: Sequence[s
 def start_together(
     config: ClusterConfig, words: Sequence[str], nodes: int, seconds: int
 ) -> subprocess.Popen[bytes] | None:
-    """`penstock <words>` once on each of so many nodes of the cluster, for so many seconds at most, as one
-    process here: its standard input goes to all of them, and what they print comes from its standard output.
-    None where the backend has no other nodes. Raises PreflightError."""
+    """Start `penstock <words>` on each of so many nodes, for at most so many seconds, as one process here.
+    Its standard input goes to all of them; their output is its standard output. None where the backend has no
+    other nodes. Raises PreflightError."""
     if config.backend == "slurm":
         from penstock.cluster.slurm.multi_node_command import start
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import Config
 
-T = TypeVar("T")
+Section = TypeVar("Section")
 
 
 def freeze(config: Config, dataset: DatasetConfig) -> Mapping[str, object]:
@@ -69,7 +69,7 @@ class RunConfig:
         """`target.filesystem`."""
         return str(self._raw.get("filesystem", "auto"))
 
-    def _section(self, name: str, kind: type[T]) -> T:
+    def _section(self, name: str, kind: type[Section]) -> Section:
         try:
             return from_json(kind, self._raw[name])
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -1,9 +1,9 @@
-"""How many shards, and which rows belong to which: pure decisions, streamed. A shard is what a worker (an
-element of a job array) takes at a time; plan, audits, repairs and comparisons cut theirs here.
+"""Decides how many shards a plan has, and which rows belong to which. Plan, audits, repairs and comparisons
+cut their shards here.
 
-A row costs its bytes and a fixed amount for being a file. The rows keep their order: shards are
-contiguous cuts at equal cost, so that their records, put one after another, are the manifest.
-Guarantee: no row is lost or doubled, and the dearest shard costs less than the mean and one row.
+A row costs its bytes and a fixed amount for being a file. Shards are contiguous cuts at equal cost, so that
+their records, put one after another, are the manifest. No row is lost or doubled, and the dearest shard costs
+less than the mean plus one row.
 """
 
 from __future__ import annotations
@@ -24,37 +24,32 @@ if TYPE_CHECKING:
 KIB = 1 << 10
 GIB = 1 << 30
 
+# Opening, creating, syncing, renaming and reading back a file, as bytes moved in the same time. Measured: a
+# node of two cores moves 1 to 2 GB/s, or makes five to six thousand small files a second at 0.5 ms a metadata
+# call.
 FILE_COST = 256 * KIB
-"""What opening, creating, syncing, renaming and reading back a file costs, in bytes moved in the
-same time. Measured: a node of two cores moves 1 to 2 GB/s, and makes five to six thousand small
-files a second where each metadata call waits for half a millisecond."""
-REUSED_DIVISOR = 2
-"""A linked file is not copied but read back all the same: half of the work of its bytes."""
-LARGEST = 300 * GIB
-"""The largest cost of a shard while nobody knows what a worker moves a second."""
+REUSED_DIVISOR = 2  # a linked file is read back, not copied: half of the work of its bytes
+LARGEST = 300 * GIB  # largest cost of a shard while no worker's rate is known
+# Seconds that a worker takes for the smallest and the largest shard, at a known rate. The smallest: many
+# times the tenths of a second between two shards. The largest: a dead worker leaves no more to repeat, and
+# near the end no node waits longer for another.
 BRIEFEST, LONGEST = 5.0, 300.0
-"""Seconds that a worker takes for the least and the largest shard where its rate is known. The least: many
-times what a worker needs between two shards, some tenths of a second. The largest: a worker that dies leaves
-no more than that to be gone through once more, and near the end no node waits longer for another one."""
+# Least cost of a shard: each has a dozen small files of state. Larger shards lengthen the end of a run, since
+# the last copies are read back when all is copied.
 LEAST = 256 << 20
-"""The least cost of a shard: each has a dozen small files of the run's state. Larger ones make the end of a
-run longer: what is copied last is read back when all is copied."""
+# Shards if there is enough work: this number, or so many for each worker. A slow node takes fewer, and
+# reading back begins during the copy, even with a single worker.
 SHARDS, PER_SLOT = 32, 4
-"""Shards where there is enough to do: so many, or so many for each worker. A slow node takes fewer, and what
-is copied is read back while the rest is copied, also by one worker."""
-MOST = 20_000
-"""The most shards of a plan: so many can be watched by one controller
-(`tests/run/test_many_elements.py`)."""
+MOST = 20_000  # Most shards of a plan: what one controller can watch (`tests/run/test_many_elements.py`).
 
 
 def costs(lengths: Sequence[int]) -> list[int]:
-    """The cost of each of these rows, in bytes; a linked row's length was divided (`REUSED_DIVISOR`)."""
+    """Return the cost of each row, in bytes; callers divide a linked row's length by `REUSED_DIVISOR`."""
     return [FILE_COST + length for length in lengths]
 
 
 def parts(entry: Entry, giant_bytes: int, part_bytes: int) -> Iterator[Entry]:
-    """The rows of one planned copy: itself, or the parts, in order, of an object of `giant_bytes` or more.
-    What is linked stays whole."""
+    """Split a planned copy of `giant_bytes` or more into its parts, in order; linked objects stay whole."""
     size = entry.size
     if size < giant_bytes or size <= part_bytes or entry.reuse:
         yield entry
@@ -65,7 +60,7 @@ def parts(entry: Entry, giant_bytes: int, part_bytes: int) -> Iterator[Entry]:
 
 @dataclass(frozen=True)
 class Load:
-    """What is to be placed into shards; `cost` is in bytes, as `costs` gives it."""
+    """The work to divide into shards; `cost` as by `costs`."""
 
     cost: int
     bytes: int
@@ -74,18 +69,17 @@ class Load:
 
 @dataclass(frozen=True)
 class Decision:
-    """How many shards a plan has."""
+    """The number of shards of a plan."""
 
     shards: int
-    why: str
-    """For people."""
+    why: str  # for people
 
 
 def decide(
     load: Load, *, shard_bytes: int, shard_files: int, slots: int, rate: float | None = None
 ) -> Decision:
-    """How many shards, and why. Never more than there are rows; at least one. `slots`: workers that can run
-    at once. `rate`: the cost that one of them does a second; None: nobody knows.
+    """Choose the number of shards, at least one and at most one for each row. `slots`: workers that can run
+    at once. `rate`: a worker's cost a second; None: not known.
 
     | the rows                          | shards                                                        |
     |-----------------------------------|---------------------------------------------------------------|
@@ -122,9 +116,8 @@ def decide(
 
 
 class Cut:
-    """Gives the shard of each row, in order: shard `k` takes the rows whose cost begins within
-    the `k`-th of `shards` equal ranges of the total. A shard that no row begins in is not made:
-    numbers run on without a gap."""
+    """Assigns rows, in order, to shards: shard `k` takes the rows whose cost begins within the `k`-th of
+    `shards` equal ranges of the total. Empty shards are not made: the numbers have no gap."""
 
     def __init__(self, total: int, shards: int) -> None:
         self._total, self._shards = max(1, total), max(1, shards)
@@ -134,7 +127,7 @@ class Cut:
         self._limit = 0
 
     def place(self, cost: int) -> int:
-        """The shard of the next row, which costs `cost`."""
+        """Return the shard of the next row, which costs `cost`."""
         if self._before >= self._limit or self._index < 0:
             self._range = min(self._shards - 1, self._before * self._shards // self._total)
             # the first cost that lies in the next range; the last range has no end
@@ -145,16 +138,14 @@ class Cut:
         return self._index
 
     def together(self, total: int) -> int | None:
-        """The shard of all of the next rows, which cost `total` together, where no cut can lie among them;
-        None where `runs` has to be asked for each."""
+        """Return the shard of all next rows, of cost `total`, if no cut can lie among them; else None."""
         if self._index < 0 or self._before >= self._limit or self._before + total > self._limit:
             return None
         self._before += total
         return self._index
 
     def runs(self, costs: Sequence[int]) -> list[tuple[int, int, int]]:
-        """(shard, start, end) of each run of the next rows that share a shard: what `place` says of
-        each, without a call for each."""
+        """Return (shard, start, end) of the next rows' runs: `place` without a call for each row."""
         begins = list(accumulate(costs, initial=self._before))
         spans: list[tuple[int, int, int]] = []
         start = 0

@@ -1,8 +1,7 @@
-"""What bounds a copy: the ceilings of network, target, source and nodes side by side, and which one binds.
+"""The ceilings of a copy (network, target, source, nodes) side by side, and which one binds.
 
-Pure. `penstock plan` shows it before a copy, and the report compares the rate that was reached with it. Each
-ceiling is a rate that is known from somewhere, with the words for that, or is not known; then it bounds
-nothing here, and the plan says that it does not know it.
+`penstock plan` shows them before a copy; the report compares the reached rate with them. An unknown ceiling
+bounds nothing, and the plan says that it is unknown.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -11,65 +10,56 @@ from typing import Literal, NamedTuple
 
 from penstock.core import human
 
+# Metadata operations on the target for a copied file: create, set its time, rename (`target.staging_folder`).
+# A folder is one more.
 OPERATIONS_A_FILE = 3
-"""Metadata operations on the target for a file that is copied: it is created, gets its time and its name
-(`target.staging_folder`); one more for each folder."""
-ASSUMED = "assumed"
-"""The origin of a rate that nobody measured, configured or gave."""
+ASSUMED = "assumed"  # origin of a rate that was not measured or configured
+# Times as long as the binding ceiling alone would take: protocols, retries, first and last seconds. By
+# Zettar's figures for 20 PB over 70 Gbit/s: 635 and 680 hours.
 LOSSES = 1.07
-"""A copy takes up to so many times as long as the ceiling that binds it would take alone: protocols, retries,
-and the first and last seconds. Zettar's figures for 20 PB over 70 Gbit/s, 635 and 680 hours, differ by it."""
-ASSUMED_SPREAD = 2.0
-"""How many times as long it may take where the rate that binds is an assumed one."""
+ASSUMED_SPREAD = 2.0  # the same where the binding rate is assumed
 
 
+# What a ceiling counts; operations are the target's, on metadata.
 Unit = Literal["bytes", "files", "operations"]
-"""What a ceiling counts; operations are those of the target's metadata."""
 Scope = Literal["all", "node"]
 
 
 class Work(NamedTuple):
-    """What is to be copied."""
+    """The files and bytes to copy."""
 
     files: int
-    bytes: int | None
-    """None: the source gives no sizes."""
+    bytes: int | None  # None: the source states no sizes
 
 
 class Rate(NamedTuple):
-    """A rate, a second, and where it comes from, in words such as `configured` or `rehearsed 2 Nov`."""
+    """A rate a second, and its origin in words: `configured`, `rehearsed 2 Nov`."""
 
     value: float
     origin: str
 
 
 class Ceiling(NamedTuple):
-    """One of them. Rates are in its `unit` a second."""
+    """A ceiling of the copy. Rates are in its `unit` a second. None: not known."""
 
     name: str
     unit: Unit
-    rate: float | None
-    """Of all nodes together; None: it is not known."""
-    each: float | None
-    """Of one node: its own, or its part of the whole; None: it is not known."""
-    seconds: float | None
-    """The time that the copy would take if nothing else bounded it; None: it is not known."""
-    origin: str
-    """"" where the rate is not known."""
+    rate: float | None  # of all nodes together
+    each: float | None  # of one node: its own, or its part of the whole
+    seconds: float | None  # the copy's time if nothing else bounded it
+    origin: str  # "": the rate is not known
 
 
 class Forecast(NamedTuple):
-    """What is expected of a copy. `seconds` and `most` are None where no ceiling is known."""
+    """The expected time of a copy. `seconds` and `most` are None if no ceiling is known."""
 
-    ceilings: Sequence[Ceiling]
-    """The one that takes longest first, those that are not known last."""
+    ceilings: Sequence[Ceiling]  # the slowest first, unknown ones last
     seconds: float | None
-    most: float | None
-    """Seconds that it takes at most, by what ceilings are seen to lose, or rates that are only assumed."""
+    most: float | None  # longest time, by usual losses, or the spread of an assumed rate
 
     @property
     def binding(self) -> Ceiling | None:
-        """The ceiling that takes longest; None: none is known."""
+        """The slowest ceiling; None: none is known."""
         return self.ceilings[0] if self.seconds is not None else None
 
 
@@ -77,15 +67,14 @@ class Known(NamedTuple):
     """A ceiling before the work is known."""
 
     name: str
-    scope: Scope
-    """"node": the rate is of one node, and nodes add up."""
+    scope: Scope  # "node": the rate is of a single node, and nodes add up
     rate: Rate | None
     unit: Unit = "bytes"
 
 
-def forecast(work: Work, nodes: int, known: Iterable[Known]) -> Forecast:
-    """The ceilings in the order in which they bind. A rate of 0 or less is none: it is not known."""
-    ceilings = [_ceiling(work, max(1, nodes), ceiling) for ceiling in known]
+def forecast(work: Work, nodes: int, limits: Iterable[Known]) -> Forecast:
+    """Return the ceilings in the order in which they bind. A rate of 0 or less counts as unknown."""
+    ceilings = [_ceiling(work, max(1, nodes), ceiling) for ceiling in limits]
     ceilings.sort(key=lambda ceiling: -1.0 if ceiling.seconds is None else ceiling.seconds, reverse=True)
     if not ceilings or ceilings[0].seconds is None:
         return Forecast(ceilings, None, None)
@@ -95,8 +84,7 @@ def forecast(work: Work, nodes: int, known: Iterable[Known]) -> Forecast:
 
 
 def sentence(outlook: Forecast, at_once: int, before: float = 0.0) -> str:
-    """What is expected of a copy by so many elements at once: its time, with `before` seconds for what comes
-    first, and what binds it.
+    """Describe the expected time of a copy and its binding ceiling. `before`: seconds before the copy begins.
 
     >>> sentence(forecast(Work(10, 1000), 2, [Known("network link", "all", Rate(10, "cap"))]), 2)
     'copy takes about 1 min 40 s to 1 min 47 s with 2 elements at once, bound by network link: 10 B/s (cap)'
@@ -114,27 +102,25 @@ _SHORT = {"operations": "ops"}
 
 
 def in_unit(rate: float | None, unit: Unit) -> str:
-    """A rate for people; "" where it is not known."""
+    """Return a rate for people; "": not known."""
     if rate is None:
         return ""
     return human.rate(rate) if unit == "bytes" else f"{rate:,.0f} {_SHORT.get(unit, unit)}/s"
 
 
 class Reached(NamedTuple):
-    """How near a copy came to the ceiling that bound it."""
+    """How close a copy came to the ceiling that bound it."""
 
     name: str
-    share: float
-    """Of the ceiling: 1 is all of it."""
-    rate: float
-    """The ceiling's own, in its `unit` a second."""
+    share: float  # of the ceiling: 1 is all of it
+    rate: float  # the ceiling's own, in its `unit` a second
     unit: Unit
 
 
-def reached(work: Work, seconds: float, nodes: int, known: Iterable[Known]) -> Reached | None:
-    """The share of the ceiling that binds `work` which a copy of it in `seconds` made use of; None where no
+def reached(work: Work, seconds: float, nodes: int, limits: Iterable[Known]) -> Reached | None:
+    """Return the share of the ceiling that binds `work` which a copy reached that took `seconds`. None: no
     ceiling is known, nothing was copied, or no time passed."""
-    binding = forecast(work, nodes, known).binding
+    binding = forecast(work, nodes, limits).binding
     if binding is None or not binding.seconds or seconds <= 0:
         return None
     assert binding.rate is not None
@@ -142,7 +128,7 @@ def reached(work: Work, seconds: float, nodes: int, known: Iterable[Known]) -> R
 
 
 def pebibyte_miles_an_hour(size: int, miles: float, seconds: float) -> float:
-    """How much went how far in which time: the figure by which transfers over long distances are compared.
+    """Return the figure by which transfers over long distances are compared.
 
     >>> pebibyte_miles_an_hour(1 << 50, 5000, 34 * 3600)
     147.05882352941177
@@ -150,13 +136,13 @@ def pebibyte_miles_an_hour(size: int, miles: float, seconds: float) -> float:
     return size / (1 << 50) * miles / (seconds / 3600)
 
 
-def _ceiling(work: Work, nodes: int, known: Known) -> Ceiling:
-    if known.rate is None or known.rate.value <= 0:
-        return Ceiling(known.name, known.unit, None, None, None, "")
+def _ceiling(work: Work, nodes: int, limit: Known) -> Ceiling:
+    if limit.rate is None or limit.rate.value <= 0:
+        return Ceiling(limit.name, limit.unit, None, None, None, "")
     amounts = {"bytes": work.bytes, "files": work.files, "operations": work.files * OPERATIONS_A_FILE}
-    amount = amounts[known.unit]
-    each = known.rate.value if known.scope == "node" else known.rate.value / nodes
+    amount = amounts[limit.unit]
+    each = limit.rate.value if limit.scope == "node" else limit.rate.value / nodes
     rate = each * nodes
     return Ceiling(
-        known.name, known.unit, rate, each, None if amount is None else amount / rate, known.rate.origin
+        limit.name, limit.unit, rate, each, None if amount is None else amount / rate, limit.rate.origin
     )

@@ -1,5 +1,4 @@
-"""Lists of CPUs as the kernel, SLURM and WEKA write them, such as `3-4,19`: from text to numbers and back.
-Pure."""
+"""Converts lists of CPUs of the kernel, SLURM and WEKA, such as `3-4,19`, to numbers and back."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ _DIGITS = re.compile("[0-9]{1,6}", re.ASCII)
 
 
 def cpus(text: str) -> tuple[int, ...]:
-    """The CPUs of a list, sorted, each once; of the kernel's lists with strides (`0-10:2/4`) those that it
-    names. () of an empty text. Raises ValueError for what is no such list."""
+    """Return the CPUs of a list, sorted, each once; the kernel's may have strides (`0-10:2/4`). Raises
+    ValueError."""
     numbers: set[int] = set()
     for range_text in filter(None, text.strip().split(",")):
         span, _, stride = range_text.strip().partition(":")
@@ -39,7 +38,7 @@ def _number(text: str) -> int:
 
 
 def listed(numbers: Iterable[int]) -> str:
-    """The list of these CPUs; "" of none."""
+    """Return the list of these CPUs; "": none."""
     runs: list[list[int]] = []
     for cpu in sorted(set(numbers)):
         if runs and cpu == runs[-1][1] + 1:

@@ -1,9 +1,8 @@
-"""What another run's staging already holds of a listing: a merge of two streams in the order of paths. Pure;
-plan calls it where a run takes over the staging of one that did not end, and for adopted trees.
+"""Merges a listing with what another run's staging already holds, both in the order of paths.
 
-Nothing is called the same because size and time agree: the source's own version token has to
-be the same, and so do the key, the source and the size. What is taken over is always read back by verify.
-(`run.planning.unchanged_rows` does the like with the current release, on columns.)
+Equal size and time never suffice: the source's version token, the key, the source and the size must be the
+same. Verify always reads back what is taken over. (`run.planning.unchanged_rows` compares with the current
+release, on columns.)
 """
 
 from __future__ import annotations
@@ -25,15 +24,14 @@ class HasPath(Protocol):
     def path(self) -> str: ...
 
 
-Lying = TypeVar("Lying", bound=HasPath)
-"""What lies on the target already."""
+Lying = TypeVar("Lying", bound=HasPath)  # a file already on the target
 
 
 def merge(
     listing: Iterable[Sequence[Entry]], held: Iterator[Lying], reused: Callable[[Entry, Lying], Reuse | None]
 ) -> Iterator[list[Entry]]:
-    """The listing's batches, with the `reuse` that `reused` gives of an entry and what is held of the same
-    path; it is asked only of entries without one. Both streams ascend in the bytes of the path."""
+    """Return the listing's batches, with `reused(entry, file)` as `reuse` of entries that have none, where
+    both streams have the path. Both ascend in the bytes of the path."""
     lying = next(held, None)
     for batch in listing:
         out: list[Entry] = []
@@ -49,19 +47,16 @@ def merge(
 
 
 class Held(NamedTuple):
-    """What another run's staging holds of one object: all of it, or parts of a giant (an object that is split
-    over shards)."""
+    """What another run's staging holds of an object: all of it, or parts of a giant."""
 
     path: str
-    entry: Entry
-    """The object as that run copied it."""
-    copied: Copied | None
-    """None for a giant."""
+    entry: Entry  # the object as that run copied it
+    copied: Copied | None  # None: a giant
     parts: dict[int, tuple[Entry, Copied]]
 
 
 def grouped(rows: Iterable[tuple[Entry, Copied]]) -> Iterator[Held]:
-    """The copied rows of a run, in order, those of one giant together."""
+    """Return the copied rows of a run, in order, with those of a giant together."""
     giant: Held | None = None
     for entry, copied in rows:
         if giant is not None and giant.path != entry.path:
@@ -84,9 +79,8 @@ def alike(
     keep_mtime: bool,
     certain: Callable[[Entry], bool],
 ) -> bool:
-    """Whether what another run copied is the listed object, of the very same bytes. `sources` maps the index
-    of a source in that run to its index in this one; `certain` says whether the source's token is strong,
-    which means that the same token proves the same bytes.
+    """Return whether another run copied exactly the listed object. `sources` maps that run's source indices
+    to this run's. `certain`: the source's token is strong, so that an equal token proves equal bytes.
 
     | token is strong (`certain`) and the same | size, key, version, source | time, where kept | answer |
     |------------------------------------------|----------------------------|------------------|--------|
@@ -105,6 +99,6 @@ def alike(
 
 
 def taken(copied: Copied, run: str) -> Reuse:
-    """The `Entry.reuse` by which this run takes over a row that another run `run` copied."""
+    """Return the `Entry.reuse` by which this run takes over a row that `run` copied."""
     proof = proof_text(copied.source_proof, copied.owed)
     return Reuse(copied.digest, copied.source_grade, proof, None, copied.written_host, run)

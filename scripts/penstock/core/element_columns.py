@@ -1,23 +1,19 @@
-"""The columns of `elements.parquet`, each declared once: what an element of a run (a worker: a process of a
-job array) did, waited for and used. Pure.
+"""The columns of `elements.parquet`, each declared once: what an element of a run did, waited for and used.
 
-A row for each start of an element; what is known of the element as a whole stands in the row of its last one.
-Derived from `ElementRow`: the Parquet schema with each column's unit (`tables.elements_file`); `tests/docs`
-compares it with the table in docs/formats.md.
+Each start of an element is a row; the last one also has the facts of the element as a whole. `ElementRow`
+gives the Parquet schema and each column's unit (`tables.elements_file`). Tests compare it with the table in
+docs/formats.md.
 """
 
 # Annotations are read at run time: no `from __future__ import annotations`.
 from typing import Annotated, NamedTuple, get_args
 
-FORMAT = 1
-"""Readers know a column by its name: a further column raises nothing, one that changes its meaning does."""
-TIME = "time"
-"""In place of a unit: seconds since the epoch in a row, a timestamp in the file."""
+FORMAT = 1  # readers know a column by its name: raise it only if a column's meaning changes
+TIME = "time"  # as a unit: seconds since the epoch in a row, a timestamp in the file
 
 
 class ElementRow(NamedTuple):
-    """One start. With each column stand its unit ("" of counts, names and fractions) and what it means; None
-    is not known, null in the file."""
+    """A start. Each column has its unit, or "", and its meaning. None: not known, null in the file."""
 
     step: Annotated[str, "", "`copy`, also where it read back beside it, or `verify`"]
     element: Annotated[int, "", "its number, over all arrays of the step"]
@@ -55,7 +51,7 @@ class ElementRow(NamedTuple):
 
 
 class ElementColumn(NamedTuple):
-    """One column of the file."""
+    """A column of the file."""
 
     name: str
     kind: object  # str, int, float, bool, or TIME

@@ -1,5 +1,4 @@
-"""What the elements of a run waited for and used, worked out of what they, the controller and SLURM's
-accounting know of them. Pure: `jobs.arrays.element_accounts` gathers the facts."""
+"""Computes what a run's elements waited for and used, by their own, the controller's and SLURM's figures."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,14 +8,14 @@ from typing import Annotated, NamedTuple
 from penstock.core.documents.typed_json import LEFT_OUT, NOTHING
 from penstock.core.element_columns import ElementRow
 
+# origin of a figure: SLURM's accounting, the submitting process, or the element itself
 SLURMDBD, CONTROLLER, ELEMENT = "slurmdbd", "controller", "element"
-"""Who knows a figure: SLURM's accounting, the process that submitted the array, or the element itself."""
+# seconds from which an element's CPU efficiency has meaning: shorter ones mostly start and end
 LONG_ENOUGH = 10.0
-"""Seconds from which on an element's CPU efficiency says something: shorter ones mostly start and end."""
 
 
 class Wait(NamedTuple):
-    """The seconds in a queue, and who knew the start. None, "": not known."""
+    """Seconds in a queue, and the origin of the element's start. None, "": not known."""
 
     seconds: float | None = None
     by: str = ""
@@ -30,10 +29,11 @@ def queue_wait(
     began: float,
     ran_before: float = 0.0,
 ) -> Wait:
-    """How long an element was in the queue of its last array, before its last start. `booked`: what slurmdbd
-    says; `submitted`: by the controller's book; `start_time`: SLURM's StartTime, as the controller saw it;
-    `began`: by the element itself; `ran_before`: seconds that it ran in that array before. 0: not known.
-    Clocks of nodes differ: a wait is never less than 0.
+    """Compute how long an element waited in its last array's queue before its last start; never below 0, as
+    nodes' clocks differ. 0 stands for unknown.
+
+    `booked`: by slurmdbd. `submitted`: by the controller. `start_time`: SLURM's StartTime, seen by the
+    controller. `began`: by the element. `ran_before`: seconds that it had run in that array before.
 
     | slurmdbd | submitted | StartTime | element's start | wait                               | by         |
     |----------|-----------|-----------|-----------------|------------------------------------|------------|
@@ -51,8 +51,8 @@ def queue_wait(
 
 
 def whole_node(asked: bool | None, cpus: int, node_cpus: int, *, nodes: bool) -> bool | None:
-    """Whether an element had its node for itself. `asked`: by --exclusive or core-spec, None: not noted;
-    `nodes`: its cluster has nodes at all.
+    """Return whether an element had its node to itself. `asked`: by --exclusive or core-spec, None: not
+    recorded. `nodes`: the cluster has nodes at all.
 
     | nodes | asked    | CPUs granted       | whole node |
     |-------|----------|--------------------|------------|
@@ -71,18 +71,16 @@ def whole_node(asked: bool | None, cpus: int, node_cpus: int, *, nodes: bool) ->
 
 
 class StepUse(NamedTuple):
-    """The starts of one step's elements, or of all, together. Waits and runs are in seconds, memory in bytes,
-    the efficiency is a fraction; None: not known of any of them."""
+    """Use of the elements of a step, or of all. Waits and runs are seconds, memory is bytes, efficiency a
+    fraction; None: known of no element."""
 
-    step: str
-    """"" of all steps."""
+    step: str  # "": all steps
     elements: int
     node_hours: Annotated[float | None, LEFT_OUT] = None
     core_hours: Annotated[float | None, LEFT_OUT] = None
     cpu_seconds: Annotated[float | None, LEFT_OUT] = None
     cpu_efficiency: Annotated[float | None, LEFT_OUT] = None
-    memory_peak: Annotated[int | None, LEFT_OUT] = None
-    """The largest of one element."""
+    memory_peak: Annotated[int | None, LEFT_OUT] = None  # the largest of any element
     wait_median: Annotated[float | None, LEFT_OUT] = None
     wait_longest: Annotated[float | None, LEFT_OUT] = None
     run_median: Annotated[float | None, LEFT_OUT] = None
@@ -90,38 +88,33 @@ class StepUse(NamedTuple):
 
 
 class Worst(NamedTuple):
-    """The element with the highest (`cpu_efficiency`: lowest) value of a column."""
+    """The element with a column's highest value (`cpu_efficiency`: lowest)."""
 
-    column: str
-    """Of `elements.parquet`."""
+    column: str  # of `elements.parquet`
     step: str
-    element: int
-    """Its number, over all arrays of the step."""
+    element: int  # its number, over all arrays of the step
     node: str
     value: float
 
 
 class Usage(NamedTuple):
-    """What the elements of a run waited for and used; `elements.parquet` has it for each."""
+    """What a run's elements waited for and used; `elements.parquet` has it for each."""
 
-    steps: Sequence[StepUse] = ()
-    """And one of all, where there are several."""
+    steps: Sequence[StepUse] = ()  # with a sum over all, if there are several
     worst: Sequence[Worst] = ()
+    # number of elements by origin of their `queue_wait` and `hours`
     sources: Mapping[str, Mapping[str, int]] = NOTHING
-    """How many elements' `queue_wait` and `hours` are known by whom."""
-    notes: Sequence[str] = ()
-    """What is missing, for people."""
+    notes: Sequence[str] = ()  # what is missing, for people
+    # of each element with a known wait: when it began to wait, started, and ended; seconds since the epoch
     spans: Sequence[tuple[float, float, float]] = ()
-    """When each element whose wait is known began to wait, began, and ended; seconds since the epoch."""
-    file: Annotated[str, LEFT_OUT] = ""
-    """The path of `elements.parquet`."""
+    file: Annotated[str, LEFT_OUT] = ""  # path of `elements.parquet`
 
 
 def by_step(rows: Sequence[ElementRow]) -> list[StepUse]:
-    """A line for each step in the order of the rows, and one for all where there are several."""
+    """Return a line for each step in the rows' order, and a sum if there are several."""
     steps = list(dict.fromkeys(row.step for row in rows))
-    found = [_together(step, [row for row in rows if row.step == step]) for step in steps]
-    return [*found, _together("", rows)] if len(found) > 1 else found
+    lines = [_together(step, [row for row in rows if row.step == step]) for step in steps]
+    return [*lines, _together("", rows)] if len(lines) > 1 else lines
 
 
 def _together(step: str, rows: Sequence[ElementRow]) -> StepUse:
@@ -132,7 +125,7 @@ def _together(step: str, rows: Sequence[ElementRow]) -> StepUse:
         for row in rows
         if row.cpu_seconds is not None and row.granted_seconds
     ]
-    granted = sum(given for _, given in both)
+    granted = sum(granted_seconds for _, granted_seconds in both)
     used = _known(row.cpu_seconds for row in rows)
     return StepUse(
         step=step,
@@ -150,8 +143,7 @@ def _together(step: str, rows: Sequence[ElementRow]) -> StepUse:
 
 
 def spans(rows: Iterable[ElementRow]) -> list[tuple[float, float, float]]:
-    """`Usage.spans`, ascending. Of an element that was started several times, all of its wait lies right
-    before its last start."""
+    """Return `Usage.spans`, ascending. All of an element's waits count as directly before its last start."""
     return sorted(
         (round(row.started - row.queue_wait, 3), round(row.started, 3), round(row.ended, 3))
         for row in rows
@@ -160,8 +152,8 @@ def spans(rows: Iterable[ElementRow]) -> list[tuple[float, float, float]]:
 
 
 def worst(rows: Sequence[ElementRow]) -> list[Worst]:
-    """The elements that waited and ran longest, held the most memory, and left most CPUs idle. Nothing where
-    there is one row: it is what the table says already."""
+    """Return the elements with the longest wait, longest run, most memory and lowest CPU efficiency; nothing
+    of a single row, which the table shows already."""
     if len(rows) < 2:
         return []
     long = [row for row in rows if (row.seconds or 0) >= LONG_ENOUGH]
@@ -171,16 +163,16 @@ def worst(rows: Sequence[ElementRow]) -> list[Worst]:
         _highest("memory_peak", rows, lambda row: row.memory_peak),
         _highest("cpu_efficiency", long, lambda row: row.cpu_efficiency, sign=-1),
     ]
-    return [one for one in candidates if one is not None]
+    return [candidate for candidate in candidates if candidate is not None]
 
 
 def _highest(
     column: str, rows: Sequence[ElementRow], value: Callable[[ElementRow], float | None], sign: int = 1
 ) -> Worst | None:
-    known = [(sign * found, row) for row in rows if (found := value(row)) is not None]
-    if not known:
+    valued = [(sign * amount, row) for row in rows if (amount := value(row)) is not None]
+    if not valued:
         return None
-    most, row = max(known, key=lambda one: one[0])
+    most, row = max(valued, key=lambda pair: pair[0])
     return Worst(column, row.step, row.element, row.node or "", sign * most)
 
 
@@ -189,6 +181,6 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """The sum of the values that are known; None where none is."""
-    known = _known(values)
-    return sum(known) if known else None
+    """Sum the known values; None: none is known."""
+    summands = _known(values)
+    return sum(summands) if summands else None

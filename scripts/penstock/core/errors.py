@@ -1,4 +1,4 @@
-"""The errors that penstock raises on purpose, each with its exit status. Pure.
+"""The errors that penstock raises on purpose, each with its exit status.
 
 Exit statuses are a promise (docs/commands.md, "Exit status"): scripts branch on them.
 """
@@ -13,36 +13,33 @@ from penstock.core.text import masked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# hint: a file system or a quota is full
 MAKE_ROOM = "make room (`penstock gc --dry-run` says what may go, `penstock gc` removes it)"
-"""What to do where a file system or a quota is full."""
+# Hint: a file of a run's own state is damaged.
 STATE_ANEW = (
     "see whether the file system is whole; a run whose folder below `.penstock/runs` is moved aside is made "
     "anew by `penstock run`"
 )
-"""What to do where a file of a run's own state is damaged."""
+# Hint: a file cannot be read or removed.
 LOOK_AT_FILE = "see whether it is there, on a mounted file system, and whether this account may read it"
-"""What to do where a file cannot be read or removed."""
+# Hint: a store's answer contradicts its own protocol.
 STORE_AMISS = (
     "what answers there does not keep to the store's protocol: look at it (a gateway, a cache, a proxy), or "
     "list by `inventory`"
 )
-"""What to do where a store's answer contradicts its own protocol."""
+# Hint: penstock contradicts itself.
 IMPOSSIBLE = "nothing was published; this should be impossible: report it, with the logs in the run's folder"
-"""What to do where penstock contradicts itself."""
-NAMED_FILES = 20
-"""How many files one error names; it counts all."""
+NAMED_FILES = 20  # files that one error names at most; it counts all
 
 
 class PenstockError(Exception):
     """An error with a message for people: what failed, where, why, and what to do.
 
-    `str(error)` is the whole message for a terminal, without a traceback, and without secrets that a URL may
-    carry (`masked`): notices, reports, receipts and logs have it too. `retry` says whether the same operation
-    may succeed when it is repeated unchanged.
+    `str(error)` is the whole message for a terminal, notice, report, receipt or log: without a traceback, and
+    with secrets in URLs masked. `retry`: the same operation may succeed when repeated unchanged.
     """
 
-    exit_code = 1
-    """The command's exit status where this error ends it."""
+    exit_code = 1  # the command's exit status, if this error ends it
     retry = False
 
     def __init__(self, what: str, *, where: str = "", why: str = "", hint: str = "") -> None:
@@ -64,7 +61,7 @@ class PenstockError(Exception):
         return self.what + self._after()
 
     def _after(self) -> str:
-        """The reason behind what failed; a list of lines stands below it, without a colon."""
+        """Return the reason as it follows `what`; a list of lines begins below it, without a colon."""
         return self.why if not self.why or self.why.startswith("\n") else f": {self.why}"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -76,16 +73,15 @@ def _rebuild(kind: type[PenstockError], what: str, where: str, why: str, hint: s
 
 
 class FailedError(PenstockError):
-    """The run did not reach its end; what was done is kept and the same command goes on."""
+    """The run did not reach its end. Finished work is kept, and the same command resumes."""
 
 
 class CancelledError(FailedError):
-    """`penstock cancel` ended the work: nobody failed. What was done is kept."""
+    """`penstock cancel` ended the work; nothing failed. Finished work is kept."""
 
 
 class QueueFullError(FailedError):
-    """A scheduler takes no more jobs of this account for now, and nothing was submitted: it does again when
-    other jobs have ended."""
+    """The scheduler takes no more jobs of this account until others end. Nothing was submitted."""
 
 
 class ConfigError(PenstockError):
@@ -95,19 +91,18 @@ class ConfigError(PenstockError):
 
 
 class PreflightError(PenstockError):
-    """The surroundings (target, source, cluster) do not allow the run; nothing was changed."""
+    """Target, source or cluster do not allow the run. Nothing was changed."""
 
     exit_code = 3
 
 
 class TargetAwayError(PreflightError):
-    """The target's servers do not answer: a call there may wait for minutes, so nothing is written there, not
-    even how the step ended."""
+    """The target's servers do not answer. A call there may block for minutes, so nothing is written there,
+    not even how the step ended."""
 
 
 def all_of(what: str, errors: Sequence[PenstockError]) -> PreflightError:
-    """One error that names several: each in short in its first line, which summaries show alone, and whole
-    below it."""
+    """Combine several errors into one. Its first line, which summaries show alone, has each in short."""
     whole = "\n".join(f"- {error}" for error in errors).replace("\n", "\n  ")
     away = any(isinstance(error, TargetAwayError) for error in errors)
     kind = TargetAwayError if away else PreflightError
@@ -115,14 +110,14 @@ def all_of(what: str, errors: Sequence[PenstockError]) -> PreflightError:
 
 
 class NewerFormatError(PenstockError):
-    """A file was written by a newer penstock, in a format that this one does not read: it is neither
-    damaged nor to be made anew. Nothing was changed."""
+    """A newer penstock wrote this file in an unknown format. The file is not damaged and must not be made
+    anew; nothing was changed."""
 
     exit_code = 3
 
 
 class OlderVersionError(PenstockError):
-    """A penstock before 1.0 wrote this, and none from 1.0 on reads it. Nothing was changed."""
+    """A penstock before 1.0 wrote this; versions from 1.0 on cannot read it. Nothing was changed."""
 
     exit_code = 3
 
@@ -134,8 +129,8 @@ class FindingsError(PenstockError):
 
 
 class SourceChangedError(PenstockError):
-    """An object is no longer the one that was listed. Bytes of two versions are never put together: the
-    source has to be listed anew."""
+    """An object is not the listed one any more. The source must be listed anew, since bytes of two versions
+    are never combined."""
 
     exit_code = 5
 
@@ -147,50 +142,48 @@ class NoSpaceError(PenstockError):
 
 
 class LockedError(PenstockError):
-    """Another run holds the dataset or the working directory, or has overtaken this one."""
+    """Another run holds the dataset or the working directory, or has overtaken this run."""
 
     exit_code = 7
 
 
 class OvertakenError(LockedError):
-    """Another run has overtaken this one, which is at its end: to wait would not help."""
+    """Another run has overtaken this one for good: waiting does not help."""
 
 
 class TransientError(PenstockError):
     """A read or a request failed in a way that may pass: reset, timeout, 5xx, short body."""
 
     retry = True
-    status = 0
-    """Of the answer over HTTP that it is of; 0: of none."""
+    status = 0  # of the HTTP answer; 0: none
 
     def __init__(
         self, what: str, *, where: str = "", why: str = "", hint: str = "", after: float | None = None
     ) -> None:
         super().__init__(what, where=where, why=why, hint=hint)
-        self.after = after
-        """Seconds that the store asked the caller to wait (Retry-After); None where it did not."""
+        self.after = after  # Seconds that the store asked the caller to wait (Retry-After), or None.
 
 
 class OverloadedError(TransientError):
-    """A store asks for fewer requests (503 SlowDown, 429, a Retry-After), or a scheduler does."""
+    """A store (503 SlowDown, 429, Retry-After) or a scheduler asks for fewer requests."""
 
 
 class CrowdedError(OverloadedError):
-    """A server takes no further connection. This run may hold those that there are: the object waits for
-    them, and that is no try."""
+    """A server accepts no further connection. This run may hold the existing ones: the object waits for them,
+    and no attempt is counted."""
 
 
 class ExpiredCredentialsError(TransientError):
-    """A store refuses the credentials as ended, or as unknown to it: others may help. They are resolved anew
-    (`sources.credentials`); where that gives none, the work ends with FailedError."""
+    """A store refuses the credentials as expired or unknown. They are resolved anew (`sources.credentials`);
+    without new ones the work ends with FailedError."""
 
 
 class ObjectError(PenstockError):
-    """One object cannot be copied, for good: refused, gone, wrong content. The others go on."""
+    """An object cannot be copied, permanently: refused, gone, wrong content. The others continue."""
 
 
 def longer(where: str, size: int) -> ObjectError:
-    """The error to raise for an object that is the listed version, of `size` bytes, and has more of them."""
+    """Return the error for an object that is the listed version, of `size` bytes, and has more bytes."""
     return ObjectError(
         "the object is longer than its source states",
         where=where,
@@ -200,7 +193,7 @@ def longer(where: str, size: int) -> ObjectError:
 
 
 class IntegrityError(ObjectError):
-    """The bytes contradict a checksum or a size that was stated for them."""
+    """The bytes contradict a stated checksum or size."""
 
 
 class DamagedError(IntegrityError):
@@ -208,14 +201,13 @@ class DamagedError(IntegrityError):
 
 
 class UnprovenError(ObjectError):
-    """No checksum of the source proves an object's bytes, and one is required: they are not taken."""
+    """A source checksum is required, and none proves the object's bytes: they are not taken."""
 
     exit_code = 4
 
 
 class InterruptedRunError(PenstockError):
-    """SIGINT, SIGTERM or SIGHUP, or what stops a step in their way: a tidy stop. The exit status is 128 plus
-    the signal's number."""
+    """A tidy stop, as by SIGINT, SIGTERM or SIGHUP. The exit status is 128 plus the signal's number."""
 
     def __init__(self, signal_number: int, what: str = "") -> None:
         super().__init__(
@@ -230,7 +222,7 @@ class InterruptedRunError(PenstockError):
 
 
 def signal_name(number: int) -> str:
-    """`SIGTERM`; of a number that is no signal's here `signal 99`."""
+    """Return the name, such as `SIGTERM`; `signal 99` for an unknown number."""
     try:
         return signal.Signals(number).name
     except ValueError:

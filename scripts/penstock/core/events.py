@@ -1,7 +1,6 @@
-"""Events: what the steps report while they run. The steps emit them; views, logs and tests are sinks.
+"""Events that steps report while they run. Views, logs and tests are sinks.
 
-A sink is any callable of one Event. It must not raise and must return soon. Pure, but that `from_json` reads
-the clocks.
+A sink is a callable that takes an Event. It must not raise, and must return soon.
 """
 
 from __future__ import annotations
@@ -12,58 +11,55 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
+# how a step ended early: by an error, a signal, or `penstock cancel`
 FAILED, STOPPED, CANCELLED = "FAILED", "stopped", "cancelled"
-"""How a step ended that did not come to its end: by an error, by a signal, by `penstock cancel`."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Of one step of one dataset."""
+    """An event of one step of one dataset."""
 
-    kind: ClassVar[str]
-    """The event's name in JSON lines and in the log."""
+    kind: ClassVar[str]  # the event's name in JSON lines and in the log
 
     dataset: str
     step: str
+    # when it happened, by this host's monotonic clock; None: now
     at: float | None = field(default=None, kw_only=True, compare=False, repr=False)
-    """When it happened, by this host's monotonic clock; None: now."""
 
     @property
     def data(self) -> Mapping[str, object]:
-        """What the event says beside its kind, dataset and step, as JSON; without what it leaves open."""
+        """The event's own fields as JSON, without those that are None."""
         own = {f.name: getattr(self, f.name) for f in fields(self)[3:]}
         return {name: value for name, value in own.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Started(Event):
-    """The step began: its totals, where they are known."""
+    """The step began; totals where they are known."""
 
     kind = "start"
     files: int | None = None
     bytes: int | None = None
     shards: int | None = None
+    # elements (processes, or tasks of a job array) that may work on the shards at once
     elements: int | None = None
-    """How many elements (processes, or tasks of a job array) may work on the shards at once."""
 
 
 @dataclass(frozen=True)
 class Progressed(Event):
-    """How far the step is, in all."""
+    """The step's progress, in total."""
 
     kind = "progress"
     files: int = 0
     bytes: int | None = None
     failed: int | None = None
-    states: Mapping[str, int] | None = None
-    """How many elements are in each state, by the state's name."""
-    read_back_bytes: int | None = None
-    """Of copy: what elements have read back so far, which is the work of verify."""
+    states: Mapping[str, int] | None = None  # number of elements in each state
+    read_back_bytes: int | None = None  # of copy: read back by elements so far, which is the work of verify
 
 
 @dataclass(frozen=True)
 class ElementChanged(Event):
-    """An element of the step's array is in another state, on another node, or for another reason."""
+    """An element's state, node or reason changed."""
 
     kind = "element"
     index: int
@@ -74,7 +70,7 @@ class ElementChanged(Event):
 
 @dataclass(frozen=True)
 class Noted(Event):
-    """One line for people."""
+    """A line for people."""
 
     kind = "note"
     text: str
@@ -82,7 +78,7 @@ class Noted(Event):
 
 @dataclass(frozen=True)
 class Warned(Event):
-    """One line for people, of something that they should look into."""
+    """A line for people about a possible problem."""
 
     kind = "warning"
     text: str
@@ -90,7 +86,7 @@ class Warned(Event):
 
 @dataclass(frozen=True)
 class Ended(Event):
-    """The step ended well, with this result: what its receipt holds."""
+    """The step succeeded with this result, which its receipt holds, too."""
 
     kind = "end"
     result: Mapping[str, object] = field(default_factory=dict)
@@ -101,8 +97,7 @@ class Ended(Event):
 
 
 def from_json(line: str) -> Event:
-    """The event of one line of `--progress json`; its wall time becomes this host's monotonic time. Raises
-    ValueError for what is none.
+    """Parse a line of `--progress json`; its wall time becomes this host's monotonic time. Raises ValueError.
 
     >>> from_json('{"at": 1.5, "kind": "progress", "dataset": "d", "step": "copy", "data": {"files": 3}}')
     Progressed(dataset='d', step='copy', files=3, bytes=None, failed=None, states=None, read_back_bytes=None)
@@ -110,9 +105,9 @@ def from_json(line: str) -> Event:
     try:
         written = json.loads(line)
         kind, data = _KINDS[written["kind"]], written["data"]
-        given = {"result": data} if kind is Ended else data
+        fields_read = {"result": data} if kind is Ended else data
         at = written["at"] - time.time() + time.monotonic()
-        return kind(written["dataset"], written["step"], at=at, **given)
+        return kind(written["dataset"], written["step"], at=at, **fields_read)
     except (LookupError, TypeError) as error:
         raise ValueError("this line is no event") from error
 
@@ -123,4 +118,4 @@ Sink = Callable[[Event], None]
 
 
 def silent(event: Event) -> None:
-    """The sink that shows nothing."""
+    """Ignore the event."""

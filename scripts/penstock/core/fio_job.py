@@ -1,5 +1,4 @@
-"""A job of fio, the tester of storage, whose files have the sizes of a sample. Pure; `penstock rehearse
---fio` writes it."""
+"""A job file of fio, the storage tester, with the file sizes of a sample (`penstock rehearse --fio`)."""
 
 from __future__ import annotations
 
@@ -10,8 +9,7 @@ from penstock.core.balance import FILE_COST
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_WIDTH = 4
-"""Bits: each class of sizes reaches to 16 times the size of the one before it."""
+_WIDTH = 4  # bits: each class of sizes reaches to 16 times the previous
 _GLOBAL = """\
 ; Sizes of files of {dataset}, for {streams} streams. `cd` into a folder of the target, and `fio` this file.
 [global]
@@ -30,10 +28,12 @@ group_reporting=1
 
 
 def text(dataset: str, sizes: Sequence[int], streams: int, durability: str) -> str:
-    """Of files with these sizes, in bytes, at least one. Each class of sizes is a job whose files have any
-    size between its smallest and its largest; its processes are its part of the `streams`, by what is to be
-    done, at least one. An empty file has one byte: fio makes none. `durability`: `fsync` (each file), or
-    `syncfs` (of all at the end)."""
+    """Return the job file for files of these sizes, in bytes; at least one.
+
+    Each class of sizes is a job, whose files have any size between its smallest and its largest. Its
+    processes are its part of the `streams`, by work, at least one. Empty files get one byte: fio makes none.
+    `durability`: `fsync` (each file), or `syncfs` (once at the end).
+    """
     classes: dict[int, list[int]] = {}
     for size in sizes:
         classes.setdefault(-(-max(1, size).bit_length() // _WIDTH), []).append(max(1, size))

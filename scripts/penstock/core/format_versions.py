@@ -1,5 +1,4 @@
-"""Documents on disk that other versions of penstock wrote: earlier ones are read, later ones refused by name.
-Pure: readers of documents call it with what they read.
+"""Reads documents of earlier versions, and refuses those of later ones by name.
 
 | what a document has                       | how it is read                                 |
 |-------------------------------------------|------------------------------------------------|
@@ -8,8 +7,8 @@ Pure: readers of documents call it with what they read.
 | a field that this version does not know   | without it                                     |
 | a higher format                           | not at all: `NewerFormatError`                 |
 
-Every kind of document begins at format 1. So a field that is added later needs a default that says what
-documents without it meant, and a change that earlier versions would misread needs a higher number.
+Every kind of document begins at format 1. An added field needs a default, which says what documents without
+it meant. A change that earlier versions would misread needs a higher number.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from penstock.core.errors import NewerFormatError, OlderVersionError
 
 
 def refuse_unreleased(what: str, where: object, by: str) -> None:
-    """Raises OlderVersionError where a document says that a version before 1.0 wrote it (`by`): its formats
-    had other meanings."""
+    """Raise OlderVersionError for documents of versions before 1.0: their formats had other meanings."""
     if by.startswith("0."):
         raise OlderVersionError(
             f"{what} is of a penstock before 1.0",
@@ -32,9 +30,8 @@ def refuse_unreleased(what: str, where: object, by: str) -> None:
 
 
 def refuse_newer(what: str, number: object, newest: int, where: object, *, by: str = "") -> None:
-    """Raises NewerFormatError where a document says that its format, `number`, is above `newest`. `what`
-    names the kind of document for people, `where` is its path, `by` the version of penstock that wrote it,
-    where the document says that."""
+    """Raise NewerFormatError if the format `number` is above `newest`. `what` names the kind of document for
+    people; `by` is the version that wrote it, if known."""
     if isinstance(number, int) and number > newest:
         raise NewerFormatError(
             f"{what} is of a newer format than this penstock reads",

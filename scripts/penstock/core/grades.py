@@ -1,5 +1,5 @@
-"""Grades: how strongly a file is proven, weakest first, by its source's checksum (source grade) and by what
-was read back from the target (storage grade). Pure."""
+"""Grades: how strongly a file is proven, weakest first. The source grade is by its source's checksum, the
+storage grade by how it was read back from the target."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+# how strongly the source's statement proved the bytes in transit
 SOURCE_GRADES = ("size", "etag-md5", "composite", "full")
-"""How strongly the source's own statement proved the bytes on their way."""
+# How the stored bytes were read: not since they were written; perhaps from memory; past the caches of the
+# reading host; past its caches on another host than the writer.
 STORAGE_GRADES = ("written", "reread", "cold", "cold-other-node")
-"""What was seen of the stored bytes: nothing since they were written; read back, perhaps from memory; past
-the caches of the host that read; the same, on another node than the one that wrote."""
 
+# In a release's evidence, in place of the grade and method of a file not read back for it: it is the very
+# inode that an earlier release read back, with unchanged size and times.
 CARRIED = "carried"
-"""In the evidence of a release, in place of grade and method of a file that was not read back for it: it is
-the very inode that an earlier release read back, with size and times as they were left."""
+# Storage grades that a release's evidence counts, weakest first.
 EVIDENCE_GRADES = ("written", CARRIED, *STORAGE_GRADES[1:])
-"""The storage grades that a release's evidence counts, weakest first."""
 
-SERVERS = "the servers"
-"""Those of a file system, whose memory may answer a read in place of their disks."""
-SIZE_ONLY = SOURCE_GRADES[0]
-"""No checksum of the source proved the file: its size is all that was compared."""
-SOON = 600
-"""Seconds: what is read back within so many of its writing may come from the memory of the servers."""
+SERVERS = "the servers"  # of a file system: their memory may answer a read in place of their disks
+SIZE_ONLY = SOURCE_GRADES[0]  # no source checksum proved the file: only its size was compared
+SOON = 600  # seconds after its writing in which a read may come from the servers' memory
 
 
 def audit_grade(methods: Iterable[str], *, whole: bool, servers: bool = False, owner: bool = True) -> str:
-    """What an audit saw of the stored bytes, by the ways in which it read. `whole`: it read all of the
-    release. `servers`: the file system may have servers. `owner`: by the account that owns the files; to
-    others the kernel does not tell which of their pages are in memory (mincore(2)), so they never claim more
-    than `reread`. The grade's word stands before the first comma.
+    """Return what an audit saw of the stored bytes, by its ways of reading. Its grade stands before the first
+    comma.
+
+    `whole`: it read all of the release. `servers`: the file system may have servers. `owner`: by the account
+    that owns the files; the kernel hides from others which of their pages are in memory (mincore(2)), so
+    others never get more than `reread`.
 
     | read                                        | servers | grade                                    |
     |---------------------------------------------|---------|------------------------------------------|
@@ -54,15 +53,15 @@ def audit_grade(methods: Iterable[str], *, whole: bool, servers: bool = False, o
 
 
 def in_words(grade: str, methods: Iterable[str], *, servers: bool) -> str:
-    """A storage grade for people, of files that were read in these ways; `servers` as of `audit_grade`."""
+    """Return a storage grade for people. `methods`: how files were read; `servers` as for `audit_grade`."""
     text = grade.replace("cold-other-node", "cold, another node")
     behind = grade.startswith("cold") and answered_by(methods, servers=servers) == SERVERS
     return f"{text}, perhaps from {SERVERS}' memory" if behind else text
 
 
 def answered_by(methods: Iterable[str], *, servers: bool, owner: bool = True) -> str:
-    """Whose memory may have answered an audit's reads in place of the disks; "" nobody's. `servers`: the
-    file system may have servers; `owner` as of `audit_grade`.
+    """Return whose memory may have answered an audit's reads in place of the disks; "": nobody's. Arguments
+    as for `audit_grade`.
 
     | read                                        | servers | memory of               |
     |---------------------------------------------|---------|-------------------------|
@@ -82,8 +81,8 @@ def answered_by(methods: Iterable[str], *, servers: bool, owner: bool = True) ->
 
 
 def read_delay(size: int, ctime_ns: int, read_at: int, shared: int) -> int | None:
-    """Seconds between the writing of a file and its reading for its release, by fields of its record, rounded
-    down; None where it is not known.
+    """Return the seconds, rounded down, from a file's writing to its reading for its release; None: not
+    known.
 
     | the file                                          | seconds                            |
     |---------------------------------------------------|------------------------------------|
@@ -92,7 +91,7 @@ def read_delay(size: int, ctime_ns: int, read_at: int, shared: int) -> int | Non
     | changed after its element had begun to read       | 0                                  |
     | any other                                         | from its ctime to that moment      |
 
-    They are never too many. The ctime moves when a file's mode changes after the writing, too, and
+    The delay is never too long. The ctime also moves when a file's mode changes after the writing, and
     `read_at` is the earlier of two clocks' times at which the element began.
     """
     if shared or not size or not read_at:
@@ -101,21 +100,21 @@ def read_delay(size: int, ctime_ns: int, read_at: int, shared: int) -> int | Non
 
 
 def is_soon(size: int, ctime_ns: int, read_at: int, shared: int) -> bool:
-    """Whether the file was read back within `SOON` of its writing, by `read_delay`."""
+    """Return whether the file was read back within `SOON` of its writing, by `read_delay`."""
     seconds = read_delay(size, ctime_ns, read_at, shared)
     return seconds is not None and seconds < SOON
 
 
 def is_proven(source_grade: str) -> bool:
-    """Whether a checksum of the source proved the file. Older rows have "" for what nothing proved."""
+    """Return whether a source checksum proved the file. Older rows have "" for unproven files."""
     return source_grade not in (SIZE_ONLY, "")
 
 
 def source_rank(grade: str) -> int:
-    """Higher is stronger. Raises ValueError for what is no source grade."""
+    """Return the grade's rank; higher is stronger. Raises ValueError."""
     return SOURCE_GRADES.index(grade)
 
 
 def storage_rank(grade: str) -> int:
-    """Higher is stronger. Raises ValueError for what is no storage grade."""
+    """Return the grade's rank; higher is stronger. Raises ValueError."""
     return STORAGE_GRADES.index(grade)

@@ -1,4 +1,4 @@
-"""SLURM's lists of hosts, such as `n[01-12,20],login1`: from text to names and back. Pure.
+"""Converts SLURM's lists of hosts, such as `n[01-12,20],login1`, to names and back.
 
 | text           | names                                                   |
 |----------------|---------------------------------------------------------|
@@ -24,15 +24,13 @@ if TYPE_CHECKING:
 
 _RANGES = r"\[[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*\]"
 _HOST = rf"[A-Za-z0-9][A-Za-z0-9._-]*(?:(?:{_RANGES}[A-Za-z0-9._-]+)*{_RANGES})?"
+# what `host_names` accepts. No slash: SLURM would read a file of that name
 FORM = re.compile(rf"{_HOST}(?:,{_HOST})*")
-"""What `host_names` takes. A slash is not part of it: SLURM would read a file of that name."""
-MOST = 1 << 20
-"""Names that one list may stand for."""
+MOST = 1 << 20  # names that a list may stand for
 
 
 def host_names(text: str) -> list[str]:
-    """The names, in their order, each once. Raises ValueError for what is no list of hosts, or stands for
-    more than `MOST`."""
+    """Return the names, in order, each once. Raises ValueError, also for more than `MOST` names."""
     if not text:
         return []
     if not FORM.fullmatch(text):
@@ -62,7 +60,7 @@ def _numbers(text: str) -> list[str]:
 
 
 def host_list(names: Iterable[str]) -> str:
-    """The inverse: names that differ in their last number alone become one word with a range."""
+    """Return the list of these names; a range stands for names that differ in their last number alone."""
     groups: dict[tuple[str, int], list[int]] = {}
     plain: list[str] = []
     for name in sorted(set(names)):

@@ -1,4 +1,4 @@
-"""Bytes, rates, durations and counts as people read them; and text that is safe on a terminal. Pure."""
+"""Formats bytes, rates, durations and counts for people."""
 
 from __future__ import annotations
 
@@ -13,28 +13,26 @@ if TYPE_CHECKING:
 
 printable = text.printable
 
-UNKNOWN = "-"
-"""What stands for a figure that is not known."""
-PREFIXES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-"""Units of bytes, each 1024 times the one before."""
+UNKNOWN = "-"  # for an unknown figure
+PREFIXES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")  # units of bytes, each 1024 times the previous
 _PLURAL, _SINGULAR = re.compile(r"^((?:\w+ )?\w+)s\b"), r"\1"
 
 
 def size(count: float) -> str:
-    """`0 B`, `1.50 KiB`, `110 MiB`: three digits, binary prefixes."""
+    """Format bytes as `0 B`, `1.50 KiB`, `110 MiB`: three digits, binary prefixes."""
     value, prefix = scaled(count)
     return f"{digits(value) if prefix else f'{value:.0f}'} {PREFIXES[prefix]}"
 
 
 def digits(value: float) -> str:
-    """Three significant digits, never in exponents."""
+    """Format three significant digits, never with an exponent."""
     if value >= 99.95:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
 def scaled(value: float) -> tuple[float, int]:
-    """The value in the largest unit that leaves at least one of it, and that unit's place in `PREFIXES`."""
+    """Return the value in the largest unit that leaves at least 1, and that unit's index in `PREFIXES`."""
     value, prefix = float(value), 0
     while abs(value) >= 1023.5 and prefix < len(PREFIXES) - 1:
         value /= 1024
@@ -43,18 +41,17 @@ def scaled(value: float) -> tuple[float, int]:
 
 
 def count(number: int) -> str:
-    """`2,000`."""
+    """Format as `2,000`."""
     return f"{number:,}"
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 file`, `2,000 files`."""
+    """Format as `1 file`, `2,000 files`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def of_kinds(counts: Mapping[str, int]) -> list[str]:
-    """`1 empty folder`, `2 links`, `3 filtered` of counts by kind, whose nouns are plurals; kinds without any
-    are left out."""
+    """Format counts by kind as `1 empty folder`, `2 links`. Nouns come as plurals; zeros are left out."""
     return [
         f"{count(number)} {re.sub(_PLURAL, _SINGULAR, kind) if number == 1 else kind}"
         for kind, number in counts.items()
@@ -63,24 +60,24 @@ def of_kinds(counts: Mapping[str, int]) -> list[str]:
 
 
 def size_of(count: float, total: float) -> str:
-    """`1.50 of 3.42 GiB`: both in the total's unit."""
+    """Format as `1.50 of 3.42 GiB`: both in the total's unit."""
     _, prefix = scaled(total)
     shown = count / 1024**prefix
     return f"{digits(shown) if prefix else f'{shown:.0f}'} of {size(total)}"
 
 
 def rate(bytes_per_second: float) -> str:
-    """`1.50 GiB/s`; `-` where it is not finite."""
+    """Format as `1.50 GiB/s`; `-` if not finite."""
     return f"{size(bytes_per_second)}/s" if math.isfinite(bytes_per_second) else UNKNOWN
 
 
 def speed(count: float, seconds: float) -> str:
-    """The mean rate of so many bytes in so many seconds, or `-` where no time has passed."""
+    """Format the mean rate of so many bytes in so many seconds; `-` if no time has passed."""
     return rate(count / seconds) if seconds > 0 else UNKNOWN
 
 
 def duration(seconds: float) -> str:
-    """`0.42 s`, `13 s`, `2 min 05 s`, `3 h 07 min`, `2 d 04 h`; `-` where it is negative or not finite."""
+    """Format as `0.42 s`, `13 s`, `2 min 05 s`, `3 h 07 min`, `2 d 04 h`; `-` if negative or not finite."""
     if not math.isfinite(seconds) or seconds < 0:
         return UNKNOWN
     if seconds < 9.95:
@@ -96,8 +93,7 @@ def duration(seconds: float) -> str:
 
 
 def time_span(least: float, most: float) -> str:
-    """`13 s` where both read alike, `1 h 20 min to 1 h 34 min`; in hours where both are two days or more:
-    `635 to 679 h`."""
+    """Format as `1 h 20 min to 1 h 34 min`, or `13 s` if alike; from two days on as `635 to 679 h`."""
     if least >= 2 * 86400:
         first, last = (f"{value / 3600:,.0f}" for value in (least, most))
         return f"{first} h" if first == last else f"{first} to {last} h"
@@ -106,8 +102,7 @@ def time_span(least: float, most: float) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """In one unit: `42 s`, `5 min`, `3 h`, `12 d`, `2.1 y`; `-` for None, or where it is negative or not
-    finite."""
+    """Format in one unit: `42 s`, `5 min`, `3 h`, `12 d`, `2.1 y`; `-` if None, negative or not finite."""
     if seconds is None or not math.isfinite(seconds) or seconds < 0:
         return UNKNOWN
     for unit, long in (("s", 60), ("min", 3600), ("h", 86400), ("d", 2 * 365.25 * 86400)):

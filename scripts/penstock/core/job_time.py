@@ -1,8 +1,7 @@
-"""Which time limit a worker (an element of a job array) asks for: by the estimate of the shards that are
-open. Pure; the submission of arrays calls it.
+"""Computes the time limit that a worker requests, from estimates of the open shards.
 
-A scheduler backfills a job only where it knows how long the job may take: a limit above the need costs
-waiting, one below it costs a second job, and a job without any (UNLIMITED) is never backfilled.
+A scheduler backfills only jobs with a known limit. A limit above the need costs waiting, one below it a
+second job; a job without a limit (UNLIMITED) is never backfilled.
 """
 
 from __future__ import annotations
@@ -12,34 +11,28 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# seconds beyond any estimate: the node's prolog, an interpreter on a shared file system, a busy file system
 BEFORE = 15 * 60
-"""Seconds for what no estimate knows: the node's prolog, an interpreter on a shared file system, a busy file
-system."""
-MARGIN = 1.5
-"""How many times an estimate is asked for."""
+MARGIN = 1.5  # factor on an estimate
 SHORTEST = 30 * 60
-UNKNOWN = 4 * 3600
-"""Seconds where nothing is estimated, and at most: a limit of days is not backfilled."""
-LONGEST = 7 * 86_400
-"""Seconds that are asked for at most, where the cluster sets no limit."""
-MINUTE = 60
-"""Seconds."""
+UNKNOWN = 4 * 3600  # seconds without an estimate, and at most: a limit of days is not backfilled
+LONGEST = 7 * 86_400  # seconds requested at most, if the cluster sets no limit
+MINUTE = 60  # seconds
+# Seconds by which the clocks of two nodes may differ: munge refuses older messages (its TTL), so SLURM works
+# on no nodes that differ by more.
 CLOCKS = 300.0
-"""Seconds by which the clocks of two nodes may differ: munge refuses what is older (its TTL), so nodes that
-differ by more have no SLURM."""
 
 
 class Estimate(NamedTuple):
     """How long an element takes."""
 
     seconds: float
-    measured: bool
-    """Whether by rates that were measured."""
+    measured: bool  # by measured rates
 
 
 def asked_for(estimates: Sequence[Estimate], shards: int, workers: int, longest: float) -> int:
-    """Seconds that a worker asks for, in whole minutes: its part of these shards, since what it does not
-    finish another worker goes on with. `longest`: what the cluster allows, 0 where it sets no limit.
+    """Return the seconds that a worker requests, in whole minutes, for its part of these shards: another
+    worker continues what it does not finish. `longest`: the cluster's limit, 0: none.
 
     | the estimates                       | asked for                                                   |
     |-------------------------------------|-------------------------------------------------------------|
@@ -55,11 +48,11 @@ def asked_for(estimates: Sequence[Estimate], shards: int, workers: int, longest:
 
 
 def unestimated(longest: float) -> int:
-    """Seconds to ask for by a job that is to last as long as a whole run: all that the cluster allows."""
+    """Return the seconds for a job that lasts as long as a whole run: all that the cluster allows."""
     return _bounded(LONGEST, longest)
 
 
 def _bounded(seconds: float, longest: float) -> int:
-    """Rounded up to whole minutes, and down to them where the bound is none."""
+    """Round up to whole minutes, within `longest` rounded down to them."""
     most = int(longest or LONGEST) // MINUTE * MINUTE
     return max(MINUTE, min(-int(-seconds // MINUTE) * MINUTE, most))

@@ -1,9 +1,8 @@
-"""Keys become paths verbatim, or are refused: every refused key is named, and no key is changed. Pure; list
-checks all keys here before anything is copied.
+"""Turns keys into paths verbatim, or refuses them by name. List checks all keys before anything is copied.
 
-Never URL-decoded, never normalised: `%2e%2e`, blanks, newlines, quotes and bytes that are not
-UTF-8 are legal. Not legal is what no POSIX folder can hold at that place, what would leave the
-release, and what penstock names its own temporary files.
+Keys are never URL-decoded or normalised: `%2e%2e`, blanks, newlines, quotes and bytes that are not UTF-8 are
+legal. Refused: names that no POSIX folder can hold, that would leave the release, or that penstock gives to
+its temporary files.
 """
 
 from __future__ import annotations
@@ -21,19 +20,15 @@ from penstock.core.text import in_quotes
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-SEGMENT_BYTES = 255
-"""Bytes of one name in a path: NAME_MAX of Linux."""
-PATH_BYTES = 4000
-"""PATH_MAX is 4096; the rest is for the target's root and the release."""
-SHOWN = 1000
-"""So many offenders are named; all are counted."""
-TEMPORARY = re.compile(r"\.p\.[0-9a-f]{16}")
-"""What the name of an unfinished file in a release looks like; no dataset may use such a name."""
+SEGMENT_BYTES = 255  # of one name in a path: NAME_MAX of Linux
+PATH_BYTES = 4000  # PATH_MAX is 4096; the rest is for the target's root and the release
+SHOWN = 1000  # offenders named at most; all are counted
+TEMPORARY = re.compile(r"\.p\.[0-9a-f]{16}")  # names of unfinished files in a release
 
 
 def check_key(key: str, kept: Collection[str] = ()) -> str | None:
-    """Why `key` cannot be a path below a release, or None when it can. `kept`: names that the target's file
-    system keeps for itself.
+    """Return why `key` cannot be a path below a release, or None if it can. `kept`: names that the target's
+    file system reserves.
 
     | key                        | answer                        |
     |----------------------------|-------------------------------|
@@ -71,10 +66,8 @@ def check_key(key: str, kept: Collection[str] = ()) -> str | None:
 
 
 def all_good(keys: Sequence[str], kept: Collection[str] = ()) -> bool:
-    """Whether `check_key` has nothing to say on a whole batch; False only means: look closer.
-
-    Joined by a NUL segment, a batch is looked through at the speed of memory.
-    """
+    """Return whether `check_key` passes a whole batch; False only means: check each key. The batch is joined
+    by a NUL segment and searched at the speed of memory."""
     if not keys:
         return True
     text = os.fsencode("/" + "/\0/".join(keys) + "/")
@@ -91,19 +84,18 @@ def all_good(keys: Sequence[str], kept: Collection[str] = ()) -> bool:
 
 @dataclass
 class Offenders:
-    """What is refused: all are counted, the first ones are kept to be shown."""
+    """Refused keys: all are counted, the first ones kept to be shown."""
 
     total: int = 0
     shown: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, key: str, reason: str) -> None:
-        """Count a refused key."""
         self.total += 1
         if len(self.shown) < SHOWN:
             self.shown.append((key, reason))
 
     def lines(self) -> list[str]:
-        """One line an offender, escaped for a terminal."""
+        """Return one line for each offender, escaped for a terminal."""
         lines = [f"{in_quotes(key)} {reason}" for key, reason in self.shown]
         if self.total > len(self.shown):
             lines.append(f"and {self.total - len(self.shown)} more")
@@ -111,22 +103,21 @@ class Offenders:
 
 
 class Conflicts:
-    """Finds, in a stream of paths in byte order, what one folder tree cannot hold together.
+    """Finds collisions in a stream of paths in byte order.
 
-    A path that is given twice, and a file that is also a folder of another path (`a` beside
-    `a/b`, even with `a-c` between them). Memory: only the paths that are prefixes of the newest
-    one. Raises FailedError for a stream that is not in order, since nothing could be promised.
+    A path that stands twice collides. So does a file that is a folder of another path (`a` beside `a/b`, even
+    with `a-c` between them). Memory holds only the prefixes of the newest path. Raises FailedError if the
+    stream is out of order: then nothing is certain.
     """
 
     def __init__(self) -> None:
-        self.files: dict[str, None] = {}
-        """Of the files that are also folders of other paths, the first SHOWN."""
+        self.files: dict[str, None] = {}  # the first SHOWN files that are also folders of other paths
         self._open: list[str] = []
         self._last = b""
         self._started = False
 
     def add(self, paths: Sequence[str]) -> Iterable[tuple[str, str]]:
-        """Look at the next paths; gives (path, reason) for each that collides."""
+        """Add the next paths; return (path, reason) for each collision."""
         if not paths:
             return []
         encoded = [os.fsencode(path) for path in paths]

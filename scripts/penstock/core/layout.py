@@ -1,21 +1,6 @@
-"""The name of each file and folder below a target's root, for all that reads or writes there.
+"""Names every file and folder below a target's root. The functions only join paths: nothing is checked.
 
-Paths are put together and nothing more: no file is looked at, and no name is checked. docs/formats.md says
-what the files hold, docs/glossary.md what a seal, a pin, a claim or a shard is.
-
-<root>/.operations/<name>
-<root>/<dataset>/current -> releases/<release>
-<root>/<dataset>/releases/<release>/{data/, manifest.parquet, manifest.xxh128, release.json}
-<root>/<dataset>/releases/.<release>.staging/data/...
-<root>/<dataset>/audits/<release>.json           the verdict on a release, for everybody
-<root>/<dataset>/pins/<name>, last-pins.json
-<root>/<dataset>/under-way.json                  who stages it now; under-way.repair.json: who repairs it
-<root>/<dataset>/.penstock/                      the dataset's state: its owner's alone
-    lock, history.jsonl, claims/<number>.json, ...
-    runs/<run>/, repairs/<release>/              of a run or a repair (`RunLayout`),
-    audits/<audit>/, adoptions/<comparison>/     of an audit or a comparison: the same
-
-With `target.state_root` the state lies in <state_root>/<dataset>/.penstock.
+docs/formats.md says what the files hold, docs/glossary.md what a seal, a pin, a claim or a shard is.
 """
 
 from __future__ import annotations
@@ -33,41 +18,34 @@ MANIFEST = "manifest.parquet"
 MANIFEST_XXH = "manifest.xxh128"
 MANIFEST_SHA256 = "manifest.sha256"
 SEAL = "release.json"
-SIGNATURE = "release.json.sig"
-"""Over the seal's bytes, where `target.sign_with` names a key."""
+SIGNATURE = "release.json.sig"  # over the seal's bytes, if `target.sign_with` names a key
+# in a run and its release, if the dataset keeps its source's empty folders
 EMPTY_FOLDERS = "empty-folders.json"
-"""In a run whose dataset keeps its source's empty folders, and in its release; else it is not there."""
-CROISSANT = "croissant.json"
-"""The description of a release (`penstock.extras`), of a dataset whose configuration has `describe`."""
+CROISSANT = "croissant.json"  # description of a release, if the dataset has `describe` (`penstock.extras`)
+# all that may stand beside `data/` in a release
 BESIDE_DATA = frozenset({MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, SEAL, SIGNATURE, CROISSANT})
-"""What may stand beside `data/` in each release."""
 CURRENT = "current"
 UNDER_WAY = "under-way.json"
+# Names that `datasets` and `datasets.*.release` accept, matched in full.
 DATASET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 RELEASE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-"""What `datasets` and `datasets.*.release` may say, matched in full."""
-LISTING = "listing.parquet"
-STATED = "stated.parquet"
-"""Tables in a run's folder."""
+LISTING = "listing.parquet"  # in a run's folder
+STATED = "stated.parquet"  # in a run's folder
 REPAIRS = "repairs"
 STATE = ".penstock"
-PROBE = ".penstock-probe"
-"""The hidden folder in which the probe works, in a dataset's folder and in `releases`."""
-ANSWER = ".penstock-probe-"
-"""With the job's number behind it: a node's answer to preflight, at the root or beside it."""
+PROBE = ".penstock-probe"  # the probe's hidden folder, in a dataset's folder and in `releases`
+ANSWER = ".penstock-probe-"  # and the job's number: a node's answer to preflight, at the root or beside it
+# and hexadecimal digits: an empty folder, beside an adopted tree or in `releases`
 ADOPT_TRIAL = ".penstock-adopt-"
-"""With hexadecimal digits behind it: an empty folder, beside a tree that is adopted or in `releases`."""
 ADOPTIONS = "adoptions"
 ADOPTED = "adopted.json"
 
 
 class SigningKeys(NamedTuple):
-    """Where the keys lie that seals are signed and verified with."""
+    """The files of keys that sign and verify seals."""
 
-    key: Path | None = None
-    """`target.sign_with`; None: this configuration signs nothing."""
-    signers: Path | None = None
-    """`target.signers`; None: no signature is asked for."""
+    key: Path | None = None  # `target.sign_with`; None: seals are not signed
+    signers: Path | None = None  # `target.signers`; None: no signature is required
 
 
 NO_SIGNING = SigningKeys()
@@ -77,20 +55,18 @@ NO_SIGNING = SigningKeys()
 class DatasetLayout:
     """The paths of one dataset."""
 
-    root: Path
-    """The configured target root."""
+    root: Path  # the configured target root
     dataset: str
-    state_root: Path | None = None
-    """`target.state_root`: where `.penstock` lies instead, if configured."""
+    state_root: Path | None = None  # `target.state_root`: where `.penstock` lies instead, if configured
     signing: SigningKeys = NO_SIGNING
 
     def without_signing(self) -> DatasetLayout:
-        """The same paths: nothing is signed, and no signature is asked for."""
+        """Return the same paths without keys: no seal is signed, no signature required."""
         return replace(self, signing=NO_SIGNING)
 
     @property
     def operations(self) -> Path:
-        """Who has which share of `target.ops`: files of all accounts that write below the root."""
+        """Shares of `target.ops`: files of all accounts that write below the root."""
         return self.root / ".operations"
 
     @property
@@ -102,7 +78,6 @@ class DatasetLayout:
 
     @cached_property
     def folder(self) -> Path:
-        """What the dataset has below the root."""
         return self.root / self.dataset
 
     @property
@@ -118,7 +93,7 @@ class DatasetLayout:
         return self.releases / release
 
     def verdict(self, release: str) -> Path:
-        """What the last audits and repairs of a release said, for everybody who reads it."""
+        """Return the file with the last audits and repairs of a release, for every reader."""
         return self.folder / "audits" / f"{release}.json"
 
     @property
@@ -128,8 +103,7 @@ class DatasetLayout:
 
     @property
     def under_way(self) -> Path:
-        """Who stages the dataset now, and what it will still write, for accounts that may not read its
-        state."""
+        """The process that stages the dataset now and what it will still write, for other accounts."""
         return self.folder / UNDER_WAY
 
     @property
@@ -139,7 +113,7 @@ class DatasetLayout:
 
     @property
     def repair_under_way(self) -> Path:
-        """The same of a repair or a rehearsal, which may take place between the steps of a run."""
+        """As `under_way`, for a repair or rehearsal, which may run between the steps of a run."""
         return self.folder / "under-way.repair.json"
 
     @property
@@ -148,31 +122,31 @@ class DatasetLayout:
 
     @property
     def folders_of_readers(self) -> tuple[Path, ...]:
-        """The folders in `folder` that readers look into: each is one, or is not there."""
+        """The folders in `folder` that readers open. Each is a folder, or missing."""
         return (self.releases, self.pins, self.verdict("").parent)
 
     # Beside the releases, for a time -----------------------------------------------------------
 
     def staging(self, release: str) -> Path:
-        """The tree of a release while it grows."""
+        """Return the tree in which a release grows."""
         return self.releases / f".{release}.staging"
 
     def repair_staging(self, release: str) -> Path:
-        """What a repair fetches, beside the release and on the same file system; gone when it ended."""
+        """Return the folder of a repair's fetched files, on the release's file system."""
         return self.releases / f".{release}.repair"
 
     @property
     def rehearsal(self) -> Path:
-        """What a rehearsal copies, where staging would lie; gone when it ended."""
+        """Files that a rehearsal copies, beside where staging would lie; gone after the rehearsal."""
         return self.releases / ".penstock-rehearsal"
 
     def removing(self, release: str) -> Path:
-        """A file, while this release is about to be removed: no reader pins it any more."""
+        """Return the mark of a release about to be removed: from then on no reader pins it."""
         return self.releases / f".removing-{release}"
 
     @property
     def dataset_reserve(self) -> Path:
-        """Files to remove where no space is left for a pin or an audit."""
+        """Files to remove when no space is left for a pin or an audit."""
         return self.folder / ".reserve"
 
     # The state ---------------------------------------------------------------------------------
@@ -186,13 +160,12 @@ class DatasetLayout:
 
     @property
     def state_marker(self) -> Path:
-        """Says that penstock 1.0 or a later version made the state."""
+        """Says that penstock 1.0 or later made the state."""
         return self.state / "state.json"
 
     @property
     def state_pointer(self) -> Path:
-        """In the dataset's folder, where its state lies elsewhere (`state_root`): a file in place of the
-        state's folder, which names that."""
+        """With `state_root`: a file in place of the state's folder, which names that folder."""
         return self.folder / STATE
 
     @property
@@ -202,12 +175,12 @@ class DatasetLayout:
 
     @property
     def lock(self) -> Path:
-        """Which step changes the dataset now."""
+        """The step that changes the dataset now."""
         return self.state / "lock"
 
     @property
     def claims(self) -> Path:
-        """Which runs the dataset was staged for, by number: the later steps work on the highest one's."""
+        """The runs that the dataset was staged for, by number: later steps work on the highest."""
         return self.state / "claims"
 
     @property
@@ -217,37 +190,37 @@ class DatasetLayout:
 
     @property
     def rollback(self) -> Path:
-        """Where `current` is about to be led back to; gone once the history says that it was."""
+        """The release that `current` is about to name again; gone once the history has the rollback."""
         return self.state / "rollback.json"
 
     @property
     def intervals(self) -> Path:
-        """When processes linked or unlinked files that releases share, as far as the history lacks it."""
+        """When processes linked or unlinked files that releases share, unless the history has it."""
         return self.state / "intervals"
 
     @property
     def replaced(self) -> Path:
-        """Holds a file by the name of each run whose release was staged again by `--new-release`."""
+        """Holds a file named after each run whose release was staged again by `--new-release`."""
         return self.state / "replaced"
 
     @property
     def unfinished_listing(self) -> Path:
-        """What list has so far of its sources; gone when the listing is complete."""
+        """What list has of its sources so far; gone when the listing is complete."""
         return self.state / "listing"
 
     @property
     def ended(self) -> Path:
-        """How the last command that staged the dataset ended, where that was no success."""
+        """How the last command that staged the dataset ended, unless it succeeded."""
         return self.state / "ended.json"
 
     @property
     def ended_room(self) -> Path:
-        """The same file while there is nothing to say: made ahead, as the file system may be full later."""
+        """`ended` while empty: made ahead, as the file system may be full later."""
         return self.state / ".ended.room"
 
     @property
     def succeeded(self) -> Path:
-        """Empty; its time is that of the last run that ended with 0, or 1970 where none has yet."""
+        """Empty; its time is that of the last run that ended with 0, or 1970."""
         return self.state / "succeeded"
 
     @property
@@ -262,7 +235,7 @@ class DatasetLayout:
 
     @property
     def reserve(self) -> Path:
-        """Files to remove where no space is left for the records of a removal."""
+        """Files to remove when no space is left for the records of a removal."""
         return self.state / "reserve"
 
     @cached_property
@@ -274,18 +247,17 @@ class DatasetLayout:
         return RunLayout(self.runs / run)
 
     def repair(self, release: str) -> RunLayout:
-        """What a repair of this release plans and has fetched so far; gone when it ended."""
+        """Return the state of a repair of this release; gone after the repair."""
         return RunLayout(self.state / REPAIRS / release)
 
     @property
     def audits(self) -> Path:
-        """A folder for each audit (`RunLayout`): what it saw and found."""
+        """A folder for each audit (`RunLayout`)."""
         return self.state / "audits"
 
     @property
     def audit_history(self) -> Path:
-        """A line for each audit, and for each time that findings were overruled: apart from `history`, since
-        audits do not hold the dataset's lock."""
+        """A line for each audit and overruling. Not in `history`: audits hold no lock."""
         return self.state / "audits.jsonl"
 
     @property
@@ -295,15 +267,15 @@ class DatasetLayout:
 
     @property
     def folders_of_owner(self) -> tuple[Path, ...]:
-        """The state's folders, and what it lies in: each is one, or is not there."""
+        """The state's folders, and their parent. Each is a folder, or missing."""
         state = (self.runs, self.claims, self.audits, self.adoptions, self.unfinished_listing, self.replaced)
         return (self.state.parent, self.state, *state, self.state / REPAIRS, self.notices)
 
 
 @dataclass(frozen=True)
 class RunLayout:
-    """The durable state of one run, from a listing to a release; also of a repair, an audit or a comparison
-    of a tree with its source (`penstock adopt`), each of which has some of these files."""
+    """The durable state of a run, from a listing to a release. A repair, an audit or a comparison (`penstock
+    adopt`) has some of these files."""
 
     folder: Path
 
@@ -316,7 +288,7 @@ class RunLayout:
 
     @property
     def listing(self) -> Path:
-        """Every object that is to be staged, frozen by list."""
+        """Every object to be staged, frozen by list."""
         return self.folder / LISTING
 
     @property
@@ -325,13 +297,12 @@ class RunLayout:
 
     @property
     def stated(self) -> Path:
-        """The checksum files beside the data that list read, as it listed them; only where the
-        configuration names any (`checksums`)."""
+        """The checksum files beside the data that list read, if the configuration names any (`checksums`)."""
         return self.folder / STATED
 
     @property
     def plan(self) -> Path:
-        """What plan decided, but for the rows of the shards."""
+        """Plan's decisions, without the rows of the shards."""
         return self.folder / "plan.json"
 
     @property
@@ -346,23 +317,23 @@ class RunLayout:
 
     @property
     def taken(self) -> Path:
-        """Says that another run took this run's staging over, and what the staging is called now."""
+        """Says that another run took over this run's staging, and the staging's name now."""
         return self.folder / "taken.json"
 
     @property
     def amended(self) -> Path:
-        """The listing as the release holds it, where a run followed its source (`changed: follow`)."""
+        """The listing as the release holds it, if the run followed its source (`changed: follow`)."""
         return self.folder / "amended.parquet"
 
     @property
     def result(self) -> Path:
-        """Of an audit, or of a comparison: how it ended; missing until then."""
+        """How an audit or a comparison ended; missing until then."""
         return self.folder / "result.json"
 
     @property
     def linked_damage(self) -> Path:
-        """Holds a file for each shard with linked files that had other bytes than their release states.
-        Where it is there, all linked files are read."""
+        """A folder with a file for each shard whose linked files had other bytes than their release states.
+        If it exists, all linked files are read."""
         return self.folder / "linked-damage"
 
     # Elements ----------------------------------------------------------------------------------
@@ -374,67 +345,64 @@ class RunLayout:
 
     @property
     def throttle(self) -> Path:
-        """How many elements may run at once, where a person changed it."""
+        """How many elements may run at once, if a person changed it."""
         return self.folder / "throttle.json"
 
     @property
     def logs(self) -> Path:
-        """Folder of the elements' logs."""
         return self.folder / "logs"
 
     def shard(self, index: int) -> Path:
-        """The rows of the plan that one element does."""
+        """Return the rows of the plan that an element does."""
         return self.folder / "shards" / f"{index:05d}.parquet"
 
     def receipt(self, step: str, index: int | None = None) -> Path:
-        """The proof that a step, or its element of this index, is done."""
+        """Return the proof that a step, or its element `index`, is done."""
         name = f"{step}.json" if index is None else f"{step}/{index:05d}.json"
         return self.folder / "receipts" / name
 
     def outcome(self, step: str, index: int, generation: int) -> Path:
-        """What went wrong in an element's attempt, under the claim of this generation: written when it ends
-        without a receipt."""
+        """Return why an attempt under the claim of this generation ended without a receipt."""
         return self.folder / "outcomes" / step / f"{index:05d}.{generation}.json"
 
     def progress(self, step: str, index: int) -> Path:
-        """A small file that a running element rewrites: bytes and files so far."""
+        """Return the small file that a running element rewrites: bytes and files so far."""
         return self.folder / "progress" / step / f"{index:05d}.json"
 
     def usage(self, step: str) -> Path:
-        """Folder of small files that workers rewrite: what each process used so far."""
+        """Return the folder in which workers rewrite what their processes used so far."""
         return self.folder / "usage" / step
 
     def claims(self, step: str) -> Path:
-        """Folder of the claims by which workers divide the shards of a step."""
+        """Return the folder of claims by which workers divide a step's shards."""
         return self.folder / "claims" / step
 
     def leaving(self, step: str) -> Path:
-        """The numbers of the workers that are to end before their next shard."""
+        """Return the file of the workers that are to end before their next shard."""
         return self.folder / "leaving" / f"{step}.json"
 
     def claim(self, step: str, index: int, generation: int) -> Path:
-        """That a worker took this shard: the claim of this generation, from 1 on."""
+        """Return a worker's claim of this shard; `generation` counts from 1."""
         return self.claims(step) / f"{index:05d}.{generation}.json"
 
     # What elements write of a shard ------------------------------------------------------------
 
     def journals(self, index: int) -> Path:
-        """Folder of a shard's journals, one file an attempt."""
+        """Return the folder of a shard's journals, one file an attempt."""
         return self.folder / "journal" / f"{index:05d}"
 
     def records(self, index: int) -> Path:
-        """What verify saw of a shard, written under this name only when it is whole."""
+        """Return verify's records of a shard; the name appears only when they are whole."""
         return self.folder / "records" / f"{index:05d}.parquet"
 
     def survey(self, index: int) -> Path:
-        """Of a comparison: the folder of what was seen of a shard's rows. Of a run that adopted a tree: how
-        the files stand that it took over."""
+        """Return what a comparison saw of a shard's rows, or what a run took over of an adopted tree."""
         return self.folder / "survey" / f"{index:05d}"
 
     def audited_rows(self, index: int) -> Path:
-        """Of an audit: what its elements saw of the shard so far."""
+        """Return what an audit's elements saw of the shard so far."""
         return self.folder / "seen" / f"{index:05d}.json"
 
     def fetched(self, index: int) -> Path:
-        """Of a repair: what became of each file of the shard."""
+        """Return what became of each file of a repair's shard."""
         return self.folder / "fetched" / f"{index:05d}.json"

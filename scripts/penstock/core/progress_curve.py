@@ -1,17 +1,14 @@
-"""Rates and remaining time, by how files and bytes of a step grew. Pure.
+"""Rates and remaining time, by how files and bytes of a step grew.
 
-The problem: a stream's pace is steady in bytes where a link bounds it, in files where requests do, and in a
-mixture of both where a file costs a fixed time besides its bytes. Sizes are not mixed evenly: the files left
-may be other ones than those that were done. The later of bytes and files at their own rates (the obvious way)
-is several times too long where small files come last, or large ones.
+The problem: a link makes a stream steady in bytes, requests make it steady in files, and fixed costs of files
+a mixture. The files left may have other sizes than those done. The obvious way, the later of bytes and files
+at their own rates, is several times too long where small or large files come last.
 
-The way taken: both counts are divided by what they are now, so each is a curve that rose from 0 to 1. Work
-done is the mixture `share * bytes + (1 - share) * files` whose curve was nearest to a straight line over time
-(least squares); bytes or files alone where that is as straight. The time left is what is left of the work, at
-its rate of late.
+The way taken: both counts are scaled to curves from 0 to 1. Work is the mixture `share * bytes + (1 - share)
+* files` with the straightest curve over time (least squares); bytes or files alone if as straight. The time
+left is the work left at its recent rate.
 
-Limits: while all files so far were alike both curves are the same, and nothing shows which of the two is
-steady; then bytes count.
+Limits: while all files are alike both curves coincide, and nothing shows which is steady; then bytes count.
 """
 
 from __future__ import annotations
@@ -22,20 +19,17 @@ from collections import deque
 from operator import mul
 from typing import NamedTuple
 
-WINDOW_SECONDS = 30.0
-"""The time of which a rate is."""
-PACE_SECONDS = 60.0
-"""The time by whose pace the remaining time is: elements report in waves."""
+WINDOW_SECONDS = 30.0  # that a rate covers
+PACE_SECONDS = 60.0  # whose pace gives the remaining time: elements report in waves
 SPACING = 0.5
-SAMPLES = 480
-"""Samples that are kept, the newest: four minutes or more."""
+SAMPLES = 480  # newest samples that are kept: four minutes or more
+# A curve counts as steady if its distance from a straight line (root mean square, both rise from 0 to 1)
+# exceeds the best by no more than this, after this factor. Late reports bend all curves.
 ALIKE, NOISE = 0.001, 1.25
-"""A curve that is so much further from a straight line than another one, or by this factor, counts as steady
-as that: a root mean square, where both rise from 0 to 1. Reports that come late bend all curves."""
 
 
 class Sample(NamedTuple):
-    """What was done, and when, in seconds of any clock."""
+    """The work done, and when, in seconds of any clock."""
 
     at: float
     files: int
@@ -43,21 +37,21 @@ class Sample(NamedTuple):
 
 
 class ProgressCurve:
-    """How the counts of one step grew, over the attempts of all elements. What was done before the first
-    sample, by an earlier command, is none of it."""
+    """The growth of a step's counts, over the attempts of all elements. Work done before the first sample, by
+    an earlier command, is not counted."""
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=SAMPLES)
         self._last: Sample | None = None
 
     def add(self, at: float, files: int, size: int) -> None:
-        """Files and bytes that are done by now; neither falls."""
+        """Record files and bytes done by now; neither falls."""
         self._last = Sample(at, files, size)
         if not self._samples or at - self._samples[-1].at >= SPACING:
             self._samples.append(self._last)
 
     def rates(self, now: float) -> tuple[float, float]:
-        """(bytes, files) a second of late; (0, 0) where nobody can say."""
+        """Return recent (bytes, files) a second; (0, 0): not known."""
         begin, last = self._since(now - WINDOW_SECONDS), self._last
         if begin is None or last is None or now - begin.at < 0.2:
             return 0.0, 0.0
@@ -65,7 +59,7 @@ class ProgressCurve:
         return (last.bytes - begin.bytes) / seconds, (last.files - begin.files) / seconds
 
     def seconds_left(self, now: float, files: int, size: int) -> float | None:
-        """Until so many files and bytes more are done; None where nothing moves, or nothing is left."""
+        """Return the seconds for the files and bytes left; None: nothing moves, or nothing is left."""
         begin, last = self._since(now - PACE_SECONDS), self._last
         if begin is None or last is None or now - begin.at < 0.2 or (files <= 0 and size <= 0):
             return None
@@ -81,7 +75,7 @@ class ProgressCurve:
         return left / pace if pace > 0 and left > 0 else None
 
     def _share(self, all_files: int, all_bytes: int) -> float:
-        """Of bytes in the mixture that grew most steadily: 1, else 0, where that alone was as steady."""
+        """Return the share of bytes in the steadiest mixture; 1, else 0, if that is as steady."""
         first, last = self._samples[0], self._last
         if not all_files or not all_bytes or last is None:
             return float(bool(all_bytes))
@@ -100,7 +94,7 @@ class ProgressCurve:
         return next(share for share in (1.0, 0.0, mixed) if bend(share) <= NOISE * bend(mixed) + ALIKE)
 
     def _since(self, moment: float) -> Sample | None:
-        """The last sample before the moment, or the first one."""
+        """Return the last sample before the moment, or the first."""
         if not self._samples:
             return None
         after = bisect_left(self._samples, moment, key=lambda sample: sample.at)

@@ -1,4 +1,4 @@
-"""Rows made and taken apart by position: the one module that does so. All others name a row's fields. Pure.
+"""Makes rows and takes them apart by position. Only this module does so: all others use a row's field names.
 
 | form                             | made by                       | read by                   |
 |----------------------------------|-------------------------------|---------------------------|
@@ -6,9 +6,9 @@
 | a frame to a worker or from it   | `to_wire`                     | `from_wire`               |
 | a line of a journal              | `line_of`, `line`             | `copied_of`, `part_of`    |
 
-A frame is for a process of this same version, so it holds the values alone. A journal's lines are for later
-versions, too: a column without a place of its own in `copied_line` stands by its name in an object at the end
-of the line, where it has not its default.
+A frame is read by a process of this same version, so it holds the values alone. Later versions may read a
+journal: a column without a place in `copied_line` stands by name in an object at the line's end, unless it
+has its default.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
-PART = "part"
-"""What the line of a part begins with."""
+PART = "part"  # first value in a part's line
 
 _WIRE: tuple[type[Any], ...] = (Entry, Part, Expected, RereadRow, AuditedRow, Surveyed)
+# columns with a place in a journal's line
 _PLACED = ("row", "digest", "source_grade", "source_proof", "written_host", "staging")
-"""Columns that have a place in a journal's line."""
+# columns that stand by name at its end
 NAMED = tuple(column.name for column in of_file(JOURNAL, Copied._fields) if column.name not in _PLACED)
-"""Those that stand by name at its end."""
 _compact = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -57,12 +56,12 @@ class ByName(Protocol):
 
 
 def rows(kind: type[Row], columns: ByName) -> list[Row]:
-    """Rows of a kind of named tuple, of all its fields, without the cost of a call for each."""
+    """Return rows of a kind of named tuple from all its fields, without a call for each row."""
     return _made(kind, zip(*(columns[name] for name in _fields(kind)), strict=True))
 
 
 def filled(kind: type[Row], columns: Mapping[str, Sequence[Any]], count: int) -> list[Row]:
-    """As `rows`, of `count` rows, where `columns` has some fields: the others have their defaults."""
+    """As `rows`, of `count` rows; fields that `columns` lacks get their defaults."""
     defaults: Mapping[str, Any] = kind._field_defaults  # type: ignore[attr-defined]
     lacking = {name: [value] * count for name, value in defaults.items() if name not in columns}
     return rows(kind, {**lacking, **columns})
@@ -78,22 +77,21 @@ def _fields(kind: type[Row]) -> Sequence[str]:
 
 
 def by_field(kind: type[Row], some: Sequence[Row]) -> dict[str, Sequence[Any]]:
-    """The inverse of `rows`."""
+    """Return the columns of rows: the inverse of `rows`."""
     fields = _fields(kind)
     columns: Iterable[Sequence[Any]] = zip(*some, strict=True) if some else [()] * len(fields)
     return dict(zip(fields, columns, strict=True))
 
 
 def arranged(kind: type[Row], names: Sequence[str]) -> Callable[[tuple[Any, ...]], Row]:
-    """What makes a row of the values of its fields in the order of `names`."""
+    """Return a function that makes a row of values in the order of `names`."""
     order = itemgetter(*map(list(names).index, _fields(kind)))
     new = partial(tuple.__new__, kind)
     return lambda values: new(order(values))
 
 
 def to_wire(some: Sequence[Any]) -> tuple[int, list[tuple[Any, ...]]]:
-    """Rows of one kind (of Entry, Part, Expected, RereadRow, AuditedRow, Surveyed) as plain values: the
-    number of the kind, and the values."""
+    """Return rows of one kind in `_WIRE` as the kind's number and plain values."""
     if not some:
         return 0, []
     kind = type(some[0])
@@ -101,14 +99,14 @@ def to_wire(some: Sequence[Any]) -> tuple[int, list[tuple[Any, ...]]]:
         return _WIRE.index(kind), list(map(_plain, some))
     if kind is Part:
         return _WIRE.index(kind), [
-            (_plain(one.range), one.temporary, one.work, one.part_bytes, tuple(map(tuple, one.lines)))
-            for one in some
+            (_plain(part.range), part.temporary, part.work, part.part_bytes, tuple(map(tuple, part.lines)))
+            for part in some
         ]
     return _WIRE.index(kind), list(map(tuple, some))
 
 
 def from_wire(kind: int, plain: Iterable[tuple[Any, ...]]) -> list[Any]:
-    """The inverse of `to_wire`."""
+    """Restore the rows from `to_wire`."""
     made = _WIRE[kind]
     if made is Entry:
         return list(map(_restored, _made(Entry, plain)))
@@ -124,14 +122,14 @@ _REUSE = Entry._fields.index("reuse")
 
 
 def _plain(entry: Entry) -> tuple[Any, ...]:
-    """Its values: marshal writes no named tuples."""
+    """Return the entry as plain tuples: marshal writes no named tuples."""
     if entry.reuse is None:
         return tuple(entry)
     return (*entry[:_REUSE], tuple(entry.reuse), *entry[_REUSE + 1 :])
 
 
 def _restored(entry: Entry) -> Entry:
-    """The entry of a frame, whose `reuse` is a plain tuple."""
+    """Restore an entry whose `reuse` is a plain tuple."""
     return entry if entry.reuse is None else entry._replace(reuse=Reuse(*entry.reuse))
 
 
@@ -143,42 +141,40 @@ _expected = arranged(Expected, (*_EXPECTED, "digest", "checksum", "in_parts", "o
 def expecting(
     entry: Entry, digest: str, checksum: str = "", *, in_parts: bool = False, owed: str = ""
 ) -> Expected:
-    """The row of a shard as verify reads it back. Every row of a shard is made so."""
+    """Return the row of a shard as verify reads it back. Every row of a shard is made here."""
     return _expected((*_of_entry(entry), digest, checksum, in_parts, owed))
 
 
 def line(value: Any) -> str:
-    """One line of a journal; without the line feed no line is whole."""
+    """Return a journal's line. Without its line feed a line is not whole."""
     return text_line(_compact(value))
 
 
 def text_line(text: str) -> str:
-    """`line` of a value that is JSON already."""
+    """As `line`, of a value that is JSON already."""
     return f"{crc32(text.encode()):08x} {text}\n"
 
 
-def reused_line(row: int, there: Reuse, *, touched: bool = False) -> str:
-    """The `copied_line` of a row that is linked or taken over. Each word is encoded by itself: that takes
-    half the time of encoding a list."""
-    words: list[Any] = [hex_of(there.digest), there.source_grade, there.source_proof, there.written_host]
-    if there.staging:
-        words.append(there.staging)
+def reused_line(row: int, reuse: Reuse, *, touched: bool = False) -> str:
+    """Return the `copied_line` of a row that is linked or taken over. Each word is encoded by itself, in half
+    the time of encoding a list."""
+    words: list[Any] = [hex_of(reuse.digest), reuse.source_grade, reuse.source_proof, reuse.written_host]
+    if reuse.staging:
+        words.append(reuse.staging)
     if touched:
         words.append({"touched": TOUCHED})
     return text_line(f"[{row},{','.join(map(_compact, words))}]")
 
 
 def fresh_line(row: int, digest: str, grade: str, checksum: str) -> str:
-    """The `copied_line` of a row that this attempt copied in one piece, from the 32 hex digits of its digest.
-    Words without anything to escape: every small object pays for this line, and twice that for a `Copied`
-    first."""
+    """Return the `copied_line` of a row that this attempt copied whole, by 32 hex digits. No word needs
+    escapes. Every small object pays for this line; making a `Copied` first would double its cost."""
     return text_line(f'[{row},"{digest}","{grade}","{checksum}"]')
 
 
 def copied_line(copied: Copied) -> str:
-    """The line of a row that was copied, linked or taken over. The attempt and its host stand in the
-    journal's first line, and the version, where it is not the planned one, in a line of its own
-    (`amend_line`)."""
+    """Return the line of a row that was copied, linked or taken over. The first line has the attempt and its
+    host; another version than the planned has its own line (`amend_line`)."""
     digest, proof = hex_of(copied.digest), proof_text(copied.source_proof, copied.owed)
     named = {name: getattr(copied, name) for name in NAMED if getattr(copied, name) != BY_NAME[name].default}
     value: list[Any] = [copied.row, digest, copied.source_grade, proof]
@@ -188,7 +184,7 @@ def copied_line(copied: Copied) -> str:
 
 
 def copied_of(value: list[Any], host: str, attempt: str, pin: Pin | None) -> Copied:
-    """The inverse of `copied_line`, of its parsed JSON; the rest is what other lines said."""
+    """Parse the JSON of `copied_line`; the other arguments come from other lines."""
     named = value.pop() if isinstance(value[-1], dict) else {}
     row, digest, grade, proof, *writer = value
     checksum, owed = proof_of(proof)
@@ -198,33 +194,31 @@ def copied_of(value: list[Any], host: str, attempt: str, pin: Pin | None) -> Cop
     )
 
 
-def line_of(one: Copied | PartLine) -> str:
-    """The journal's line of this row, or of this part of one."""
-    return copied_line(one) if isinstance(one, Copied) else part_line(one)
+def line_of(row: Copied | PartLine) -> str:
+    """Return the journal's line of this row or part."""
+    return copied_line(row) if isinstance(row, Copied) else part_line(row)
 
 
-def part_line(one: PartLine) -> str:
-    """The journal's line of a part."""
-    return line([PART, *one])
+def part_line(part: PartLine) -> str:
+    return line([PART, *part])
 
 
 def part_of(value: Sequence[Any]) -> PartLine:
-    """The inverse of `part_line`, of its parsed JSON."""
+    """Parse the JSON of `part_line`."""
     return PartLine(*value[1:])
 
 
 def parts_of(lines: bytes) -> list[PartLine]:
-    """The parts of these lines of a journal, as a worker gave them. Raises ValueError for a damaged line."""
+    """Parse the parts in these lines, as a worker sent them. Raises ValueError for a damaged line."""
     return [part_of(json.loads(body_of(raw) or b"")) for raw in lines.splitlines(keepends=True)]
 
 
 def body_of(raw: bytes) -> bytes | None:
-    """The JSON of one line of a journal; None where the line is torn or damaged."""
+    """Return the JSON of a journal's line; None: the line is torn or damaged."""
     body = raw[9:-1]
     whole = raw[-1:] == b"\n" and raw[8:9] == b" " and raw[:8] == b"%08x" % crc32(body)
     return body if whole else None
 
 
 def pin_of(value: Sequence[Any]) -> Pin:
-    """The version of an object, of its parsed JSON in a journal."""
     return Pin(*value)

@@ -1,8 +1,4 @@
-"""The durable facts of one run, as JSON below `.penstock/runs/`: what list and plan wrote down. Pure: only
-the forms are here; `dataset.run` reads them.
-
-Elements, the processes of a job array on other nodes, know nothing but these files and the shards.
-"""
+"""The durable facts of a run, as JSON below `.penstock/runs/`: all that elements know beside the shards."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
@@ -13,54 +9,46 @@ from penstock.core.documents.typed_json import Document, FileNumber
 
 @dataclass(frozen=True)
 class RunInfo:
-    """`run.json`, by list. What decides the release's content never changes; `config`'s engine and
-    verify parts follow the configuration that the run was last met with."""
+    """`run.json`, by list. Settings that decide the release's content never change; the engine and verify
+    parts of `config` follow the latest configuration."""
 
+    # 16 hex digits of a hash over all that decides the release's content: listing, filter and more. The same
+    # source and configuration give the same run, also from another checkout.
     run: str
-    """16 hex digits of a hash: of the listing, the filter and everything else that decides the release's
-    content. The same source and configuration meet the same run, also from another checkout."""
     dataset: str
-    release: str
-    """The release's name, made once."""
-    created: str
-    """UTC, ISO 8601."""
-    listing_digest: str
-    """`sha256:<hex>` over the listing's canonical rows."""
+    release: str  # the release's name, made once
+    created: str  # UTC, ISO 8601
+    listing_digest: str  # `sha256:<hex>` over the listing's canonical rows
     files: int
     bytes: int
-    scanned: int
-    """Objects seen, before the filter."""
+    scanned: int  # objects seen, before the filter
     root: str
     state_root: str | None
+    # Frozen: {"dataset": ..., "plan": ..., "engine": ..., "verify": ..., ...}, for
+    # `config.run_config.RunConfig`. Never a secret.
     config: Mapping[str, object]
-    """Frozen: {"dataset": ..., "plan": ..., "engine": ..., "verify": ..., ...}, as
-    `config.run_config.RunConfig` reads it. Never a secret."""
+    # [[upper bound of size, files, bytes], ...], powers of four from 4 KiB
     histogram: Sequence[Sequence[int]] = ()
-    """[[upper bound of size, files, bytes], ...], powers of four from 4 KiB."""
+    # objects that list left out by policy: filtered, markers, links
     ignored: Mapping[str, int] = field(default_factory=dict)
-    """What list left out by policy, and how many: filtered, markers, links."""
+    # Names that share a file with another of the dataset: `files` of them, further ones `of` so many files,
+    # `bytes` more than in the source. Empty: there are none.
     hard_links: Mapping[str, int] = field(default_factory=dict)
-    """Names that share a file with another of the dataset: `files` of them, further ones `of` so many
-    files, `bytes` more than in the source. Empty when there are none."""
+    # the sources' URLs by their own account, in the configuration's order; never a secret
     sources: Sequence[str] = ()
-    """The sources' URLs as they name themselves, in the configuration's order. Never a secret."""
-    origins: Sequence[str] = ()
-    """Which store or file system each source is (`Source.origin`), in the same order."""
+    origins: Sequence[str] = ()  # store or file system of each source (`Source.origin`), in the same order
 
 
 @dataclass(frozen=True)
 class ShardInfo:
-    """One shard, of `plan.json`."""
+    """A shard, in `plan.json`."""
 
     index: int
     rows: int
-    files: int
-    """Whole files that end in this shard (a giant counts where its last part is)."""
+    files: int  # files that end in this shard: a giant counts with its last part
     bytes: int
-    reused: int
-    """Rows that are linked from the current release, or taken over from another run's staging."""
-    digest: str
-    """`sha256:<hex>` of the shard's file: journals and receipts name it."""
+    reused: int  # rows linked from the current release, or taken over from another run's staging
+    digest: str  # `sha256:<hex>` of the shard's file: journals and receipts name it
 
 
 @dataclass(frozen=True)
@@ -69,8 +57,7 @@ class PlanInfo:
 
     run: str
     release: str
-    base: str | None
-    """The release whose files are reused, if any."""
+    base: str | None  # the release whose files are reused, if any
     files: int
     bytes: int
     giants: int
@@ -79,30 +66,26 @@ class PlanInfo:
     shards: Sequence[ShardInfo]
     part_bytes: int
     folders: int
-    why: Sequence[str] = ()
-    """Sentences for people: how many shards and why, how long it will take and why."""
-    taken: int = 0
-    """Files that another run's staging holds, whole or in part, and that are taken over from there."""
+    why: Sequence[str] = ()  # for people: how many shards and why, how long it will take and why
+    taken: int = 0  # files taken over from other runs' stagings, whole or in part
     taken_bytes: int = 0
+    # those runs, and the names of their stagings below `releases/`
     stagings: Mapping[str, str] = field(default_factory=dict)
-    """Those runs, and the names of their stagings below `releases/`."""
+    # Those runs, and the inode of `data` in each staging as planned: another staging may get its name later.
     staging_inodes: Mapping[str, FileNumber] = field(default_factory=dict)
-    """Those runs, and the inode of `data` in each staging as planned: its name may be another's later."""
-    renamed: int = 0
-    """Those of the unchanged files that `base` holds under another name, known by their checksums."""
+    renamed: int = 0  # part of `unchanged` that `base` holds under other names, identified by checksums
     renamed_bytes: int = 0
-    way: str = "link"
-    """How the files of `base` come into this release: `link`, `reflink` or `copy`."""
+    way: str = "link"  # how files of `base` get into this release: `link`, `reflink` or `copy`
+    # [run, path, size] of each giant moved here from such a staging before its parts are copied
     giants_taken: Sequence[Sequence[str]] = ()
-    """[run, path, size] of each giant that is moved here from such a staging before its parts are copied."""
+    # linked files may be carried over, if `verify.linked` says so; else all are read back
     carries: bool = False
-    """Whether linked files may be carried over, if `verify.linked` says so; else all are read back."""
 
     @property
     def new_on_target(self) -> tuple[int, int]:
-        """Files and folders that a copy makes on the target, and bytes that it stores there: without files
-        that are linked or taken over. Files that are copied within the target since they cannot be linked one
-        by one (renamed, of an adopted tree) are not counted."""
+        """Files and folders, and bytes, that a copy adds to the target, without linked or taken files. Files
+        copied within the target, since they cannot be linked (renamed, of an adopted tree), do not count
+        either."""
         files, size = self.files + self.folders - self.taken, self.bytes - self.taken_bytes
         return (
             files - self.unchanged if self.way == "link" else files,
@@ -110,7 +93,7 @@ class PlanInfo:
         )
 
     def by_index(self) -> dict[int, ShardInfo]:
-        """The shards by their index, in the plan's order."""
+        """Return the shards by their index, in the plan's order."""
         return {shard.index: shard for shard in self.shards}
 
 

@@ -1,9 +1,9 @@
-"""The seal's SHA-256 tree over the canonical records, and proofs that a record is in it. A record is what one
-file of a release became, a row of its manifest; the seal holds the tree's root. Pure.
+"""The seal's SHA-256 tree over the canonical records, and proofs that a record is in it. A record is a row of
+the manifest; the seal holds the tree's root.
 
-The tree is that of RFC 9162, section 2.1: a leaf is SHA-256(0x00 + record), a node
-SHA-256(0x01 + left + right), the left side the largest power of two. So one published file can
-be proven to belong to a sealed release by some twenty hashes, without the manifest.
+The tree is that of RFC 9162, section 2.1: a leaf is SHA-256(0x00 + record), a node SHA-256(0x01 + left +
+right), and the left side has the largest power of two. So some twenty hashes, without the manifest, prove
+that a published file belongs to a sealed release.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
     from penstock.core.model import Record
     from penstock.core.row_codec import ByName
 
+# Fields of a record's canonical bytes, in order. Times and attempts on the target are left out: they are
+# facts of a file system, not of the data.
 SEALED_FIELDS = sealed_fields(ALWAYS)
-"""What a record's canonical bytes hold, in this order. Times and attempts on the target are left
-out: they are facts of one file system, not of the data."""
+# The same of a release with carried-over files: also which they are, and when each was read back.
 CARRYING_FIELDS = sealed_fields(CARRYING)
-"""The same of a release that holds files which were carried over: that, and when each was read back."""
 
 
 def canonical(record: Record, fields: Sequence[str] = SEALED_FIELDS) -> bytes:
-    """The record's fields as netstrings (`<length>:<bytes>,`): no two records share them. What `leaves`
-    hashes of many records at once is defined here. `fields`: those of the seal, which another version may
-    have made."""
+    """Return the record's fields as netstrings (`<length>:<bytes>,`), which are unique to it. This function
+    defines what `leaves` hashes. `fields`: the seal's, perhaps of another version."""
     return _netstrings([getattr(record, name) for name in fields])
 
 
@@ -43,8 +42,8 @@ def _netstrings(values: Iterable[str | int | bytes]) -> bytes:
 
 
 def leaves(columns: ByName, names: Sequence[str] = SEALED_FIELDS) -> list[bytes]:
-    """`leaf(canonical(record, names))` of each record: a fraction of the work where most fields are the
-    same in all of them and a character is a byte."""
+    """Return `leaf(canonical(record, names))` of each record; much faster where most fields are equal in all
+    records and the text is ASCII."""
     fields = [columns[name] for name in names]
     if not fields[0]:
         return []
@@ -57,7 +56,7 @@ def leaves(columns: ByName, names: Sequence[str] = SEALED_FIELDS) -> list[bytes]
 
 
 def _texts(fields: Sequence[Sequence[str | int | bytes]]) -> Iterable[str]:
-    """What a leaf hashes of each record, where all characters are bytes and there are no bytes beside."""
+    """Return what a leaf hashes of each record, valid for ASCII text without binary fields."""
     template = "\0"
     changing: list[Iterable[object]] = []
     for values in fields:
@@ -74,7 +73,7 @@ def _texts(fields: Sequence[Sequence[str | int | bytes]]) -> Iterable[str]:
 
 
 def leaf(record: bytes) -> bytes:
-    """The hash of a record's canonical bytes: 32 bytes."""
+    """Return the 32-byte hash of a record's canonical bytes."""
     return sha256(b"\x00" + record).digest()
 
 
@@ -83,7 +82,7 @@ def _node(left: bytes, right: bytes) -> bytes:
 
 
 class Tree:
-    """The root of a growing list, in memory of the logarithm of its length."""
+    """Computes the root of a growing list, in memory of the logarithm of its length."""
 
     def __init__(self) -> None:
         self._full: list[tuple[int, bytes]] = []
@@ -107,7 +106,7 @@ class Tree:
             self._full.append((size, hashed))
 
     def root(self) -> str:
-        """`sha256:<hex>`; of no records the hash of nothing."""
+        """Return `sha256:<hex>`; of no records the hash of nothing."""
         if not self._full:
             return f"sha256:{sha256(b'').hexdigest()}"
         hashed = self._full[-1][1]
@@ -117,8 +116,7 @@ class Tree:
 
 
 def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """The hashes beside the way from leaf `index`, from 0, to the root, lowest first. Holds all leaves in
-    memory."""
+    """Return the hashes beside the path from leaf `index` to the root, lowest first. Memory: all leaves."""
     way: list[bytes] = []
     row = list(leaves)
     while len(row) > 1:
@@ -133,7 +131,7 @@ def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
 
 
 def included(record: bytes, index: int, count: int, way: Sequence[bytes], root: str) -> bool:
-    """Whether `record` is number `index` of the `count` records under `root` (RFC 9162, 2.1.3.2)."""
+    """Return whether `record` is number `index` of the `count` records under `root` (RFC 9162, 2.1.3.2)."""
     if not 0 <= index < count:
         return False
     place, last, hashed = index, count - 1, leaf(record)

@@ -1,5 +1,4 @@
-"""A small sample of a dataset's files that has the sizes of all of them: its order, and how far the two lie
-apart. Pure; `run.rehearsal` draws the sample, and copies the beginnings of that order."""
+"""Draws a small sample of a dataset's files with the sizes of all, and measures its distance from them."""
 
 from __future__ import annotations
 
@@ -11,18 +10,18 @@ if TYPE_CHECKING:
 
 
 def spread(count: int) -> list[int]:
-    """The numbers below `count`, so that each beginning of the list lies evenly among them: 1/2, 1/4, 3/4,
-    1/8 ... of the way (van der Corput: numbers whose bits are read backwards). As places in files that are
-    sorted by size: the first 64 have the sizes of all of them already, to 1/64."""
+    """Return the numbers below `count`, each beginning spread evenly: 1/2, 1/4, 3/4, 1/8 ... of the way (van
+    der Corput: bits read backwards). As places in files sorted by size, the first 64 represent all sizes to
+    1/64."""
     bits = max(1, (count - 1).bit_length())
     backwards = (int(f"{number:0{bits}b}"[::-1], 2) for number in range(1 << bits))
     return list(dict.fromkeys(number * count >> bits for number in backwards))
 
 
 def distance(sample: Iterable[int], sizes: Iterable[Sequence[int]]) -> float:
-    """The Kolmogorov-Smirnov distance of a sample's sizes from all `sizes`, which come in batches in any
-    order: the largest difference, from 0 to 1, between the fractions of both that are no larger than some
-    size. 1 where either is empty. Takes memory for the sample and one batch."""
+    """Return the Kolmogorov-Smirnov distance of a sample's sizes from all `sizes`, which come in batches in
+    any order: the largest difference, 0 to 1, between the fractions of both up to some size; 1 if either is
+    empty. Memory holds the sample and one batch."""
     ordered = sorted(sample)
     points = sorted(set(ordered))
     below, upto, total = [0] * len(points), [0] * len(points), 0

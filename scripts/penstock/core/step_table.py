@@ -1,8 +1,5 @@
-"""The steps, in the order in which a run takes them, and what differs between them: one table. Pure.
-
-The command line, the views, the elements, the configuration (`cluster.steps`) and the judgement whether a run
-is alive read it; tests compare the rules of the workflow with it. `penstock.run.<name>_step` does the work.
-"""
+"""The steps in the order of a run, and their differences: one table. Tests compare the workflow's rules with
+it; `penstock.run.<name>_step` does the work."""
 
 from __future__ import annotations
 
@@ -10,33 +7,25 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """One step. Each `bool` says what holds for it, and is False where the table does not set it."""
+    """A step. Each `bool` holds for the step where the table sets it."""
 
     name: str
-    summary: str
-    """One line of the help."""
-    of_run: bool = True
-    """Part of staging a dataset; audit and repair work on a release that is published."""
-    after_list: bool = False
-    """Works on the run that list made (`--run`)."""
+    summary: str  # a line of the help
+    of_run: bool = True  # part of staging a dataset; audit and repair work on a published release
+    after_list: bool = False  # works on the run that list made (`--run`)
+    # ends with a receipt in the run's state, by which status and report see the end
     leaves_receipt: bool = False
-    """Ends with a receipt in the run's state on the target, by which status and report know that it ended."""
-    makes_change: bool = False
-    """Writes to the dataset, and holds its lock meanwhile."""
-    in_elements: bool = False
-    """Elements of a job array do its work, one a shard."""
+    makes_change: bool = False  # writes to the dataset, under its lock
+    in_elements: bool = False  # elements of a job array do its work, one a shard
+    # Its elements copy files: they journal each file, change the target's metadata within `target.ops`, and
+    # refresh their run's notice of what it will still write.
     copies: bool = False
-    """Its elements copy files: they record each in a journal, change the target's metadata, within
-    `target.ops`, and beat for the notice of their run, which says how much it will still write."""
-    fetches: bool = False
-    """Its elements read the source, within `bandwidth`."""
+    fetches: bool = False  # its elements read the source, within `bandwidth`
+    # Its elements got their shares of a rate (`--limit`) when it was planned: more of them at once than
+    # `cluster.max_elements` would exceed the rate.
     shares_rate: bool = False
-    """Its elements got their shares of a rate (`--limit`) when it was planned: more of them at once than
-    `cluster.max_elements` would pass it."""
-    moves_bytes: bool = False
-    """Reads or writes the data itself, so that a rate in bytes means something."""
-    colour: str = "d"
-    """The colour of its bars in the report, as a class of the style sheet."""
+    moves_bytes: bool = False  # reads or writes the data itself, so that a rate in bytes has a meaning
+    colour: str = "d"  # of its bars in the report, as a class of the style sheet
 
 
 TABLE = (
@@ -121,12 +110,12 @@ TABLE = (
 )
 
 BY_NAME = {step.name: step for step in TABLE}
+# Names of steps, in the table's order, as the tuples that follow.
 OF_RUN = tuple(step.name for step in TABLE if step.of_run)
-"""Names of steps, in the table's order; so are the tuples that follow."""
+# Steps of `penstock step NAME`; the others are commands of their own.
 SINGLE = tuple(step.name for step in TABLE if step.of_run and step.makes_change)
-"""Called one at a time by `penstock step NAME`; the others are commands of their own."""
+# Steps with a rule in the workflow; their results are in `results/<dataset>/<run>/`.
 AFTER_LIST = tuple(step.name for step in TABLE if step.after_list)
-"""The workflow has a rule for each; their results lie in `results/<dataset>/<run>/`."""
 CHANGES_AFTER_LIST = frozenset(step.name for step in TABLE if step.after_list and step.makes_change)
 WITH_RECEIPT = tuple(step.name for step in TABLE if step.leaves_receipt)
 IN_ELEMENTS = tuple(step.name for step in TABLE if step.in_elements)
@@ -135,11 +124,11 @@ MOVES_BYTES = frozenset(step.name for step in TABLE if step.moves_bytes)
 
 
 def typed(words: str) -> str:
-    """What follows `penstock` on a command line that begins with a step or another command."""
+    """Return what follows `penstock` on a command line that begins with a step or another command."""
     return f"step {words}" if words.partition(" ")[0] in SINGLE else words
 
 
 def colour(name: str) -> str:
-    """The class, in the style sheet, of a step's bars; of an unknown step a class that exists too."""
+    """Return the style sheet's class of a step's bars; unknown steps get a class that exists."""
     step = BY_NAME.get(name)
     return step.colour if step is not None else "d"

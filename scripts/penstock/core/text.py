@@ -1,4 +1,4 @@
-"""Text that is safe to show: on a terminal, in a log, in a report. Pure."""
+"""Makes text safe to show on a terminal, in a log or in a report."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-FIELD = 100
-"""Characters of a field that another account wrote: it may hold as many as its file."""
-TEXT = 4200
-"""Characters at most of a text that such fields are in: a path has 4,096 bytes."""
+FIELD = 100  # characters shown of a field that another account wrote
+TEXT = 4200  # characters shown of a text with such fields: a path has up to 4,096 bytes
 _USER = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/@]*@")
 _QUERY = re.compile(
     r"(?i)([?&;](?:[\w.-]*(?:signature|credential|token|secret|passw|api[_-]?key|access[_-]?key)[\w.-]*"
@@ -27,16 +25,16 @@ _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def printable(text: str) -> str:
-    """One line: everything is escaped that could steer a terminal or deceive the eye: control
-    and format characters (escape sequences, bidirectional overrides), bytes that are not UTF-8."""
+    """Return one line, with all characters escaped that could steer a terminal or deceive the eye: control
+    and format characters (bidirectional overrides), and bytes that are not UTF-8."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_shown(character) for character in text)
 
 
 def masked(text: str) -> str:
-    """The text without what lets somebody in: a password in a URL, a signature or a token in its query, what
-    has the shape of a cloud's key or of a token.
+    """Return the text without credentials: passwords in URLs, signatures and tokens in queries, and words
+    shaped like a cloud's key or a token.
 
     >>> masked("ftp://me:secret@h/x, https://h/y?X-Amz-Signature=ab12&n=1")
     'ftp://...@h/x, https://h/y?X-Amz-Signature=...&n=1'
@@ -45,7 +43,7 @@ def masked(text: str) -> str:
 
 
 def masked_words(text: str) -> str:
-    """`masked`, of another program's words: also without the values of what it calls a key or a secret.
+    """As `masked`, of another program's text: also mask the values of anything named key or secret.
 
     >>> masked_words("no login: token=abc, password: 'x y'")
     'no login: token=..., password: ...'
@@ -54,8 +52,7 @@ def masked_words(text: str) -> str:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether the text can be written as UTF-8; a name of bytes that are not UTF-8 cannot (surrogate
-    escapes)."""
+    """Return whether the text can be written as UTF-8; surrogate escapes cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -64,15 +61,15 @@ def is_utf8(text: str) -> bool:
 
 
 def in_quotes(value: object) -> str:
-    """A name or a value in a message: in double quotes, printable."""
+    """Return a name or value for a message: in double quotes, printable."""
     return f'"{printable(str(value))}"'
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that a mistyped one was meant to be: the only one that begins with it, else the one that
-    takes the fewest `slips`, at most one for each three letters of the longer of both, without an option's
-    dashes; else ""."""
-    words = list(known)
+def nearest(word: str, vocabulary: Iterable[str]) -> str:
+    """Return the word that a mistyped one meant, or "": the only one that begins with it, else that with the
+    fewest `slips`. At most a third of the longer word's letters may be slips; an option's dashes do not
+    count."""
+    words = list(vocabulary)
     begun = [name for name in words if len(word) > 1 and name.startswith(word)]
     if len(begun) == 1:
         return begun[0]
@@ -84,8 +81,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def slips(word: str, meant: str) -> int:
-    """How many letters were left out, added, exchanged for others or swapped with their neighbours: the
-    distance of Damerau and Levenshtein, with each letter swapped at most once."""
+    """Return the number of letters left out, added, exchanged or swapped with a neighbour: the distance of
+    Damerau and Levenshtein with each letter swapped at most once."""
     above: list[int] = []
     row = list(range(len(meant) + 1))
     for i, letter in enumerate(word, 1):
@@ -97,15 +94,15 @@ def slips(word: str, meant: str) -> int:
     return row[-1]
 
 
-def did_you_mean(words: Iterable[str], known: Iterable[str]) -> str:
-    """What follows in a message about words that are not known: `; did you mean a?`, or ""."""
-    candidates = list(known)
+def did_you_mean(words: Iterable[str], vocabulary: Iterable[str]) -> str:
+    """Return the end of a message about unknown words: `; did you mean a?`, or ""."""
+    candidates = list(vocabulary)
     meant = dict.fromkeys(filter(None, (nearest(word, candidates) for word in words)))
     return f"; did you mean {', '.join(meant)}?" if meant else ""
 
 
 def brief(text: object, most: int = FIELD) -> str:
-    """`printable` of a field that another account wrote, of at most so many characters."""
+    """`printable` of a field that another account wrote, in at most `most` characters."""
     shown = printable(str(text)[: most + 1])
     return shown if len(shown) <= most else f"{shown[: most - 3]}..."
 

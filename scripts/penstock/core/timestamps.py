@@ -1,5 +1,4 @@
-"""Times: as stores and lists write them, in nanoseconds since the epoch; and as messages show them. Pure,
-but for this host's time zone in `local`."""
+"""Parses times to nanoseconds since the epoch, and formats times for messages."""
 
 from __future__ import annotations
 
@@ -9,8 +8,7 @@ from functools import lru_cache
 
 from penstock.core.text import in_quotes
 
-SECOND = 10**9
-"""Nanoseconds."""
+SECOND = 10**9  # nanoseconds
 _USUAL = re.compile(r"(\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d):([0-5]\d)(?:\.(\d{1,9}))?Z", re.ASCII)
 _ISO_8601 = re.compile(
     r"(\d{4})(-?)(\d\d)\2(\d\d)"
@@ -20,10 +18,11 @@ _ISO_8601 = re.compile(
 
 
 def nanoseconds(text: str) -> int:
-    """Nanoseconds since the epoch of a moment as ISO 8601 and RFC 3339 have it: with or without hyphens and
-    colons, a blank or either case of `t` between date and time, seconds with any fraction, or none, `Z`, an
-    offset, or none, which is UTC; a date alone is its first moment. What is below a nanosecond is cut off.
-    Raises ValueError for anything else."""
+    """Parse ISO 8601 or RFC 3339 to nanoseconds since the epoch. Raises ValueError.
+
+    Hyphens, colons, seconds and the offset may be missing; no offset means UTC, a date alone its first
+    moment. A blank or either case of `t` may precede the time. Fractions below a nanosecond are cut off.
+    """
     if usual := _USUAL.fullmatch(text):  # as nearly all are: a page of a listing has a thousand
         return (_minute(usual[1]) + int(usual[2])) * SECOND + _fraction(usual[3])
     match = _ISO_8601.fullmatch(text.strip())
@@ -42,14 +41,14 @@ def nanoseconds(text: str) -> int:
 
 
 def of_datetime(moment: dt.datetime) -> int:
-    """Nanoseconds of a datetime; one without a zone is UTC."""
+    """Return nanoseconds since the epoch; a datetime without a zone is UTC."""
     since = (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)) - _EPOCH
     return (since.days * 86400 + since.seconds) * SECOND + since.microseconds * 1000
 
 
 def local(moment: float | str) -> str:
-    """As messages show it, in the zone of who reads: `2026-11-27 14:03:05 +0100`. Of seconds since the epoch,
-    or of a text as `nanoseconds` takes it; of any other text that text."""
+    """Format seconds since the epoch, or a text that `nanoseconds` parses, in the reader's time zone:
+    `2026-11-27 14:03:05 +0100`. Other texts stay unchanged."""
     try:
         seconds = nanoseconds(moment) // SECOND if isinstance(moment, str) else moment
         return dt.datetime.fromtimestamp(seconds, dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")

@@ -1,10 +1,7 @@
-"""The POSIX ACLs of files and folders, by the kernel's xattrs (linux/xattr.h).
+"""The POSIX ACLs of files and folders, by the kernel's xattrs (linux/xattr.h); `core.posix_acl` has the type.
 
-For what gives, compares and audits permissions (`target`, `keep.audit`), and for preflight and the probe,
-which ask whether a target takes them. `write` alone changes anything. `core.posix_acl` has the type.
-
-A list is read and set as a whole. An access ACL that says no more than the nine bits of the mode is
-never stored: it reads as None. A default ACL is stored as it was set.
+A list is read and set as a whole. An access ACL that says no more than the nine mode bits is never stored: it
+reads as None. A default ACL is stored as it was set.
 """
 
 from __future__ import annotations
@@ -22,16 +19,16 @@ if TYPE_CHECKING:
 
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 NFS4 = "system.nfs4_acl"
+# errors of a file system without POSIX ACLs, or mounted without them
 NONE_KEPT = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
-"""Errors of a file system that keeps no POSIX ACLs, or was mounted without them."""
 
+# a descriptor or a path; for an O_PATH descriptor its path in /proc/self/fd
 PathOrFd = int | str | os.PathLike[str]
-"""A descriptor, or a path; not a descriptor that was opened by O_PATH, but its path in /proc/self/fd."""
 
 
 def read(place: PathOrFd, name: str = ACCESS, *, follow: bool = True) -> Acl | None:
-    """The access ACL, or by `name` the default one, of a file or folder; None where it has none. Raises
-    OSError: of `NONE_KEPT` where there can be none, EINVAL for a list of another version."""
+    """Read the access ACL (or by `name` the default) of a file or folder; None: it has none. Raises OSError:
+    of `NONE_KEPT` where ACLs are impossible, EINVAL for a list of another version."""
     try:
         raw = os.getxattr(place, name, follow_symlinks=follow)
     except OSError as error:
@@ -45,21 +42,22 @@ def read(place: PathOrFd, name: str = ACCESS, *, follow: bool = True) -> Acl | N
 
 
 def write(place: PathOrFd, acl: Acl, name: str = ACCESS) -> None:
-    """Set an ACL. An access ACL sets the nine permission bits of the mode, too. Raises OSError."""
+    """Set an ACL. An access ACL also sets the nine permission bits of the mode."""
     os.setxattr(place, name, encode(acl))
 
 
 def allows(acl: Acl | None, wanted: Acl | None) -> bool:
-    """Whether an ACL that was read allows groups and named users the same as the wanted one. Pure."""
+    """Return whether the ACL that was read allows groups and named users the same as the wanted one."""
     if acl is None or wanted is None:
         return acl is wanted
     return effective(acl) == effective(wanted)
 
 
 def judge(folder: str, entries: str, refused: str, mend: str) -> CheckResult:
-    """Whether the ACLs that a release is to have (`entries`, as people write them) can be set on the target.
-    `refused`: what `refusal` returned for `folder`; `mend`: what gives such a file system ACLs, for people
-    (`kinds.Kind.acls`), "" where that is not known. Pure.
+    """Judge whether a release's ACLs (`entries`, as people write them) can be set on the target.
+
+    `refused`: the answer of `refusal` for `folder`. `mend`: how such a file system gets ACLs, for people
+    (`kinds.Kind.acls`); "": unknown.
 
     | refused | verdict |
     |---------|---------|
@@ -79,9 +77,8 @@ def judge(folder: str, entries: str, refused: str, mend: str) -> CheckResult:
 
 
 def refusal(folder: PathOrFd) -> str:
-    """Why POSIX ACLs cannot be set below this folder, in words; "" where they can as far as reads tell: on
-    FUSE the kernel answers for a daemon that knows none. Changes nothing. Raises OSError for anything else
-    than a refusal."""
+    """Explain why POSIX ACLs cannot be set below this folder; "" where reads succeed. On FUSE the kernel
+    answers even for a daemon without ACLs. Raises OSError for other errors."""
     try:
         read(folder)
         os.listxattr(folder)

@@ -2,9 +2,6 @@
 
 Threads cost more than a call that answers at once, and pay where each call waits for a server. `Calls` times
 the first few calls and uses threads only if they wait.
-
-For whatever looks at, changes or removes many files: walks, permissions, removal, linking. Starts threads of
-this process; what is called is the caller's.
 """
 
 from __future__ import annotations
@@ -22,19 +19,15 @@ if TYPE_CHECKING:
     Item = TypeVar("Item")
     Answer = TypeVar("Answer")
 
-WAITS = 1e-4
-"""Seconds: when the fastest of the last LOOKS calls took longer, calls wait for something."""
-LOOKS = 8
-"""Calls that are timed before it is decided, and that are remembered."""
-THREADS = 32
-"""Threads of one `Calls`: most of them wait for a server, so they may be more than CPUs."""
-GROUP = 16
-"""Calls that a thread makes at a time."""
+WAITS = 1e-4  # seconds: calls wait if the fastest of the last LOOKS calls took longer
+LOOKS = 8  # calls that are timed before the decision, and remembered
+THREADS = 32  # threads of a `Calls`: most wait for a server, so there may be more than CPUs
+GROUP = 16  # calls that a thread makes at a time
 
 
 class Calls:
-    """Decides whether calls wait, and owns the threads that then make them. To be used by one thread, and
-    closed: that waits for calls under way, and drops those that did not begin. `waits`, once True, stays."""
+    """Decides whether calls wait, and owns the threads for them. For one thread; to be closed. Once True,
+    `waits` stays True."""
 
     def __init__(self) -> None:
         self.waits = False
@@ -42,15 +35,15 @@ class Calls:
         self._pool: ThreadPoolExecutor | None = None
 
     def saw(self, seconds: float) -> None:
-        """Note how long one call took. One fast call among the last few means that calls do not wait."""
+        """Record a call's duration. A fast call among the last few means that calls do not wait."""
         self._recent.append(seconds)
         if len(self._recent) == LOOKS and min(self._recent) > WAITS:
             self.waits = True
 
     def each(self, do: Callable[[Sequence[Item]], list[Answer]], items: Sequence[Item]) -> list[Answer]:
-        """`do` of all items, some at a time; its answers, in the items' order. `do` may be called by several
-        threads at once, and with no items. Raises what `do` raises, while other threads go on until `close`;
-        and OSError where no thread can be started."""
+        """Apply `do` to all items, some at a time; return its answers in order. Several threads may call `do`
+        at once, also with no items. Raises what `do` raises, while other threads go on until `close`; OSError
+        where no thread can be started."""
         if self.waits:
             groups = [self.submit(do, items[at : at + GROUP]) for at in range(0, len(items), GROUP)]
             return [answer for group in groups for answer in group.result()]
@@ -63,7 +56,7 @@ class Calls:
         return answers + (self.each(do, rest) if self.waits and rest else do(rest))
 
     def submit(self, do: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
-        """Have one of the threads do it, also where calls do not wait. Raises OSError where no thread can be
+        """Have a thread do it, even where calls do not wait. Raises OSError where no thread can be
         started."""
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor

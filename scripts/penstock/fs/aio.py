@@ -1,10 +1,8 @@
 """Many reads by one system call: Linux AIO, which Python does not offer.
 
-For `batched_reads`, which reads small files back together. Reads only.
-
-Guarantee: when `Reads.run` returns or raises, the kernel writes to the buffer no more. Meant for
-descriptors opened with O_DIRECT: others are read one after the other within the call. Where a file
-system's driver knows no asynchronous reads, neither are they side by side, and nothing else differs.
+When `Reads.run` returns or raises, the kernel no longer writes to the buffer. Descriptors must be opened with
+O_DIRECT to be read concurrently: others are read one after the other within the call. So are files of a
+driver without asynchronous reads.
 """
 
 from __future__ import annotations
@@ -32,8 +30,8 @@ _PREAD = 0
 
 
 class Reads:
-    """Up to `most` reads at once into one buffer; for one thread. The constructor raises OSError where the
-    kernel gives no AIO (ENOSYS, EPERM in a sandbox; EAGAIN beyond `fs.aio-max-nr`)."""
+    """Up to `most` reads at once into a buffer; for one thread. The constructor raises OSError where the
+    kernel refuses AIO (ENOSYS, EPERM in a sandbox; EAGAIN beyond `fs.aio-max-nr`)."""
 
     def __init__(self, buffer: mmap.mmap, most: int) -> None:
         self._context = ctypes.c_ulong(0)
@@ -49,8 +47,8 @@ class Reads:
 
     def run(self, wanted: Sequence[tuple[int, int, int, int]]) -> list[int]:
         """Make these reads, each (descriptor, place in the buffer, bytes, offset in the file), and wait for
-        all. Returns in their order how many bytes came, or the negative errno of a read that failed or that
-        the kernel did not take (EAGAIN)."""
+        all. Returns in their order the bytes read, or the negative errno of a read that failed or that the
+        kernel did not take (EAGAIN)."""
         for i, (fd, place, count, offset) in enumerate(wanted):
             _IOCB.pack_into(
                 self._blocks,
@@ -72,7 +70,7 @@ class Reads:
         try:
             taken = syscall(_SUBMIT, self._context, len(wanted), self._pointers)
         except OSError as error:
-            # It is the first one that was refused; none was taken.
+            # The first read was refused, and none was taken.
             return [-(error.errno or errno.EIO)] * len(wanted)
         left = taken
         while left:
@@ -87,7 +85,7 @@ class Reads:
         return answers
 
     def close(self) -> None:
-        """Waits for what is under way; then the buffer can be closed."""
+        """Wait for reads under way; then the buffer can be closed."""
         if self._context.value:
             syscall(_DESTROY, self._context)
             self._context.value = 0

@@ -1,15 +1,12 @@
 """Small files read together past the caches: opened one by one, read by one submission, one wait.
 
-A small file alone costs a thread a wait for the device, and the CPU more in waking threads and ringing
-the device's bell than in reading. Together the device has them all at once, merges neighbours and rings
-once. The evidence is that of `cold_read.ColdReader`: each file was opened O_DIRECT, its pages were dropped,
-and after its read none of the range was in this kernel's page cache.
+A small file alone costs a thread a wait for the device; waking threads and starting the device cost more CPU
+than reading. Together, the device merges neighbours and starts once. The proof is that of
+`cold_read.ColdReader`. Each file was opened O_DIRECT and its pages dropped; after its read no page of the
+range was in this kernel's page cache.
 
-A file that is missing, has another size or whose read failed is left to a read of its own, which raises the
+A file that is missing, has another size or fails to read is left to a read of its own, which raises the
 error.
-
-For `cold_read.ColdReader` alone, by which verify and audit read files back. Reads files, and drops their
-pages from this kernel's page cache; nothing else is changed.
 """
 
 from __future__ import annotations
@@ -27,60 +24,50 @@ from penstock.fs.aio import Reads
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-Range = tuple[str, int, int]
-"""Path, offset, bytes."""
-ROOM = 1 << 20
-"""Bytes of the buffer that a group of files is read into."""
-MOST = 64
-"""Files of one group at most."""
-STREAMS = 128
-"""Each of so many threads may have its share of the process's descriptors open."""
-LARGE = 256 << 10
-"""Bytes from which a range is read by a call of its own."""
-ALIGN = 4096
-"""Bytes to which places, offsets and lengths of direct reads are aligned."""
-_FOLIO = mmap.PAGESIZE << 11
-"""The kernel's page cache keeps pages in folios of up to so many bytes."""
+Range = tuple[str, int, int]  # path, offset, bytes
+ROOM = 1 << 20  # bytes of the buffer for a group of files
+MOST = 64  # files of a group, at most
+STREAMS = 128  # threads that may each have their share of the process's descriptors open
+LARGE = 256 << 10  # bytes from which a range is read by a call of its own
+ALIGN = 4096  # bytes to which places, offsets and lengths of direct reads are aligned
+_FOLIO = mmap.PAGESIZE << 11  # bytes of a folio of the kernel's page cache, at most
+# Refusals of such reads by a kernel or file system. Not EREMOTEIO: these reads are aligned.
 _REFUSED = frozenset({-errno.EINVAL, -errno.ENOSYS, -errno.EOPNOTSUPP})
-"""Answers of a kernel or file system that takes no such reads. EREMOTEIO is none: these reads are aligned."""
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _DIRECT = FLAGS | os.O_DIRECT
 _FORMAT = 0o170000
 
 
+# number in the group, descriptor, place in the buffer, bytes, first byte, fstat
 _Opened = tuple[int, int, int, int, int, os.stat_result]
-"""Number in the group, descriptor, place in the buffer, bytes, first byte, fstat."""
 
 
 def drop(fd: int, offset: int, length: int) -> None:
     """Drop a range's pages (in bytes) from the page cache, as far as the kernel can. Pages around the range
-    go too: where the kernel keeps several pages as one folio, it drops none of a folio that is named in part.
-    Raises OSError."""
+    go too: the kernel drops nothing of a folio that is named in part."""
     start = offset - offset % _FOLIO
     end = -(-(offset + length) // _FOLIO) * _FOLIO
     os.posix_fadvise(fd, start, end - start, os.POSIX_FADV_DONTNEED)
 
 
 def has_names(name: str, folder: int) -> bool:
-    """Whether what stands in the open folder under this name has another name, too. Raises OSError."""
+    """Return whether the file of this name in the open folder has another name, too."""
     return os.stat(name, dir_fd=folder, follow_symlinks=False).st_nlink > 1
 
 
 class Fetched(NamedTuple):
-    """One range as it was read; `data` is good until the next `take`."""
+    """A range that was read; `data` is valid until the next `take`."""
 
-    stat: os.stat_result
-    """From before the read."""
-    cold: bool
-    """No page of the range was in memory after it was read directly."""
+    stat: os.stat_result  # from before the read
+    cold: bool  # no page of the range was in memory after the direct read
     data: memoryview
 
 
 class Together:
-    """Reads expected ranges in groups, and hands them over one by one; for one thread. `folder` gives a
-    folder's descriptor by its path, good until its next call; `absent` says whether no page of a range
-    (descriptor, offset, bytes) is in memory. `spares`: files with a second name are left to a read of their
-    own. To be closed."""
+    """Reads expected ranges in groups, and returns them one by one; for one thread, to be closed. `folder`
+    returns a folder's descriptor by its path, valid until its next call. `absent` returns whether no page of
+    a range (descriptor, offset, bytes) is in memory. `spares`: files with a second name are left to a read of
+    their own."""
 
     def __init__(
         self,
@@ -96,23 +83,23 @@ class Together:
         self._expected: deque[Range] = deque()
         self._ready: deque[tuple[Range, Fetched | None]] = deque()
         self._reads: Reads | None = None
+        # False once the kernel or the file system refused
         self.works = True
-        """False once the kernel or the file system refused."""
 
     def expect(self, ranges: Iterable[Range]) -> None:
-        """What will be read next, in this order; what was expected before is forgotten."""
+        """Announce the next reads, in this order, in place of earlier announcements."""
         self._ready.clear()
         self._expected = deque(ranges)
 
     def take(self, wanted: Range) -> Fetched | None:
-        """The range `wanted`, if it is the next of those expected; None when it must be read by itself.
-        Raises OSError only when the kernel broke its word."""
+        """Return the range `wanted` if it is the next expected; None when it needs a read of its own. Raises
+        OSError only when the kernel broke its word."""
         if not self._ready:
             if not self._expected or self._expected[0] != wanted:
                 return None
             self._fetch()
         if self._ready[0][0] != wanted:
-            # One that is tried again.
+            # A retried range.
             return None
         return self._ready.popleft()[1]
 
@@ -131,7 +118,7 @@ class Together:
         self._ready.extend(zip(group, fetched, strict=True))
 
     def _next_group(self) -> list[Range]:
-        """At least one; as many as fit."""
+        """Take as many ranges as fit, at least one."""
         expected = self._expected
         group = [expected.popleft()]
         if group[0][2] >= LARGE:
@@ -149,12 +136,12 @@ class Together:
             try:
                 self._reads = Reads(self._buffer, self._most)
             except OSError:
-                # An old kernel, a sandbox, or too many of them on this node: each file by itself, then.
+                # An old kernel, a sandbox, or too many on this node: then each file by itself.
                 self.works = False
         return self._reads if self.works else None
 
     def _open(self, group: list[Range], opened: list[_Opened]) -> None:
-        """Add those that are as expected, open, each with its place in the buffer."""
+        """Open and add the files that are as expected, each with its place in the buffer."""
         parent, folder, upto = None, -1, 0
         for number, (path, offset, length) in enumerate(group):
             above, _, name = path.rpartition("/")
@@ -165,15 +152,15 @@ class Together:
                 if self._spares and has_names(name, folder):
                     continue
                 fd = os.open(name, _DIRECT, dir_fd=folder)
-                known = os.fstat(fd)
-                if known.st_mode & _FORMAT == stat.S_IFREG and known.st_size >= offset + length:
+                status = os.fstat(fd)
+                if status.st_mode & _FORMAT == stat.S_IFREG and status.st_size >= offset + length:
                     first, count = blocks(offset, length)
                     if count:
                         drop(fd, offset, length)
-                    opened.append((number, fd, upto, count, first, known))
+                    opened.append((number, fd, upto, count, first, status))
                     upto, fd = upto + count, -1
             except OSError:
-                # Its own read will tell.
+                # Its own read will report the error.
                 continue
             finally:
                 if fd >= 0:
@@ -205,7 +192,7 @@ class Together:
 
 
 def blocks(offset: int, length: int) -> tuple[int, int]:
-    """The range in whole blocks of `ALIGN`: (first byte, bytes)."""
+    """Return the range in whole blocks of `ALIGN`: (first byte, bytes)."""
     if not length:
         return offset, 0
     first = offset - offset % ALIGN

@@ -1,8 +1,6 @@
-"""The file system of one folder, as it is now: its kind and what that can do (`kinds`), space, mount.
+"""The file system of a folder as it is now: its kind and abilities (`kinds`), space, mount.
 
-For preflight, plan and the elements, which decide by it how files are written and read back. Reads statfs,
-the mount table and what a product's client shows below /proc; changes nothing. A call waits where the file
-system does not answer (`watched_facts` is for that).
+A call waits where the file system does not answer (`watched_facts` is for that).
 """
 
 from __future__ import annotations
@@ -27,23 +25,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StorageFacts:
-    """What `facts` saw of the file system that holds one folder, as this user."""
+    """What `facts` reads of the file system that holds a folder, as this user."""
 
-    traits: Kind
-    """What it can do: the row of the table."""
-    free_bytes: int
-    """That this user may fill (without the blocks reserved for root)."""
+    traits: Kind  # its abilities: the row of the table
+    free_bytes: int  # that this user may fill (without the blocks reserved for root)
     total_bytes: int
-    free_inodes: int | None
-    """None: unknown (0 of 0 is reported by BeeGFS and btrfs, always)."""
-    durability: str
-    """`fsync` or `syncfs`: how an element makes files durable here."""
+    free_inodes: int | None  # None: unknown (BeeGFS and btrfs always report 0 of 0)
+    durability: str  # `fsync` or `syncfs`: how an element makes files durable here
     read_only: bool
     mount_point: str
     mount_options: str
     device: str
-    proof: MountProof
-    """What this mount, by its options, leaves of the proofs (`mount_proof`)."""
+    proof: MountProof  # what this mount, by its options, leaves of the proofs (`mount_proof`)
 
     @property
     def kind(self) -> str:
@@ -57,13 +50,13 @@ class StorageFacts:
 
     @property
     def passable(self) -> bool:
-        """Whether a read can be shown to pass all caches of this machine: a file's bytes are nowhere on it
-        but in the page cache, which can be emptied of them."""
+        """Whether a read can provably pass all caches of this machine: they are only the page cache, and that
+        can be emptied."""
         return self.traits.one_cache
 
 
 def facts(path: Path, proc: str | os.PathLike[str] = PROC) -> StorageFacts:
-    """Facts of the nearest folder that exists at or above `path`. Raises OSError."""
+    """Read the facts of the nearest existing folder at or above `path`. Raises OSError."""
     real = nearest(Path(os.path.realpath(path)))
     space = os.statvfs(real)
     mount = mount_of(str(real), proc)
@@ -83,8 +76,7 @@ def facts(path: Path, proc: str | os.PathLike[str] = PROC) -> StorageFacts:
 
 
 def _proof(kind: Kind, mount: Mount, proc: str | os.PathLike[str]) -> MountProof:
-    """By the `mount` module of the kind's product. It is imported only for kinds that have one: most workers
-    need none."""
+    """Call the `mount` module of the kind's product, imported only here: most workers need none."""
     if not kind.product:
         return MountProof()
     from penstock.fs.mount_checks import proof_of
@@ -92,14 +84,16 @@ def _proof(kind: Kind, mount: Mount, proc: str | os.PathLike[str]) -> MountProof
     return proof_of(kind, mount, proc)
 
 
+# Which files a reader opens by O_DIRECT. The others are read after their pages were dropped. `unlinked`:
+# those with a single name.
 DirectReads = Literal["all", "unlinked", "none"]
-"""Which files a reader opens by O_DIRECT; the others are read after their pages were dropped. `unlinked`:
-those with a single name."""
 
 
 def direct_reads(facts: StorageFacts, key: str, *, published: bool) -> DirectReads:
-    """By `verify.direct` (`key`). `published`: the tree is a release, or another one that jobs may read; else
-    it is a staging, in which a file with a second name belongs to such a release, too.
+    """Choose by `verify.direct` (`key`).
+
+    `published`: the tree is a release, or another that jobs may read. Else it is a staging, where a file with
+    a second name belongs to such a release, too.
 
     | O_DIRECT is honoured | it harms readers beside it | `verify.direct` | published | read by O_DIRECT |
     |----------------------|----------------------------|-----------------|-----------|------------------|
@@ -117,22 +111,22 @@ def direct_reads(facts: StorageFacts, key: str, *, published: bool) -> DirectRea
 
 
 def traits_of_mount(path: str, proc: str | os.PathLike[str] = PROC) -> Kind:
-    """What the file system that holds a real path can do, by the mount table alone."""
+    """Return the abilities of a real path's file system, by the mount table only."""
     return kind_of(-1, mount_of(path, proc).type)
 
 
 def traits_of_device(number: int, proc: str | os.PathLike[str] = PROC) -> Kind:
-    """What the file system of this device (`st_dev`) can do, by the mount table alone."""
+    """Return the abilities of this device's file system (`st_dev`), by the mount table only."""
     return kind_of(-1, mount_of_device(number, proc).type)
 
 
 def passable(name: str) -> bool:
-    """`StorageFacts.passable`, by the kind's name."""
+    """Return `StorageFacts.passable` by the kind's name."""
     return named_kind(name).one_cache
 
 
 def durability_of(kind: Kind, release: str) -> str:
-    """`syncfs` or `fsync`, by the table; `release` is the kernel's (`uname -r`)."""
+    """Return `syncfs` or `fsync`, by the table; `release` is the kernel's (`uname -r`)."""
     version = re.match(r"(\d+)\.(\d+)", release)
     kernel = (int(version[1]), int(version[2])) if version else (0, 0)
     return "syncfs" if kind.syncfs_reaches(kernel) else "fsync"

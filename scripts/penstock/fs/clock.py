@@ -1,14 +1,13 @@
 """The clock of a file system, by which ages of files on it are judged.
 
-The times of a file come from a clock that need not be this host's: the server's (NFS, BeeGFS), or that of the
-node that wrote it (Lustre, GPFS). A host whose own clock is wrong would take a young file for an old one, or
-the reverse, and documents that it stamps would mislead every host after it. So what is compared with the
-times of files, and the times that the history holds, are taken from the file system (`now`, `stamp`).
-Commands that remove by age refuse where the two clocks differ (`checked`): one of them is wrong, and it is
-not known which. Asking changes the folder's own change time, and nothing else.
+The times of a file come from a clock that may not be this host's: the server's (NFS, BeeGFS), or the writing
+node's (Lustre, GPFS). A host with a wrong clock would confuse young and old files, and its time stamps would
+mislead every other host. So ages, and the history's times, are taken from the file system (`now`, `stamp`).
+Commands that remove by age refuse where the two clocks differ (`checked`), since either may be wrong. Reading
+the clock changes only the folder's change time.
 
-Limits: on a file system that takes the writing node's clock both are the same clock, and an error of it is
-not seen. A file system on which this account may change nothing has no clock for it: `now` is this host's.
+Limits: where the writing node's clock counts, both are the same clock, and its error stays hidden. Where this
+account may change nothing, `now` is this host's clock.
 """
 
 from __future__ import annotations
@@ -25,17 +24,14 @@ from penstock.fs.safe_open import OPEN_FOLDER
 if TYPE_CHECKING:
     from pathlib import Path
 
+# seconds by which the clocks may differ; munge, without which SLURM does not run, allows as much
 BOUND = 300.0
-"""Seconds by which both clocks may differ; munge, without which SLURM does not run, allows as much."""
 
 
 def now(folder: Path) -> float:
-    """Seconds since the epoch, by the clock of the file system that holds this folder; by this host's where
-    the folder cannot be touched. Never raises.
-
-    The folder itself is touched, and its change time is read: that needs no inode and no block, so a file
-    system that is full answers, too.
-    """
+    """Return seconds since the epoch by the file system's clock; by this host's where the folder cannot be
+    touched. Never raises. Touching the folder and reading its change time needs no inode and no block, so it
+    also works on a full file system."""
     try:
         fd = os.open(folder, OPEN_FOLDER)
         try:
@@ -47,25 +43,25 @@ def now(folder: Path) -> float:
 
 
 def touch(folder: int) -> int:
-    """As `now`, of the folder of a descriptor, in nanoseconds. Raises OSError."""
+    """As `now`, by the folder's descriptor, in nanoseconds."""
     os.utime(folder)
     return os.fstat(folder).st_ctime_ns
 
 
 def both(folder: Path) -> Now:
-    """`now`, and this host's clock at the same moment."""
+    """Return `now`, and this host's clock at the same moment."""
     times = time.time(), now(folder)
     return Now(min(times), max(times))
 
 
 def checked(folder: Path) -> float:
-    """As `now`, for removals by age. Raises PreflightError where this host's clock is more than BOUND ahead
-    of the file system's, or behind it."""
+    """As `now`, for removals by age. Raises PreflightError where this host's clock differs from the file
+    system's by more than BOUND."""
     before = time.time()
-    there = now(folder)
-    ahead, behind = before - there, there - time.time()
+    fs_now = now(folder)
+    ahead, behind = before - fs_now, fs_now - time.time()
     if max(ahead, behind) <= BOUND:
-        return there
+        return fs_now
     apart = timedelta(seconds=round(max(ahead, behind)))
     how = f"{apart} ahead of" if ahead > 0 else f"{apart} behind"
     raise PreflightError(
@@ -79,5 +75,5 @@ def checked(folder: Path) -> float:
 
 
 def stamp(folder: Path) -> str:
-    """`now` as documents hold it: UTC, ISO 8601, in seconds."""
+    """Return `now` as documents hold it: UTC, ISO 8601, in seconds."""
     return datetime.fromtimestamp(now(folder), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,8 +1,5 @@
 """Reads stored bytes back past this machine's caches, and reports how far that succeeded.
 
-For the workers of verify, audit and repair, and for selftest. Reads files below one folder and drops their
-pages from the page cache; nothing else is changed.
-
 | method  | what was done                                             | what it proves                       |
 |---------|-----------------------------------------------------------|--------------------------------------|
 | disk    | as `direct`, by a client that hands O_DIRECT on to the    | the bytes came from the servers'     |
@@ -16,18 +13,17 @@ pages from the page cache; nothing else is changed.
 | cached  | neither could be shown; always so where bytes may be in   | nothing of the disk                  |
 |         | other caches (`kinds.Kind.one_cache`)                     |                                      |
 
-A file system may take O_DIRECT and read through the page cache all the same (btrfs of Linux 6.18 does:
-measured by cachestat). The first read that leaves pages behind shows it; from then on each range is read as
-`dropped`.
+A file system may take O_DIRECT and still read through the page cache (measured by cachestat: btrfs of Linux
+6.18). The first read that leaves pages behind shows it; from then on each range is read as `dropped`.
 
-`disk` alone passes the memory of a storage server, and only BeeGFS is known to have it. Where a direct read
-harms readers beside it, files with a second name can be spared (`capabilities.direct_reads`). Offsets and
-lengths are multiples of `ALIGN`, also of plain reads and at a file's end: so EREMOTEIO, by which BeeGFS'
-servers refuse what is not aligned, means here that they failed.
+Only `disk` passes the memory of a storage server, and only BeeGFS is known to have it. Where a direct read
+harms other readers, files with a second name can be spared (`capabilities.direct_reads`). Offsets and lengths
+are multiples of `ALIGN`, also of plain reads and at a file's end. So EREMOTEIO, by which BeeGFS' servers
+refuse unaligned reads, means here that they failed.
 
-To an account that neither owns a file nor may write it the kernel reports every page as cached: such a read
-counts as `cached`, never as more. The bytes must be durable before (by barrier or fsync): a page that is not
-written back cannot be dropped.
+To an account that neither owns a file nor may write it, the kernel reports every page as cached: such a read
+counts as `cached`. The bytes must be durable before (by barrier or fsync), since a page that is not written
+back cannot be dropped.
 """
 
 from __future__ import annotations
@@ -51,26 +47,24 @@ if TYPE_CHECKING:
     from penstock.fs.batched_reads import Range
     from penstock.fs.capabilities import DirectReads, StorageFacts
 
-BLOCK = 1 << 20
-"""Bytes that are read and handed over at a time."""
+BLOCK = 1 << 20  # bytes read and consumed at a time
 _WINDOW = 1 << 30
-FOLDERS = 16
-"""Descriptors of folders that a reader keeps: many readers share a process's limit."""
+FOLDERS = 16  # folder descriptors that a reader keeps: many readers share a process's limit
 _cachestat_works = True
 
 
 class RangeRead(NamedTuple):
-    """How a range was read (`method`, by the table above), and the file's fstat from BEFORE the read: a
-    change during the read or after it shows as another ctime in the walk that closes a verification."""
+    """How a range was read (`method`, by the table above), and the file's fstat from before the read. A
+    change during or after the read shows as another ctime in the walk that closes a verification."""
 
     method: str
     stat: os.stat_result
 
 
 class ColdReader:
-    """Reads files below `data`, by paths relative to it; for one thread, to be closed. Offsets and lengths
-    are in bytes. `facts` (`capabilities.facts`) are of the file system of `data`; `use` says which files are
-    opened by O_DIRECT where it honours that. The constructor raises OSError."""
+    """Reads files below `data`, by relative paths; for one thread, to be closed. Offsets and lengths are in
+    bytes. `facts` (`capabilities.facts`) are of the file system of `data`. `use` chooses the files opened by
+    O_DIRECT where it is honoured. The constructor raises OSError."""
 
     def __init__(self, data: Path, facts: StorageFacts, use: DirectReads = "all") -> None:
         self._root = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -84,35 +78,34 @@ class ColdReader:
         self._drops_count = facts.proof.drops_count
         self._buffer = mmap.mmap(-1, BLOCK)
         self._view = memoryview(self._buffer)
+        # whether direct reads leave pages in the cache; None before the first
         self._leaves: bool | None = None
-        """Whether direct reads leave pages in the cache; None before the first."""
         self._together = Together(self._folder, _absent, spares=self._spares) if self._direct else None
 
     @property
     def passes(self) -> bool:
-        """Whether direct reads work here: then a read that came out as `cached` may pass the caches when it
-        is repeated."""
+        """Whether direct reads work here: then a repeated read may pass the caches where the first was
+        `cached`."""
         return self._direct
 
     def expect(self, ranges: Iterable[Range]) -> None:
-        """Announce the ranges that will be read next, in this order, so that small files can be read
-        together. The caller may read others, or none; each call replaces the announcement before."""
+        """Announce the next ranges, in order, so that small files can be read together. The caller may read
+        others, or none. Each call replaces the previous announcement."""
         if self._together is not None:
             self._together.expect(ranges)
 
     def announced(self, path: str, offset: int, length: int) -> tuple[RangeRead, memoryview] | None:
-        """How a range that `expect` announced was read, and its bytes, which are valid until the next call.
-        None where it was not read together with others: the caller then calls `read`, which raises the error
-        if there is one."""
+        """Return how an announced range was read, and its bytes, valid until the next call. None where it was
+        not read with others: the caller then calls `read`, which raises the error if there is one."""
         fetched = self._together and not self._leaves and self._together.take((path, offset, length))
         if not fetched:
             return None
         return RangeRead(self._by_direct if fetched.cold else "cached", fetched.stat), fetched.data
 
     def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> RangeRead:
-        """Hand over exactly the bytes `[offset, offset + length)` in order, in blocks of at most 1 MiB
-        that are valid only during the call. Raises DamagedError when the file is missing, is no regular
-        file or ends early, else by `errno_map.storage_error` (a failed read is transient)."""
+        """Pass exactly the bytes `[offset, offset + length)` to `consume`, in order, in blocks of at most 1
+        MiB, valid only during the call. Raises DamagedError when the file is missing, is no regular file or
+        ends early, else by `errno_map.storage_error` (a failed read is transient)."""
         parent, _, name = path.rpartition("/")
         fd = -1
         try:
@@ -156,7 +149,7 @@ class ColdReader:
         self.close()
 
     def _folder(self, parent: str) -> int:
-        """The folder's descriptor, valid until the next call."""
+        """Return the folder's descriptor, valid until the next call."""
         if parent != self._parent:
             self._parent_fd, self._parent = self._folders.get(parent), parent
         return self._parent_fd
@@ -237,7 +230,7 @@ class ColdReader:
 
 
 class _NotDirectError(Exception):
-    """The file system refuses direct reads with this alignment; `done` bytes were read before."""
+    """The file system refuses direct reads with this alignment, after `done` bytes."""
 
     def __init__(self, done: int) -> None:
         super().__init__(done)
@@ -245,7 +238,8 @@ class _NotDirectError(Exception):
 
 
 def _absent(fd: int, offset: int, length: int) -> bool:
-    """Whether no page of the range is in this kernel's page cache, as far as it tells this user."""
+    """Return whether no page of the range is in this kernel's page cache, as far as it reports that to this
+    user."""
     global _cachestat_works
     if _cachestat_works:
         try:

@@ -1,19 +1,15 @@
 """Where the data of files is, known before any of them is opened.
 
-The problem: on a file system with an archive or a tier behind it (BeeGFS' stubs, Lustre's HSM, WEKA's object
-stores) a file can be listed whose bytes are elsewhere. Whoever opens or reads it has them fetched: an audit
-would bring a whole archive back, or wait for it.
+The problem: with an archive or a tier behind the file system (BeeGFS' stubs, Lustre's HSM, WEKA's object
+stores), a listed file's bytes may be elsewhere. Opening or reading fetches them: an audit would bring a whole
+archive back, or wait for it.
 
-The way taken: sizes by lstat, which fetches nothing; then the vendor's command, for hundreds of files at a
-time (`states` of the kind's row); for files of which it said nothing, the hint of a size without blocks.
-penstock opens none of these files for it.
+The way taken: sizes by lstat, which fetches nothing. Then the vendor's command, for hundreds of files at a
+time (`states` of the kind's row). For files that it does not mention, the hint of a size without blocks. No
+file is opened.
 
-Limits: what moves between the question and the reading is read. A stub that keeps blocks is known by the
-vendor's command alone. The file systems of this machine's disks are not asked (DMF on XFS is not known), nor
-is GPFS but by its blocks.
-
-For verify, audit, and plan where sources are folders (`store_checks.data_states` makes a `DataStates`). Runs
-the vendor's command and lstat; changes nothing.
+Limits: data that moves between the query and the read is read. Only the vendor's command detects a stub that
+keeps blocks. Local disks are not queried (DMF on XFS is not known); GPFS is judged only by its blocks.
 """
 
 from __future__ import annotations
@@ -35,57 +31,50 @@ if TYPE_CHECKING:
     Ask = Callable[[Sequence[str]], "Said"]
     """Asks a vendor's command of files, by their absolute paths."""
 
-PATHS = 500
-"""Files that one command is asked of at most."""
-LETTERS = 100_000
-"""Characters of their paths together at most: they may be arguments (Linux takes 2 MiB of those)."""
-DEADLINE = 20.0
-"""Seconds for one command."""
-PATIENCE = 20
-"""Single files in a row of which a command may say nothing, until it is asked no more."""
-INODE = 4096
-"""Bytes: a smaller file may lie in its inode (GPFS), and have no blocks for that."""
+PATHS = 500  # files of a command, at most
+LETTERS = 100_000  # characters of its paths, at most: they may be arguments (Linux takes 2 MiB of those)
+DEADLINE = 20.0  # seconds for a command
+PATIENCE = 20  # single files in a row without an answer, after which the command is no longer run
+INODE = 4096  # bytes: a smaller file may lie in its inode (GPFS), and so have no blocks
 HINT = DataState("offline", "it has a size and no blocks", hinted=True)
 
 
 class Said(NamedTuple):
-    """What a command said of some files."""
+    """A command's answer for some files."""
 
-    states: Mapping[str, DataState]
-    """By path, as it was asked; files of which the command said nothing are missing."""
-    silence: str = ""
-    """Why files are missing from `states`; "" where it is not known, or none is."""
-    ended: bool = True
-    """False: the command could not be started, or did not end in time."""
+    states: Mapping[str, DataState]  # by path, as in the query; files without an answer are missing
+    silence: str = ""  # why files are missing from `states`; "": unknown, or none is
+    ended: bool = True  # False: the command could not be started, or did not end in time
 
     @classmethod
     def by(cls, answer: Answer, states: Mapping[str, DataState]) -> Self:
-        """These states were read of the command's output."""
+        """Combine the command's answer with the states read from its output."""
         return cls(states, answer.words, answer.code is not None)
 
 
 class DataStates:
-    """Asks where the data of the files below one folder is. For one thread; to be closed."""
+    """Finds out where the data of the files below a folder is. For one thread; to be closed."""
 
     def __init__(self, folder: Path, ask: Ask | None, *, stubs: bool) -> None:
-        """`ask` runs the vendor's command for some absolute paths; None: there is no such command. `stubs`: a
-        file that has a size and no blocks may be a stub here. Raises OSError of the folder."""
+        """`ask` runs the vendor's command for absolute paths; None: there is none. `stubs`: a file with a
+        size and no blocks may be a stub here. Raises OSError of the folder."""
         self._folder = os.path.realpath(folder)
         self._command, self._stubs = ask, stubs
         self._fd = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._calls = Calls()
         self._spoke, self._mute = False, 0
+        # why the vendor's command is no longer run; "": it is
         self.silence = ""
-        """Why the vendor's command is asked no more; "" while it is."""
 
     def close(self) -> None:
         self._calls.close()
         os.close(self._fd)
 
     def away(self, paths: Sequence[str], *, hints: bool = True) -> dict[str, DataState]:
-        """Those of these files (paths below the folder) whose data is not here, or not all of it. A path
-        where there is no file, or an empty one, is never among them. `hints`: judge by blocks, too. Raises no
-        error of a file.
+        """Return the files (paths below the folder) whose data is not here, or not wholly. Missing and empty
+        files are never among them.
+
+        `hints`: judge by blocks, too. Raises no error of a file.
 
         | the command says   | blocks                    | the file's data is |
         |--------------------|---------------------------|--------------------|
@@ -97,8 +86,8 @@ class DataStates:
         | nothing            | some, or on other kinds   | here               |
         """
         states: dict[str, DataState] = {}
-        there = list(dict.fromkeys(paths))
-        without_blocks = zip(there, self._calls.each(self._looks, there), strict=True)
+        unique = list(dict.fromkeys(paths))
+        without_blocks = zip(unique, self._calls.each(self._looks, unique), strict=True)
         empty = {path: without for path, without in without_blocks if without is not None}
         said = self._said([*empty])
         for path, without in empty.items():
@@ -110,13 +99,14 @@ class DataStates:
         return states
 
     def _looks(self, paths: Sequence[str]) -> list[bool | None]:
-        """Of each file that has a size, whether it has no blocks and is beyond INODE; None for all else."""
+        """Return for each file with a size whether it has no blocks and is larger than INODE; None for all
+        else."""
         answers: list[bool | None] = []
         for path in paths:
             try:
                 status = os.stat(path, dir_fd=self._fd, follow_symlinks=False)
             except OSError:
-                # It is missing, or cannot be read: that shows when it is opened.
+                # It is missing, or unreadable: that shows when it is opened.
                 answers.append(None)
                 continue
             without = status.st_blocks == 0 and status.st_size > INODE
@@ -124,10 +114,10 @@ class DataStates:
         return answers
 
     def _said(self, paths: Sequence[str]) -> dict[str, DataState]:
-        """What the vendor's command says, by path below the folder."""
+        """Run the vendor's command, by path below the folder."""
         if self._command is None:
             return {}
-        # Commands take and print text: what is none is left to its blocks.
+        # Commands take and print text: other paths are judged by their blocks.
         whole = {os.path.join(self._folder, path): path for path in paths if _is_text(path)}
         states: dict[str, DataState] = {}
         for some in _batches([*whole]):
@@ -139,9 +129,9 @@ class DataStates:
         return states
 
     def _ask(self, paths: Sequence[str]) -> dict[str, DataState]:
-        """The states of these. One file that vanished can make a command end: the others are then asked by
-        halves. A command that did not end in time, that never answered, or that says nothing of PATIENCE
-        single files in a row, is asked no more."""
+        """Query the states of these files. One file that vanished can end a command: then the others are
+        queried by halves. A command is no longer run after it did not end in time, never answered, or said
+        nothing of PATIENCE single files in a row."""
         if self.silence or self._command is None:
             return {}
         said = self._command(paths)
@@ -157,7 +147,7 @@ class DataStates:
             self.silence = printable(said.silence) or "it gave no answer"
         elif len(paths) > 1:
             if not self._spoke:
-                # One file at the beginning and one at the end tell whether it answers at all.
+                # A file at the beginning and one at the end show whether it answers at all.
                 left = [left[0], left[-1], *left[1:-1]] if len(left) > 1 else left
                 for path in left[:2]:
                     states |= self._ask([path])

@@ -1,8 +1,7 @@
-"""One folder's content: its names in order, and the lstat of its files, as columns.
+"""A folder's content: its names in order, and the lstat of its files, as columns.
 
-For walks (`tree`, `path_walk`) and for the processes that list ahead of them (`readahead_process`, the
-scouts). Reads folders by descriptors; changes nothing. Columns, since they are cheap to hand from one process
-to another, and cheaper to work on than many objects. Little is imported here, so that scouts start fast.
+Columns are cheaper than many objects to pass between processes, and to work on. Few imports, so that scouts
+(`readahead_process`) start fast.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ if TYPE_CHECKING:
 
     StatAnswer = os.stat_result | OSError
 
+# Kinds by the folder that holds a name. BELOW: a folder. OTHER: neither file nor folder nor link. BROKEN:
+# names are missing, since listing the folder ended early.
 FILE, BELOW, LINK, OTHER, BROKEN = range(5)
-"""Kinds by the folder that holds a name. BELOW: a folder. OTHER: neither file nor folder nor link. BROKEN:
-names are missing, since listing the folder ended early."""
 
+# an lstat, in the order of the columns of `Looked`
 Row = tuple[int, int, int, int, int, int, int, int, int, int]
-"""Of one lstat, in the order of the columns of `Looked`."""
 row = attrgetter(
     "st_mode",
     "st_size",
@@ -50,14 +49,12 @@ class Looked(NamedTuple):
     uid: list[int]
     gid: list[int]
     device: list[int]
-    blocks: list[int]
-    """Allocated, of 512 bytes."""
-    errors: dict[int, int]
-    """Index to errno of those that could not be looked at; their columns hold zeros."""
+    blocks: list[int]  # allocated, of 512 bytes
+    errors: dict[int, int]  # index to errno of failed lstats; their columns hold zeros
 
 
 def look(fd: int, names: Sequence[str]) -> list[StatAnswer]:
-    """lstat of each name of a folder, or its error."""
+    """lstat each name of a folder; return the result or the error of each."""
     answers: list[StatAnswer] = []
     stat, add = os.stat, answers.append
     for name in names:
@@ -69,7 +66,7 @@ def look(fd: int, names: Sequence[str]) -> list[StatAnswer]:
 
 
 def columns(answers: Sequence[StatAnswer]) -> Looked:
-    """What `look` found, column by column. Pure."""
+    """Turn the answers of `look` into columns."""
     errors: dict[int, int] = {}
     statuses: list[os.stat_result] = []
     for index, answer in enumerate(answers):
@@ -79,22 +76,22 @@ def columns(answers: Sequence[StatAnswer]) -> Looked:
         else:
             statuses.append(answer)
     return Looked(
-        [one.st_mode for one in statuses],
-        [one.st_size for one in statuses],
-        [one.st_mtime_ns for one in statuses],
-        [one.st_ctime_ns for one in statuses],
-        [one.st_ino for one in statuses],
-        [one.st_nlink for one in statuses],
-        [one.st_uid for one in statuses],
-        [one.st_gid for one in statuses],
-        [one.st_dev for one in statuses],
-        [one.st_blocks for one in statuses],
+        [status.st_mode for status in statuses],
+        [status.st_size for status in statuses],
+        [status.st_mtime_ns for status in statuses],
+        [status.st_ctime_ns for status in statuses],
+        [status.st_ino for status in statuses],
+        [status.st_nlink for status in statuses],
+        [status.st_uid for status in statuses],
+        [status.st_gid for status in statuses],
+        [status.st_dev for status in statuses],
+        [status.st_blocks for status in statuses],
         errors,
     )
 
 
 def sliced(looked: Looked, start: int, stop: int) -> Looked:
-    """The columns of the names from index `start` up to `stop`. Pure."""
+    """Return the columns of the names from index `start` up to `stop`."""
     errors = {index - start: number for index, number in looked.errors.items() if start <= index < stop}
     mode, size, mtime, ctime, inode, links, uid, gid, device, blocks = (
         column[start:stop] for column in looked[:10]
@@ -103,13 +100,14 @@ def sliced(looked: Looked, start: int, stop: int) -> Looked:
 
 
 def failed(number: int) -> OSError:
-    """The error of this errno."""
+    """Make the error of this errno."""
     return OSError(number, os.strerror(number))
 
 
 def names_of(fd: int) -> tuple[list[str], bytes, OSError | None]:
-    """A folder's names in canonical order, the kind of each, and what stopped the listing, if something did.
-    The order is that of the bytes of the paths at and below a name: a folder's has a slash after it."""
+    """Return a folder's names in canonical order, the kind of each, and the error that ended the listing
+    early, if any. The order is that of the bytes of the paths at and below a name: a folder's name ends in a
+    slash."""
     keyed: list[tuple[str, str, int]] = []
     add = keyed.append
     error: OSError | None = None
@@ -126,12 +124,12 @@ def names_of(fd: int) -> tuple[list[str], bytes, OSError | None]:
                 elif item.is_symlink():
                     add((name, name, LINK))
                 else:
-                    # Where the listing states no kinds, one that vanished since is none of them: the lstat of
-                    # a file says so again.
+                    # Where the listing states no kinds, a vanished entry matches none of them: the lstat of a
+                    # file reports it again.
                     gone = isinstance(look(fd, [name])[0], FileNotFoundError)
                     add((name, name, FILE if gone else OTHER))
     except OSError as ended:
         error = ended
-    # Where a character is a byte, both have the same order.
+    # Where a character is a byte, both orders are the same.
     keyed.sort(key=None if plain else lambda item: os.fsencode(item[0]))
     return [name for _, name, _ in keyed], bytes([kind for _, _, kind in keyed]), error

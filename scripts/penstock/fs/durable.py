@@ -1,11 +1,8 @@
 """Durable small files and the one durable rename.
 
-For all that writes documents, tables and results, on the target and in the checkout. Writes the path that the
-caller names, and a temporary file beside it (`.<hex>.tmp`), which a killed process leaves.
-
-Guarantee: when a function of this module returns, what it did survives a power cut of this
-machine (on BeeGFS and NFS: of the client; their fsync reaches the servers' disks). On an error
-the old content is still there. Every function here raises OSError of the file system as it is.
+What these functions did survives a power cut of this machine when they return. On BeeGFS and NFS that is the
+client: their fsync reaches the servers' disks. On an error the old content still stands; the file system's
+OSError is raised as it is. A killed process leaves a temporary file beside the path (`.<hex>.tmp`).
 """
 
 from __future__ import annotations
@@ -29,15 +26,15 @@ from penstock.host import waits
 if TYPE_CHECKING:
     from pathlib import Path
 
+# how file systems without hard links refuse a link
 NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
-"""How file systems without hard links refuse one."""
+# names of a process's open files; `/dev/stdout` is a link to such a name
 _STREAMS = re.compile(r"/proc/(self|[0-9]+)(/task/[0-9]+)?/fd(/|$)")
-"""Where the names of a process's open files lie; `/dev/stdout` is a link there."""
 
 
 def fsync_dir(path: Path | str, *, dir_fd: int | None = None) -> None:
-    """Make the names in a folder durable. BeeGFS answers with a success that does nothing: its
-    metadata servers have them already."""
+    """Make the names in a folder durable. BeeGFS answers with a success that does nothing: its metadata
+    servers already have them."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         os.fsync(fd)
@@ -46,7 +43,7 @@ def fsync_dir(path: Path | str, *, dir_fd: int | None = None) -> None:
 
 
 def rename(old: Path, new: Path) -> None:
-    """Rename within ONE folder, durably. Files and symlinks replace; folders never do."""
+    """Rename within a single folder, durably. Files and symlinks replace; folders never do."""
     if old.parent != new.parent:
         raise ValueError(f"rename across folders: {old} -> {new}")
     os.rename(old, new)
@@ -54,7 +51,7 @@ def rename(old: Path, new: Path) -> None:
 
 
 def make_dirs(path: Path, mode: int = 0o700) -> None:
-    """Make a folder and its missing parents with `mode`, durably; umask does not apply."""
+    """Make a folder and its missing parents durably. The umask does not change `mode`."""
     missing = []
     while not path.is_dir():
         missing.append(path)
@@ -67,8 +64,8 @@ def make_dirs(path: Path, mode: int = 0o700) -> None:
 
 
 class Growing:
-    """A file that is written under a temporary name (`stream`), and gets its own name, whole and durable, by
-    `close`. A context that is left without `close` removes it: what stood under that name before stays."""
+    """A file written under a temporary name (`stream`); `close` gives it its own name, whole and durable.
+    Leaving the context without `close` removes the temporary file: an older file of that name stays."""
 
     def __init__(self, path: Path, *, mode: int = 0o600) -> None:
         self._path = path
@@ -110,8 +107,8 @@ def write_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
 
 
 def writable(path: Path, how: int) -> int:
-    """A descriptor for what a user named for a result or a log, opened with the flags `how`. Of a FIFO that
-    nothing reads it raises OSError (ENXIO), where an open would wait for a reader."""
+    """Open a file that a user named for a result or a log. A FIFO without a reader raises OSError (ENXIO)
+    instead of blocking."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | how
     try:
         fd = os.open(path, flags, 0o666)
@@ -124,7 +121,7 @@ def writable(path: Path, how: int) -> int:
 
 
 class _Waiting(io.FileIO):
-    """A signal ends the wait for whoever reads what is written."""
+    """A raw stream whose writes may wait for a reader; a signal ends that wait."""
 
     def write(self, data: Any) -> int:
         with waits.interruptible():
@@ -132,7 +129,7 @@ class _Waiting(io.FileIO):
 
 
 class _Passing:
-    """As `Growing`, for a device or a stream: what is written goes there as it comes."""
+    """The interface of `Growing` for a device or a stream: data goes there directly."""
 
     def __init__(self, path: Path) -> None:
         self.stream = io.BufferedWriter(_Waiting(writable(path, os.O_TRUNC), "wb"), 1 << 20)
@@ -149,7 +146,7 @@ class _Passing:
 
 
 def is_file(path: Path) -> bool:
-    """Whether what a user names for a result is, or can become, a file.
+    """Return whether a user's path for a result is, or can become, a file.
 
     | the path                                               | is a file |
     |--------------------------------------------------------|-----------|
@@ -157,7 +154,7 @@ def is_file(path: Path) -> bool:
     | a stream of a process: `/dev/stdout`, `/dev/fd/3`      | no        |
     | anything else, and what is not there                   | yes       |
 
-    A rename to the name of a device would take its place, for every process of the machine.
+    A rename onto a device's name would replace the device for every process of the machine.
     """
     with contextlib.suppress(OSError):
         if path.is_symlink() and _STREAMS.match(os.readlink(path)):
@@ -170,7 +167,7 @@ def is_file(path: Path) -> bool:
 
 
 class Own(NamedTuple):
-    """What a user names a file for, and how such a file begins: another file is not replaced."""
+    """A purpose of files that users name, and how such a file begins; other files are not replaced."""
 
     what: str
     begins: re.Pattern[bytes]
@@ -183,12 +180,11 @@ ROWS = Own("a table of penstock", re.compile(b"PAR1"))
 RATES = Own("a table or a plot of `rehearse`", re.compile(b"streams,|\\s*<svg xmlns="))
 FIO_JOB = Own("a job for fio of `rehearse`", re.compile(b"; Sizes of files of "))
 LOG = Own("a log of penstock", re.compile(rb"[0-9-]{10}T[0-9:]{8}Z [A-Z]+ "))
-_BEGINNING = 4096
-"""Bytes that are compared."""
+_BEGINNING = 4096  # bytes that are compared
 
 
 def refuse_another(path: Path, own: Own) -> None:
-    """Raises ConfigError where a file would be replaced, or appended to, that penstock did not write.
+    """Raise ConfigError where penstock would replace, or append to, a file that it did not write.
 
     | at the path                                              |         |
     |----------------------------------------------------------|---------|
@@ -226,19 +222,19 @@ Output = Growing | _Passing
 
 
 def output(path: Path, own: Own, *, mode: int = 0o644) -> Output:
-    """Open what a user named for a result: a file appears whole, as of `Growing`; a device or a stream
-    (`is_file`) is written to directly. Raises OSError, and as `refuse_another`."""
+    """Open a user's path for a result: a file appears whole (`Growing`), a device or a stream is written
+    directly. Raises OSError, and as `refuse_another`."""
     refuse_another(path, own)
     return Growing(path, mode=mode) if is_file(path) else _Passing(path)
 
 
 def give_name(temporary: Path, path: Path) -> None:
-    """Give a file of the same folder a name that nothing has, whole; of several processes, on any nodes, one
-    does. Its temporary name may be left. Raises FileExistsError, and one of `NO_LINKS` where the file system
-    has no hard links.
+    """Give a file a new name in its folder, whole. Of several processes, on any nodes, only the first
+    succeeds.
 
-    BeeGFS can be set to make a symbolic link instead, silently (sysCreateHardlinksAsSymlinks). Making that
-    one is as exclusive, so who made it may replace it by the file: for a moment the name is a link to it.
+    The temporary name may remain. Raises FileExistsError, or an error of `NO_LINKS` where the file system has
+    no hard links. BeeGFS may silently make a symbolic link instead (sysCreateHardlinksAsSymlinks). That is
+    just as exclusive, so its maker may replace the link by the file: for a moment the name is a link.
     """
     os.link(temporary, path, follow_symlinks=False)
     try:
@@ -250,25 +246,25 @@ def give_name(temporary: Path, path: Path) -> None:
 
 
 def create_file(path: Path, content: bytes, *, mode: int = 0o600) -> bool:
-    """Create a file, whole; False when a file of that name with other content exists, True also where one
-    with this content does. Of several processes, on any nodes, one creates it. Where the file system has no
-    hard links, the file has its name before its content: what then stands there is this file, or was."""
+    """Create a file, whole. Of several processes, on any nodes, only the first creates it. Returns False
+    where a file of that name has other content; True also where it has this content. Without hard links the
+    name appears before the content."""
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         _write_new(temporary, content, mode)
         give_name(temporary, path)
     except FileExistsError:
-        # NFS says so too when its first answer was lost.
+        # NFS also reports this when its first answer was lost.
         try:
             if plain_files.read(path) != content:
                 return False
         except OSError:
-            return False  # what this process cannot read it did not make
+            return False  # this process did not make a file that it cannot read
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
         try:
-            # Never by a rename: after a long halt that would replace what another process put there since.
+            # Never by a rename: after a long halt that could replace another process's newer file.
             _write_new(path, content, mode)
         except FileExistsError:
             return False
@@ -293,12 +289,12 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
 
 
 def write_json(path: Path, value: Any, *, mode: int = 0o600) -> None:
-    """`write_file` of canonical JSON: sorted keys, one line feed at the end."""
+    """Write canonical JSON by `write_file`: sorted keys, a line feed at the end."""
     write_file(path, _json(value), mode=mode)
 
 
 def write_result(path: Path, value: Any) -> None:
-    """`output` of a receipt, which is the same, for everybody to read."""
+    """Write a receipt by `output`: canonical JSON that everybody may read."""
     with output(path, RECEIPT) as file:
         file.stream.write(_json(value))
         file.close()
@@ -309,18 +305,18 @@ def _json(value: Any) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a file that `write_json` wrote. Raises FileNotFoundError, ValueError."""
+    """Read a file of `write_json`. Raises FileNotFoundError, ValueError."""
     return bounded_json.loads(plain_files.read(path))
 
 
 def json_line(value: Any) -> bytes:
-    """What `append_line` adds to a file whose last line is closed."""
+    """Encode what `append_line` adds to a file whose last line is closed."""
     return json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False).encode() + b"\n"
 
 
 def append_line(path: Path, value: Any, *, mode: int = 0o600) -> None:
-    """Append one JSON line durably. One writer at a time (the lock's holder). A line that a crash
-    left torn is closed first, so that it spoils itself alone. Raises OSError, NotPlainError."""
+    """Append a JSON line durably. Only one writer at a time (the lock's holder). A line that a crash left
+    torn is closed first, so that only this line is lost. Raises OSError, NotPlainError."""
     new = not path.exists()
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:

@@ -1,4 +1,4 @@
-"""Maps the errno of a failed system call on the target to the error that the run raises. Pure.
+"""Maps the errno of a failed system call on the target to the error of the run.
 
 | errno                                            | error          | then                              |
 |--------------------------------------------------|----------------|-----------------------------------|
@@ -39,15 +39,15 @@ PASSING = frozenset(
         errno.ENFILE,
     }
 )
+# A link, FIFO, socket, device or folder where a file belongs, or the reverse: damage, in files that penstock
+# keeps.
 MISPLACED = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
-"""A link, FIFO, socket, device or folder where a file belongs, or the reverse: damage, where it concerns what
-penstock keeps."""
 printable = text.printable
 _UNSTORABLE = frozenset({errno.ENAMETOOLONG, errno.EILSEQ, errno.EFBIG})
 
 
 def storage_error(error: OSError, what: str, path: str) -> PenstockError:
-    """The error to raise for a system call that failed on `path`; by the table above."""
+    """Make the error for a system call that failed on `path`, by the table above."""
     number = error.errno or 0
     why = os.strerror(number) if number else str(error)
     where = printable(path)

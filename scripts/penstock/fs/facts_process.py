@@ -1,9 +1,8 @@
-"""The process in which a folder is looked at that may never answer.
+"""The process that reads the facts of a folder whose file system may never answer.
 
-`watched_facts` starts one for each folder that lies on a network mount or is reached through one, and kills
-it where no answer comes in time. Its argument is the folder, or one that will be made: then the nearest above
-that exists counts. It writes one JSON object, {"facts": ...} or {"errno": number}, to standard output, and
-ends. It changes nothing.
+`watched_facts` starts it for each folder on a network mount, or reached through one, and kills it after a
+deadline. Its argument is the folder, or a future folder: then the nearest existing folder above counts. It
+writes a JSON object, {"facts": ...} or {"errno": number}, to standard output.
 """
 
 from __future__ import annotations
@@ -17,14 +16,13 @@ from penstock.fs.capabilities import facts
 
 
 def main(path: str) -> None:
-    """Write what `capabilities.facts` says of the folder, or the number of the OSError that it raises (EIO
-    where it has none)."""
+    """Write `capabilities.facts` of the folder, or the number of its OSError (EIO where it has none)."""
     try:
         storage = facts(Path(path))
     except OSError as error:
         answer: dict[str, object] = {"errno": error.errno or errno.EIO}
     else:
-        # `traits` is a row of the table `kinds`: its name is sent, by which the parent finds the row again.
+        # `traits` is a row of the table `kinds`: its name is sent, so the parent can find the row.
         answer = {"facts": {**vars(storage), "traits": storage.kind, "proof": storage.proof._asdict()}}
     sys.stdout.write(json.dumps(answer))
 

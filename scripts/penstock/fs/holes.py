@@ -1,5 +1,4 @@
-"""Makes holes: ranges of a file that read as zeros and take no room. For `target.pending_file`, when copy
-leaves zeros of a source out; changes the open file that it is given."""
+"""Makes holes: ranges of a file that read as zeros and take no room."""
 
 from __future__ import annotations
 
@@ -8,15 +7,14 @@ import os
 
 from penstock.fs import libc
 
-COMPARED_AT_ONCE = 1 << 20
-"""Bytes that are read and compared with zeros at a time."""
-# EINTR too: reading back gives the same end.
+COMPARED_AT_ONCE = 1 << 20  # bytes that are read and compared with zeros at a time
+# EINTR too: reading back ends the same.
 _UNABLE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EINTR})
 
 
 def clear(fd: int, offset: int, length: int) -> None:
-    """Make a range within the file read as zeros, as a hole where the file system can; what else lies
-    there is overwritten. `fd` is open for both. Raises OSError."""
+    """Make a range within the file read as zeros, as a hole where the file system can; else overwrite it.
+    `fd` is open for reading and writing. Raises OSError."""
     try:
         libc.punch_hole(fd, offset, length)
     except OSError as error:
@@ -26,7 +24,7 @@ def clear(fd: int, offset: int, length: int) -> None:
 
 
 def _overwrite(fd: int, offset: int, length: int) -> None:
-    """Only what is not zeros already: a hole that reads as one stays a hole."""
+    """Overwrite only what is not zero already: an existing hole stays a hole."""
     zeros = memoryview(bytes(min(COMPARED_AT_ONCE, length)))
     block = memoryview(bytearray(len(zeros)))
     end = offset + length

@@ -1,18 +1,15 @@
-"""Quotas that the kernel counts: of users, groups and projects on ext4, XFS and each other file system that
-answers quotactl(2).
+"""Quotas that the kernel counts: of users, groups and projects on ext4, XFS and others that answer
+quotactl(2).
 
-quotactl_fd (Linux 5.14) asks the file system of an open folder; before that quotactl asks by the device of
-the mount. `Q_GETQUOTA` is answered by XFS, too (`fs/quota/quota.c`: `quota_getquota`). It counts limits in
-KiB and what is used in bytes; a grace time is the second at which it ends. Whose quotas an account may see is
-the kernel's rule (`check_quotactl_permission`): its own, those of its groups, all as root; so a project's is
-not known to others, whose statvfs shows the project's room where the folder hands the project on
-(`xfs_qm_statvfs`, `ext4_statfs_project`). Of id 0 nothing is asked: its limits are not in force, and on XFS
-they are the defaults of others.
+quotactl_fd (Linux 5.14) queries an open folder's file system; before, quotactl does so by the mount's device.
+XFS answers `Q_GETQUOTA`, too (`fs/quota/quota.c`: `quota_getquota`): limits in KiB, use in bytes, a grace
+time as the second of its end. An account may see its own quotas and those of its groups, root all
+(`check_quotactl_permission`). A project's quota is hidden from others. Their statvfs shows the project's room
+where the folder passes the project on (`xfs_qm_statvfs`, `ext4_statfs_project`). Id 0 is not queried: its
+limits are not in force, and on XFS are the defaults of others.
 
-Quotas of an NFS server are not asked (its rquota service): they show as EDQUOT when files are written.
-
-For preflight, plan and `penstock du`. Asks the kernel; changes nothing. Figures are in bytes and files, grace
-times in seconds that are left.
+Quotas of an NFS server are not queried (its rquota service): they show as EDQUOT on writes. Figures are in
+bytes and files, grace times in seconds left.
 """
 
 from __future__ import annotations
@@ -37,35 +34,28 @@ if TYPE_CHECKING:
     from penstock.core.documents.under_way import StillToWrite
     from penstock.fs.quotas import Scope
 
+# In the order of the kernel's types (USRQUOTA, GRPQUOTA, PRJQUOTA), with the flag of limits in force
+# (`FS_QUOTA_UDQ_ENFD` and its like, linux/dqblk_xfs.h).
 TYPES: tuple[tuple[Scope, int], ...] = (("user", 0x02), ("group", 0x08), ("project", 0x20))
-"""In the order of the kernel's types (USRQUOTA, GRPQUOTA, PRJQUOTA), with the flag that says that its limits
-are in force (`FS_QUOTA_UDQ_ENFD` and its like, linux/dqblk_xfs.h)."""
-_GET_STATE = 0x5805
-"""Q_XGETQSTAT: whose limits are in force. Each account may ask it, of any file system that has quotas."""
+_GET_STATE = 0x5805  # Q_XGETQSTAT: whose limits are in force; each account may query it
 _GET_QUOTA = 0x800007
-_LIMIT_UNIT = 1024
-"""Of `dqb_bhardlimit` and `dqb_bsoftlimit`, bytes (QIF_DQBLKSIZE)."""
+_LIMIT_UNIT = 1024  # bytes; of `dqb_bhardlimit` and `dqb_bsoftlimit` (QIF_DQBLKSIZE)
 _DQBLK = struct.Struct("=8Q")
-_FS_GET_XATTR = 0x801C581F
-"""FS_IOC_FSGETXATTR: flags, extent size and number, project id."""
-_HANDS_ON = 0x200
-"""FS_XFLAG_PROJINHERIT: new files of the folder get its project."""
+_FS_GET_XATTR = 0x801C581F  # FS_IOC_FSGETXATTR: flags, extent size and number, project id
+_HANDS_ON = 0x200  # FS_XFLAG_PROJINHERIT: new files of the folder get its project
 
 
 class KernelQuotas(NamedTuple):
     """What the kernel counts for the owner of a folder's new files."""
 
-    enforced: frozenset[Scope] = frozenset()
-    """Whose limits are in force."""
+    enforced: frozenset[Scope] = frozenset()  # whose limits are in force
     quotas: tuple[Quota, ...] = ()
-    unknown: tuple[Quota, ...] = ()
-    """Those in force that this account may not see."""
+    unknown: tuple[Quota, ...] = ()  # in force, but hidden from this account
 
 
 def ask(folder: str, uid: int, gid: int, device: str = "") -> KernelQuotas:
-    """The quotas that count new files of an existing `folder`, whose owner is given; `device` is its mount's.
-    Nothing where the kernel or the file system counts none. Never raises: a folder that cannot be opened has
-    none that is known."""
+    """Query the quotas of new files of an existing `folder` with this owner; `device` is its mount's. Empty
+    where the kernel or the file system counts none, or the folder cannot be opened. Never raises."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -93,7 +83,7 @@ def _ask(fd: int, owner: tuple[int, int, int], device: str) -> KernelQuotas:
         try:
             answer = libc.quotactl(fd, device, _GET_QUOTA << 8 | kind, number)
         except OSError as error:
-            # Others: nothing is counted for it yet (ENOENT), or no longer (ESRCH).
+            # Other errors: nothing is counted for it yet (ENOENT), or no longer (ESRCH).
             if error.errno in (errno.EPERM, errno.EACCES):
                 unknown.append(Quota(scope, number))
             continue
@@ -102,7 +92,7 @@ def _ask(fd: int, owner: tuple[int, int, int], device: str) -> KernelQuotas:
 
 
 def read(scope: Scope, number: int, answer: bytes, now: float) -> Quota:
-    """The quota that a `struct if_dqblk` holds; `now` in seconds of the epoch. Pure."""
+    """Parse the quota in a `struct if_dqblk`; `now` in seconds since the epoch."""
     hard, soft, used, file_limit, soft_file_limit, files, ends, files_end = _DQBLK.unpack_from(answer)
     return Quota(
         scope,
@@ -119,13 +109,13 @@ def read(scope: Scope, number: int, answer: bytes, now: float) -> Quota:
 
 
 def project_of(fd: int) -> int:
-    """The project that new files of an open folder get; 0 for none, and where it cannot be read."""
+    """Return the project of new files in an open folder; 0 for none, and where it cannot be read."""
     return project_known(fd) or 0
 
 
 def project_known(fd: int) -> int | None:
-    """The project that new files of an open folder get, 0 for none; None where the file system does not say
-    it."""
+    """Return the project of new files in an open folder, 0 for none; None where the file system does not
+    say."""
     try:
         answer = fcntl.ioctl(fd, _FS_GET_XATTR, bytes(28))
     except OSError:
@@ -137,8 +127,8 @@ def project_known(fd: int) -> int | None:
 def of_new_files(
     path: Path, uid: int | None, gid: int | None, proc: str | os.PathLike[str] = PROC
 ) -> KernelQuotas:
-    """The quotas of new files in the nearest folder at or above `path`; user and group as
-    `quotas.owner_of_new` has them. Raises OSError of the path itself."""
+    """Query the quotas of new files in the nearest folder at or above `path`; user and group as in
+    `quotas.owner_of_new`. Raises OSError of the path itself."""
     folder = nearest(path)
     real = os.path.realpath(folder)
     return ask(real, *owner_of_new(folder, uid, gid), mount_of(real, proc).device)
@@ -147,13 +137,13 @@ def of_new_files(
 def check(
     limits: KernelQuotas, need: int = 0, files: int = 0, others: Sequence[StillToWrite] = ()
 ) -> list[CheckResult]:
-    """Whether these quotas take `need` bytes in whole blocks, and `files` files and folders, beside what
-    `others`, the runs below the root, will still write. With 0 of both: whether a
-    quota is used up, or its grace runs. What is not known is a note. Pure."""
+    """Judge whether these quotas take `need` bytes in whole blocks and `files` files and folders. `others`
+    (the runs below the root) will still write beside that. With 0 of both: whether a quota is used up, or its
+    grace runs. Unknown quotas are notes."""
     results = [
-        one
+        result
         for quota in limits.quotas
-        for one in judge(f"quota of {quota.name}", beside(quota, others), need, files)
+        for result in judge(f"quota of {quota.name}", beside(quota, others), need, files)
     ]
     text = "not known: only root may ask for it; its limits are in force"
     return results + [CheckResult(f"quota of {quota.name}", text, "note") for quota in limits.unknown]

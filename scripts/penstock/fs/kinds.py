@@ -1,116 +1,97 @@
 """The kinds of file systems, and what each can do: the only table of it, and the only place with their names.
-Pure; docs/filesystems.md shows it.
 
-Other modules ask for an ability (`capabilities.facts(folder).traits.preallocate`), never for a name, so a new
-file system is a new row here. A kind without a row is `UNKNOWN`: the least that is safe (fsync of each file,
-no read is called `cold`, nothing is reserved, a hole is read before it counts as one).
+docs/filesystems.md shows it. Other modules check an ability
+(`capabilities.facts(folder).traits.preallocate`), never a name, so a new file system is a new row. A kind
+without a row is `UNKNOWN`: the least that is safe. Each file gets an fsync, no read is called `cold`, nothing
+is reserved, and a hole is read before it counts.
 
-What a row says of durability and caches, and from where that is known:
+Sources of what a row says of durability and caches:
 
-- `syncfs`: syncfs(2) returns when the data is on the disks, and reports a write-back that failed since Linux
-  5.8. The clients of BeeGFS and Lustre have no `sync_fs` (Lustre: `lustre_super_operations` in
-  llite/super25.c; its writepages only starts what an fsync makes durable by an OST_SYNC), so data is durable
-  there by fsync of each file; that is done on NFS, too. Nobody has measured Lustre with penstock.
-- `direct`: O_DIRECT is honoured: such a read comes from the device or the servers. tmpfs accepts it
-  and reads memory. BeeGFS honours it in all of its cache modes (`client_module/source`). That servers read
-  from their disks then, and not from their memory, is known of BeeGFS alone, where it also harms readers
-  beside it: both depend on the mount's cache mode (`fs.beegfs.mount.proof`).
-- `one_cache`: a file's bytes are in no cache of this machine but the page cache, which can be emptied of
-  them. FUSE has a daemon's, overlay and 9p the layer below, ZFS and GPFS a pool.
+- `syncfs`: syncfs(2) returns when the data is on the disks, and since Linux 5.8 reports failed writes. The
+  clients of BeeGFS and Lustre have no `sync_fs`: there, and on NFS, each file gets an fsync. (Lustre's
+  `lustre_super_operations` in llite/super25.c; its writepages only starts what an fsync makes durable by an
+  OST_SYNC.) Lustre was not measured.
+- `direct`: an O_DIRECT read comes from the device or the servers. tmpfs accepts O_DIRECT and reads memory.
+  BeeGFS honours it in all cache modes (`client_module/source`). Only BeeGFS's servers are known to read from
+  their disks then; there it also harms other readers. Both depend on the mount's cache mode
+  (`fs.beegfs.mount.proof`).
+- `one_cache`: a file's bytes are only in the page cache of this machine, which can be emptied of them. FUSE
+  adds a daemon's cache, overlay and 9p the layer below, ZFS and GPFS a pool.
+- `product`: the package whose `mount` module reads a mount of this kind. Where the mount promises less than
+  the row, the mount counts (`mount_checks`).
+- `names_late`: local file systems have a single cache of names. BeeGFS looks a name up again after 1 s
+  (tuneDirSubentryCacheValidityMS, tuneFileSubentryCacheValidityMS in beegfs-client.conf), WEKA after 1 s
+  (dentry_max_age_positive), doubled here. Lustre's locks take cached names back before a change; NFS's
+  acdirmax is 60 s (nfs(5)).
+- `commands`, `stubs`: how data that is elsewhere is detected before a file is opened (`data_states`).
+- `links`, `inodes`: what is tried on each target (`fs.probe`, `staging_folder`).
+- `flock`, `folder_over`, `quota_trees`, `modes`: for people who choose a target; no decision rests on them.
+  "" is unknown.
 
-`product` names the package whose `mount` module reads a mount of this kind: what the mount says goes
-before the row, where it promises less (`mount_checks`).
-
-`names_late`: local file systems have one cache of names. BeeGFS looks a name up again after 1 s
-(tuneDirSubentryCacheValidityMS, tuneFileSubentryCacheValidityMS in beegfs-client.conf), WEKA after 1 s
-(dentry_max_age_positive), doubled here; Lustre's locks take cached names back before a change; NFS's
-acdirmax is 60 s (nfs(5)).
-
-`commands` and `stubs` say how it is known of a file, before it is opened, that its data is not here
-(`data_states`).
-
-`links` and `inodes` say what is tried anew on each target (`fs.probe`, `staging_folder`). No decision
-rests on `flock`, `folder_over`, `quota_trees` and `modes`: they are there for people who choose a target. ""
-is not known. A run uses no ability of its row that the probe saw refused (`fs.probe.judgement`).
+A run uses no ability of its row that the probe saw refused (`fs.probe.judgement`).
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+# since which kernel syncfs is enough: any, the one that reports errors, none
 ALWAYS, REPORTS_ERRORS, NEVER = (0, 0), (5, 8), None
-"""Since which kernel syncfs is enough: any, the one that reports errors by it, none."""
 
 
 class Kind(NamedTuple):
-    """What one kind of file system can do."""
+    """What a kind of file system can do."""
 
     name: str
-    magic: int | None = None
-    """`f_type` of statfs(2); None: it is known by its name in the mount table alone."""
-    types: tuple[str, ...] = ()
-    """Its types in the mount table, where they are not its name alone."""
+    magic: int | None = None  # `f_type` of statfs(2); None: known only by its name in the mount table
+    types: tuple[str, ...] = ()  # its types in the mount table, if not only its name
+    # the first kernel whose syncfs makes all written data durable, and reports failures
     syncfs: tuple[int, int] | None = NEVER
-    """The first kernel with which one syncfs makes all that was written durable, and says so."""
-    direct: bool = False
-    """O_DIRECT reads pass this node's page cache."""
-    one_cache: bool = False
-    """No cache of this machine but the page cache holds a file's bytes."""
+    direct: bool = False  # O_DIRECT reads pass this node's page cache
+    one_cache: bool = False  # no cache of this machine but the page cache holds a file's bytes
+    # blocks are reserved before a large file is written: it is contiguous, and a full disk shows at once
     preallocate: bool = False
-    """Blocks are reserved before a large file is written: it lies together, and a full disk shows at once."""
+    # SEEK_HOLE counts pages that wait for write-back as data, so a reported hole is real
     holes_told: bool = False
-    """SEEK_HOLE counts pages that wait for write-back as data, so a hole that is stated is one."""
-    local: bool = False
-    """Its calls do not leave this machine."""
-    holds_files: bool = True
-    """False: it shows what the kernel has, and no file can be kept there."""
-    links: str = ""
-    """Whether a file may have names in two folders: `yes`, or on what that depends."""
-    inodes: str = ""
-    """Whether a file keeps its inode number from one look to the next."""
+    local: bool = False  # its calls do not leave this machine
+    holds_files: bool = True  # False: it shows kernel state, and cannot keep files
+    links: str = ""  # whether a file may have names in two folders: `yes`, or on what that depends
+    inodes: str = ""  # whether a file keeps its inode number
+    # Who sees flock(2): `machine`, `nodes`, or the setting on which that depends. Locks on the target are
+    # files made by O_EXCL or link(2) instead.
     flock: str = ""
-    """Who sees flock(2): `machine`, `nodes`, or the setting on which that depends. Locks on the target are
-    files made by O_EXCL or link(2): none rests on this."""
+    # What a rename of a folder may replace: `empty folder` or `nothing`. Releases are never renamed over
+    # anything.
     folder_over: str = ""
-    """What the rename of a folder may replace: `empty folder` or `nothing`. Releases are never renamed over
-    anything: none rests on this."""
-    quota_trees: str = ""
-    """What a quota tree refuses between it and other folders."""
-    modes: str = ""
-    """Who may set modes, and what may change them."""
-    acls: str = ""
-    """What gives such a mount POSIX ACLs, for people; "": they are there, or it is not known."""
-    product: str = ""
-    """The package here whose `mount` module reads its mounts; "": there is none, and the row is all that is
-    known."""
+    quota_trees: str = ""  # what a quota tree refuses between it and other folders
+    modes: str = ""  # who may set modes, and what may change them
+    acls: str = ""  # what gives such a mount POSIX ACLs, for people; "": it has them, or unknown
+    product: str = ""  # the package here whose `mount` module reads its mounts; "": none
+    # That package also has the vendor's commands: `commands` for targets and quotas, `states` for where the
+    # data of files is.
     commands: bool = False
-    """Whether that package knows the vendor's commands too: `commands` asks them of targets and quotas,
-    `states` of where the data of files is."""
+    # Its client shows in /proc which servers are away. `shown_servers` of the package's `mount` module reads
+    # it before a call on the mount would wait (`servers`).
     shows_servers: bool = False
-    """Whether its client shows in /proc which servers are away: `shown_servers` of that package's `mount`
-    module reads it, before a call on the mount would wait for them (`servers`)."""
-    kept_names: tuple[str, ...] = ()
-    """Names that it keeps for itself: no file or folder can have one."""
+    kept_names: tuple[str, ...] = ()  # names that it reserves: no file or folder can have one
+    # Seconds for which a client may show a folder's old names, at most, with usual mount options. 0: all
+    # nodes see a change at once.
     names_late: float = 60.0
-    """Seconds for which a client may show a folder's names as they were, at most, with the usual mount
-    options; 0: what one node did is seen by all others at once."""
+    # Metadata operations a second that all runs below a root share, unless the site sets `target.ops`; 0: no
+    # limit. No vendor states a number: it spares servers that others use, too.
     ops: int = 0
-    """Metadata operations a second that all runs below one root make together, unless the site sets
-    `target.ops`; 0: as many as they can. No vendor names a number: it is a wish, for servers that others use,
-    too."""
-    stubs: bool = False
-    """A file that has a size and no blocks may be a stub, whose data lies in an archive."""
+    stubs: bool = False  # a file with a size and no blocks may be a stub, whose data lies in an archive
 
     def syncfs_reaches(self, kernel: tuple[int, int]) -> bool:
-        """Whether one syncfs is enough with this kernel."""
+        """Return whether a syncfs is enough with this kernel."""
         return self.syncfs is not None and kernel >= self.syncfs
 
 
+# what the file systems of a machine's disks have in common
 _HERE = Kind(
     "", local=True, syncfs=REPORTS_ERRORS, direct=True, one_cache=True, links="yes", inodes="stable",
     flock="machine", modes="owner", folder_over="empty folder", names_late=0.0,
 )  # fmt: skip
-"""What the file systems of one machine's disks have in common."""
 
 TABLE: tuple[Kind, ...] = (
     _HERE._replace(
@@ -174,8 +155,7 @@ UNKNOWN = Kind("")
 
 
 def kind_of(magic: int, mounted_as: str) -> Kind:
-    """The row of the file system with this number (`f_type` of statfs) and this type in the mount table
-    (`mounted_as`).
+    """Find the row for this number (`f_type` of statfs) and this type in the mount table.
 
     | the mount table's type     | the number   | row                                                |
     |----------------------------|--------------|----------------------------------------------------|
@@ -195,15 +175,14 @@ def kind_of(magic: int, mounted_as: str) -> Kind:
 
 
 def named_kind(name: str) -> Kind:
-    """The row of this name; `UNKNOWN` under this name where there is none."""
+    """Return the row of this name; else `UNKNOWN` under this name."""
     return next((row for row in TABLE if row.name == name), UNKNOWN._replace(name=name))
 
 
-AUTO = "auto"
-"""The mount's own row."""
+AUTO = "auto"  # the mount's own row
 
 
 def rules_of(mounted: Kind, named: str) -> Kind:
-    """The row whose tools and rules hold: the mount's own, or that which tests name (`target.filesystem`, a
-    setting without a key). Durability and evidence rest on the mount's own row, always."""
+    """Return the row whose tools and rules hold: the mount's own, or that of `target.filesystem`, a setting
+    for tests. Durability and proofs always rest on the mount's own row."""
     return mounted if named in (AUTO, mounted.name) else named_kind(named)

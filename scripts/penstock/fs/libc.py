@@ -45,7 +45,7 @@ PAGE = os.sysconf("SC_PAGESIZE")
 
 
 def syscall(number: int, *arguments: object) -> int:
-    """One system call by its number; other threads run meanwhile. Raises OSError."""
+    """Make a system call by its number; other threads run meanwhile."""
     answer: int = _LIBC.syscall(number, *arguments)
     if answer < 0:
         raise _failed()
@@ -58,7 +58,7 @@ class _OpenHow(ctypes.Structure):
 
 class _Asked(threading.local):
     """cachestat's question (offset, length) and answer (cached, dirty, written back, evicted, recently
-    evicted), once for each thread: it is asked for every file that is read back."""
+    evicted), for a thread: every file that is read back needs it."""
 
     def __init__(self) -> None:
         self.span = (ctypes.c_uint64 * 2)()
@@ -87,39 +87,39 @@ def openat2(dir_fd: int, path: str, flags: int, mode: int = 0) -> int:
 
 
 def renameat2(old: str | os.PathLike[str], new: str | os.PathLike[str], flags: int) -> None:
-    """rename(2) with `RENAME_NOREPLACE` or `RENAME_EXCHANGE`. EINVAL: a flag that the file system does not
-    know."""
+    """Call rename(2) with `RENAME_NOREPLACE` or `RENAME_EXCHANGE`. EINVAL: the file system does not have that
+    flag."""
     if _RENAMEAT2 < 0:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     syscall(_RENAMEAT2, _AT_FDCWD, os.fsencode(old), _AT_FDCWD, os.fsencode(new), flags)
 
 
 def syncfs(fd: int) -> None:
-    """Write back all of the file system that `fd` is on. Reports errors since `fd` was opened."""
+    """Write back all of the file system of `fd`. Reports errors since `fd` was opened."""
     if _LIBC.syncfs(fd) != 0:
         raise _failed()
 
 
 def fallocate(fd: int, size: int) -> None:
-    """Reserve blocks for `[0, size)`; never emulated by writing zeros, as glibc's other one does."""
+    """Reserve blocks for `[0, size)`; never emulated by writing zeros, as glibc's posix_fallocate does."""
     if _LIBC.fallocate(fd, 0, 0, size) != 0:
         raise _failed()
 
 
 def reflink(new: int, old: int) -> None:
-    """Give the empty file `new` the blocks of the file `old` (FICLONE): both share them until one is changed.
+    """Give the empty file `new` the blocks of the file `old` (FICLONE), shared until either changes.
     EOPNOTSUPP, ENOTTY, EINVAL where the file system cannot, EXDEV between two."""
     fcntl.ioctl(new, _FICLONE, old)
 
 
 def punch_hole(fd: int, offset: int, length: int) -> None:
-    """Give a range's blocks back: it reads as zeros afterwards. EOPNOTSUPP where there are no holes."""
+    """Free a range's blocks: it reads as zeros afterwards. EOPNOTSUPP where holes are impossible."""
     if _LIBC.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, offset, length) != 0:
         raise _failed()
 
 
 def all_zeros(view: memoryview) -> bool:
-    """Whether a writable buffer holds zeros only, at the memory's speed."""
+    """Return whether a writable buffer holds only zeros, at the memory's speed."""
     if len(view) == 0 or view[0]:
         return len(view) == 0
     start = ctypes.addressof(ctypes.c_char.from_buffer(view))
@@ -127,7 +127,7 @@ def all_zeros(view: memoryview) -> bool:
 
 
 def statfs_type(path: str) -> int:
-    """`f_type` of the file system that holds `path`."""
+    """Return `f_type` of the file system that holds `path`."""
     buffer = ctypes.create_string_buffer(256)
     if _LIBC.statfs(os.fsencode(path), buffer) != 0:
         raise _failed(path)
@@ -135,9 +135,9 @@ def statfs_type(path: str) -> int:
 
 
 def quotactl(fd: int, device: str, command: int, number: int) -> bytes:
-    """The answer to a query of quotas (`QCMD` of command and type) of the user, group or project `number`,
-    of the file system that `fd` is on. `device` is its mount's, for kernels that know no quotactl_fd (before
-    Linux 5.14). ENOSYS, ESRCH: no quotas are counted; EPERM: they are not shown to this account."""
+    """Query a quota (`QCMD` of command and type) of the user, group or project `number` on the file system of
+    `fd`. `device` is its mount's, for kernels before 5.14, without quotactl_fd. ENOSYS, ESRCH: no quotas are
+    counted; EPERM: hidden from this account."""
     answer = ctypes.create_string_buffer(256)
     asked = ctypes.c_uint(command), ctypes.c_uint(number), answer
     try:
@@ -151,7 +151,7 @@ def quotactl(fd: int, device: str, command: int, number: int) -> bytes:
 
 
 def cached_pages(fd: int, offset: int, length: int) -> int:
-    """Pages of the range in the page cache, by cachestat (Linux 6.5). ENOSYS or EPERM: ask mincore."""
+    """Count pages of the range in the page cache, by cachestat (Linux 6.5). ENOSYS or EPERM: use mincore."""
     span, answer = _asked.span, _asked.answer
     span[0], span[1] = offset, length
     if _LIBC.syscall(_CACHESTAT, fd, span, answer, 0) != 0:
@@ -160,8 +160,8 @@ def cached_pages(fd: int, offset: int, length: int) -> int:
 
 
 def resident_pages(fd: int, offset: int, length: int) -> int:
-    """Pages of the range in memory, by mincore. For files that the caller neither owns nor may
-    write the kernel answers that all are. `offset` and `length` are made to cover whole pages."""
+    """Count pages of the range in memory, by mincore; the range is extended to whole pages. For files that
+    the caller neither owns nor may write, the kernel reports all as resident."""
     start = offset - offset % PAGE
     span = offset + length - start
     address = _LIBC.mmap(None, span, _PROT_READ, _MAP_SHARED, fd, start)

@@ -1,8 +1,5 @@
-"""What the mount of a file system says, by the `mount` module of its product (`kinds.Kind.product`).
-
-For preflight, which shows it, and for `capabilities.facts`, which rests on `proof_of`. Reads /proc and what
-the client shows there, and calls statfs; changes nothing.
-"""
+"""Reads and judges the mount of a file system, by the `mount` module of its product
+(`kinds.Kind.product`)."""
 
 from __future__ import annotations
 
@@ -31,16 +28,16 @@ class MountModule(Protocol):
     """The `mount` module of a product."""
 
     def proof_of(self, mount: Mount, proc: str | os.PathLike[str], /) -> MountProof:
-        """Which reads come from the servers, and where an fsync ends. Never raises OSError."""
+        """Return which reads come from the servers, and where an fsync ends. Never raises OSError."""
         ...
 
     def check(self, mount: Mount, proc: str | os.PathLike[str], /, *, source: bool) -> list[CheckResult]:
-        """What the mount says, judged as a target, or as the source of a dataset. Never raises OSError."""
+        """Judge the mount as a target, or as the source of a dataset. Never raises OSError."""
         ...
 
 
+# by `kinds.Kind.product`
 READERS: dict[str, MountModule] = {"beegfs": beegfs, "weka": weka, "lustre": lustre, "nfs": nfs}
-"""By `kinds.Kind.product`."""
 
 
 def check_mount(
@@ -49,10 +46,9 @@ def check_mount(
     *,
     source: bool = False,
 ) -> list[CheckResult]:
-    """What this node's mount of the nearest folder at or above `path` says, judged as a target, or as the
-    source of a dataset. [] for file systems that no client reads. Never
-    raises: what cannot be read is a result. Looks at /proc, and calls statfs(2) on the folder, which waits
-    where its servers are away."""
+    """Judge this node's mount of the nearest folder at or above `path`, as a target or as a source. [] for
+    file systems without such a client. Never raises: what cannot be read is a result. The statfs(2) on the
+    folder waits where its servers are away."""
     real = _nearest(path)
     mount = mount_of(real, proc)
     try:
@@ -74,20 +70,20 @@ def check_chunk(
     *,
     named: str = AUTO,
 ) -> list[CheckResult]:
-    """Whether chunks of this size, bytes, suit the connections of this node's client. [] where no client of
-    this node uses RDMA, and for kinds whose files have no chunks. Raises OSError."""
+    """Judge whether chunks of this size, bytes, suit the connections of this node's client. [] where no
+    client of this node uses RDMA, and for kinds without chunks. Raises OSError."""
     real = _nearest(path)
     mount = mount_of(real, proc)
     if rules_of(_row(real, mount), named).product != "beegfs":
         return []
     about = f"chunks on the mount {printable(mount.point or real)}"
     clients = beegfs.parse_mount(mount, beegfs.live_clients(proc)).clients
-    return list(dict.fromkeys(beegfs.judge_chunk(about, one, chunk) for one in clients if one.rdma))
+    return list(dict.fromkeys(beegfs.judge_chunk(about, client, chunk) for client in clients if client.rdma))
 
 
 def directory_seconds(path: str | os.PathLike[str], proc: str | os.PathLike[str] = PROC) -> int:
-    """For how long this node may show a folder at `path` as it was, as the options of its mount say; 0 where
-    they say nothing of it (all kinds but NFS)."""
+    """Return the seconds for which this node may show a folder's old content, by its mount options; 0: not
+    stated (all kinds but NFS)."""
     mount = mount_of(os.path.realpath(path), proc)
     return nfs.parse_mount(mount).directory_seconds if kind_of(-1, mount.type).product == "nfs" else 0
 
@@ -97,16 +93,16 @@ def _row(real: str, mount: Mount) -> Kind:
 
 
 def proof_of(mounted: Kind, mount: Mount, proc: str | os.PathLike[str] = PROC) -> MountProof:
-    """Which reads come from the servers, and where an fsync ends, as this mount says. `mounted` is the
-    mount's own row."""
+    """Return which reads come from the servers, and where an fsync ends, by this mount. `mounted` is its own
+    row."""
     reader = READERS.get(mounted.product)
     return MountProof() if reader is None else reader.proof_of(mount, proc)
 
 
 def _judge(row: Kind, mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
     reader = READERS.get(row.product)
-    # The number of statfs may be that of a mount which another one hides in the table: what BeeGFS' clients
-    # say in /proc counts even so.
+    # The number of statfs may be that of a mount that another hides in the table: BeeGFS' clients in /proc
+    # count even so.
     hidden = mount.type not in (row.types or (row.name,))
     if reader is None or (hidden and row.product != "beegfs"):
         return []

@@ -1,5 +1,5 @@
-"""Parses values as clients of file systems write them in their configuration and mount options, for the
-`mount` modules. Pure. None: the value is missing, or not understood."""
+"""Parses values as clients of file systems write them in configuration and mount options. None: missing, or
+not understood."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _FLAGS = {
 
 
 def flag(text: str | None) -> bool | None:
-    """A switch: BeeGFS prints most of them as 0 and 1, and some as words."""
+    """Parse a switch: BeeGFS prints most as 0 and 1, and some as words."""
     return None if text is None else _FLAGS.get(text.strip().lower())
 
 
 def number(text: str | None) -> int | None:
-    """A whole number that is not negative, in decimal digits."""
+    """Parse a whole number that is not negative, in decimal digits."""
     text = "" if text is None else text.strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
 def one_of(values: tuple[str, ...] | None) -> str:
-    """The last value of an option, which is the one that holds; "" where there is none."""
+    """Return the last value of an option, which is the valid one; "" without any."""
     return values[-1] if values else ""

@@ -1,11 +1,12 @@
-"""Owner and group of files, by number and by name; and what says that numbers are mapped here.
+"""Owner and group of files, by number and by name; and the signs that numbers are mapped here.
 
-For audits and the gate, which compare owners, and for messages. Reads this machine's databases of users and
-groups, and /proc; changes nothing.
+A file's owner is a number, and the same file may appear with different numbers; its name stays the same.
+Causes:
 
-A file's owner is a number, and one file may be seen with different numbers: through an id-mapped mount
-(BeeGFS, ext4, XFS and others: doc.beegfs.io, "ID-Mapped Mounts"), by clients of a Lustre nodemap, over NFSv4
-where idmapd translates, and in a container with a user namespace. The name is what they have in common.
+- an id-mapped mount (BeeGFS, ext4, XFS and others: doc.beegfs.io, "ID-Mapped Mounts")
+- a Lustre nodemap
+- NFSv4 where idmapd translates
+- a container with a user namespace
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from penstock.host.proc import PROC
 if TYPE_CHECKING:
     from penstock.host.mounts import Mount
 
+# the only line of uid_map and gid_map outside of user namespaces (user_namespaces(7))
 IDENTITY = ["0", "0", "4294967295"]
-"""The only line of uid_map and gid_map outside of user namespaces (user_namespaces(7))."""
 
 
 def owner(uid: int, gid: int) -> OwnerSeen:
-    """These numbers, with the names that this machine has for them."""
+    """Return these numbers with their names on this machine."""
     return OwnerSeen(uid, gid, user_name(uid), group_name(gid))
 
 
 @cache
 def user_name(uid: int) -> str:
-    """The user's name; "" where this machine has none."""
+    """Return the user's name; "" where this machine has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
@@ -43,13 +44,13 @@ def user_name(uid: int) -> str:
 
 
 def account(uid: int) -> str:
-    """The account's name for messages; `uid 1234` where this machine has none."""
+    """Return the account's name for messages; `uid 1234` where this machine has none."""
     return user_name(uid) or f"uid {uid}"
 
 
 @cache
 def group_name(gid: int) -> str:
-    """The group's name; "" where this machine has none."""
+    """Return the group's name; "" where this machine has none."""
     try:
         return grp.getgrgid(gid).gr_name
     except (KeyError, OverflowError):
@@ -57,7 +58,7 @@ def group_name(gid: int) -> str:
 
 
 def others_in(gid: int, uid: int) -> bool | None:
-    """Whether a group has another account than this one.
+    """Return whether a group has another account than this one.
 
     | among its members | as another's own group | this account is listed | answer                      |
     |-------------------|------------------------|------------------------|-----------------------------|
@@ -76,8 +77,7 @@ def others_in(gid: int, uid: int) -> bool | None:
 
 
 def user_number(who: str) -> int | None:
-    """The number of a user by its name, else the number that `who` is; None for one that this machine does
-    not know."""
+    """Return the number of a user by its name, else `who` as a number; None for an unknown user."""
     try:
         return pwd.getpwnam(who).pw_uid
     except KeyError:
@@ -85,7 +85,7 @@ def user_number(who: str) -> int | None:
 
 
 def group_number(who: str) -> int | None:
-    """The same of a group."""
+    """Return the number of a group likewise."""
     try:
         return grp.getgrnam(who).gr_gid
     except KeyError:
@@ -97,8 +97,8 @@ def _digits(who: str) -> int | None:
 
 
 def is_another(number: int, name: str, wanted: int, wanted_name: str, *, mapped: bool) -> bool:
-    """Whether an owner or a group is another than the wanted one. `mapped`: whether numbers are mapped on
-    this machine (`mapping`). A name is "" where it is not known.
+    """Return whether an owner or a group differs from the wanted one. `mapped`: numbers are mapped on this
+    machine (`mapping`). A name is "" where unknown.
 
     | the number    | the name                         | mapped | is another |
     |---------------|----------------------------------|--------|------------|
@@ -108,14 +108,15 @@ def is_another(number: int, name: str, wanted: int, wanted_name: str, *, mapped:
     | another       | the wanted                       | any    | no         |
     | another       | another, or one is not known     | any    | yes        |
     """
-    known = bool(name and wanted_name)
+    both_named = bool(name and wanted_name)
     if number == wanted:
-        return mapped and known and name != wanted_name
-    return not (known and name == wanted_name)
+        return mapped and both_named and name != wanted_name
+    return not (both_named and name == wanted_name)
 
 
 def mapping(mount: Mount, proc: str | os.PathLike[str] = PROC) -> str:
-    """Why numbers on this mount are not those of the file system, in words; "" where nothing says so.
+    """Explain why numbers on this mount are not those of the file system; "" where nothing shows that.
+
     Lustre's nodemap and NFS's idmapd leave no sign on a client.
 
     | what is seen                                           | says                          |
@@ -138,14 +139,14 @@ def mapping(mount: Mount, proc: str | os.PathLike[str] = PROC) -> str:
 
 
 def is_mapped(folder: str | os.PathLike[str], proc: str | os.PathLike[str] = PROC) -> bool:
-    """Whether this machine says that numbers are mapped on the mount of a folder."""
+    """Return whether numbers are mapped on the mount of a folder, as far as this machine shows."""
     return bool(mapping(mount_of(os.path.realpath(folder), proc), proc))
 
 
 def numbers_here(
     uid: int | None, user: str, gid: int | None, group: str, *, mapped: bool
 ) -> tuple[int | None, int | None]:
-    """The numbers that this machine has for an owner and a group of these numbers and names elsewhere.
+    """Return this machine's numbers for an owner and a group with these numbers and names elsewhere.
 
     | mapped here, or this account has the owner's name and another number | the numbers are         |
     |----------------------------------------------------------------------|-------------------------|

@@ -1,8 +1,7 @@
 """Walks a tree in canonical order, by descriptors, following no link.
 
-Canonical: in ascending byte order of the paths, a folder counting as its name with "/" after it. For
-permissions, the seal, audits and adoption, which compare a tree with rows in the same order (`Cursor`). Reads
-folders and lstat; opens no file, changes nothing.
+Canonical: in ascending byte order of the paths, a folder counting as its name with "/" after it. `Cursor`
+compares a tree with rows in the same order.
 """
 
 from __future__ import annotations
@@ -30,28 +29,26 @@ _new = tuple.__new__
 
 
 class WalkedPath(NamedTuple):
-    """One thing below `data`, by lstat."""
+    """A file, folder, link or other entry below `data`, by lstat."""
 
     path: str
-    kind: str
-    """`file`, `dir`, `link` or `other`."""
+    kind: str  # `file`, `dir`, `link` or `other`
     size: int
     mtime_ns: int  # as a record can hold it (`nearest_time`)
     ctime_ns: int
-    mode: int
-    """Permission bits with setuid, setgid, sticky."""
+    mode: int  # permission bits with setuid, setgid, sticky
     uid: int
     gid: int
     inode: int
     links: int
 
     def holds(self, path: str) -> bool:
-        """Whether it is a folder above this path."""
+        """Return whether it is a folder above this path."""
         return self.kind == "dir" and path.startswith(f"{self.path}/")
 
 
 def kind_of(mode: int) -> str:
-    """`WalkedPath.kind` of a `st_mode`."""
+    """Return `WalkedPath.kind` of a `st_mode`."""
     if stat.S_ISREG(mode):
         return "file"
     if stat.S_ISDIR(mode):
@@ -60,17 +57,17 @@ def kind_of(mode: int) -> str:
 
 
 class _Neighbours(NamedTuple):
-    """Some things of one folder that follow one another, none a folder and none a link, by lstat."""
+    """Consecutive entries of a folder, none a folder and none a link, by lstat."""
 
     paths: list[str]
     looked: Looked
 
 
 def walk(data: Path) -> Iterator[WalkedPath]:
-    """Everything below `data`, once, in ascending byte order of the paths, a folder counting as its name
-    with "/" after it (so the files alone are in the byte order of their paths), each folder before what
-    it holds. What it costs in memory and descriptors: `tree.descend`. What vanishes meanwhile is an error,
-    as is a folder that this account may not read. Raises by `errno_map.storage_error`."""
+    """Walk everything below `data`, once, in canonical order: each folder before its content. So the files
+    alone are in the byte order of their paths. Memory and descriptors: see `tree.descend`. An entry that
+    vanishes meanwhile, or a folder that this account may not read, is an error. Raises by
+    `errno_map.storage_error`."""
     for walked in _walk(data, None):
         if isinstance(walked, WalkedPath):
             yield walked
@@ -81,8 +78,8 @@ def walk(data: Path) -> Iterator[WalkedPath]:
 def _walk(
     data: Path, unreadable: Callable[[str, OSError], None] | None
 ) -> Iterator[WalkedPath | _Neighbours]:
-    """The same as `walk`, files many at a time. With `unreadable` a folder that this account may not read is
-    passed to that function and left out."""
+    """`walk`, with files many at a time. `unreadable` gets folders that this account may not read; they are
+    left out."""
     path = ""
     try:
         root = os.open(data, _FOLDER)
@@ -118,20 +115,20 @@ def _lstat(folder: int, name: str) -> os.stat_result:
     return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
 
-def _walked_path(path: str, seen: Row) -> WalkedPath:
-    """A path, and its lstat by `dir_stat.row`."""
-    mode, size, mtime_ns, ctime_ns, inode, links, uid, gid = seen[:8]
+def _walked_path(path: str, status: Row) -> WalkedPath:
+    """Make a path from its lstat by `dir_stat.row`."""
+    mode, size, mtime_ns, ctime_ns, inode, links, uid, gid = status[:8]
     kind = "file" if mode & _FORMAT == _FILE else kind_of(mode)
     mtime_ns = nearest_time(mtime_ns)
     return _new(WalkedPath, (path, kind, size, mtime_ns, ctime_ns, mode & _BITS, uid, gid, inode, links))
 
 
 class Cursor:
-    """A walk that is compared with the paths of the files that should be there, given in the same order."""
+    """A walk that is compared with the expected paths of files, in the same order."""
 
     def __init__(self, data: Path, unreadable: Callable[[str, OSError], None] | None = None) -> None:
-        """With `unreadable` a folder that this account may not read is passed to that function as soon as the
-        walk reaches it. Raises what `walk` raises, as the methods do."""
+        """`unreadable` gets a folder that this account may not read, as soon as the walk reaches it. Raises
+        as `walk`, as the methods do."""
         self._walk = _walk(data, unreadable)
         self._run: WalkedPath | _Neighbours | None = None
         self._at = self._size = 0
@@ -140,10 +137,10 @@ class Cursor:
     def against(
         self, paths: Sequence[str], alike: Callable[[Looked, int], bool]
     ) -> Iterator[tuple[int, WalkedPath | None, bool]]:
-        """What has to be looked at by itself, as (index of the path whose turn it is, what stands here,
-        whether that has the path's own name). Before a path: what stands beside it, or is a folder that
-        leads to it. In its turn: what has its name, None when nothing has or a folder. Left out are those
-        of which `alike` says, for the lstat of files from some index on, that all are as they should be."""
+        """Yield what needs its own check, as (index of the path whose turn it is, the entry here, whether
+        that has the path's own name). Before a path: entries beside it, and folders that lead to it. In its
+        turn: the entry of its name, None if there is none, or a folder. Left out are runs of files for which
+        `alike`, given their lstat from some index on, returns that all are as expected."""
         start, most = 0, len(paths)
         while start < len(paths):
             run, at = self._run, self._at
@@ -156,7 +153,7 @@ class Cursor:
                     self._go_on(count)
                     continue
                 if count > 1:
-                    # Where it is that they differ is found by halves.
+                    # Find the difference by halves.
                     most = count // 2
                     continue
             walked = self._current()
@@ -172,7 +169,7 @@ class Cursor:
                 self._go_on()
 
     def rest(self) -> Iterator[WalkedPath]:
-        """What the walk has still to report, after the last of the expected paths."""
+        """Yield what the walk still has after the last expected path."""
         while (here := self._current()) is not None:
             yield here
             self._go_on()
@@ -190,6 +187,6 @@ class Cursor:
             self._size = len(self._run.paths) if isinstance(self._run, _Neighbours) else 1
 
 
-def _order(found: WalkedPath) -> bytes:
-    name = os.fsencode(found.path)
-    return name + b"/" if found.kind == "dir" else name
+def _order(walked: WalkedPath) -> bytes:
+    name = os.fsencode(walked.path)
+    return name + b"/" if walked.kind == "dir" else name

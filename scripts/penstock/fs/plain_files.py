@@ -7,10 +7,9 @@
 | a link, FIFO, socket, device or folder      | nothing: NotPlainError, at once               |
 | nothing; what this account may not read     | nothing: the kernel's OSError                 |
 
-Nothing waits: a FIFO would keep its reader until somebody writes to it, through SIGTERM too. No link is
-followed, so a name leads to no endless device. The exception is the link that BeeGFS makes of a hard link
-while a document gets its name (`fs.durable.give_name`): it is followed to the unfinished file beside
-it. Nothing is changed.
+Opening never waits: a FIFO would block its reader until somebody writes, through SIGTERM too. No link is
+followed, so no name leads to an endless device. The exception is BeeGFS's link in place of a hard link while
+a document gets its name (`fs.durable.give_name`). It leads to the unfinished file beside it.
 """
 
 from __future__ import annotations
@@ -28,23 +27,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from io import BufferedReader
 
-LONGEST = 32 << 20
-"""Bytes of a document: a history of fifty thousand lines has less."""
-LINE = 1 << 20
-"""Bytes of a line: one of a journal or a history has less."""
+LONGEST = 32 << 20  # bytes of a document; a history of fifty thousand lines is smaller
+LINE = 1 << 20  # bytes of a line of a journal or a history, at most
+# Reads in a row that may fail by ESTALE. NFS reports it where another node replaced the file between open and
+# read; the next open gets the new file. After so many the mount is stale.
 STALE_LOOKS = 3
-"""Reads in a row that may fail by ESTALE: NFS answers so where another node replaced the file between this
-open and this read, and the next open finds what has the name by then. After so many the mount is stale."""
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")
-"""The name of a file that is being written, or was when its process was killed."""
+UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")  # a file being written, or left by a killed process
+# How kernels refuse a link (O_NOFOLLOW), a socket, a device without a driver, and a folder opened for
+# writing.
 _NO_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR})
-"""How kernels refuse to open a link by O_NOFOLLOW, a socket, a device without a driver, and a folder for
-writing."""
 
 
 class NotPlainError(OSError, ValueError):
-    """What stands in a document's place is no plain file, or too large to be that document."""
+    """A document's place holds no plain file, or one too large to be that document."""
 
     def __init__(self, why: str, path: str | os.PathLike[str] = "") -> None:
         super().__init__(why)
@@ -56,12 +52,13 @@ class NotPlainError(OSError, ValueError):
 
 
 def refused(error: OSError, path: str | os.PathLike[str]) -> OSError:
-    """The error of an open by `FLAGS`: NotPlainError where the kernel refused what is no plain file."""
+    """Convert the error of an open by `FLAGS`: NotPlainError where the kernel refused a file that is not
+    plain."""
     return NotPlainError("it is no plain file", path) if error.errno in _NO_FILE else error
 
 
 def descriptor(path: str | os.PathLike[str]) -> int:
-    """An open plain file, of whatever size. Raises NotPlainError, OSError."""
+    """Open a plain file of any size. Raises NotPlainError, OSError."""
     try:
         try:
             fd = os.open(path, FLAGS)
@@ -77,7 +74,7 @@ def descriptor(path: str | os.PathLike[str]) -> int:
 
 
 def checked(fd: int, path: str | os.PathLike[str] = "") -> int:
-    """The descriptor of a plain file; any other is closed. Raises NotPlainError, OSError."""
+    """Return the descriptor of a plain file; close any other. Raises NotPlainError, OSError."""
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise NotPlainError("it is no plain file", path)
@@ -88,7 +85,7 @@ def checked(fd: int, path: str | os.PathLike[str] = "") -> int:
 
 
 def _unfinished(path: Path) -> int:
-    """The file that a document will be, by the link that stands there instead; -1 where there is none."""
+    """Open the unfinished file that a document's link leads to; -1 without such a link."""
     with contextlib.suppress(OSError):
         name = os.path.basename(os.readlink(path))
         if UNFINISHED.fullmatch(name):
@@ -97,12 +94,12 @@ def _unfinished(path: Path) -> int:
 
 
 def opened(path: str | os.PathLike[str]) -> BufferedReader:
-    """A plain file of whatever size, to be read in pieces. Raises as `descriptor`."""
+    """Open a plain file of any size, to read it in pieces. Raises as `descriptor`."""
     return open(descriptor(path), "rb")
 
 
 def read(path: str | os.PathLike[str], most: int = LONGEST) -> bytes:
-    """The bytes of a document. Raises NotPlainError, OSError."""
+    """Read a document. Raises NotPlainError, OSError."""
     for _ in range(STALE_LOOKS - 1):
         try:
             return content(descriptor(path), most, path)
@@ -113,7 +110,7 @@ def read(path: str | os.PathLike[str], most: int = LONGEST) -> bytes:
 
 
 def content(fd: int, most: int = LONGEST, path: str | os.PathLike[str] = "") -> bytes:
-    """What a file holds that was opened by `FLAGS`; it is closed. Raises NotPlainError, OSError."""
+    """Read and close a file that was opened by `FLAGS`. Raises NotPlainError, OSError."""
     with open(checked(fd, path), "rb") as file:
         size = os.fstat(fd).st_size
         held = b"" if size > most else file.read(size + 1)
@@ -125,7 +122,7 @@ def content(fd: int, most: int = LONGEST, path: str | os.PathLike[str] = "") -> 
 
 
 def backwards(text: bytes) -> Iterator[bytes]:
-    """The lines that are not empty, the last one first."""
+    """Iterate over the lines that are not empty, the last first."""
     end = len(text)
     while end > 0:
         begin = text.rfind(b"\n", 0, end) + 1
@@ -135,5 +132,6 @@ def backwards(text: bytes) -> Iterator[bytes]:
 
 
 def lines(file: BufferedReader) -> Iterator[bytes]:
-    """The lines of a file; one of more than `LINE` bytes, which nobody wrote as such, in pieces."""
+    """Iterate over a file's lines. A line of more than `LINE` bytes, which nobody wrote as such, comes in
+    pieces."""
     return iter(partial(file.readline, LINE), b"")

@@ -1,8 +1,7 @@
-"""Quotas: what one user, group or project uses and may use, whose quotas a run's files count against, and
-whether they take them. Pure, but for `owner_of_new`.
+"""Quotas: what a user, group or project uses and may use, whose quotas a run's files count against, and
+whether they suffice.
 
-Who counts: `kernel_quotas` asks the kernel, `store_checks` the commands of file systems that count
-by themselves.
+`kernel_quotas` queries the kernel, `store_checks` the commands of file systems that count themselves.
 """
 
 from __future__ import annotations
@@ -25,28 +24,21 @@ Scope = Literal["user", "group", "project", "folder"]
 
 
 class Quota(NamedTuple):
-    """What one user, group, project or folder uses and may use. No limit is None, and so is a figure that is
-    not known."""
+    """What a user, group, project or folder uses and may use. None: no limit, or an unknown figure."""
 
     scope: Scope
     id: int
-    pool: str = ""
-    """The storage pool for which it holds; "" for all."""
-    used: int | None = None
-    """Bytes; so are `limit` and `soft_limit`."""
+    pool: str = ""  # the storage pool for which it holds; "": all
+    used: int | None = None  # bytes; so are `limit` and `soft_limit`
     limit: int | None = None
-    used_files: int | None = None
-    """On BeeGFS these are chunk files: a file striped over four targets counts four times."""
+    used_files: int | None = None  # on BeeGFS chunk files: a file striped over four targets counts four times
     file_limit: int | None = None
     soft_limit: int | None = None
     soft_file_limit: int | None = None
+    # seconds until the passed soft limit of bytes refuses writes; None: not counted
     grace: float | None = None
-    """Seconds until the soft limit of bytes, which is passed, refuses writes; None where none are
-    counted."""
-    file_grace: float | None = None
-    """The same of the soft limit of files."""
-    path: str = ""
-    """Of a folder's quota: the folder."""
+    file_grace: float | None = None  # the same for the soft limit of files
+    path: str = ""  # the folder, of a folder's quota
 
     @property
     def name(self) -> str:
@@ -55,23 +47,23 @@ class Quota(NamedTuple):
 
 
 def owner_of_new(folder: Path, uid: int | None, gid: int | None) -> tuple[int, int]:
-    """User and group that new files in `folder` have in the end. None: this process's user; the folder's own
-    group where it hands that on (setgid), else this process's. Raises OSError."""
+    """Return user and group that new files in `folder` finally have. None: this process's user; the folder's
+    group where it passes that on (setgid), else this process's. Raises OSError."""
     if gid is None:
-        seen = folder.stat()
-        gid = seen.st_gid if seen.st_mode & stat.S_ISGID else os.getegid()
+        status = folder.stat()
+        gid = status.st_gid if status.st_mode & stat.S_ISGID else os.getegid()
     return (os.geteuid() if uid is None else uid), gid
 
 
 def beside(quota: Quota, others: Sequence[StillToWrite], copies: int = 1) -> Quota:
-    """The quota as it will be when other runs have written what they state, each byte `copies` times. None
-    states its project or folder: all below one root count as of the same."""
+    """Return the quota after other runs have written what they plan, each byte `copies` times. They state no
+    project or folder: all below a root count as the same."""
     theirs = [
-        one
-        for one in others
-        if quota.scope in ("project", "folder") or (one.uid if quota.scope == "user" else one.gid) == quota.id
+        run
+        for run in others
+        if quota.scope in ("project", "folder") or (run.uid if quota.scope == "user" else run.gid) == quota.id
     ]
-    size, files = copies * sum(one.bytes for one in theirs), sum(one.files for one in theirs)
+    size, files = copies * sum(run.bytes for run in theirs), sum(run.files for run in theirs)
     return quota._replace(
         used=None if quota.used is None else quota.used + size,
         used_files=None if quota.used_files is None else quota.used_files + files,
@@ -79,8 +71,8 @@ def beside(quota: Quota, others: Sequence[StillToWrite], copies: int = 1) -> Quo
 
 
 def judge(about: str, quota: Quota, need: int, files: int, counted: str = "files") -> Iterator[CheckResult]:
-    """Whether a quota takes `need` bytes and `files` more; 0 of both asks whether it is used up already.
-    `counted` is what it counts as files.
+    """Judge whether a quota takes `need` bytes and `files` more; with 0 of both, whether it is used up.
+    `counted` names what it counts as files.
 
     | limit              | used and needed                         | verdict           |
     |--------------------|-----------------------------------------|-------------------|
@@ -129,8 +121,8 @@ def judge(about: str, quota: Quota, need: int, files: int, counted: str = "files
 
 
 def unnamed_group(folder: Path, *, enforced: bool) -> list[CheckResult]:
-    """What to say of a target for whose files no group is configured. `enforced`: group quotas are in force.
-    Raises OSError.
+    """Judge a target for whose files no group is configured. `enforced`: group quotas are in force. Raises
+    OSError.
 
     | the folder hands its group on (setgid) | group quotas | verdict                                      |
     |----------------------------------------|--------------|----------------------------------------------|

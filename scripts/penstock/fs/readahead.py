@@ -1,13 +1,9 @@
 """Processes that list folders ahead of a walk (scouts), and the requests to them.
 
-For `fs.tree`, which starts scouts once a tree is seen to be large, and takes what a scout lists in place of
-listing the folder itself. This module starts and ends processes; the scouts (`fs.readahead_process`) read the
-tree, and nothing is written.
-
 Why not threads of the walk: a thread that waits half a millisecond for a server costs its process 25 us for
-the interpreter lock, and where calls return at once, the stat of a file takes as long as all that the walk
-does with it. A scout has an interpreter lock and a CPU of its own; where calls wait for a server, it uses
-threads in turn. docs/decisions/0004 has the figures.
+the interpreter lock. Where calls return at once, a file's stat takes as long as the walk's other work on it.
+A scout has its own interpreter lock and CPU; where calls wait for a server, it uses threads in turn.
+docs/decisions/0004 has the figures.
 """
 
 from __future__ import annotations
@@ -24,20 +20,16 @@ from penstock.host.helper_process import start
 if TYPE_CHECKING:
     import subprocess
 
-MAX_SCOUTS = 8
-"""Scouts of a walk where calls wait for a server; elsewhere one for each spare CPU, up to this number."""
-THREADS_PER_SCOUT = 8
-"""Where calls wait for a server; elsewhere one."""
-REQUESTS_PER_SCOUT = 16
-"""The most folders that one scout has to list at a time."""
+MAX_SCOUTS = 8  # of a walk where calls wait for a server; elsewhere one for each spare CPU, up to this number
+THREADS_PER_SCOUT = 8  # where calls wait for a server; elsewhere one
+REQUESTS_PER_SCOUT = 16  # folders that a scout has to list at a time, at most
 
 
 class Scouts:
-    """The scouts of one walk: `has_room`, then `request`, for each folder; `close` at the end.
-
-    `root` is the descriptor of the walk's top folder; paths are relative to it. `waits`: calls were seen to
-    wait for a server (`fs.adaptive_threads`). Where no more processes can be started there are fewer scouts,
-    or none; a scout that ends early is no error."""
+    """The scouts of a walk: `has_room`, then `request`, for each folder; `close` at the end. `root` is the
+    descriptor of the walk's top folder; paths are relative to it. `waits`: calls wait for a server
+    (`fs.adaptive_threads`). Where processes cannot be started, scouts are fewer, or none; a scout that ends
+    early is no error."""
 
     def __init__(self, root: int, *, waits: bool) -> None:
         number = MAX_SCOUTS if waits else min(MAX_SCOUTS, spare_cpus())
@@ -47,7 +39,7 @@ class Scouts:
             try:
                 self._scouts.append(Scout(*start("penstock.fs.readahead_process", root, options=(threads,))))
             except OSError:
-                # This account may start no more processes: the scouts so far have to do.
+                # This account may start no more processes: the scouts so far must do.
                 break
 
     @property
@@ -55,8 +47,8 @@ class Scouts:
         return not all(scout.gone for scout in self._scouts)
 
     def has_room(self, path: str) -> bool:
-        """Whether that folder may be requested now: `request` does not block then. Each scout has at most
-        REQUESTS_PER_SCOUT requests at a time, of paths shorter than PATH_MAX: a request that did not fit the
+        """Return whether that folder may be requested now, so that `request` does not block. Each scout has
+        at most REQUESTS_PER_SCOUT requests, of paths shorter than PATH_MAX. A request that did not fit the
         socket would block this process, while its scout blocks on answers that nobody reads."""
         if len(os.fsencode(path)) >= PATH_MAX:
             return False
@@ -71,14 +63,14 @@ class Scouts:
         return min(alive, key=lambda scout: len(scout.pending)).request(path)
 
     def close(self) -> None:
-        """End the scouts. A ticket that has no answer by then never gets one: do not wait for it."""
+        """End the scouts. A ticket without an answer never gets one: do not wait for it."""
         for scout in self._scouts:
             scout.close()
         self._scouts.clear()
 
 
 class Ticket:
-    """A folder that was requested from a scout, in the place of a `Future`."""
+    """A folder requested from a scout, in place of a `Future`."""
 
     __slots__ = ("_scout", "answer", "done")
 
@@ -88,19 +80,19 @@ class Ticket:
         self.done = False
 
     def result(self) -> Any:
-        """Wait for the answer, a tuple as `readahead_process.answer` returns it (names, kinds and stats, or
-        an errno); None when the scout is gone, and the caller has to list the folder itself."""
+        """Wait for the answer, a tuple of `readahead_process.answer`; None when the scout is gone: the caller
+        lists the folder itself."""
         while not self.done:
             self._scout.read_answers()
         return self.answer
 
     def cancel(self) -> bool:
-        """As of a `Future`, and always True: an answer that nobody takes holds nothing open."""
+        """As of a `Future`, and always True: an unused answer holds nothing open."""
         return True
 
 
 class Scout:
-    """One process. Its answers come in the order of the requests."""
+    """A scout process. Its answers come in the order of the requests."""
 
     def __init__(self, process: subprocess.Popen[bytes], channel: wire.Channel) -> None:
         self._process, self._channel = process, channel
@@ -117,7 +109,7 @@ class Scout:
         return ticket
 
     def has_answer(self) -> bool:
-        """Whether an answer can be read without waiting for its first bytes."""
+        """Return whether an answer can be read without waiting for its first bytes."""
         poll = select.poll()
         poll.register(self._channel.connection, select.POLLIN)
         return bool(poll.poll(0))
@@ -133,18 +125,18 @@ class Scout:
             ticket.answer, ticket.done = answer, True
 
     def _give_up(self) -> None:
-        """The process is gone: no ticket gets an answer any more."""
+        """Settle all tickets without an answer, since the process is gone."""
         self.gone = True
         while self.pending:
             self.pending.popleft().done = True
 
     def close(self) -> None:
         self._channel.close()
-        # A scout only reads: nothing is lost when it is killed.
+        # A scout only reads: a kill loses nothing.
         self._process.kill()
         self._process.wait()
 
 
 def spare_cpus() -> int:
-    """CPUs that this process may use, besides its own one."""
+    """Count the CPUs that this process may use, besides its own."""
     return len(os.sched_getaffinity(0)) - 1

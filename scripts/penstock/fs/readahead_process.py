@@ -1,7 +1,7 @@
 """A scout: `python -m penstock.fs.readahead_process <socket> <folder's descriptor> <threads>`.
 
-Lists folders that its parent names, by path below the folder whose descriptor it inherited, looks at their
-files, and answers in the order in which it was asked. It changes nothing, and ends with its socket.
+Lists folders that its parent names, by path below the inherited descriptor, reads their files' lstat, and
+answers in the order of requests. It ends with its socket.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ if TYPE_CHECKING:
 
     from penstock.fs.dir_stat import StatAnswer
 
-MANY = 50_000
-"""In a folder with so many files or more the scout looks at none of them, and sends the names alone."""
-GROUP = 16
-"""Files that one thread looks at together."""
+MANY = 50_000  # in a folder with so many files the scout reads no lstat, and sends only names
+GROUP = 16  # files of a thread at a time
 
 
 def answer(root: int, path: str, threads: int) -> tuple[Any, ...]:
-    """(errno,) of a folder that cannot be opened; else its names, their kinds, what `look` saw of its files
+    """List a folder; return (errno,) if it cannot be opened. Else its names, their kinds, `look` of its files
     or None, why listing ended early (errno or 0), and its own lstat."""
     try:
         fd = open_dir(root, path)
@@ -61,7 +59,7 @@ def _together(fd: int, names: Sequence[str], threads: int) -> list[StatAnswer]:
             answers[number] = look(fd, groups[number])
 
     helpers: list[Thread] = []
-    # No more threads for this account: those that are there do all of it.
+    # No more threads for this account: the existing ones do all.
     with contextlib.suppress(RuntimeError):
         while len(helpers) < min(threads, len(groups)) - 1:
             helper = Thread(target=work)
@@ -70,7 +68,7 @@ def _together(fd: int, names: Sequence[str], threads: int) -> list[StatAnswer]:
     work()
     for helper in helpers:
         helper.join()
-    return [one for group in answers for one in group]
+    return [status for group in answers for status in group]
 
 
 def main() -> None:
@@ -81,7 +79,7 @@ def main() -> None:
             for _, path in frames:
                 channel.send(wire.LISTED, answer(root, path, threads))
     except ConnectionError:
-        # The parent is gone, or has enough.
+        # The parent is gone, or needs no more.
         return
 
 

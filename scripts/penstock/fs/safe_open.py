@@ -1,11 +1,8 @@
-"""Opens paths below a folder, by descriptors: nothing below the configured root is trusted.
+"""Opens paths below a folder by descriptors: nothing below the configured root is trusted.
 
-For all that opens files of a target or of a source that is a folder. Opens and makes folders; `raise_limit`
-changes this process's limit.
-
-Guarantee: no function of this module follows a symbolic link below the given descriptor or leaves it
-by `..`, whoever renames folders meanwhile. One openat2 (Linux 5.6) where the kernel and the sandbox
-allow it; else, and for paths longer than the kernel takes, one O_NOFOLLOW open for each component.
+No function follows a symbolic link below the given descriptor or leaves it by `..`, whoever renames folders
+meanwhile. A single openat2 (Linux 5.6) does this where the kernel and the sandbox allow it. Otherwise, and
+for paths longer than the kernel takes, each component costs an O_NOFOLLOW open.
 """
 
 from __future__ import annotations
@@ -24,33 +21,29 @@ PATH_MAX = 4096
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 HOLD_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
-"""This process, or this machine, has too many files open."""
-MOST_KEPT = 256
-"""Descriptors of folders that one `Folders` keeps at most."""
-_STREAMS = 64
-"""Threads of one process that keep descriptors, at most."""
-_SPARE = 200
-"""Descriptors of a process that are for other things than folders."""
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})  # this process, or this machine, has too many files open
+MOST_KEPT = 256  # folder descriptors of a `Folders`, at most
+_STREAMS = 64  # threads of a process that keep descriptors, at most
+_SPARE = 200  # descriptors of a process for other things than folders
 _openat2_works = True
 
 
 def raise_limit() -> None:
-    """Let this process open as many files as its hard limit says: login shells hand a low one on."""
+    """Raise this process's limit of open files to its hard limit; login shells pass on a low one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def folders_kept() -> int:
-    """How many descriptors of folders each of a process's streams may keep of its source, of its target and
-    of the release that it links from: many sites let a process have 1,024 files open."""
+    """Return how many folder descriptors a stream may keep of each tree: its source, its target, and the
+    release that it links from. Many sites limit a process to 1,024 open files."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(4, min(MOST_KEPT, (limit - _SPARE) // _STREAMS // 3))
 
 
 def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
-    """Open `path` (relative, normalised) below `root_fd`; a link anywhere is ELOOP or ENOTDIR,
-    an empty, `.` or `..` component is EINVAL. Raises OSError."""
+    """Open `path` (relative, normalised) below `root_fd`. Raises OSError: ELOOP or ENOTDIR for a link
+    anywhere, EINVAL for an empty, `.` or `..` component."""
     global _openat2_works
     names = _names(path)
     if _openat2_works and len(os.fsencode(path)) < PATH_MAX:
@@ -64,26 +57,23 @@ def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
                     raise
                 if error.errno == errno.ENOSYS:
                     _openat2_works = False
-                # EPERM may be a sandbox or the file itself: the walk tells which.
+                # EPERM may come from a sandbox or from the file itself: the walk shows which.
                 break
     return _walk(root_fd, names, flags, mode)
 
 
 def open_dir(root_fd: int, path: str) -> int:
-    """A descriptor of the folder `path` below `root_fd`; "" is the root itself. The caller closes it. Raises
-    as `open_beneath`."""
+    """Open the folder `path` below `root_fd`; "" is the root itself. The caller closes it. Raises as
+    `open_beneath`."""
     if not path:
         return os.open(".", OPEN_FOLDER, dir_fd=root_fd)
     return open_beneath(root_fd, path, OPEN_FOLDER)
 
 
 def make_dir(root_fd: int, path: str, mode: int, gid: int | None) -> int:
-    """Make the folder `path` and all that lead to it; returns its descriptor.
-
-    New folders have exactly `mode` (whatever the umask), the setgid bit too where they inherit it, and
-    the group `gid`, if one is given; those that are there stay as they are. Two processes may do it at
-    the same time. Raises OSError.
-    """
+    """Make the folder `path` and its missing parents; return its descriptor. New folders have exactly `mode`,
+    whatever the umask, with an inherited setgid bit, and the group `gid` unless None. Existing folders stay
+    as they are. Two processes may do it at the same time."""
     fd = os.open(".", OPEN_FOLDER, dir_fd=root_fd)
     try:
         for name in _names(path) if path else ():
@@ -106,8 +96,8 @@ def make_dir(root_fd: int, path: str, mode: int, gid: int | None) -> int:
 
 
 def set_owner_mode(fd: int, mode: int, gid: int | None) -> bool:
-    """Give an open file or folder its group, then its mode (a chown can clear mode bits), each only
-    where it differs. Returns whether anything changed."""
+    """Give an open file or folder its group, then its mode, each only where it differs; return whether that
+    changed it. The group comes first, since a chown can clear mode bits."""
     status = os.fstat(fd)
     changed = False
     if gid is not None and status.st_gid != gid:
@@ -142,11 +132,8 @@ def _walk(root_fd: int, names: list[str], flags: int, mode: int) -> int:
 
 
 class Folders:
-    """Descriptors of recently used folders below one root, for one thread.
-
-    A descriptor is good until the next call: ask again instead of keeping it. At most `cap` are open, and
-    none but the one that is asked for where the process may open no more.
-    """
+    """Descriptors of recently used folders below a root, for one thread. A descriptor is valid until the next
+    call. At most `cap` are open; where the process may open no more, only the descriptor asked for."""
 
     def __init__(self, root_fd: int, cap: int = MOST_KEPT) -> None:
         self.root_fd = root_fd
@@ -154,7 +141,7 @@ class Folders:
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def get(self, path: str) -> int:
-        """The folder's descriptor. Raises OSError (FileNotFoundError when it is not there)."""
+        """Return the folder's descriptor. Raises OSError (FileNotFoundError where the folder is missing)."""
         fd = self._open.get(path)
         if fd is not None:
             self._open.move_to_end(path)
@@ -189,9 +176,8 @@ class Folders:
 
 
 def read_at(fd: int, buffer: memoryview, offset: int) -> int:
-    """preadv(2) of one buffer, tried again in whole blocks where it fails with EREMOTEIO: BeeGFS' servers
-    answer so to a read that is not aligned, while a process of this node has the file open by O_DIRECT.
-    Raises OSError."""
+    """Read by preadv(2); where that fails with EREMOTEIO, read again in whole blocks. BeeGFS' servers answer
+    so to an unaligned read while a process of this node has the file open by O_DIRECT."""
     try:
         return os.preadv(fd, (buffer,), offset)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Folders in TMPDIR for the time of one command; what a killed process left is removed by the next one.
+"""Folders in TMPDIR for the time of a command; the next command removes what a killed process left.
 
-A folder is held by a kernel lock (flock) on itself, which ends with its process, however that ends. So who
-gets the lock of a folder that is not its own may remove it: no process is looked for, which containers that
-share TMPDIR would hide from each other. File systems of several machines may keep such a lock on one machine
-alone (BeeGFS does), so a folder's name has its machine's.
+A folder is held by a kernel lock (flock) on itself, which ends with its process, however that ends. So
+whoever gets the lock of another's folder may remove it. Looking for a process instead would fail in
+containers that share TMPDIR. File systems of several machines may keep such a lock on a single machine
+(BeeGFS does), so a folder's name holds its machine's.
 
 | a folder of this account, by its name | its lock is                    | then       |
 |---------------------------------------|--------------------------------|------------|
@@ -34,8 +34,8 @@ _NAME = re.compile(rf"{re.escape(_PREFIX)}[a-z0-9_]{{8}}")
 
 @contextlib.contextmanager
 def folder(above: Path | None = None) -> Iterator[Path]:
-    """A new folder in `above`, by default TMPDIR, from which `sweep` removes first what is left; gone at the
-    end. Raises OSError."""
+    """Make a folder in `above`, by default TMPDIR, after a `sweep` of that; remove it at the end. Raises
+    OSError."""
     if above is None:
         sweep()
     with contextlib.ExitStack() as stack:
@@ -53,7 +53,7 @@ def folder(above: Path | None = None) -> Iterator[Path]:
 
 
 def sweep() -> None:
-    """Remove what killed processes of this account left in TMPDIR. Raises nothing."""
+    """Remove what killed processes of this account left in TMPDIR."""
     with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
             if not _NAME.fullmatch(entry.name) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
@@ -65,12 +65,12 @@ def sweep() -> None:
 
 
 def _locked(path: Path) -> int:
-    """The descriptor of the folder, with its lock. Raises BlockingIOError where another process has that,
-    FileNotFoundError where the folder is gone, OSError where there are no locks."""
+    """Open and lock the folder. Raises BlockingIOError where another process has the lock, FileNotFoundError
+    where the folder is gone, OSError where locks are impossible."""
     fd = os.open(path, OPEN_FOLDER)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.lstat(path)  # who had the lock before may have removed it
+        os.lstat(path)  # the previous holder of the lock may have removed it
     except BaseException:
         os.close(fd)
         raise

@@ -1,12 +1,9 @@
 """Whether the servers of a mounted file system are away, before a call on the mount waits for them.
 
-A call waits for minutes then (BeeGFS: connCommRetrySecs, 600 s), and no signal ends it. A kind of file system
-whose client shows its servers in /proc says so in the one table of kinds (`Kind.shows_servers`); the `mount`
-module of its product reads them. Other kinds cost a look at the mount table.
-
-For preflight, plan and selftest, and for each command that reads a target (`cli.session`). Reads /proc and
-symbolic links on the way to a mount, tries connections to its servers, and starts the vendor's commands;
-changes nothing, and makes no call on the mount.
+Such a call waits for minutes (BeeGFS: connCommRetrySecs, 600 s), and no signal ends it. Where a client shows
+its servers in /proc (`Kind.shows_servers`), the `mount` module of its product reads them. Other kinds cost a
+lookup in the mount table. Connections are tried and the vendor's commands run, but no call is made on the
+mount.
 """
 
 from __future__ import annotations
@@ -28,14 +25,13 @@ if TYPE_CHECKING:
     from penstock.core.checks import CheckResult
     from penstock.fs.stores.facts import StoreStatus
 
-TARGET = "the target"
-"""For people: the folder that a silent mount is about."""
+TARGET = "the target"  # for people: the folder of a silent mount
 
 
 def require_answer(folder: Path) -> None:
-    """Raises TargetAwayError where a server of the file system of `folder` is away. Where its client shows no
-    connection to a server, the vendor's commands are asked, then the mount, by a process of its own: that the
-    mount answers proves little, since the client has some answers in memory."""
+    """Raise TargetAwayError where a server of the file system of `folder` is away. Where its client shows no
+    connection to a server, query the vendor's commands, then the mount, by its own process. The mount's
+    answer proves little, since the client has some answers in memory."""
     from penstock.fs.watched_facts import SilentFolder, watched_facts
 
     shown = require_servers(folder)
@@ -49,8 +45,7 @@ def require_answer(folder: Path) -> None:
 
 
 def require_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> StoreStatus | None:
-    """What /proc shows of the servers of the file system of `path`, as `servers_away`. Raises TargetAwayError
-    where one is away."""
+    """Return what /proc shows, as `servers_away`. Raises TargetAwayError where a server is away."""
     shown, away = servers_away(path, proc)
     if away:
         raise away_error(path, away)
@@ -60,9 +55,10 @@ def require_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> StoreSta
 def servers_away(
     path: Path, proc: str | os.PathLike[str] = PROC
 ) -> tuple[StoreStatus | None, list[CheckResult]]:
-    """What /proc shows of the servers and targets of the file system of `path`, and a result for each server
-    that is away: the management service too where each call waits for it. Waits some seconds for the servers,
-    at most. None where the kind of file system shows nothing, or the mount's client is not known."""
+    """Return what /proc shows of the servers and targets of the file system of `path`, and a result for each
+    server that is away. The management service counts too where each call waits for it. Waits at most some
+    seconds for the servers. None where the kind of file system shows nothing, or the mount's client is
+    unknown."""
     mount = _mount(path, proc)
     if mount is None:
         return None, []
@@ -74,8 +70,9 @@ def servers_away(
 
 
 def unreached_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> list[CheckResult]:
-    """A result for each server that the vendor's commands do not reach, of a mount that does not answer: they
-    talk to the servers themselves. [] for other kinds of file systems, and where the commands say nothing."""
+    """Return a result for each server that the vendor's commands do not reach, of a mount that does not
+    answer. The commands connect to the servers themselves. [] for other kinds of file systems, and where the
+    commands do not say."""
     mount = _mount(path, proc)
     tools = None if mount is None else _product(mount, "commands").find(proc, point=mount.point)
     if tools is None:
@@ -88,7 +85,7 @@ def unreached_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> list[C
 
 
 def away_error(path: Path, results: Sequence[CheckResult]) -> TargetAwayError:
-    """The error of those of the results that stop a run."""
+    """Make the error of the results that stop a run."""
     stops = [result for result in results if result.verdict == "stop"]
     return TargetAwayError(
         "a server or a target of the file system is away",
@@ -99,9 +96,9 @@ def away_error(path: Path, results: Sequence[CheckResult]) -> TargetAwayError:
 
 
 def _mount(path: Path, proc: str | os.PathLike[str]) -> Mount | None:
-    """The mount of `path`, through symbolic links, where its client shows its servers. A link on a mount of
-    another kind that leaves this machine is not followed, since that may not answer; of this machine's own
-    root it is, whatever its kind."""
+    """Return the mount of `path`, through symbolic links, where its client shows its servers. A link on a
+    remote mount of another kind is not followed, since that may not answer. A link on this machine's root is
+    followed, whatever its kind."""
 
     def stops(mount: Mount) -> bool:
         kind = kind_of(-1, mount.type)

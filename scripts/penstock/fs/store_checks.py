@@ -1,13 +1,10 @@
-"""Asks a vendor's commands of a file system: about its health, about room for a plan, how to stripe a folder,
-and where the data of files is.
+"""Asks a vendor's commands of a file system about health, room for a plan, striping, and where files' data
+is.
 
-Preflight calls `check_target` before it makes a file on the target. Then plan calls `check_plan`, and
-`stripe`. What is about to read many files calls `data_states`. Runs the vendor's commands; `stripe` alone
-changes anything.
-
-A kind of file system names its product in the one table of kinds (`kinds`, `Kind.product`): a package
-beside this module, whose `commands` module finds the vendor's commands. A kind that names none has nothing to
-check, and costs nothing. Where the commands are not there, that is a note.
+Preflight calls `check_target` before it makes a file on the target; plan then calls `check_plan` and
+`stripe`, which alone changes anything. A kind's row names its product (`Kind.product`): a package here whose
+`commands` module finds the vendor's commands. A kind without product has nothing to check. Missing commands
+are a note.
 """
 
 from __future__ import annotations
@@ -41,15 +38,14 @@ if TYPE_CHECKING:
 
 
 def has_tools(path: Path, named: str = AUTO) -> bool:
-    """Whether the vendor of the file system of `path` has commands that penstock can ask; `named` is
+    """Return whether the vendor of this file system has commands that penstock can run; `named` is
     `target.filesystem`."""
     return bool(rules_of(facts(path).traits, named).commands)
 
 
 def data_states(folder: Path, named: str = AUTO, proc: str | os.PathLike[str] = PROC) -> DataStates | None:
-    """What says where the data of the files below `folder` is, before they are opened; to be closed. None
-    where this kind of file system has neither archive nor tier: nothing needs to be asked. Raises OSError of
-    the folder."""
+    """Return what finds out where the data of the files below `folder` is, before they are opened; to be
+    closed. None where this kind of file system has neither archive nor tier. Raises OSError of the folder."""
     kind = rules_of(facts(folder, proc).traits, named)
     if not (kind.commands or kind.stubs):
         return None
@@ -61,24 +57,21 @@ def data_states(folder: Path, named: str = AUTO, proc: str | os.PathLike[str] = 
 
 
 class TargetChecks(NamedTuple):
-    """What the vendor's client and commands say of a target."""
+    """What the vendor's client and commands report of a target."""
 
     results: list[CheckResult]
     in_order: bool = True  # False: a server or a target stops the run, and calls on the mount may hang
 
 
 class PlanChecks(NamedTuple):
-    """What the vendor's commands say of a plan."""
+    """What the vendor's commands report of a plan."""
 
+    # of space, metadata and quotas for the planned striping, and of the striping itself
     results: list[CheckResult]
-    """Of space, metadata and quotas, as the files will be striped, and of how they will be striped."""
-    targets: int = 0
-    """Over how many `stripe` is to stripe a file; 0: nothing is to be set."""
+    targets: int = 0  # targets over which `stripe` must stripe a file; 0: nothing to set
     chunk: int = 0  # of a stripe that `stripe` sets, bytes; 0: as the folder has it
-    pool: str = ""
-    """The storage pool that the files will lie in; "": not known."""
-    chunk_files: int = 0
-    """How many chunk files the files will be on all storage targets; 0: not known."""
+    pool: str = ""  # the storage pool of the files; "": unknown
+    chunk_files: int = 0  # chunk files on all storage targets; 0: unknown
 
 
 def check_target(
@@ -90,10 +83,10 @@ def check_target(
     shown: StoreStatus | None = None,
     proc: str | os.PathLike[str] = PROC,
 ) -> TargetChecks:
-    """What the client has `shown` in /proc (`servers.servers_away`) and the vendor's commands say of the file
-    system that holds, or will hold, `path`: servers, targets, and the quotas of this process's account and of
-    the group that its files will have (None: as the folder gives it). Nothing for kinds without such
-    commands. Never raises but OSError of the path itself."""
+    """Judge the file system that holds, or will hold, `path`: servers, targets and quotas. `shown`: what the
+    client shows in /proc (`servers.servers_away`). The quotas are those of this process's account and of the
+    files' group (None: as the folder gives it). [] for kinds without such commands. Raises only OSError of
+    the path itself."""
     kind = rules_of(facts(path, proc).traits, named)
     tools, missing = _tools(kind, path, proc)
     if tools is None:
@@ -109,10 +102,10 @@ def check_target(
     chunks: list[CheckResult] = []
     if status.pattern is not None:
         chunks = check_chunk(path, chosen.chunk or status.pattern.chunk_bytes, proc, named=named)
-    counted = any(one.scope == "group" and (one.limit or one.file_limit) for one in status.quotas)
+    counted = any(quota.scope == "group" and (quota.limit or quota.file_limit) for quota in status.quotas)
     unnamed = unnamed_group(folder, enforced=True) if gid is None and counted else []
-    # That a folder hands its group on is said of all file systems alike, beside the kernel's quotas.
-    stops = [one for one in unnamed if one.verdict == "stop"]
+    # The kernel's quotas report for all file systems that a folder passes its group on.
+    stops = [result for result in unnamed if result.verdict == "stop"]
     judged = health.judge(status)
     results = [*judged, *space.quotas(status, none), *stops, *chosen.results, *chunks]
     return TargetChecks(results, not health.away(status))
@@ -129,9 +122,9 @@ def check_plan(
     others: Sequence[StillToWrite] = (),
     proc: str | os.PathLike[str] = PROC,
 ) -> PlanChecks:
-    """Whether files of these sizes and so many folders fit into a folder that is made in `path`, striped as
-    wished, beside what `others` will still write: the targets of its pool, the metadata, the quotas
-    of their final owner. As `check_target` otherwise; what that said of servers is not repeated."""
+    """Judge whether files of these sizes, and so many folders, fit into a new folder in `path`, striped as
+    wished. Counts the targets of its pool, the metadata, and the quotas of their final owner, beside what
+    `others` will still write. Otherwise as `check_target`, whose results on servers are not repeated."""
     kind = rules_of(facts(path, proc).traits, named)
     tools, missing = _tools(kind, path, proc)
     if tools is None:
@@ -160,8 +153,7 @@ def check_plan(
 
 
 def pool_of(path: Path, *, named: str = AUTO, proc: str | os.PathLike[str] = PROC) -> str:
-    """The storage pool that new files of this folder get, by one command of the vendor's; "" where no command
-    says it, or the folder cannot be asked about."""
+    """Return the storage pool of new files in this folder, by one vendor's command; "": unknown."""
     try:
         tools, _ = _tools(rules_of(facts(path, proc).traits, named), path, proc)
         pattern = tools.pattern(str(nearest(path))) if tools is not None else None
@@ -178,9 +170,9 @@ def stripe(
     named: str = AUTO,
     proc: str | os.PathLike[str] = PROC,
 ) -> list[CheckResult]:
-    """Set on `folder`, which holds nothing yet, over how many targets its new files are striped (0: nothing
-    is set), and in which chunks (bytes; 0: as it has them); then read that back. What is read back counts:
-    BeeGFS 8 sets the pattern, and ends with 1 where it cannot verify its licence."""
+    """Set over how many targets (0: do nothing) and in which chunks (bytes; 0: unchanged) new files of the
+    empty `folder` are striped. Then read that back, which alone counts: BeeGFS 8 sets the pattern, and still
+    ends with 1 where it cannot verify its licence."""
     if not targets:
         return []
     tools, missing = _tools(rules_of(facts(folder, proc).traits, named), folder, proc)
@@ -189,7 +181,7 @@ def stripe(
     now = tools.pattern(str(folder))
     answer = command.run(tools.set_pattern(str(folder), targets, chunk, now))
     set_now = tools.pattern(str(folder))
-    # Where an administrator is to do it, it holds for what comes later, below the folder above.
+    # An administrator's change holds for later folders, below the folder above.
     above = shlex.join(tools.set_pattern(str(folder.parent), targets, chunk, now))
     if not (answer.ok or striping.holds(targets, chunk, set_now)):
         return [striping.failed(answer.words, above, set_now, refused=tools.refused(answer))]
@@ -197,7 +189,7 @@ def stripe(
 
 
 def _unstriped(kind: Kind, wish: str) -> list[CheckResult]:
-    """Where nothing can be striped that was to be."""
+    """Warn where a wished striping is impossible."""
     if wish == INHERIT:
         return []
     text = f"nothing is striped on {printable(kind.name)}: penstock has no command for it here"
@@ -205,13 +197,13 @@ def _unstriped(kind: Kind, wish: str) -> list[CheckResult]:
 
 
 def _tools(kind: Kind, path: Path, proc: str | os.PathLike[str]) -> tuple[Any, list[CheckResult]]:
-    """The vendor's commands; else what to say of it."""
+    """Find the vendor's commands; else return the results to show."""
     if not kind.commands:
         return None, []
     module = import_module(f"penstock.fs.{kind.product}.commands")
-    found = module.find(proc, point=mount_of(os.path.realpath(nearest(path)), proc).point)
-    if found is not None:
-        return found, []
+    tools = module.find(proc, point=mount_of(os.path.realpath(nearest(path)), proc).point)
+    if tools is not None:
+        return tools, []
     text = f"not there: {' or '.join(module.PROGRAMS)} on PATH; targets, pools and quotas are not known"
     mend = "install the vendor's commands on this machine, or put them on PATH; the run does not need them"
     return None, [CheckResult(f"commands of {printable(kind.name)}", text, "note", "on PATH", mend)]

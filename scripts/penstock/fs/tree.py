@@ -1,11 +1,8 @@
-"""A folder tree in canonical order, by descriptors, fast on a local disk and on a file system that waits.
+"""A folder tree in canonical order, by descriptors, fast on local disks and on file systems that wait.
 
-Where calls are seen to wait (a network file system; see `adaptive_threads`), many are made at a time: the
-files of a folder in groups, and the next folders ahead of the walk. In a large tree further processes, called
-scouts, list the folders to come (see `readahead`). What is held ahead is bounded: in folders, and in names.
-
-For listings of sources that are folders, and for walks of stagings and releases (`path_walk.walk`,
-`target.tree_removal`). Reads folders and lstat, starts threads and processes; changes nothing.
+Where calls wait (network file systems, see `adaptive_threads`), many run together: a folder's files in
+groups, and the next folders ahead of the walk. In a large tree further processes, called scouts, list the
+next folders (`readahead`). The work ahead is bounded in folders and in names.
 """
 
 from __future__ import annotations
@@ -43,40 +40,32 @@ if TYPE_CHECKING:
 
 __all__ = ["BELOW", "BROKEN", "FILE", "LINK", "OTHER", "Level", "Siblings", "descend"]
 
-AHEAD = 32
-"""Folders listed ahead in one folder; OPENED in all."""
+AHEAD = 32  # folders listed ahead in a folder; OPENED in all
 OPENED = 128
-NAMES = 200_000
-"""Names held ahead in one folder, about: judged by the largest so far."""
+NAMES = 200_000  # names held ahead in a folder, about: judged by the largest so far
 NAMES_AT_ONCE = 512
-DEPTH = 64
-"""Levels whose folders are held open; those above are opened again where they are needed."""
+DEPTH = 64  # levels whose folders are held open; those above are opened again when needed
+# names after which scouts are worth their start (a few hundredths of a second); a tenth where calls wait
 LARGE = 30_000
-"""Names after which scouts are worth their start, a few hundredths of a second; a tenth where calls wait."""
 
 
-_NOBODY: Row = (0,) * 10
-"""In place of the lstat of the top folder, which the walk does not report."""
+_NOBODY: Row = (0,) * 10  # in place of the lstat of the top folder, which the walk does not report
 
 
 class Names(NamedTuple):
-    """One folder, listed."""
+    """A listed folder."""
 
-    fd: int
-    """Of the folder; the caller closes it. -1: it was listed by another process."""
+    fd: int  # of the folder, to be closed by the caller; -1: another process listed it
     names: list[str]
     kinds: bytes
-    looked: Looked | None
-    """Of the FILE names, when they were looked at ahead."""
-    error: OSError | None
-    """Listing ended early."""
-    row: Row
-    """Of the folder itself."""
+    looked: Looked | None  # of the FILE names, when read ahead
+    error: OSError | None  # listing ended early
+    row: Row  # of the folder itself
 
 
 def load(parent: int, name: str, few: int = 0) -> Names | OSError:
-    """Open and list a folder; look at its files too when there are no more than `few`. Returns the OSError
-    where it cannot be opened."""
+    """Open and list a folder, with the lstat of its files if there are at most `few`. Returns the OSError of
+    a failed open."""
     try:
         fd = os.open(name, OPEN_FOLDER, dir_fd=parent)
     except OSError as error:
@@ -94,21 +83,21 @@ def load(parent: int, name: str, few: int = 0) -> Names | OSError:
 
 
 class Loader(Calls):
-    """Opens folders and reads the lstat of their files: here, by threads or by scouts."""
+    """Opens folders and reads the lstat of their files: in this thread, by threads or by scouts."""
 
     def __init__(self, root: int, *, names_only: bool) -> None:
         super().__init__()
         self.root, self.names_only = root, names_only
+        # of a folder opened ahead with at most so many files, these are read too
         self.few = 0 if names_only else GROUP
-        """Of folders opened ahead with so few files these are looked at too."""
-        self.opened = 0
+        self.opened = 0  # folders listed ahead now
         """Folders that are listed ahead now."""
         self.largest = 1
         self.names = 0
         self._scouts: Scouts | None = None
 
     def came(self, names: int) -> None:
-        """Note one more folder, with so many names."""
+        """Count a further folder, with so many names."""
         self.names += names
         self.largest = max(self.largest, names)
 
@@ -120,11 +109,10 @@ class Loader(Calls):
         return loaded
 
     def scouts(self) -> Scouts | None:
-        """The scouts, started once the tree is seen to be large; None before, and in a walk of names
-        alone."""
+        """Return the scouts, started once the tree proves large; None before, and in a walk of names only."""
         large = self.names >= (LARGE // 10 if self.waits else LARGE)
         if self._scouts is None and large and not self.names_only:
-            # Not loaded by workers, which know of trees by their source.
+            # Workers do not load this module: they get trees from their source.
             from penstock.fs.readahead import Scouts
 
             self._scouts = Scouts(self.root, waits=self.waits)
@@ -137,7 +125,7 @@ class Loader(Calls):
 
 
 class Level:
-    """One folder on the way down: its names in order, its files' times as they are needed."""
+    """A folder on the way down: its names in order, the lstat of its files on demand."""
 
     def __init__(self, loader: Loader, loaded: Names, prefix: str) -> None:
         self.prefix = prefix
@@ -155,15 +143,15 @@ class Level:
 
     @property
     def fd(self) -> int:
-        """The folder's descriptor, good until the walk goes on. Raises OSError where it has to be opened
-        again and is not there any more."""
+        """The folder's descriptor, valid until the walk goes on. Raises OSError where a reopened folder is
+        gone."""
         if self._fd < 0:
             self._fd = open_dir(self._loader.root, self.prefix[:-1])
         return self._fd
 
     def runs(self) -> Iterator[tuple[int, Sequence[str]]]:
-        """What is left, in order: (kind, names). All but folders come as neighbours, at most NAMES_AT_ONCE
-        at a time; a folder comes alone."""
+        """Yield the rest in order, as (kind, names). Folders come alone, other neighbours up to NAMES_AT_ONCE
+        at a time."""
         names, kinds, end = self._names, self._kinds, len(self._names)
         while self._at < end:
             start = self._at
@@ -176,20 +164,20 @@ class Level:
             yield kind, names[start:stop]
 
     def stats(self, names: Sequence[str]) -> Looked:
-        """The lstat, or the error it met, of the next FILE names."""
+        """Return the lstat, or its error, of the next FILE names."""
         if self._looked is not None:
-            given = self._given
+            start = self._given
             self._given += len(names)
-            return sliced(self._looked, given, self._given)
+            return sliced(self._looked, start, self._given)
         try:
             return columns(self._loader.each(partial(look, self.fd), names))
         except OSError as error:
             return columns([error] * len(names))
 
     def enter(self, name: str) -> Names | OSError:
-        """The next BELOW name's folder."""
+        """Open the next BELOW name's folder."""
         self._entered += 1
-        # Whatever keeps others from looking ahead is no news of this folder.
+        # An error of reading ahead concerns other folders, not this one.
         with contextlib.suppress(OSError):
             self._look_ahead()
         try:
@@ -199,7 +187,7 @@ class Level:
             return error
 
     def _look_ahead(self) -> None:
-        """Have the next folders listed by threads or scouts, where that pays."""
+        """Have threads or scouts list the next folders, where that pays."""
         loader, ahead = self._loader, self._ahead
         start = self._entered - 1 + len(ahead)
         folders = self._folders[start : start + AHEAD - len(ahead)]
@@ -217,13 +205,13 @@ class Level:
             loader.opened += 1
 
     def _next(self) -> Names | OSError | None:
-        """Of the first folder that others were asked to list; None when they could not."""
+        """Take the first folder that was listed ahead; None where that failed."""
         self._loader.opened -= 1
         loaded = self._ahead.popleft().result()
         return loaded if loaded is None or isinstance(loaded, (Names, OSError)) else _names_read(loaded)
 
     def rest(self) -> None:
-        """Close the descriptors; they are opened again when they are needed."""
+        """Close the descriptors; they are opened again when needed."""
         while self._ahead:
             self._loader.opened -= 1
             first = self._ahead.popleft()
@@ -237,7 +225,7 @@ class Level:
 
 
 def _names_read(answer: tuple[Any, ...]) -> Names | OSError:
-    """What a scout answered."""
+    """Convert a scout's answer."""
     if len(answer) == 1:
         return failed(answer[0])
     names, kinds, looked, ended, folder = answer
@@ -252,27 +240,23 @@ def _names_read(answer: tuple[Any, ...]) -> Names | OSError:
 
 
 class Siblings(NamedTuple):
-    """Neighbours of one folder."""
+    """Neighbours in a folder."""
 
     kind: int
-    level: Level
-    """Their folder, with its `prefix` ("" or ending in a slash)."""
-    names: Sequence[str]
-    """Of a BELOW one: it is entered next, unless it could not be opened. Of BROKEN none."""
-    row: Row | None = None
-    """Of a BELOW its own lstat, unless it could not be opened."""
-    error: OSError | None = None
-    """Why a BELOW could not be opened; of BROKEN what went wrong."""
+    level: Level  # their folder, with its `prefix` ("" or ending in a slash)
+    names: Sequence[str]  # of a BELOW: entered next, unless it could not be opened; of BROKEN none
+    row: Row | None = None  # of a BELOW: its own lstat, unless it could not be opened
+    error: OSError | None = None  # why a BELOW could not be opened; of BROKEN the failure
 
 
 def descend(root: int, *, names_only: bool = False) -> Generator[Siblings]:
-    """Everything below the folder `root`, a descriptor that is closed at the end: in ascending byte order of
-    the paths, a folder counting as its name with "/" after it, and met before what it holds. `level.stats`
-    gives the lstat of files; it is to be called once for each Siblings of FILE, or never (`names_only`).
-    Links are not followed.
+    """Walk everything below `root` in ascending byte order of paths; close that descriptor at the end.
 
-    At most DEPTH and OPENED descriptors are held. Memory grows with the largest folder (some dozen of
-    small ones where calls wait, or the tree is large).
+    A folder counts as its name with "/" after it, and comes before its content. Links are not followed. Call
+    `level.stats` (the lstat of files) once for each Siblings of FILE, or never (`names_only`).
+
+    At most DEPTH and OPENED descriptors are held. Memory grows with the largest folder; where calls wait, or
+    the tree is large, with some dozen small folders.
     """
     with Loader(root, names_only=names_only) as loader:
         inside, kinds, ended = names_of(root)
@@ -293,7 +277,7 @@ def descend(root: int, *, names_only: bool = False) -> Generator[Siblings]:
                         continue
                     levels.append(Level(loader, loaded, f"{level.prefix}{names[0]}/"))
                     if len(levels) > DEPTH:
-                        # Never the first: the others are found from there.
+                        # Never the first: reopening the others starts there.
                         levels[-DEPTH].rest()
                     yield Siblings(BELOW, level, names, loaded.row)
                     break

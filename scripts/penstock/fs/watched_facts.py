@@ -1,9 +1,9 @@
-"""Facts of folders whose file system may hang: asked of a process of its own for each, with a deadline.
+"""Facts of folders whose file system may hang: each queried by its own process, with a deadline.
 
 A call on a network mount whose server is away does not return: NFS tries for ever by default, BeeGFS for ten
-minutes (connCommRetrySecs). No signal ends a call that waits in the kernel uninterruptibly, and no thread
-that waits in one can be ended; so the call is made by another process, which is left behind where it does
-not end. Folders of this machine's own disks are looked at directly: that costs a hundredth of a process.
+minutes (connCommRetrySecs). No signal ends such a call, and no thread in it can be ended. So another process
+makes the call, and is left behind where it does not end. Folders of local disks are read directly: that costs
+a hundredth of a process.
 """
 
 from __future__ import annotations
@@ -28,27 +28,22 @@ if TYPE_CHECKING:
 
     from penstock.host.mounts import Mount
 
-ANSWER_WITHIN = 10.0
-"""Seconds in which a file system must answer: a hundred times what a loaded one takes."""
-KILLED_WITHIN = 0.5
-"""Seconds in which a process that is killed is expected to end, where its call can be ended at all."""
-TAKEN_WITHIN = 0.2
-"""Seconds in which an answer that is there is read, after the folders before it took all of the time."""
+ANSWER_WITHIN = 10.0  # seconds in which a file system must answer: a hundred times what a loaded one takes
+KILLED_WITHIN = 0.5  # seconds in which a killed process should end, if its call can end at all
+TAKEN_WITHIN = 0.2  # seconds for reading an available answer, after earlier folders took all of the time
+# Processes that even SIGKILL did not end: kept, since nobody waits for them.
 _left_behind: list[subprocess.Popen[bytes]] = []
-"""Processes that even SIGKILL did not end: kept, since nobody waits for them."""
 
 
 class SilentFolder(NamedTuple):
     """A folder whose file system did not answer."""
 
     path: Path
-    mount: Mount
-    """The first mount on the way to it whose calls leave this machine."""
-    seconds: float
-    """How long it was waited for."""
+    mount: Mount  # the first mount on the way to it whose calls leave this machine
+    seconds: float  # how long the answer was waited for
 
     def error(self, what: str, kind: type[PreflightError] = PreflightError) -> PreflightError:
-        """`what` is the folder for people."""
+        """Make the error; `what` names the folder for people."""
         mount = " ".join(filter(None, (self.mount.type, self.mount.device, self.mount.point)))
         return kind(
             f"the file system of {what} does not answer",
@@ -62,9 +57,9 @@ class SilentFolder(NamedTuple):
 def watched_facts(
     paths: Sequence[Path], within: float | None = None, proc: str | os.PathLike[str] = PROC
 ) -> dict[Path, StorageFacts | SilentFolder | OSError]:
-    """What `capabilities.facts` says of each folder, or the OSError that it raises; `SilentFolder` where no
-    answer came in `within` seconds (ANSWER_WITHIN). All are asked at once. Folders without a network mount on
-    the way are looked at by this process."""
+    """Read `capabilities.facts` of all folders at once; each answer may be its OSError. `SilentFolder` where
+    none came in `within` seconds (ANSWER_WITHIN). This process reads folders without a network mount on the
+    way."""
     within = ANSWER_WITHIN if within is None else within
     answers: dict[Path, StorageFacts | SilentFolder | OSError] = {}
     asked = {}
@@ -85,9 +80,9 @@ def watched_facts(
 
 
 def network_mount(path: str, proc: str | os.PathLike[str] = PROC) -> Mount | None:
-    """The first mount on the way to an absolute path, through symbolic links, whose calls leave this
-    machine; None where none does. No call is made on it or beyond it, so this never hangs. A mount of a kind
-    without a row in the table (an automounter, say) may leave this machine."""
+    """Return the first mount on the way to an absolute path, through symbolic links, whose calls leave this
+    machine; None without any. No call is made on it or beyond it, so this never hangs. A mount of an unknown
+    kind (an automounter, say) may leave this machine."""
     return first_on_way(path, lambda mount: not kind_of(-1, mount.type).local, proc)
 
 
@@ -102,8 +97,8 @@ def _started(path: Path) -> subprocess.Popen[bytes]:
 
 
 def _answer(process: subprocess.Popen[bytes], deadline: float) -> bytes | None:
-    """What the process wrote; None where it did not end in time. It is killed then, and left behind where it
-    still does not end: the kernel ends it when its call returns."""
+    """Return the process's output; None where it did not end in time. Then it is killed, and left behind
+    where it still does not end: the kernel ends it when its call returns."""
     try:
         with waits.interruptible():
             return process.communicate(timeout=max(TAKEN_WITHIN, deadline - time.monotonic()))[0]
@@ -125,7 +120,7 @@ def _read(path: Path, answer: bytes) -> StorageFacts | OSError:
         return OSError(f"the process that looks at {path} died")
     if "errno" in message:
         return OSError(message["errno"], os.strerror(message["errno"]), str(path))
-    seen = message["facts"]
+    fields = message["facts"]
     return StorageFacts(
-        **{**seen, "traits": named_kind(seen["traits"]), "proof": MountProof(**seen["proof"])}
+        **{**fields, "traits": named_kind(fields["traits"]), "proof": MountProof(**fields["proof"])}
     )

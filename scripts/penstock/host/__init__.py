@@ -1,2 +1,2 @@
-"""This machine and its processes: commands, helper processes, frames between them, /proc, cgroups, the job
-and node of this process, the pace of what it does."""
+"""This machine and its processes: commands, helper processes, frames, /proc, cgroups, job and node,
+pacing."""

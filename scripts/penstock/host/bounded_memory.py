@@ -1,15 +1,11 @@
 """Reads a library's file with bounded memory, whatever the file says of itself.
 
-A Parquet file of 50 KB can hold a dictionary, or a shared beginning of names, whose rows take terabytes once
-they are decoded, and neither its footer nor its pages say so. So while such a file is read, this process may
-take `MOST` bytes more of memory than it had (RLIMIT_DATA, which since Linux 4.7 counts what malloc maps): the
-allocation that would go beyond fails, and Arrow raises MemoryError. Bytes are taken by the C library's malloc
-then, since mimalloc reserves a gibibyte ahead.
+A Parquet file of 50 KB can decode to terabytes, by a dictionary or a shared beginning of names. Neither its
+footer nor its pages say so. So while it is read, this process may take only `MOST` more bytes (RLIMIT_DATA,
+which counts what malloc maps since Linux 4.7): allocations beyond fail, and Arrow raises MemoryError. Arrow
+uses the C library's malloc meanwhile, since mimalloc reserves a gibibyte ahead.
 
-Limits: threads that allocate meanwhile share the bound; where /proc or the limit is missing, there is none.
-
-For `tables`, which reads Parquet that another account may have written. Changes this process's RLIMIT_DATA
-and Arrow's allocator while it reads, and sets both back.
+Limits: other threads' allocations share the bound; without /proc or the limit there is none.
 """
 
 from __future__ import annotations
@@ -26,16 +22,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOST = 192 << 20
-"""Bytes of one batch with what decoding it takes: 65,536 rows whose names have a kilobyte take half of it."""
+MOST = 192 << 20  # bytes of a batch and its decoding: 65,536 rows with names of a kilobyte take half of it
 _held = threading.RLock()
-_DATA = 5
-"""The field of /proc/self/statm: pages of data."""
+_DATA = 5  # field of /proc/self/statm: pages of data
 
 
 @contextlib.contextmanager
 def bounded() -> Iterator[None]:
-    """Inside, an allocation beyond `MOST` bytes raises MemoryError. One thread at a time; others wait."""
+    """Let allocations beyond `MOST` raise MemoryError inside the block; one thread at a time."""
     with _held:
         limits = resource.getrlimit(resource.RLIMIT_DATA)
         pool = pa.default_memory_pool()
@@ -54,7 +48,7 @@ def bounded() -> Iterator[None]:
 
 
 def each(items: Iterator[T]) -> Iterator[T]:
-    """These items in their order, each made inside `bounded`; ends at the first that is None."""
+    """Yield the items, each made inside `bounded`, up to the first None."""
     while True:
         with bounded():
             item = next(items, None)

@@ -1,8 +1,7 @@
 """What the kernel lets this process use: CPUs, and memory by the limits of its cgroups.
 
-A limit of a cgroup holds for everything below it, so a process has the least of the limits on the whole path
-from its own cgroup to the root. SLURM sets the memory limit of the job's cgroup; those of the step and the
-task below it say "no limit".
+A process has the least limit on the path from its own cgroup to the root. SLURM limits the job's cgroup; the
+step's and the task's below it have no limit.
 
 | version of cgroups | memory limit of one cgroup, bytes                                |
 |--------------------|------------------------------------------------------------------|
@@ -10,13 +9,10 @@ task below it say "no limit".
 | 2                  | the lesser of memory.max and memory.high; `max` where there is none |
 
 Above memory.high the kernel slows processes down until they fit. Both versions can be mounted side by side;
-each controller is in one of them. A limit of at least the machine's memory is none.
+each controller is in one of them. A limit of the machine's memory or more does not count.
 
 The CPUs are those of Cpus_allowed_list in /proc/self/status: the kernel keeps them within the cpuset of the
-process's cgroup, of either version, and `sched_setaffinity` (SLURM's task/affinity) takes further ones away.
-
-For the sizing of an element's workers, and for measuring. Reads /proc and the cgroups' files; changes
-nothing. `proc` is the folder to read: tests give one of their own.
+process's cgroup, and `sched_setaffinity` (SLURM's task/affinity) removes more. Tests replace `proc`.
 """
 
 from __future__ import annotations
@@ -34,22 +30,19 @@ if TYPE_CHECKING:
 
 _FILES = {"cgroup": ("memory.limit_in_bytes",), "cgroup2": ("memory.max", "memory.high")}
 _PEAKS = {"cgroup": "memory.max_usage_in_bytes", "cgroup2": "memory.peak"}
-_ENDLESS = 1 << 62
-"""A limit from here on is none, where the machine's memory is not known."""
+_ENDLESS = 1 << 62  # larger limits do not count, if the machine's memory is not known
 
 
 def memory_limit(proc: Root = PROC) -> int | None:
-    """The least memory limit on the path of this process's cgroups, in bytes; None where there is none below
-    the machine's memory, or none can be read."""
+    """Return the least memory limit of this process's cgroups in bytes; None: none applies or is readable."""
     total = re.search(r"^MemTotal:\s*(\d+) kB", _text(f"{proc}/meminfo"), re.MULTILINE)
     least = min(_limits(proc), default=_ENDLESS)
     return least if least < (int(total[1]) << 10 if total else _ENDLESS) else None
 
 
 def memory_peak(name: str, proc: Root = PROC) -> tuple[int, str]:
-    """The most memory that was ever charged to the cgroup of this name, one of those that this process is in,
-    in bytes, and the file that says so. Cached files are charged to it, too. (0, "") where no mount shows it,
-    and of version 2 before Linux 5.19."""
+    """Return the most bytes ever charged to the cgroup `name` on this process's path, with cached files, and
+    the file that says so. (0, ""): no mount shows it, or version 2 before Linux 5.19."""
     for mount, names in _counting("memory", proc):
         if name in names:
             file = _PEAKS[mount.type]
@@ -61,8 +54,7 @@ def memory_peak(name: str, proc: Root = PROC) -> tuple[int, str]:
 
 
 def process_limits(proc: Root = PROC) -> list[tuple[int, int]]:
-    """Of each cgroup on this process's path that limits processes and threads (`pids.max`): the limit, and
-    how many there are."""
+    """Return (`pids.max`, current number) of each cgroup on this process's path that limits processes."""
     limits = []
     for mount, names in _counting("pids", proc):
         for folder in _folders_up(mount, names):
@@ -78,27 +70,28 @@ def _limits(proc: Root) -> Iterator[int]:
 
 
 def _counting(controller: str, proc: Root) -> Iterator[tuple[Mount, Sequence[str]]]:
-    """This process's cgroups that may count memory or pids (`controller`): a mount that shows them, and their
-    names below its top."""
+    """Return mounts of this process's cgroups with this controller, and their names below the mount's top."""
     # A later mount hides an earlier one.
     latest = mounts(proc)[::-1]
     for line in _text(f"{proc}/self/cgroup").splitlines():
         _, _, named = line.partition(":")
-        controllers, found, path = named.partition(":")
+        controllers, colon, path = named.partition(":")
         kind = "cgroup" if controllers else "cgroup2"
-        if not found or (controllers and controller not in controllers.split(",")):
+        if not colon or (controllers and controller not in controllers.split(",")):
             continue
-        # The hierarchy of version 1 that counts it is mounted with the controller's name as an option.
+        # The counting hierarchy of version 1 is mounted with the controller's name as an option.
         fitting = [
-            one for one in latest if one.type == kind and (not controllers or controller in one.values)
+            mount
+            for mount in latest
+            if mount.type == kind and (not controllers or controller in mount.values)
         ]
         ways = [(mount, names) for mount in fitting if (names := _below(mount.root, path)) is not None]
-        # Where no mount shows the process's own cgroup, its top is nearest to it that can be seen.
+        # If no mount shows the process's own cgroup, a mount's top is the nearest visible one.
         yield from [*ways, *((mount, []) for mount in fitting)][:1]
 
 
 def _limits_up(mount: Mount, names: Sequence[str]) -> Iterator[int]:
-    """The limits of a cgroup, by its names below the mount's top, and of all above it up to that top."""
+    """Return the limits of a cgroup and of all above it, up to the mount's top."""
     for folder in _folders_up(mount, names):
         for name in _FILES[mount.type]:
             limit = _text(f"{folder}/{name}").strip()
@@ -111,8 +104,8 @@ def _folders_up(mount: Mount, names: Sequence[str]) -> list[str]:
 
 
 def _below(root: str, path: str) -> list[str] | None:
-    """The names between the cgroup that a mount shows and that of a process; None where the process's does
-    not lie below it, as the kernel writes by `/..` of what is outside a cgroup namespace."""
+    """Return the names between the cgroup that a mount shows and the process's. None: the process's is not
+    below it, as the kernel writes by `/..` of cgroups outside a namespace."""
     if path != root and not path.startswith(root.rstrip("/") + "/"):
         return None
     names = [name for name in path.removeprefix(root.rstrip("/")).split("/") if name]

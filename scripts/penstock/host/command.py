@@ -1,10 +1,7 @@
-"""Runs one command to its end and returns what became of it: an argument list, never a shell; a deadline; the
-C locale.
+"""Runs a command to its end: an argument list, never a shell; a deadline; the C locale.
 
-For the commands of file systems' vendors (the packages of `fs`), ssh-keygen, and the helper that resolves AWS
-profiles. A command that is not there, that does not end in time or that fails is an `Answer`, not an error:
-the caller decides whether it can do without. A vendor's missing command stops no run, a missing ssh-keygen
-stops one that has to sign. Starts processes, and kills those that take too long; touches nothing else.
+A command that is missing, late or failing is an `Answer`, not an error: its caller decides whether it can do
+without. A vendor's missing command stops no run; a missing ssh-keygen stops a run that has to sign.
 """
 
 from __future__ import annotations
@@ -24,32 +21,30 @@ from penstock.host import waits
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+# Seconds for a command by default. `beegfs-check-servers` takes 3 s for each kind of server with one away (6
+# tries of 500 ms, `--reachretries` and `--reachtimeout` of beegfs-ctl 7.4).
 DEADLINE = 12.0
-"""Seconds for one command, unless the caller says. `beegfs-check-servers` takes 3 s for each kind of server
-of which one is away (6 tries of 500 ms, `--reachretries` and `--reachtimeout` of beegfs-ctl 7.4)."""
+# Environment variables for every command: they find the file system and log in to it. Others could change the
+# form of the output (`BEEGFS_COLUMNS`), or are secrets of a source; a caller adds what its command needs.
 KEPT = (
     "PATH", "HOME", "USER", "LOGNAME", "TZ", "SSL_CERT_FILE",
     "BEEGFS_MGMTD_ADDR", "BEEGFS_TLS_DISABLE", "BEEGFS_TLS_CERT_FILE", "BEEGFS_AUTH_FILE",
     "BEEGFS_AUTH_DISABLE", "WEKA_TOKEN",
 )  # fmt: skip
-"""Environment variables that reach every command: how it finds and is let into the file system. Others could
-change the form of its output (`BEEGFS_COLUMNS`), or are secrets of a source; a caller adds what its command
-needs."""
-SHOWN = 300
-"""Characters of a command's own words that a message shows."""
+SHOWN = 300  # characters of a command's own words in a message
 
 
 class Answer(NamedTuple):
-    """What became of a command."""
+    """The result of a command."""
 
     argv: tuple[str, ...]
+    # exit status, negative for a signal; None: it did not run, or did not end in time
     code: int | None = None
-    """Its exit status, negative for a signal; None where it did not run or did not end in time."""
     out: str = ""
     err: str = ""
+    # Why there is no exit status, or "": `not there: ` and the system's words if it could not be started, `no
+    # answer within 12 s`, or that the budget had no time left.
     why: str = ""
-    """Why there is no exit status: `not there: ` and the system's words where it could not be started, `no
-    answer within 12 s`, or that the budget had no time left for it; "" where there is one."""
 
     @property
     def ok(self) -> bool:
@@ -58,33 +53,29 @@ class Answer(NamedTuple):
 
     @property
     def there(self) -> bool:
-        """False where the command could not be started; True also where it was not tried, since its budget
-        had no time left."""
+        """Whether the command could be started. True also if its budget had no time left for it."""
         return self.code is not None or not self.why.startswith("not there")
 
     @property
     def words(self) -> str:
-        """The command's own words on one line, safe on a terminal, without what it calls a secret; else why
-        it has none."""
+        """The command's own words on a line, printable, with secrets masked; or why there are none."""
         lines = (self.err.strip() or self.out.strip()).splitlines()
         said = "; ".join(line.strip() for line in lines if line.strip())
         return self.why or printable(masked_words(said)[:SHOWN]) or f"exit status {self.code}"
 
 
 class TimeBudget:
-    """Seconds that several commands may take together, from when it is made. A command for which none are
-    left is not started."""
+    """Seconds that several commands may take together, from its creation. No command starts after them."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
     def left(self) -> float:
-        """Seconds that are left; 0 when none are."""
         return max(0.0, self._end - time.monotonic())
 
 
 def present(program: str) -> bool:
-    """Whether PATH has this program."""
+    """Return whether PATH has this program."""
     return shutil.which(program) is not None
 
 
@@ -98,11 +89,12 @@ def run(
     *,
     heard: bool = True,
 ) -> Answer:
-    """Run one command to its end, or until the `deadline` (seconds) or the budget is used up: its process
-    group is then killed. One that SIGKILL does not end, since it hangs in the kernel, is left behind after a
-    further second. `more` are environment variables for it alone, `given` is its standard input, `inherited`
-    are open files that it has under the same numbers. Not `heard`: what it prints is not read. Never raises
-    OSError."""
+    """Run a command to its end, or kill its process group after `deadline` seconds or the rest of the budget.
+
+    A process that survives SIGKILL, since it hangs in the kernel, is left behind after another second.
+    `more`: further environment variables. `given`: its standard input. `inherited`: open files that it gets
+    under the same numbers. Not `heard`: its output is not read. Never raises OSError.
+    """
     command = tuple(argv)
     allowed = waits.within(deadline if budget is None else min(deadline, budget.left()))
     if allowed <= 0:

@@ -1,9 +1,7 @@
-"""How often the holder of a lock shows that it lives, and how long a silence means that it does not.
+"""How often a lock's holder shows that it lives, and which silence means that it does not. A heartbeat is the
+touch of a file on the target.
 
-A heartbeat is the touch of a file on the target. For the dataset's lock and whatever else shows that its
-process lives; this module only has the times, waits, and a thread that calls: it touches nothing.
-
-An environment variable for tests scales all these times: `PENSTOCK_TEST_HEARTBEAT`, seconds
+The environment variable `PENSTOCK_TEST_HEARTBEAT`, seconds, scales all these times in tests
 (CONTRIBUTING.md).
 """
 
@@ -20,8 +18,7 @@ from penstock.core.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-TESTED = "PENSTOCK_TEST_HEARTBEAT"
-"""For tests only: seconds of `HEARTBEAT` in the environment; what follows from it shrinks with it."""
+TESTED = "PENSTOCK_TEST_HEARTBEAT"  # for tests only: seconds of `HEARTBEAT`, in the environment
 
 
 def _heartbeat() -> float:
@@ -37,17 +34,14 @@ def _heartbeat() -> float:
     return seconds
 
 
-HEARTBEAT = _heartbeat()
-"""Seconds between two touches of the lock file: 10, but in tests."""
-PATIENCE = 12 * HEARTBEAT
-"""Seconds that a heartbeat must be seen unchanged: 120."""
-SHORT = 3 * HEARTBEAT
-"""As PATIENCE, where the scheduler names the holder's job as ended: 30."""
+HEARTBEAT = _heartbeat()  # seconds between two touches of the lock file: 10, but in tests
+PATIENCE = 12 * HEARTBEAT  # seconds that a heartbeat must be seen unchanged: 120
+SHORT = 3 * HEARTBEAT  # as PATIENCE, if the scheduler says that the holder's job has ended: 30
 
 
 @contextlib.contextmanager
 def beating(beat: Callable[[], None], name: str) -> Iterator[None]:
-    """Call `beat`, which raises nothing, once in a HEARTBEAT while the block runs, by a thread of its own."""
+    """Call `beat`, which must not raise, every HEARTBEAT in a separate thread while the block runs."""
     ends = threading.Event()
 
     def run() -> None:
@@ -69,13 +63,10 @@ def stands_still(
     pause: Callable[[float], None],
     moved: Callable[[], bool],
 ) -> bool:
-    """Whether `moved`, called twice a heartbeat or more, stays false for `patience` seconds of this process's
-    own clock. Returns False as soon as `moved` is true. `pause(seconds)` waits between two calls, and may
-    raise to give up.
-
-    A call of `moved` that takes longer than a heartbeat begins the wait anew: servers that are away (BeeGFS
-    waits 600 s for them) keep the heartbeat back that is watched, too.
-    """
+    """Return whether `moved`, called at least twice a heartbeat, stays false for `patience` seconds of this
+    process's clock. `pause(seconds)` waits between two calls, and may raise to give up. A call of `moved`
+    that takes longer than a heartbeat restarts the wait: servers that are away (BeeGFS waits 600 s for them)
+    delay the watched heartbeat, too."""
     still = 0.0
     while still < patience:
         began = time.monotonic()

@@ -1,5 +1,5 @@
-"""Starts a process that helps this one, with a socket between them (see `wire`): workers of an element, and
-processes that list folders ahead of a walk."""
+"""Starts helper processes, each with a socket to this one (`wire`): workers of an element, and processes that
+list folders ahead of a walk."""
 
 from __future__ import annotations
 
@@ -10,19 +10,15 @@ import subprocess
 from penstock.host import interpreter
 from penstock.host.wire import Channel
 
-_QUIET = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-"""Signals that are blocked in a helper."""
+_QUIET = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # signals that are blocked in a helper
 
 
 def start(
     module: str, *inherited: int, options: tuple[int, ...] = ()
 ) -> tuple[subprocess.Popen[bytes], Channel]:
-    """A process that runs `module`: its arguments are the descriptor of its end of a socket pair, then the
-    descriptors `inherited`, then `options`. It is to end when that socket ends. Raises OSError.
-
-    The signals of a terminal or of SLURM go to the parent alone, which decides; a helper inherits that they
-    are blocked. (SIGKILL to the group ends all.)
-    """
+    """Start a process that runs `module`; it must end when its socket ends. Its arguments are the descriptors
+    of its socket and `inherited`, and `options`. Signals of a terminal or of SLURM are blocked in it, so that
+    the parent alone decides; SIGKILL to the group ends all. Raises OSError."""
     ours, theirs = socket.socketpair()
     passed = (theirs.fileno(), *inherited)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _QUIET)

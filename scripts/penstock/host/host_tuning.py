@@ -1,8 +1,8 @@
-"""Settings of this host that vendors recommend for moving data: kernel parameters and the kernel's command
-line, compared with what /proc and /sys say now. For `penstock preflight`; nothing is ever written.
+"""Compares kernel parameters and the kernel's command line with vendors' recommendations for moving data. For
+preflight; nothing is changed.
 
-Each table names its source; what a source is known to recommend beyond the table stands in
-docs/host-tuning.md. The two tables of kernel parameters contradict each other in part: a person chooses one.
+Each table names its source; docs/host-tuning.md has the sources' further advice. The two tables of kernel
+parameters contradict each other in part: a person chooses one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ SYS = "/sys"
 
 
 class SysctlProfile(NamedTuple):
-    """One vendor's table of kernel parameters."""
+    """A vendor's table of kernel parameters."""
 
     name: str
-    source: str
-    """Where the table stands, for people."""
-    values: Mapping[str, str]
-    """By the names of sysctl(8); several numbers are separated by one blank."""
+    source: str  # of the table, for people
+    values: Mapping[str, str]  # by the names of sysctl(8); several numbers are separated by one blank
 
 
 PROFILES = {
@@ -67,7 +65,7 @@ PROFILES = {
 
 
 def sysctl_results(profile: SysctlProfile, proc: Root = PROC) -> list[CheckResult]:
-    """One result for each value of the profile.
+    """Compare each value of the profile.
 
     | /proc/sys has            | verdict                                         |
     |--------------------------|-------------------------------------------------|
@@ -86,24 +84,23 @@ def _sysctl_result(name: str, wanted: str, proc: Root) -> CheckResult:
 
 
 def drop_in_path(profile: SysctlProfile) -> str:
-    """Where the drop-in of a profile belongs."""
     return f"/etc/sysctl.d/90-{profile.name}.conf"
 
 
 def drop_in(profile: SysctlProfile, results: list[CheckResult]) -> str:
-    """The profile as a file for /etc/sysctl.d, ending in a line feed; without what this kernel does not
-    have. "" where every value is as wanted."""
-    if all(one.verdict == "ok" for one in results):
+    """Return the profile for /etc/sysctl.d, without names that this kernel lacks; "": all is as wanted."""
+    if all(result.verdict == "ok" for result in results):
         return ""
-    here = [one for one in results if one.verdict != "note"]
+    here = [result for result in results if result.verdict != "note"]
     return "".join(
-        f"{text}\n" for text in (f"# {profile.source}", *(f"{one.about} = {one.wanted}" for one in here))
+        f"{text}\n"
+        for text in (f"# {profile.source}", *(f"{result.about} = {result.wanted}" for result in here))
     )
 
 
 def kernel_results(proc: Root = PROC, sys: Root = SYS) -> list[CheckResult]:
-    """What WEKA and Lenovo recommend for hosts with WEKA's client, beside sysctl: notes only, since other
-    clients and other uses of the host want other settings."""
+    """Check what WEKA and Lenovo recommend for hosts with WEKA's client, beside sysctl. The results are notes
+    only: other clients and uses want other settings."""
     return [_numa_balancing(proc), _iommu(proc, sys), _threads(sys)]
 
 
@@ -117,8 +114,8 @@ def _numa_balancing(proc: Root) -> CheckResult:
     """
     about, wanted = "NUMA balancing", "off (numa_balancing=disable on the kernel's command line)"
     now = _text(Path(proc, "sys/kernel/numa_balancing"))
-    given = _option(proc, "numa_balancing")
-    on_command_line = f"; the command line has {given}" if given else "; the command line does not set it"
+    option = _option(proc, "numa_balancing")
+    on_command_line = f"; the command line has {option}" if option else "; the command line does not set it"
     if now is None:
         return CheckResult(about, f"this kernel has none{on_command_line}", "ok", wanted)
     text = f"kernel.numa_balancing is {now}{on_command_line}"
@@ -139,9 +136,9 @@ def _iommu(proc: Root, sys: Root) -> CheckResult:
     about, wanted = "IOMMU", "off (intel_iommu=off on the kernel's command line)"
     units = _entries(Path(sys, "class/iommu"))
     groups = _entries(Path(sys, "kernel/iommu_groups"))
-    given = _option(proc, "intel_iommu")
+    option = _option(proc, "intel_iommu")
     on_command_line = (
-        f"the command line has {given}" if given else "the command line does not set intel_iommu"
+        f"the command line has {option}" if option else "the command line does not set intel_iommu"
     )
     if not units and not groups:
         return CheckResult(about, f"none is in use; {on_command_line}", "ok", wanted)
@@ -169,13 +166,13 @@ def _threads(sys: Root) -> CheckResult:
 
 
 def _option(proc: Root, name: str) -> str:
-    """The last `name=...` of the kernel's command line, as it stands there; "" where there is none."""
+    """Return the last `name=...` of the kernel's command line, or ""."""
     words = (_text(Path(proc, "cmdline")) or "").split(" ")
     return next((word for word in reversed(words) if word.startswith(f"{name}=")), "")
 
 
 def _text(path: Path) -> str | None:
-    """A small file's words, separated by one blank; None where it cannot be read."""
+    """Return a small file's words, separated by one blank; None: unreadable."""
     try:
         return printable(" ".join(path.read_text(encoding="utf-8", errors="surrogateescape").split()))
     except OSError:

@@ -1,23 +1,22 @@
-"""The Python interpreter, and what of the user's surroundings reaches it.
+"""Starts Python isolated from the user's surroundings.
 
-A module of the working directory or of PYTHONPATH (a `yaml.py`, a `queue.py`, an old library of a module
-system) would be imported in place of the real one: in a shared folder that is somebody else's code. And the
-user's locale would decide how the names of objects and files are encoded. So every process runs isolated and
-in Python's UTF-8 mode: those that penstock starts are started so (`command`); the first one, which a person
-starts, replaces itself by one that is (`isolate`) where its surroundings differ.
+A module of the working directory or of PYTHONPATH (a `yaml.py`) would be imported in place of the real one:
+in a shared folder that is somebody else's code. The user's locale would decide how names are encoded. So
+every process runs isolated and in Python's UTF-8 mode. Penstock starts its processes so (`command`); the
+first one, which a person starts, replaces itself where its surroundings differ (`isolate`).
 
-`sys` and `os` alone are imported here: any other module might already be the wrong one. Nothing is touched,
-but that `isolate` replaces this process.
+Only `sys` and `os` are imported here: any other module might already be the wrong one.
 """
 
 import os
 import sys
 
+# Without PYTHON* variables, the working directory on the module path, and the user's site-packages; names and
+# arguments in UTF-8, whatever the locale.
 ISOLATED = ("-I", "-X", "utf8")
-"""No PYTHON* variable, no working directory on the path of modules, no site-packages of the user's; names and
-arguments in UTF-8, whatever the locale."""
+# The same with the user's site-packages, for an installation by `pip install --user`.
 WITH_USER_SITE = ("-E", "-P", "-X", "utf8")
-"""The same with the user's site-packages: for an installation by `pip install --user`, which lies there."""
+# Python's variables that change no import and no result; the effect of UTF8 is checked separately.
 HARMLESS = frozenset(
     f"PYTHON{name}"
     for name in (
@@ -30,26 +29,24 @@ HARMLESS = frozenset(
         "UTF8",
     )
 )
-"""Python's variables that change nothing of what is imported or computed; what UTF8 does is looked at."""
 CANNOT_START = 3
 
 
 def isolated(python: str | None = None) -> list[str]:
-    """The words that start this interpreter isolated, or `python`, another one (`cluster.python`), whose
-    user's site-packages do not count."""
+    """Return the words that start this interpreter isolated, or `python`, another one (`cluster.python`),
+    without its user's site-packages."""
     return [python or sys.executable, *(WITH_USER_SITE if not python and _installed_by_user() else ISOLATED)]
 
 
 def command(module: str, python: str | None = None) -> list[str]:
-    """The words that run `module` by `isolated`."""
+    """Return the words that run `module` isolated."""
     return [*isolated(python), "-m", module]
 
 
 def isolate() -> None:
-    """Returns in a process whose surroundings are those of `command`; elsewhere replaces this process by such
-    a one, with the same arguments (some 20 ms). Ends the process with status 3 where penstock is installed
-    on PYTHONPATH alone, which cannot be kept apart from what else lies there. To be called before anything
-    but `sys` and `os` is imported."""
+    """Return if this process is isolated as by `command`; else replace it by one that is (some 20 ms). Call
+    it before anything but `sys` and `os` is imported. Ends the process with status 3 if penstock is installed
+    on PYTHONPATH alone, which cannot be separated from what else is there."""
     if sys.flags.ignore_environment and sys.flags.safe_path and sys.flags.utf8_mode:
         return
     if not sys.flags.safe_path:
@@ -59,7 +56,7 @@ def isolate() -> None:
     if utf8 and not obeyed and _installed_by_user() == _user_site_used():
         return
     _refuse_on_pythonpath()
-    # As bytes: what the locale could not decode arrives as it was.
+    # As bytes: arguments that the locale could not decode arrive unchanged.
     os.execv(sys.executable, [*map(os.fsencode, [*command("penstock"), *sys.argv[1:]])])  # noqa: S606
 
 

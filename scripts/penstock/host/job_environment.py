@@ -2,9 +2,8 @@
 it.
 
 A process sets it once, at its start (`cli.main`), to what the cluster port reads
-(`cluster.registry.read_job_environment`). What stands below the port (locks, the engine's sizing) takes it
-from here and knows no scheduler's names. A process that sets nothing is in no job. No file is read
-or changed.
+(`cluster.registry.read_job_environment`). Layers below the port (locks, the engine's sizing) read it here and
+know no scheduler's names. Unset: in no job.
 """
 
 from __future__ import annotations
@@ -12,55 +11,42 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+# Environment variable: CPUs that an element may use, if no scheduler says so. The local cluster sets it, and
+# a site may.
 GIVEN_CPUS = "PENSTOCK_CPUS"
-"""In an element's environment: the CPUs that it may use where no scheduler says so. The local cluster sets
-it, and a site may."""
 
 
 class JobEnvironment(NamedTuple):
-    """The job that this process is in, by the cluster's own word. A field is empty where the cluster does not
-    give it.
+    """The job that this process is in, by the cluster. A field is empty if the cluster does not state it. A
+    NamedTuple, since every command loads it: a frozen dataclass takes 1.5 ms longer to import (`python -X
+    importtime`)."""
 
-    A NamedTuple, since every command loads it: as a frozen dataclass it takes 1.5 ms longer to import
-    (`python -X importtime`).
-    """
-
-    job: str = ""
-    """Its number: of an element of an array the element's own, not the array's."""
+    job: str = ""  # its number; of an array's element the element's own
+    # Whether the kernel, too, says that this process is in that job. Processes begun inside a job inherit its
+    # number and may outlive it. The number suffices to name an attempt; a lock, for whose holder the
+    # scheduler is queried, needs the proof.
     proven: bool = False
-    """Whether the kernel too says that this process is in that job. Whatever was begun inside a job inherits
-    its number and may outlive it: the number alone is enough to name an attempt, but a lock, whose holder the
-    scheduler is asked about, needs the proof."""
-    cluster: str = ""
-    """The cluster's name: a job's number means nothing without it."""
-    array: str = ""
-    """The array's number, decimal, where the job is an element of an array."""
-    array_name: str = ""
-    """The name that the job or array was submitted under (`ArraySpec.name`)."""
-    element: int | None = None
-    """The element's index in its array."""
-    restarts: int = 0
-    """How many times the scheduler started it again."""
-    node: str = ""
-    """The node's name, as the cluster knows it."""
-    cpus: int | None = None
-    """The CPUs that this process may use, at least 1."""
-    cpus_from: str = ""
-    """The environment variable that `cpus` was read from, for messages."""
-    memory: int | None = None
-    """Bytes granted on this node, at least 1."""
+    cluster: str = ""  # its name: a job's number means nothing without it
+    array: str = ""  # the array's decimal number, if the job is an element
+    array_name: str = ""  # submitted name of the job or array (`ArraySpec.name`)
+    element: int | None = None  # the element's index in its array
+    restarts: int = 0  # how often the scheduler restarted it
+    node: str = ""  # the node's name in the cluster
+    cpus: int | None = None  # that this process may use, at least 1
+    cpus_from: str = ""  # environment variable behind `cpus`, for messages
+    memory: int | None = None  # bytes granted on this node, at least 1
+    # Name of the job's own control group: a part of the paths in /proc/self/cgroup that all processes of the
+    # job have, and no others. "": none.
     cgroup: str = ""
-    """The name of the job's own control group: a part of the paths in /proc/self/cgroup that all processes of
-    the job have, and no others. "" where the job has none."""
+    # when an element is to stop, before its time ends, in seconds since the epoch; 0: not known
     stop_at: float = 0.0
-    """When an element is to stop, before its time ends, in seconds since the epoch; 0: not known."""
 
 
 _entered = [JobEnvironment()]
 
 
 def current() -> JobEnvironment:
-    """What was set last; an empty one before."""
+    """Return the environment that was entered last; before that an empty one."""
     return _entered[0]
 
 
@@ -70,5 +56,5 @@ def enter(environment: JobEnvironment) -> None:
 
 
 def host_name() -> str:
-    """The node as the cluster calls it, or this machine."""
+    """Return the node's name in the cluster, else this machine's."""
     return current().node or os.uname().nodename

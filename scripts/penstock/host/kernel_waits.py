@@ -1,14 +1,13 @@
-"""Names what a call waits for in the kernel, as on a network mount whose server is away.
+"""Names the file system that a call waits for in the kernel, as a network mount whose server is away.
 
 No signal ends such a call, and no handler runs while the main thread is in it. So a thread reads
-`/proc/self/task`: a call that is the same at two looks, without a read or write in between, waits. The kernel
-states a call's arguments. A path among them, or a descriptor's, is what is waited for; of a name below
-a descriptor the folder is named. Reads /proc alone.
+`/proc/self/task`: a call that is the same twice, without a read or write in between, waits. The kernel states
+a call's arguments: the path among them, or a descriptor's, is named; of a name below a descriptor the folder.
 
 | the thread's state              | its call is on                  | named                                 |
 |---------------------------------|---------------------------------|---------------------------------------|
 | D: it waits uninterruptibly     | a path, or a file's descriptor  | yes                                   |
-| S: it waits                     | the same, on a FUSE mount       | yes: FUSE waits so for its server     |
+| S: it waits                     | the same, on a FUSE mount       | yes: so FUSE waits for its server     |
 | S                               | anything else                   | no: a pause, a lock, a pipe, a socket |
 """
 
@@ -26,34 +25,26 @@ from penstock.host.mounts import holding, mounts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-LOOK = 10.0
-"""Seconds between two looks."""
-AGAIN = 60.0
-"""Seconds between two messages of the same call."""
-LONGEST = 4096
-"""Bytes of a path."""
+LOOK = 10.0  # seconds between two readings
+AGAIN = 60.0  # seconds between two messages of the same call
+LONGEST = 4096  # bytes of a path
 _TASKS = "/proc/self/task"
-_OF_FUSE = "user_id="
-"""What the kernel states of each FUSE mount, and of no other."""
-_FEW = 1 << 20
-"""Arguments below are descriptors, those above addresses."""
-_HERE = 0xFFFFFF9C
-"""AT_FDCWD, as 32 bits: the path is relative to the working directory."""
+_OF_FUSE = "user_id="  # in the options of each FUSE mount, and of no other
+_FEW = 1 << 20  # smaller arguments are descriptors, larger ones addresses
+_HERE = 0xFFFFFF9C  # AT_FDCWD, as 32 bits: the path is relative to the working directory
 
 
 class KernelCall(NamedTuple):
-    """What a thread does in the kernel."""
+    """A thread's call in the kernel."""
 
-    line: str
-    """Of `syscall` (proc(5)): number, arguments, stack and instruction pointer."""
-    calls: list[str]
-    """How many reads and writes it has made: a loop makes the same ones again and again."""
+    line: str  # of `syscall` (proc(5)): number, arguments, stack and instruction pointer
+    calls: list[str]  # counts of reads and writes so far: a loop repeats the same calls
 
 
 @contextlib.contextmanager
 def watched(say: Callable[[str], None]) -> Iterator[None]:
-    """While inside, call `say`, from a thread of its own, with a sentence about each call that waits longer
-    than LOOK seconds, and again each AGAIN seconds."""
+    """Call `say`, from a separate thread, about each call inside the block that waits longer than LOOK
+    seconds; again every AGAIN seconds."""
     ended = threading.Event()
     threading.Thread(target=_watch, args=(say, ended), name="kernel waits", daemon=True).start()
     try:
@@ -69,8 +60,8 @@ def _watch(say: Callable[[str], None], ended: threading.Event) -> None:
         for task in os.listdir(_TASKS):
             with contextlib.suppress(OSError):
                 call, state = _call(task)
-                known, since, due = before.get(task, (call, now, now))
-                if known != call:
+                earlier, since, due = before.get(task, (call, now, now))
+                if earlier != call:
                     since = due = now
                 elif since < now and due <= now and (path := _path(call.line)) and _waits(state, path):
                     due = now + AGAIN
@@ -79,14 +70,14 @@ def _watch(say: Callable[[str], None], ended: threading.Event) -> None:
 
 
 def _call(task: str) -> tuple[KernelCall, str]:
-    """A thread's call, and its state. Raises OSError."""
+    """Return a thread's call and state. Raises OSError."""
     read = [Path(_TASKS, task, name).read_bytes().decode("latin-1") for name in ("syscall", "io", "stat")]
     calls = [line for line in read[1].splitlines() if line.startswith("sysc")]
     return KernelCall(read[0], calls), read[2].rpartition(")")[2].split()[0]
 
 
 def _path(line: str) -> str:
-    """The path that a call is on; "" where none shows. Raises OSError."""
+    """Return the path of a call; "": none shows. Raises OSError."""
     words = line.split()
     if len(words) < 3:
         return ""  # it runs
@@ -99,7 +90,7 @@ def _path(line: str) -> str:
 
 
 def _text(address: int) -> str:
-    """The text at an address of this process; "" where there is none."""
+    """Return the text at an address of this process, or ""."""
     with open("/proc/self/mem", "rb", buffering=0) as memory, contextlib.suppress(OSError, OverflowError):
         text, end, _ = os.pread(memory.fileno(), LONGEST, address).partition(b"\0")
         return os.fsdecode(text) if end else ""

@@ -1,14 +1,10 @@
-"""The one limiter: bytes and requests of the source, and metadata operations of the target, at a rate that
+"""The only limiter: bytes and requests at the source, and metadata operations on the target, at a rate that
 may change at any moment.
 
-For the workers of an element, and for commands that make many metadata operations. Touches nothing but the
-memory that workers share (`shared_memory`); it lets callers wait.
-
-The rate of bytes is `engine.limit`, or what the element's share of a network link allows. The process that
-started the workers has one thread for that share, which writes its `Allowance` into the shared memory
-whenever it changes. So workers stop using what was given back, also while another thread of that process
-hangs in a call to a file system. An allowance holds until its moment `until`: a worker that sees no later one
-stops reading then, also where that thread itself hangs.
+The rate of bytes is `engine.limit`, or the element's share of a network link. One thread of the parent writes
+the share's `Allowance` into the workers' shared memory whenever it changes. So workers stop using what was
+given back even while another thread hangs in a file system. An allowance ends at `until`: without a later one
+workers stop reading, even if that thread itself hangs.
 """
 
 from __future__ import annotations
@@ -26,55 +22,48 @@ from penstock.host.shared_memory import STORE_BYTES, STORES_AT, SharedMemory
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+# Seconds' worth that may be taken at once after a pause; more is lost. So nothing is made up for after the
+# machine has delayed all takers.
 BURST = 0.05
-"""Seconds' worth that may be taken at once after a pause; what would come in beyond that is lost. So nothing
-is made up for after the machine has let all takers wait."""
-LOOK = 0.2
-"""Seconds after which a taker that waits looks whether the pace has changed."""
-SHORTEST = 0.0005
-"""Seconds between two tries at least."""
-BYTES, REQUESTS, OPERATIONS = 0, 1, 2
-"""The stores: what is counted."""
+LOOK = 0.2  # seconds between a waiting taker's checks of the pace
+SHORTEST = 0.0005  # least seconds between two attempts
+BYTES, REQUESTS, OPERATIONS = 0, 1, 2  # the stores, by what they count
+# Seconds after which a waiting taker precedes later ones: servers close a connection that is not read for a
+# minute.
 PATIENT = 10.0
-"""Seconds after which a taker that waits goes before those that came later: servers close a connection that
-nobody reads from for a minute."""
 _STORE = Struct("=4d")
 
 
 class Allowance(NamedTuple):
     """What an element may read from its source now."""
 
-    rate: float
-    """Bytes a second from the source; 0: nothing, infinite: no cap."""
-    requests: float
-    """Requests a second to the source; likewise."""
-    until: float
-    """By `clock`."""
-    most: float = math.inf
-    """Bytes a second that it could be, if all others ended."""
+    rate: float  # bytes a second; 0: nothing, infinite: no cap
+    requests: float  # requests a second; likewise
+    until: float  # by `clock`
+    most: float = math.inf  # bytes a second that it would get if all others ended
 
 
 class Allowances(Protocol):
-    """An element's share of a network link, as its engine sees it: `jobs.bandwidth.share.LinkShare`, which
-    stands above the engine and so cannot be named here."""
+    """An element's share of a network link, as its engine sees it. It is `jobs.bandwidth.share.LinkShare`,
+    which the engine, a lower layer, cannot import."""
 
     def __call__(self) -> Allowance:
-        """What the element may do now. Raises FailedError where there will be no share any more."""
+        """Return the allowance now. Raises FailedError if the share has ended for good."""
 
     def hand_to(self, write: Callable[[Allowance], None] | None) -> None:
-        """Call `write` with what the element may do, at once and each time that it changes, from any thread.
-        None: no more; on return no call is under way."""
+        """Call `write` with the allowance at once and on each change, from any thread. None: stop; on return
+        no call is under way."""
 
 
 def clock() -> float:
-    """Seconds of this machine, the same for all its processes, going on while it sleeps."""
+    """Return this machine's seconds, the same for all its processes, including time asleep."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def allowed_rate(
     shared_memory: SharedMemory, store: int, limit: int | None = None, now: Callable[[], float] = clock
 ) -> Callable[[], float]:
-    """The rate of bytes or requests by the element's share of a network link; `limit` where that is lower."""
+    """Return a function of the share's rate of bytes or requests, at most `limit`."""
     most = math.inf if limit is None else limit
 
     def rate() -> float:
@@ -87,16 +76,15 @@ def allowed_rate(
 class Pace:
     """One of the stores, for all workers of an element.
 
-    A store is filled at the rate, up to BURST seconds' worth. Whoever finds it not below nothing takes all
-    that it wants, and the store may go below; the others wait until it is filled again, and are not in
-    order. Whoever has waited for PATIENT seconds says so in the store: those that came later leave what is
-    there to it, as long as it says so every LOOK seconds. A new rate holds for all that wait. Over any window
-    of time what is taken is at most the rate times the window, BURST seconds' worth, and one taking, also
-    when the machine lets takers wait.
+    A store fills at the rate, up to BURST seconds' worth. A taker that finds it at 0 or more takes all that
+    it wants, so that the store may become negative; the others wait, in no order. After PATIENT seconds a
+    waiting taker claims precedence in the store: later takers leave the content to it, as long as it repeats
+    the claim every LOOK seconds. Over any window at most the rate times the window, BURST seconds' worth and
+    a single taking pass, even when the machine delays takers.
 
-    The obvious way, a line in which each taker books its turn and waits for it, fails where many takers come
-    late, as on a machine with too much to do: they all go at once. With 40 MB/s among four engines and a load
-    of 17 on two CPUs that was up to 28 % too much in a second.
+    The obvious way, a line in which each taker books its turn, fails where many takers come late, as on an
+    overloaded machine: they all proceed at once. With 40 MB/s among four engines and a load of 17 on two CPUs
+    that was up to 28 % too much in a second.
     """
 
     def __init__(
@@ -107,7 +95,7 @@ class Pace:
         wait: Callable[[float], object],
         now: Callable[[], float] = clock,
     ) -> None:
-        """`rate`: a second, of now: 0: nothing, infinite: no bound; it is called by a thread at a time.
+        """`rate`: a second, as of now; 0: nothing, infinite: no bound; called by one thread at a time.
         `wait`: true when the engine stops."""
         self._shared_memory, self._rate, self._wait, self._clock = shared_memory, rate, wait, now
         self._lock, self._at = Lock(), STORES_AT + store * STORE_BYTES
@@ -120,30 +108,29 @@ class Pace:
                 return
 
     def ready(self) -> None:
-        """Return when anything may be read at all, or the engine stops: a connection that is opened earlier
-        would be closed by a server that waits for its reader."""
+        """Return when anything may be read, or the engine stops: servers close connections that wait."""
         while self._rate() <= 0 and not self._wait(LOOK):
             pass
 
     def _taken(self, count: int, came: float) -> float:
-        """0 when it was taken, else seconds after which to try again. `came`: since when it is waited for."""
+        """Return 0 when `count` was taken, else the seconds until the next attempt. `came`: began to wait."""
         with self._lock:
             rate = self._rate()
             if math.isinf(rate):
                 return 0.0
             self._hold()
             try:
-                there, since, first, said = _STORE.unpack_from(self._shared_memory.memory, self._at)
+                stored, since, first, said = _STORE.unpack_from(self._shared_memory.memory, self._at)
                 now = self._clock()
-                there = min(BURST * rate, there + rate * max(0.0, now - since))
+                stored = min(BURST * rate, stored + rate * max(0.0, now - since))
                 # A worker that died while it waited says nothing any more.
                 others = 0.0 < first < came and now - said <= 2 * LOOK
-                free = rate > 0 and there >= 0 and not others
+                free = rate > 0 and stored >= 0 and not others
                 if free and first == came:
                     first, said = 0.0, -math.inf
                 elif not free and not others and now - came >= PATIENT:
                     first, said = came, now
-                left = there - count if free else there
+                left = stored - count if free else stored
                 _STORE.pack_into(self._shared_memory.memory, self._at, left, now, first, said)
             finally:
                 self._release()
@@ -152,7 +139,7 @@ class Pace:
         # Not all at the same moment: by the digits of the clock.
         if others:
             return LOOK
-        return max(SHORTEST, -there / rate if rate > 0 else LOOK) + BURST / 2 * (now * 1e4 % 1)
+        return max(SHORTEST, -stored / rate if rate > 0 else LOOK) + BURST / 2 * (now * 1e4 % 1)
 
     def _hold(self) -> None:
         # The file lock is between processes, the other between this one's threads.
@@ -164,8 +151,8 @@ class Pace:
 
 @contextlib.contextmanager
 def spending(rate: Callable[[], float], wait: Callable[[float], object]) -> Iterator[Callable[[int], None]]:
-    """A function that waits until the threads of this process may make n more metadata operations. `rate`:
-    operations a second, of all threads together; `wait` as of `Pace`. Good within the context."""
+    """Provide a function that waits until n more metadata operations may be made, at `rate` a second of all
+    threads together; `wait` as for `Pace`."""
     shared_memory = SharedMemory()
     try:
         yield Pace(shared_memory, OPERATIONS, rate, wait).take

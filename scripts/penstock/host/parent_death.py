@@ -15,9 +15,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def dies_with(parent: int) -> Callable[[], None]:
-    """For the forked child (`preexec_fn`): be killed when the parent dies. To the kernel that is the THREAD
-    that forked it: only for a thread that outlives the child. It calls one C function that was looked up
-    before the fork, and takes no lock."""
+    """Return a `preexec_fn` that has the child killed when its parent THREAD dies: use it only in a thread
+    that outlives the child. It calls one C function, found before the fork, and takes no lock."""
     prctl, kill = _libc.prctl, signal.SIGKILL
 
     def prepare() -> None:

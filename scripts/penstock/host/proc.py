@@ -1,5 +1,4 @@
-"""What the kernel says of processes, by /proc, which is all that is read. `proc` is the folder to read in its
-place: tests give one of their own."""
+"""What the kernel says of processes, by /proc. Tests replace `proc`."""
 
 from __future__ import annotations
 
@@ -7,34 +6,28 @@ import os
 from typing import NamedTuple
 
 PROC = "/proc"
-Root = str | os.PathLike[str]
-"""A folder to read in place of /proc, /sys or /: tests give one of their own."""
+Root = str | os.PathLike[str]  # a folder in place of /proc, /sys or /, for tests
 
 
 class ProcessStat(NamedTuple):
-    """One line of /proc/<pid>/stat, as far as it is used."""
+    """A line of /proc/<pid>/stat, as far as it is used."""
 
     pid: int
-    name: str
-    """The program's name, its first 15 bytes; it may hold blanks and brackets."""
-    state: str
-    """One letter: `R`, `S`, `D`, `Z`, ..."""
+    name: str  # first 15 bytes of the program's name, which may hold blanks and brackets
+    state: str  # a letter: `R`, `S`, `D`, `Z`, ...
     parent: int
-    ticks: int
-    """CPU time that it used, in user and kernel mode: clock ticks, SC_CLK_TCK of which are a second."""
-    start: str
-    """When it started, in ticks since boot: a process number that is used again has another."""
+    ticks: int  # CPU time in user and kernel mode: clock ticks of 1/SC_CLK_TCK s
+    start: str  # in ticks since boot: differs when a process number is reused
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended; a zombie has, and only waits for its parent to collect the exit
-        status."""
+        """Whether the process has ended. A zombie has: its parent has yet to collect the exit status."""
         return self.state in "ZX"
 
 
 def process_stat(pid: int | str, proc: Root = PROC) -> ProcessStat | None:
-    """The stat of one process (`self`: this one). None where the process is not there, where this account may
-    not see it (`hidepid`), and where the line is incomplete."""
+    """Return the stat of a process (`self`: this one). None: it does not exist, is hidden from this account
+    (`hidepid`), or its line is incomplete."""
     try:
         with open(f"{proc}/{pid}/stat", "rb") as stream:
             head, _, tail = stream.read().rpartition(b")")
@@ -53,8 +46,8 @@ def process_stat(pid: int | str, proc: Root = PROC) -> ProcessStat | None:
 
 
 def children(pid: int, proc: Root = PROC) -> list[ProcessStat]:
-    """The processes that this one started and that have not ended. By `task/<thread>/children` where the
-    kernel has it (CONFIG_PROC_CHILDREN), else by a look at every process."""
+    """Return the living children of a process, by `task/<thread>/children` where the kernel has it
+    (CONFIG_PROC_CHILDREN), else by reading every process."""
     names: list[str] = []
     try:
         for thread in os.listdir(f"{proc}/{pid}/task"):
@@ -65,24 +58,22 @@ def children(pid: int, proc: Root = PROC) -> list[ProcessStat]:
             names = [name for name in os.listdir(proc) if name.isdecimal()]
         except OSError:
             return []
-    found = (process_stat(name, proc) for name in names)
-    return [one for one in found if one is not None and one.parent == pid and not one.ended]
+    stats = (process_stat(name, proc) for name in names)
+    return [stat for stat in stats if stat is not None and stat.parent == pid and not stat.ended]
 
 
 def peak_memory(pid: int | str, proc: Root = PROC) -> int:
-    """The most bytes of memory that a process had resident since its last exec (VmHWM); 0 where /proc does
-    not say, or the process has ended."""
+    """Return the most resident bytes of a process since its last exec (VmHWM); 0: not known."""
     try:
         with open(f"{proc}/{pid}/status", errors="replace") as stream:
-            line = next((one for one in stream if one.startswith("VmHWM:")), "")
+            line = next((text for text in stream if text.startswith("VmHWM:")), "")
         return int(line.split()[1]) << 10 if line else 0
     except (OSError, ValueError, IndexError):
         return 0
 
 
 def umask(proc: Root = PROC) -> int | None:
-    """The umask of this process, read without setting it, since other threads may create files now. None
-    where the kernel does not say it."""
+    """Return this process's umask, or None. Not by setting it: other threads may create files now."""
     try:
         with open(f"{proc}/self/status", encoding="ascii", errors="replace") as stream:
             return next((int(line.split()[1], 8) for line in stream if line.startswith("Umask:")), None)

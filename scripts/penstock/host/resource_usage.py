@@ -1,4 +1,4 @@
-"""What this process, and the processes that it starts, use: CPU time and memory by the kernel's accounts.
+"""Measures the CPU time and memory of this process and the processes that it starts.
 
 | figure         | read from                                  | of                                    |
 |----------------|--------------------------------------------|---------------------------------------|
@@ -8,14 +8,12 @@
 | the job's peak | `memory.peak` (cgroup v2, Linux 5.19), or  | all that the job's own control group  |
 |                | `memory.max_usage_in_bytes` (v1)           | was charged for, cached files too     |
 
-The peak of memory is an upper bound of what the processes held at one moment: each process reached its own
-peak at a moment of its own, and pages that several share are counted for each. Of helpers that come and go
-between two looks it knows nothing. `ru_maxrss` is not used: an
-exec keeps it, so that a small child shows the size of its parent (getrusage(2), fs/exec.c).
+The peak of memory is an upper bound: processes peak at different moments, shared pages count in each, and
+helpers that come and go between two readings are missed. `ru_maxrss` is not used: an exec keeps it, so that a
+small child shows the size of its parent (getrusage(2), fs/exec.c).
 
-A process that wants to be measured, as each element does, enters a `Meter`. Code that ends helper processes
-calls `look` shortly before, since nobody can read their peaks afterwards. Reads /proc and cgroups; changes
-nothing.
+An element enters a `Meter`. Code that ends helper processes calls `look` shortly before: their peaks cannot
+be read afterwards.
 """
 
 from __future__ import annotations
@@ -49,16 +47,16 @@ class Meter:
         """Read the peaks of this process and of its living children now."""
         own = process_stat("self", self._proc)
         stats = children(own.pid, self._proc) if own is not None else []
-        # Those that end now are in one of the two, or for this look in neither.
-        self._others = _cpu(resource.RUSAGE_CHILDREN) + sum(one.ticks for one in stats) / _TICK
-        peaks = [peak_memory("self", self._proc), *(peak_memory(one.pid, self._proc) for one in stats)]
+        # A child that ends now counts in one of the two, or for this reading in neither.
+        self._others = _cpu(resource.RUSAGE_CHILDREN) + sum(child.ticks for child in stats) / _TICK
+        peaks = [peak_memory("self", self._proc), *(peak_memory(child.pid, self._proc) for child in stats)]
         if sum(peaks) > self._peak:
             self._peak, self._processes = sum(peaks), sum(map(bool, peaks))
         if self._cgroup:
             self._job = cgroups.memory_peak(self._cgroup, self._proc)
 
     def used(self, usage: ElementUsage) -> ElementUsage:
-        """With what was used so far: reads two small files of every child."""
+        """Return `usage` with the figures so far. Reads two small files of every child."""
         self.look()
         return usage._replace(
             began=round(self._began, 3),
@@ -72,13 +70,13 @@ class Meter:
 
 
 def _cpu(who: int) -> float:
-    """Seconds in user and kernel mode."""
+    """Return seconds in user and kernel mode."""
     used = resource.getrusage(who)
     return used.ru_utime + used.ru_stime
 
 
 def _age(proc: str) -> float:
-    """Seconds since this process was started (an exec starts none); 0 where /proc does not say."""
+    """Return seconds since this process was started (an exec does not count); 0: not known."""
     own = process_stat("self", proc)
     if own is None or not own.start.isdecimal():
         return 0.0
@@ -94,8 +92,7 @@ def enter(meter: Meter | None) -> None:
 
 
 def look() -> None:
-    """Read the peaks for the entered meter: to be called where helpers of this process are about to end. Does
-    nothing where no meter is entered."""
+    """Read the peaks for the entered meter, if any. Call it before helpers of this process end."""
     meter = _entered[0]
     if meter is not None:
         meter.look()

@@ -1,5 +1,4 @@
-"""Reads one setting of a file of `name = value` lines, such as SLURM's cgroup.conf, as its program reads
-it."""
+"""Reads a setting in a file of `name = value` lines, such as SLURM's cgroup.conf, as its program reads it."""
 
 from __future__ import annotations
 
@@ -13,8 +12,7 @@ if TYPE_CHECKING:
 
 
 def setting(path: Path, name: str) -> FileValue:
-    """The last line of this name, whatever the size of its letters; what `#` begins is a comment. A file that
-    is not there sets nothing. Never raises."""
+    """Return the last value of this name, in any case; `#` begins a comment. Never raises."""
     shown = printable(str(path))
     try:
         lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()

@@ -1,13 +1,8 @@
-"""Signs bytes, and verifies signatures, by `ssh-keygen -Y`. No other module runs it.
+"""Signs bytes, and verifies signatures, by `ssh-keygen -Y`: for a release's seal and for preflight.
 
-For `dataset.release_signature`, which signs and verifies a release's seal (`release.json`), and for
-preflight, which tries the key. The files are those of `target.sign_with` (the key that signs) and of
-`target.signers` (OpenSSH's file of allowed signers). Runs ssh-keygen, reads these two files and their modes,
-reaches the agent of SSH_AUTH_SOCK; writes nothing.
-
-A key is named by its path alone. Its secret stays in its file, or in the agent: `path` then is that of the
-public key. No passphrase is asked for: a key that has one signs through the agent, or not at all. What is
-signed is UTF-8 text.
+`target.sign_with` is the signing key, `target.signers` OpenSSH's file of allowed signers. A key is named by
+its path alone; its secret stays in its file or in the agent, and then the path is the public key's. A
+passphrase is never requested: such a key signs through the agent, or not at all. Only UTF-8 text is signed.
 """
 
 from __future__ import annotations
@@ -29,12 +24,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROGRAM = "ssh-keygen"
+# of the seals' signatures; `namespaces=` in the file of signers may bind a line to it
 NAMESPACE = "penstock-release"
-"""In which seals are signed; a line of the file of signers may be bound to it by `namespaces=`."""
-DEADLINE = 60.0
-"""Seconds: an agent may ask a person."""
-LARGEST = 1 << 16
-"""Bytes of a signature; those of RSA keys with 16384 bits have 3,000."""
+DEADLINE = 60.0  # seconds: an agent may wait for a person
+LARGEST = 1 << 16  # bytes of a signature; those of RSA keys with 16384 bits have 3,000
 _MISSING_HINT = "install OpenSSH's client (Debian: openssh-client), 8.9 or later"
 _NO_ACCOUNT = "No user exists for uid"
 _NAMED_ACCOUNTS_HINT = "ssh-keygen works for accounts alone that this machine knows by name (getent passwd)"
@@ -42,12 +35,11 @@ _ARMORED = re.compile(rb"-----BEGIN SSH SIGNATURE-----\n[A-Za-z0-9+/=\n]+-----EN
 
 
 class SignatureError(Exception):
-    """A signature that does not hold; the message says why."""
+    """A signature is not valid; the message says why."""
 
 
 def check_key(path: Path) -> None:
-    """Raises PreflightError for a key that cannot be read, that is another account's, or that others could
-    read or replace."""
+    """Raise PreflightError if the key is unreadable, another account's, or open to others."""
     status = _readable_file(path, "target.sign_with")
     if status.st_uid not in (0, os.geteuid()):
         raise PreflightError(
@@ -67,7 +59,7 @@ def check_key(path: Path) -> None:
 
 
 def check_signers(path: Path) -> None:
-    """Raises PreflightError for a file of signers that cannot be read, or that others may change."""
+    """Raise PreflightError if the file of signers is unreadable, or others may change it."""
     status = _readable_file(path, "target.signers")
     if stat.S_IMODE(status.st_mode) & 0o022:
         raise PreflightError(
@@ -79,8 +71,7 @@ def check_signers(path: Path) -> None:
 
 
 def sign(path: Path, content: bytes) -> bytes:
-    """The armored signature of these bytes. Raises PreflightError for a key that cannot sign, ValueError for
-    bytes that are no text."""
+    """Return the armored signature. Raises PreflightError, and ValueError for bytes that are no text."""
     check_key(path)
     argv = (PROGRAM, "-Y", "sign", "-q", "-n", NAMESPACE, "-f", str(path))
     answer = command.run(argv, deadline=DEADLINE, more=_environment(), given=content.decode())
@@ -101,8 +92,8 @@ def sign(path: Path, content: bytes) -> bytes:
 
 
 def sign_verified(key: Path, signers: Path | None, content: bytes, at: str) -> bytes:
-    """`sign`, and `verified_signer` of the result where there is a file of signers: a signature that readers
-    would refuse is not handed out. Raises PreflightError, ValueError."""
+    """Sign and verify, if there is a file of signers: readers would refuse any other signature. Raises
+    PreflightError, ValueError."""
     made = sign(key, content)
     try:
         if signers is not None:
@@ -119,9 +110,11 @@ def sign_verified(key: Path, signers: Path | None, content: bytes, at: str) -> b
 
 
 def verified_signer(signers: Path, content: bytes, signature: bytes, at: str) -> str:
-    """Verify the signature of these bytes, and return its signer's name in the file of signers. `at`: when it
-    was made, UTC in ISO 8601, which `valid-after` and `valid-before` of that file are compared with. Raises
-    SignatureError for a signature that does not hold, PreflightError where it cannot be verified here."""
+    """Verify a signature and return its signer's name in the file of signers.
+
+    `at`: when it was made, UTC in ISO 8601, compared with `valid-after` and `valid-before` of that file.
+    Raises SignatureError for an invalid signature, and PreflightError if it cannot be verified here.
+    """
     check_signers(signers)
     if len(signature) > LARGEST or not _ARMORED.fullmatch(signature):
         raise SignatureError("it is no signature of OpenSSH")
@@ -146,7 +139,7 @@ def verified_signer(signers: Path, content: bytes, signature: bytes, at: str) ->
 
 
 def _refuse_unable(answer: command.Answer) -> None:
-    """Raises PreflightError where ssh-keygen says nothing of a signature, since it cannot work here."""
+    """Raise PreflightError if ssh-keygen cannot work here and so says nothing of the signature."""
     if not answer.there:
         raise _no_ssh_keygen(answer)
     if _NO_ACCOUNT in answer.words:
@@ -158,16 +151,15 @@ def _cannot_verify(why: str, hint: str) -> PreflightError:
 
 
 def _names(principals: str) -> Iterator[str]:
-    """Of each line of principals (patterns with commas between them, `!` before one that is excluded) the
-    first that is not excluded: the name to verify by."""
+    """Return of each line of principals (patterns between commas, `!` excludes) the first that is not
+    excluded: the name to verify by."""
     for line in principals.splitlines():
         patterns = [text for text in line.strip().split(",") if text and not text.startswith("!")]
         yield from patterns[:1]
 
 
 def _readable_file(path: Path, key: str) -> os.stat_result:
-    """The status of a plain file that this account can read; links are followed. Raises PreflightError, which
-    names this key of the configuration."""
+    """Return the status of a readable plain file, through links. Raises PreflightError, which names `key`."""
     try:
         status = path.stat()
         with path.open("rb"):
@@ -187,26 +179,26 @@ def _readable_file(path: Path, key: str) -> os.stat_result:
 
 
 def _is_public(path: Path) -> bool:
-    """Whether the file holds a public key, whose secret is the agent's."""
+    """Return whether the file holds a public key, whose secret the agent has."""
     with path.open("rb") as file:
         return not file.read(64).startswith(b"-----BEGIN")
 
 
 def _environment() -> dict[str, str]:
-    """Reaches the agent, and never asks a person for a passphrase."""
+    """Return variables that reach the agent and prevent any request for a passphrase."""
     socket = os.environ.get("SSH_AUTH_SOCK")
     never = {"SSH_ASKPASS_REQUIRE": "never"}
     return {**never, "SSH_AUTH_SOCK": socket} if socket else never
 
 
 def _local(at: str) -> str:
-    """As `verify-time` takes it: in the time zone of this process. Raises ValueError."""
+    """Format for `verify-time`, in the process's time zone. Raises ValueError."""
     return datetime.fromisoformat(at).astimezone().strftime("%Y%m%d%H%M%S")
 
 
 @contextlib.contextmanager
 def _in_memory(content: bytes) -> Iterator[int]:
-    """A file in memory that holds this."""
+    """Provide the content as a file in memory."""
     fd = os.memfd_create("signature")
     try:
         view = memoryview(content)

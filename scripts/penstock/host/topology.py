@@ -1,7 +1,6 @@
-"""The shape of this machine: sockets, cores, siblings, NUMA nodes, caches of level 3, network devices. Read
-from /sys; or from `lscpu -J -e`, where /sys has it not (some containers). For preflight, which compares
-WEKA's cores with SLURM's. Nothing is ever written, and lscpu is run by the caller.
-"""
+"""The shape of this machine: sockets, cores, siblings, NUMA nodes, caches of level 3, network devices. From
+/sys, or from `lscpu -J -e` where /sys lacks it (some containers). Preflight compares WEKA's cores with
+SLURM's."""
 
 from __future__ import annotations
 
@@ -19,12 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
 SYS = "/sys"
-LSCPU = ("lscpu", "-J", "-e")
-"""Its output is what `from_lscpu` reads."""
+LSCPU = ("lscpu", "-J", "-e")  # the command whose output `from_lscpu` reads
 
 
 def read(sys: str | os.PathLike[str] = SYS) -> Machine:
-    """The machine by /sys, as any account may read it. What /sys does not have is empty."""
+    """Return the machine by /sys, as any account may read it. What /sys lacks is empty."""
     folder = Path(sys, "devices/system/cpu")
     online = _list(folder / "online")
     cores: dict[Hashable, list[int]] = {}
@@ -46,8 +44,7 @@ def read(sys: str | os.PathLike[str] = SYS) -> Machine:
 
 
 def from_lscpu(out: str, nics: Iterable[Nic] = ()) -> Machine:
-    """The machine by the output of `LSCPU`, with these network devices; empty where the text is not that.
-    Pure."""
+    """Return the machine by the output of `LSCPU`, with these network devices; empty for any other text."""
     try:
         rows = json.loads(out)["cpus"]
         cores: dict[Hashable, list[int]] = {}
@@ -64,7 +61,7 @@ def from_lscpu(out: str, nics: Iterable[Nic] = ()) -> Machine:
                 sockets.setdefault(socket, []).append(cpu)
             if _given(row.get("node")):
                 nodes.setdefault(int(row["node"]), []).append(cpu)
-            # Their names and numbers, joined by colons: "l1d:l1i:l2:l3" is "0:0:0:0".
+            # Names and numbers of caches, joined by colons: "l1d:l1i:l2:l3" is "0:0:0:0".
             names = next((name for name in row if name.lower().endswith("l3")), "")
             last = str(row.get(names) or "").rpartition(":")[2]
             if last.isdecimal():
@@ -75,14 +72,13 @@ def from_lscpu(out: str, nics: Iterable[Nic] = ()) -> Machine:
         _groups(cores),
         _groups(sockets),
         _groups(caches),
-        {node: tuple(sorted(found)) for node, found in sorted(nodes.items())},
+        {node: tuple(sorted(cpus)) for node, cpus in sorted(nodes.items())},
         tuple(nics),
     )
 
 
 def _numa_nodes(sys: str | os.PathLike[str]) -> dict[int, frozenset[int]]:
-    """The CPUs of each node by its number, ascending; a node without CPUs is left out. {} where the kernel
-    does not say."""
+    """Return the CPUs of each node that has any, by its number, ascending; {}: not known."""
     folder = f"{sys}/devices/system/node"
     try:
         names = os.listdir(folder)
@@ -100,9 +96,9 @@ def _numa_nodes(sys: str | os.PathLike[str]) -> dict[int, frozenset[int]]:
     return nodes
 
 
-def _groups(found: Mapping[Hashable, list[int]]) -> tuple[tuple[int, ...], ...]:
-    """By their lowest CPUs."""
-    return tuple(sorted(tuple(sorted(cpus)) for cpus in found.values()))
+def _groups(members: Mapping[Hashable, list[int]]) -> tuple[tuple[int, ...], ...]:
+    """Sort the groups by their lowest CPUs."""
+    return tuple(sorted(tuple(sorted(cpus)) for cpus in members.values()))
 
 
 def _below_l3(caches: Path) -> tuple[int, ...]:
@@ -113,21 +109,20 @@ def _below_l3(caches: Path) -> tuple[int, ...]:
 
 
 def _nics(sys: str | os.PathLike[str]) -> tuple[Nic, ...]:
-    """Network devices that are devices of the machine; `lo`, bridges and VLANs are none."""
+    """Return physical network devices, without `lo`, bridges and VLANs."""
     folder = Path(sys, "class/net")
     nics = []
     for name in sorted(_entries(folder)):
         if not (folder / name / "device").is_dir():
             continue
         node = _number(folder / name / "device/numa_node")
-        # -1 is the kernel's word for "not known".
+        # The kernel writes -1 for "not known".
         nics.append(Nic(printable(name), node if node is not None and node >= 0 else None))
     return tuple(nics)
 
 
 def network_speed(sys: str | os.PathLike[str] = SYS) -> float | None:
-    """Bytes a second of the fastest network device that is up; None where the kernel names none, as of
-    virtual ones."""
+    """Return bytes a second of the fastest active network device; None: not stated, as if virtual."""
     speeds = [_number(Path(sys, "class/net", nic.name, "speed")) for nic in _nics(sys)]
     megabits = max((speed for speed in speeds if speed), default=-1)
     return megabits * 1e6 / 8 if megabits > 0 else None

@@ -1,15 +1,12 @@
 """How a command waits, and how a signal ends each wait.
 
-Python makes a system call again that a signal interrupted (PEP 475), so a handler that sets a flag ends no
-wait. Raising from the handler wherever the program stands would end waits, but also leave half a change. So
-the handler raises only while the main thread is inside `interruptible`, which stands around waits alone: for
-a server's answer, for a process, for threads that ask servers. Pauses of a known length are `Stop.wait`'s and
-`pause`'s.
+Python repeats a system call that a signal interrupted (PEP 475), so a handler that sets a flag ends no wait.
+A handler that raises anywhere would end waits, but also leave half a change. So the handler raises only while
+the main thread is inside `interruptible`, which encloses nothing but waits: for a server's answer, a process,
+threads that query servers. Pauses of a known length are `Stop.wait` and `pause`.
 
-A thread that asks servers may wait when the signal comes. The process ends without it: `shut_down`.
-
-A call that waits in the kernel uninterruptibly, as on a network mount whose server is away, is ended by none
-of these.
+The process ends without waiting for threads that query servers: `shut_down`. Nothing here ends a call that
+waits uninterruptibly in the kernel, as on a network mount whose server is away.
 """
 
 from __future__ import annotations
@@ -30,8 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TIDY = 1.0
-"""Seconds that a command has, run by a process that a signal stopped, in `tidying`."""
+TIDY = 1.0  # seconds for a command in `tidying`, in a process that a signal stopped
 
 
 @dataclass
@@ -39,14 +35,10 @@ class Stop:
     """The stop flag of this process, set by a signal. Several threads may `wait`; a signal ends all waits."""
 
     event: threading.Event = field(default_factory=threading.Event)
-    signal_number: int = 0
-    """0: none came."""
-    out_of_time: bool = False
-    """The signal was that of the job's time limit."""
-    orphaned: bool = False
-    """There was no signal: the run that the step belongs to has ended."""
-    _stirred: int = -1
-    """An eventfd and not a lock, since a signal handler may write to it at any point."""
+    signal_number: int = 0  # 0: no signal came
+    out_of_time: bool = False  # the signal was that of the job's time limit
+    orphaned: bool = False  # no signal came: the step's run has ended
+    _stirred: int = -1  # an eventfd, not a lock: a signal handler may write to it at any point
 
     def __post_init__(self) -> None:
         self._stirred = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -61,7 +53,7 @@ class Stop:
 
     @property
     def why(self) -> str:
-        """What stopped the process, in words."""
+        """Why the process stopped, in words."""
         if self.out_of_time:
             return "stopped: the time limit of its job came"
         if self.orphaned:
@@ -69,11 +61,11 @@ class Stop:
         return f"stopped by {signal_name(self.signal_number)}"
 
     def stir(self) -> None:
-        """End the `wait` that is under way, or the next one, at once. From any thread."""
+        """End the current or next `wait` at once. From any thread."""
         os.eventfd_write(self._stirred, 1)
 
     def signalled(self) -> None:
-        """Raises InterruptedRunError once a signal has come."""
+        """Raise InterruptedRunError once a signal has come."""
         if self.event.is_set():
             raise InterruptedRunError(self.signal_number, self.why)
 
@@ -82,24 +74,21 @@ class Stop:
         self.signalled()
         poll = select.poll()
         poll.register(self._stirred, select.POLLIN)
-        # After a signal it is left as it is, so that it ends the waits of all threads.
+        # After a signal the eventfd stays set, so that it ends the waits of all threads.
         if poll.poll(seconds * 1000) and not self.event.is_set():
             with contextlib.suppress(BlockingIOError):  # another thread was faster
                 os.eventfd_read(self._stirred)
         self.signalled()
 
 
-_stop: Stop | None = None
-"""Of the command that this process runs; None: of another program that uses this package."""
-_depth = 0
-"""How many blocks of `interruptible` the main thread is in."""
-_tidies = 0.0
-"""Seconds that a command has in `tidying`; 0: outside of it."""
+_stop: Stop | None = None  # of the command that this process runs; None: another program uses this package
+_depth = 0  # nested blocks of `interruptible` around the main thread
+_tidies = 0.0  # seconds for a command in `tidying`; 0: outside of it
 
 
 @contextlib.contextmanager
 def obeying(stop: Stop) -> Iterator[None]:
-    """While inside, `stop` ends the waits of this module."""
+    """Let `stop` end the waits of this module inside the block."""
     global _stop
     before, _stop = _stop, stop
     try:
@@ -109,22 +98,22 @@ def obeying(stop: Stop) -> Iterator[None]:
 
 
 def signalled() -> None:
-    """Raises InterruptedRunError once a signal has come to the command, in any thread; not in `tidying`."""
+    """Raise InterruptedRunError once a signal has come to the command, in any thread; not in `tidying`."""
     if _stop is not None and not _tidies:
         _stop.signalled()
 
 
 def interrupt() -> None:
-    """For a signal's handler, after `Stop.set`: raises InterruptedRunError where the main thread waits."""
+    """Raise InterruptedRunError if the main thread waits; for a signal's handler, after `Stop.set`."""
     if _stop is not None and _depth > 0:
         _stop.signalled()
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """While the main thread is inside, the first signal raises InterruptedRunError, whichever call it waits
-    in; also on entering, once a signal has come. For blocks that may be left anywhere. In another thread it
-    has no effect."""
+    """Let the first signal raise InterruptedRunError inside the block, in whichever call the main thread
+    waits; an earlier one raises it on entering. Only for blocks that may be left anywhere. Other threads are
+    not affected."""
     with _counted(1):
         if threading.current_thread() is threading.main_thread():
             signalled()
@@ -133,8 +122,7 @@ def interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tidying(seconds: float = TIDY) -> Iterator[None]:
-    """For what is to be undone or shown at the end, also after a signal: commands run inside, each for so
-    many seconds at most."""
+    """Allow commands inside, even after a signal, for `seconds` each, to undo or show something."""
     global _tidies
     before, _tidies = _tidies, seconds
     try:
@@ -144,12 +132,12 @@ def tidying(seconds: float = TIDY) -> Iterator[None]:
 
 
 def within(seconds: float) -> float:
-    """The same; after a signal, in `tidying`, as many as that gives at most."""
+    """Return `seconds`, or after a signal, in `tidying`, at most its limit."""
     return min(seconds, _tidies) if _tidies and _stop is not None and _stop.event.is_set() else seconds
 
 
 def whole() -> contextlib.AbstractContextManager[None]:
-    """Inside `interruptible`, a block that is not to be left by a signal."""
+    """Protect a block inside `interruptible` from signals."""
     return _counted(-1)
 
 
@@ -172,8 +160,8 @@ def pause(seconds: float) -> None:
 
 
 def aside(work: Callable[[], T]) -> T:
-    """What `work` returns or raises. A call that no signal ends is made for the main thread by another one,
-    which is then left behind. Raises InterruptedRunError."""
+    """Return or raise what `work` does. For the main thread, another thread makes the call, which no signal
+    ends, and is left behind. Raises InterruptedRunError."""
     if threading.current_thread() is not threading.main_thread():
         return work()
     from concurrent.futures import Future
@@ -193,7 +181,7 @@ def aside(work: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def threads(count: int, name: str) -> Iterator[ThreadPoolExecutor]:
-    """Threads that ask servers, and change nothing; at the end as `shut_down`."""
+    """Provide threads that query servers and change nothing; they end by `shut_down`."""
     from concurrent.futures import ThreadPoolExecutor
 
     pool = ThreadPoolExecutor(count, thread_name_prefix=name)
@@ -204,8 +192,7 @@ def threads(count: int, name: str) -> Iterator[ThreadPoolExecutor]:
 
 
 def shut_down(pool: Executor) -> None:
-    """Drop what has not begun, and wait for what is under way; once a signal has come, not for that either.
-    Raises InterruptedRunError."""
+    """Drop tasks that have not begun; wait for the others until a signal. Raises InterruptedRunError."""
     pool.shutdown(wait=False, cancel_futures=True)
     with interruptible():
         pool.shutdown()

@@ -1,10 +1,8 @@
-"""Frames between a process and those that it starts to help it (`helper_process`), over one socket pair each.
+"""Frames between a process and its helpers (`helper_process`), over a socket pair each: the engine's workers,
+and processes that list folders ahead of a walk (`fs.readahead`).
 
-For the engine's workers, and the processes that list folders ahead of a walk (`fs.readahead`). Reads and
-writes that socket alone.
-
-A frame is a 4-byte length, a 1-byte kind, a payload. What is frequent is marshal of plain tuples
-(several times cheaper than pickled records); the rest is pickle. Both ends are this program.
+A frame is a 4-byte length, a 1-byte kind, a payload. Frequent frames are marshal of plain tuples (several
+times cheaper than pickled records); the rest is pickle. Both ends are this program.
 """
 
 from __future__ import annotations
@@ -44,12 +42,12 @@ def head(kind: int, payload: bytes) -> bytes:
 
 
 def decode(kind: int, payload: bytes | memoryview) -> Any:
-    # Written by the other end of a socket pair that no other program has.
+    # The other end of the socket pair wrote it; no other program has it.
     return pickle.loads(payload) if kind in _PICKLED else marshal.loads(payload)  # noqa: S301, S302
 
 
 class Channel:
-    """One end of the pair. Sending is safe from several threads, receiving is for one."""
+    """One end of the pair. Several threads may send, a single one may receive."""
 
     def __init__(self, connection: socket) -> None:
         self.connection = connection
@@ -57,7 +55,7 @@ class Channel:
         self._buffer = bytearray()
 
     def send(self, kind: int, value: Any = None) -> None:
-        """Send one frame, whole. Raises OSError when the other end is gone."""
+        """Send a frame, whole. Raises OSError when the other end is gone."""
         self.send_raw(encode(kind, value))
 
     def send_raw(self, frame: bytes) -> None:
@@ -65,8 +63,8 @@ class Channel:
             self.connection.sendall(frame)
 
     def receive(self) -> Iterator[tuple[int, Any]] | None:
-        """Wait for bytes once; the frames that are whole now, in order, as (kind, value): there may be none.
-        None when the other end closed."""
+        """Wait for bytes once; return the (kind, value) of frames that are whole now, in order, perhaps none.
+        None: the other end closed."""
         try:
             data = self.connection.recv(RECEIVED_AT_ONCE)
         except ConnectionError:

@@ -1,2 +1,1 @@
-"""Work in job arrays: cut into shards, submitted, watched, submitted again, accounted for; and what an
-element does."""
+"""Work in job arrays: cutting shards, submitting and watching elements, and what an element does."""

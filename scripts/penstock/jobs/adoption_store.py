@@ -1,5 +1,4 @@
-"""Where comparisons lie: `.penstock/adoptions/<id>/`, each laid out like a run, so that its elements are run
-by the code that runs those of copy and verify.
+"""Where comparisons lie: `.penstock/adoptions/<id>/`, each laid out like a run, for the same elements.
 
     adoption.json      which tree, which listing, how
     listing.parquet, stated.parquet, empty-folders.json, run.json, plan.json, shards/, receipts/adopt/,
@@ -7,11 +6,8 @@ by the code that runs those of copy and verify.
     survey/NNNNN/      what the elements saw of a shard's rows
     differences.jsonl, result.json: at the end; a comparison without result.json is not finished
 
-A comparison is what `penstock adopt` makes of a tree that penstock did not write and of a source. Adopt and
-its elements call this module, which reads and writes these files alone.
-
-The same tree and the same listing meet the same comparison again: rows of files that were not touched since,
-and were read within a week, are not read again.
+`penstock adopt` compares a tree that penstock did not write with a source. The same tree and listing continue
+the same comparison: untouched files that were read within a week are not read again.
 """
 
 from __future__ import annotations
@@ -46,10 +42,8 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.fs.path_walk import WalkedPath
 
-NEW = ".new-"
-"""What the folder of a listing begins with that is still being made."""
-KEPT = 5
-"""How many comparisons of a dataset stay, the newest; the one at work is counted."""
+NEW = ".new-"  # prefix of a listing's folder while it is being made
+KEPT = 5  # newest comparisons of a dataset that stay, with the one at work
 
 
 def description(run: RunLayout) -> Path:
@@ -61,35 +55,33 @@ def differences(run: RunLayout) -> Path:
 
 
 def folders(run: RunLayout) -> Path:
-    """The tree's folders as they were when it was walked last: a line each."""
+    """The tree's folders as they were when it was walked last, a line each."""
     return run.folder / "folders.jsonl"
 
 
 def undo(run: RunLayout) -> Path:
-    """What was changed of a tree that became a release; not there for others."""
+    """What was changed of a tree that became a release; absent for others."""
     return run.folder / "undo"
 
 
-def identity(tree: Path, seen: os.stat_result, listing: str, plan: PlanConfig) -> str:
-    """The id of the comparison of this tree, of which `seen` is the top folder's stat, with this listing."""
-    told = [str(tree), seen.st_dev, seen.st_ino, listing, plan.giant_bytes, plan.part_bytes]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+def identity(tree: Path, status: os.stat_result, listing: str, plan: PlanConfig) -> str:
+    """Return the id of the comparison of this tree (with the stat of its top folder) with this listing."""
+    decides = [str(tree), status.st_dev, status.st_ino, listing, plan.giant_bytes, plan.part_bytes]
+    return hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:16]
 
 
 def describe(run: RunLayout, adoption: Adoption) -> None:
-    """Write `adoption.json`, durable on return."""
     documents.write(ADOPTION, description(run), adoption)
 
 
 def described(run: RunLayout) -> Adoption:
-    """What `describe` wrote. Raises FailedError when it is missing or damaged."""
+    """Read `adoption.json`. Raises FailedError when it is missing or damaged."""
     hint = f"remove {run.folder}: the same command compares anew"
     return documents.need(ADOPTION, description(run), hint)
 
 
 def bring(theirs: RunLayout, spool: RunLayout) -> bool:
-    """Copy the shards, the survey, the plan and the result of a comparison that has ended, from its folder
-    `theirs` into `spool`. False, and nothing is copied, where it has not ended."""
+    """Copy an ended comparison's state into `spool`; return False if it has not ended."""
     if not theirs.result.exists():
         return False
     for name in ("shards", "survey"):
@@ -101,7 +93,7 @@ def bring(theirs: RunLayout, spool: RunLayout) -> bool:
 
 
 def of_tree(adoption: Adoption, places: Iterable[Path]) -> Iterator[RunLayout]:
-    """Comparisons of the same tree (by device and inode) that have a plan, ended or not, in these folders.
+    """Yield comparisons of the same tree (by device and inode) with a plan, ended or not, in these folders.
     Raises FailedError for a damaged description."""
     for place in places:
         for name in sorted(os.listdir(place)) if place.is_dir() else ():
@@ -114,23 +106,22 @@ def of_tree(adoption: Adoption, places: Iterable[Path]) -> Iterator[RunLayout]:
 
 
 def of_result(result: AdoptionResult) -> RunLayout:
-    """The folder of the comparison that gave this result."""
     return RunLayout(Path(result["all_differences"]).parent)
 
 
-def keep(run: RunLayout, found: Iterable[Difference]) -> None:
-    """Write differences as they come, durably. Memory does not grow with their number."""
-    json_lines.write(differences(run), found)
+def keep(run: RunLayout, found_differences: Iterable[Difference]) -> None:
+    """Write differences as they come, durably, in bounded memory."""
+    json_lines.write(differences(run), found_differences)
 
 
 def kept(run: RunLayout) -> Iterator[Difference]:
-    """What `keep` wrote. Raises FailedError when the file is missing or damaged."""
+    """Read what `keep` wrote. Raises FailedError when the file is missing or damaged."""
     return json_lines.read(differences(run), from_json, "a comparison's differences")
 
 
 def note_tree(run: RunLayout, tree: str, data: str, status: os.stat_result) -> None:
-    """The beginning of an undo list, durable: the tree is to be renamed, whose top folder has this `status`.
-    A note of the same rename stays as it is."""
+    """Begin an undo list, durably: the tree, whose top folder has this `status`, is about to be renamed. A
+    note of the same rename stays as it is."""
     path = undo(run) / "tree.json"
     durable.make_dirs(undo(run))
     with contextlib.suppress(FileNotFoundError, ValueError):
@@ -141,15 +132,15 @@ def note_tree(run: RunLayout, tree: str, data: str, status: os.stat_result) -> N
 
 
 def note_aside(run: RunLayout, path: str, to: str) -> None:
-    """In the undo list, durable: what is at this path of the tree is to be moved to this place."""
+    """Note in the undo list, durably, that a path of the tree is about to be moved."""
     durable.append_line(undo(run) / "aside.jsonl", {"path": path, "to": to})
 
 
 def note_files(run: RunLayout, name: str, before: Iterable[Mapping[str, object]]) -> None:
-    """In the undo list, durable: modes and times of files that are to be changed. What is there stays."""
+    """Note in the undo list, durably, modes and times of files about to change; an existing note stays."""
     path = undo(run) / f"{name}.jsonl"
     if not path.exists():
-        durable.write_file(path, "".join(json.dumps(one, sort_keys=True) + "\n" for one in before).encode())
+        durable.write_file(path, "".join(json.dumps(file, sort_keys=True) + "\n" for file in before).encode())
 
 
 class FolderList:
@@ -158,9 +149,10 @@ class FolderList:
     def __init__(self, run: RunLayout) -> None:
         self._file = durable.Growing(folders(run))
 
-    def add(self, one: WalkedPath) -> None:
-        told = {"path": one.path, "mode": one.mode, "uid": one.uid, "gid": one.gid, "mtime_ns": one.mtime_ns}
-        self._file.stream.write(json.dumps(told, sort_keys=True).encode() + b"\n")
+    def add(self, folder: WalkedPath) -> None:
+        line = {"path": folder.path, "mode": folder.mode, "uid": folder.uid, "gid": folder.gid}
+        line["mtime_ns"] = folder.mtime_ns
+        self._file.stream.write(json.dumps(line, sort_keys=True).encode() + b"\n")
 
     def close(self) -> None:
         self._file.close()
@@ -170,8 +162,7 @@ class FolderList:
 
 
 def kept_folders(run: RunLayout) -> Iterator[tuple[str, int, int]]:
-    """Path, uid and gid of each folder that `FolderList` holds. Raises FailedError when the file is missing
-    or damaged."""
+    """Yield each kept folder's path, uid and gid. Raises FailedError when the file is missing or damaged."""
 
     def parse(line: bytes) -> tuple[str, int, int]:
         raw = typed_json.loads(line)
@@ -181,8 +172,8 @@ def kept_folders(run: RunLayout) -> Iterator[tuple[str, int, int]]:
 
 
 def tidy(layout: DatasetLayout, but: str) -> None:
-    """Remove the oldest comparisons, and listings that no comparison was made of; never that of the id
-    `but`, nor one whose tree became a release."""
+    """Remove the oldest comparisons, and listings without a comparison. The comparison `but` stays, and every
+    one whose tree became a release."""
     ended = []
     for name in os.listdir(layout.adoptions):
         run = RunLayout(layout.adoptions / name)
@@ -192,17 +183,16 @@ def tidy(layout: DatasetLayout, but: str) -> None:
             tree_removal.remove_tree(run.folder)
         elif not undo(run).exists():
             ended.append((_touched(run), run))
-    for _, run in sorted(ended, key=lambda one: one[0], reverse=True)[KEPT - 1 :]:
+    for _, run in sorted(ended, key=lambda item: item[0], reverse=True)[KEPT - 1 :]:
         tree_removal.remove_tree(run.folder)
 
 
 def _touched(run: RunLayout) -> float:
-    """When the comparison last ended or began, in seconds since the epoch."""
     paths = [path for path in (run.result, run.run_file, description(run)) if path.exists()]
     return max((path.stat().st_mtime for path in paths), default=0.0)
 
 
 def too_old(seen_ns: int) -> bool:
-    """Whether a row that was read at `seen_ns` (nanoseconds since the epoch) has to be read again: after a
-    week, or where that time lies in the future, as by a clock that is wrong."""
+    """Return whether a row read at `seen_ns` (nanoseconds since the epoch) must be read again. It must after
+    a week, or if that time lies in the future, as by a wrong clock."""
     return not -BOUND <= time.time() - seen_ns / 1e9 <= array_job.STALE

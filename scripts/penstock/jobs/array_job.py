@@ -1,18 +1,17 @@
 """Jobs that make no release: audits, repairs, comparisons of a tree with a source.
 
-Each has a folder of its own that is laid out like a run's, so that its elements are run by the code that runs
-those of copy and verify:
+Each has a folder laid out like a run's, so that its elements run the same code as copy and verify:
 
     run.json, plan.json, shards/, receipts/, outcomes/, progress/, arrays.jsonl, logs/: as in a run
 
-The plans of audit, repair and adopt call `cut` and `describe`, which write below the job's folder alone, and
-start nothing; `jobs.arrays.array_runner` runs the elements afterwards.
+A new kind of job needs:
 
-A new kind of job is a row of `core.step_table`; a call of `cut` with its rows, and one of `describe`; a row
-of `jobs.elements.element_work`, what an element does with a shard; in `core.layout` where its jobs' folders
-lie (for accounts that do not stage the dataset: `dataset.own_state`), in `dataset.submission_log` that arrays
-may live there; in `dataset.receipts` what its receipts need besides, if anything. What reads a release holds
-its lock of audits, and `keep.retention.removals` removes what the job left of a release that goes.
+- a row of `core.step_table`, and calls of `cut` with its rows and of `describe`
+- a row of `jobs.elements.element_work`: what an element does with a shard
+- its folders in `core.layout` (`dataset.own_state` for accounts that do not stage) and
+  `dataset.submission_log`
+- special receipts, if any, in `dataset.receipts`
+- the release's lock of audits, if it reads a release, and `keep.retention.removals`, which drops its state
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
     from penstock.tables.shards import ShardsWriter
     from penstock.tables.tables import Form
 
-STALE = 7 * 86400
-"""Seconds (a week) after which what a job read or fetched is not used any more: it proves little by then."""
+STALE = 7 * 86400  # seconds (a week) after which what a job read or fetched proves too little to be used
 
 
 def cut(
@@ -57,10 +55,11 @@ def cut(
     why: Sequence[str] = (),
     form: Form,
 ) -> PlanInfo:
-    """Divide a job's rows into shards, balanced by the costs in `load`, and write them. Returns the job's
-    plan, which the caller writes down. `write` writes the rows, in order; the shards are durable on return,
-    and those of an attempt without a plan are removed first. `why`: sentences beside the one that says why
-    there are so many shards. Raises NoSpaceError."""
+    """Divide a job's rows into shards, balanced by the costs in `load`; return the plan, still to be written.
+
+    `write` writes the rows, in order; the shards are durable on return. Shards of an attempt without a plan
+    are removed first. `why`: sentences beside the one on the number of shards. Raises NoSpaceError.
+    """
     from penstock.tables.shards import ShardsWriter
 
     decision = known_ceilings.shards(context, layout, context.config, load, step)
@@ -100,9 +99,11 @@ def describe(
     probed: RunLayout | None = None,
 ) -> Run:
     """Write `run.json`, which the job's elements read; anew by each call, since settings may have changed.
-    `created` is UTC, ISO 8601, `listing` the digest of the listing that the job goes by, `counts` are files,
-    bytes and objects scanned, `config` is as `run_config.freeze` makes it. `probed`: the run whose
-    `probe.json` is handed on, where it has one. Raises NoSpaceError, FailedError."""
+
+    `created` is UTC, ISO 8601; `counts` are files, bytes and objects scanned; `config` is frozen by
+    `run_config.freeze`. `probed`: the run whose `probe.json` is handed on, if it has one. Raises
+    NoSpaceError, FailedError.
+    """
     files, size, scanned = counts
     info = RunInfo(
         run=job,
@@ -126,8 +127,7 @@ def describe(
 
 
 def _hand_on_probe(published: RunLayout, folder: RunLayout) -> None:
-    """What plan saw of the file system. One that cannot be read is left out: then the table of file systems
-    counts alone."""
+    """Copy plan's probe; without a readable one only the table of file systems counts."""
     try:
         report = documents.load(PROBE_REPORT, published.probe)
     except (OSError, ValueError, NewerFormatError):

@@ -1,5 +1,4 @@
-"""Where audits lie: `.penstock/audits/<id>/`, each laid out like a run, so that its elements are run by the
-code that runs those of copy and verify.
+"""Where audits lie: `.penstock/audits/<id>/`, each laid out like a run, so that elements run the same code.
 
     audit.json       what is read of which release, and why: written once
     run.json, plan.json, shards/, receipts/audit/, arrays.jsonl: as in a run, gone when it ended
@@ -8,12 +7,9 @@ code that runs those of copy and verify.
     shape.jsonl      what the tree's comparison found, gone when it ended
     findings.jsonl, result.json: at the end; an audit without result.json is open
 
-Audit, repair and retention call this module, and elements of an audit read `audit.json`. It reads and writes
-these files alone; a finding is one file of the release that is not as it was published.
-
-An open audit is continued by the next audit with the same choice, unless nothing was done on it for a week:
-what was read so long ago proves little today. The newest KEPT audits stay. A look of `gate --mend` is never
-continued, and goes when a later one ended well.
+A finding is one file of the release that is not as it was published. The next audit with the same choice
+continues an open audit, unless that lay idle for a week: readings so old prove little. The newest KEPT audits
+stay. A look of `gate --mend` is never continued, and goes when a later one ended well.
 """
 
 from __future__ import annotations
@@ -45,8 +41,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 
-KEPT = 400
-"""How many audits of a dataset stay, the newest."""
+KEPT = 400  # newest audits of a dataset that stay
 _LASTING = frozenset({"audit.json", "result.json", "findings.jsonl", "skipped.jsonl"})
 
 
@@ -55,39 +50,39 @@ def findings(run: RunLayout) -> Path:
 
 
 def skipped(run: RunLayout) -> Path:
-    """The file of what was not opened; it is there only where there was any."""
+    """The list of files that were not opened; absent if all were."""
     return run.folder / "skipped.jsonl"
 
 
 def shape(run: RunLayout) -> Path:
-    """The file of findings about the tree's shape, until all findings are written."""
+    """Findings about the tree's shape, until all findings are written."""
     return run.folder / "shape.jsonl"
 
 
-def keep(path: Path, found: Iterable[Finding]) -> None:
-    """Write findings as they come, durably. Memory does not grow with their number."""
-    json_lines.write(path, found)
+def keep(path: Path, new_findings: Iterable[Finding]) -> None:
+    """Write findings as they come, durably, in bounded memory."""
+    json_lines.write(path, new_findings)
 
 
 def kept(path: Path) -> Iterator[Finding]:
-    """What `keep` wrote. Raises FailedError when the file is missing or damaged."""
+    """Read what `keep` wrote. Raises FailedError when the file is missing or damaged."""
     return json_lines.read(path, from_json, "an audit's findings")
 
 
 def shape_here(run: RunLayout) -> Path:
-    """The file of the findings of `shape`, without those of stubs (files whose data lies elsewhere)."""
+    """The findings of `shape` without stubs (files whose data lies elsewhere)."""
     return run.folder / "shape-here.jsonl"
 
 
 def kept_skipped(path: Path) -> Iterator[SkippedFile]:
-    """What `keep_skipped` wrote. Raises FailedError when the file is damaged."""
+    """Read what `keep_skipped` wrote. Raises FailedError when the file is damaged."""
     if path.exists():
         yield from json_lines.read(path, skipped_file.from_json, "what an audit skipped")
 
 
-def keep_skipped(path: Path, found: Iterable[SkippedFile]) -> None:
-    """Write what was not opened, as it comes, durably; no file where there is none."""
-    waiting = iter(found)
+def keep_skipped(path: Path, skipped_files: Iterable[SkippedFile]) -> None:
+    """Write skipped files as they come, durably; no file if there are none."""
+    waiting = iter(skipped_files)
     first = next(waiting, None)
     if first is not None:
         json_lines.write(path, chain((first,), waiting))
@@ -105,15 +100,17 @@ def begin(
     direct: str = "unshared",
     look: bool = False,
 ) -> Audit:
-    """Make the folder of a new audit, durably. `seal`: the digest of the release's seal; `recall`: bytes of
-    tiered files that may be fetched back to be read; `direct`: `verify.direct`. Its name begins with the time
-    by the file system's clock: audits are read in the order in which they began, whatever the hosts' clocks
-    said."""
+    """Make the folder of a new audit, durably.
+
+    `seal`: the digest of the release's seal; `recall`: bytes of tiered files that reading may fetch back. Its
+    name begins with the file system's time, so that audits sort by their beginning, whatever the hosts'
+    clocks.
+    """
     now = datetime.fromtimestamp(clock.now(layout.state), UTC)
     name = f"{now:%Y%m%dT%H%M%S.%fZ}-{release}-{secrets.token_hex(3)}"
     if choice.kind == "sample" and not choice.seed:
         choice = AuditSelection("sample", choice.share, secrets.token_hex(8))
-    # What it reads is read later than that, whichever clock is wrong.
+    # The earliest of the clocks: the reading comes later, whichever clock is wrong.
     created = f"{datetime.fromtimestamp(clock.both(layout.state).earliest, UTC):%Y-%m-%dT%H:%M:%SZ}"
     audit = Audit(
         name, layout.dataset, release, seal, created, choice, limit, recall, filesystem, direct, look
@@ -124,14 +121,14 @@ def begin(
 
 
 def described(run: RunLayout) -> Audit:
-    """What `begin` wrote. Raises FailedError when it is missing or damaged."""
+    """Read what `begin` wrote. Raises FailedError when it is missing or damaged."""
     path = run.folder / "audit.json"
     hint = f"remove {run.folder}; other audits are not concerned"
     return documents.need(audit_description.AUDIT, path, hint)
 
 
 def audits(layout: DatasetLayout, release: str | None = None) -> Iterator[tuple[Audit, bool]]:
-    """All audits that are there, or those of a release, newest first, each with whether it has ended."""
+    """Yield all audits, or those of a release, newest first, each with whether it has ended."""
     try:
         names = sorted((p.name for p in layout.audits.iterdir()), reverse=True)
     except FileNotFoundError:
@@ -150,7 +147,6 @@ def audits(layout: DatasetLayout, release: str | None = None) -> Iterator[tuple[
 
 
 def open_audit(layout: DatasetLayout, release: str, seal: str, choice: AuditSelection) -> Audit | None:
-    """The unfinished audit of the same release with the same choice, if there is one."""
     for audit, ended in audits(layout):
         same = (audit.release, audit.seal) == (release, seal) and _alike(audit.choice, choice)
         if not ended and not audit.look and same and not _stale(audit.layout(layout)):
@@ -159,8 +155,9 @@ def open_audit(layout: DatasetLayout, release: str, seal: str, choice: AuditSele
 
 
 def next_slice(layout: DatasetLayout, release: str, seal: str, turns: int, soon: float) -> AuditSelection:
-    """The slice that follows in a rotation of so many; `soon`: the fraction of the release's files that are
-    to come first.
+    """Return the slice that follows in a rotation of so many.
+
+    `soon`: the fraction of the release's files to read first.
 
     | finished slices of this rotation  | soon    | the next one                                            |
     |-----------------------------------|---------|---------------------------------------------------------|
@@ -187,9 +184,11 @@ def next_slice(layout: DatasetLayout, release: str, seal: str, turns: int, soon:
 
 
 def tidy(layout: DatasetLayout) -> None:
-    """Remove working files of audits that have ended or were given up; keep their findings, and nothing of
-    the oldest ones, nor of those that were killed before they were described. To be called by who holds the
-    lock of audits."""
+    """Remove working files of audits that have ended or were given up, and all of the oldest audits.
+
+    Findings are kept. Also removes audits killed before they were described. The caller holds the lock of
+    audits.
+    """
     for name in os.listdir(layout.audits):
         if not (layout.audits / name / "audit.json").exists():
             tree_removal.remove_tree(layout.audits / name)
@@ -207,8 +206,8 @@ def tidy(layout: DatasetLayout) -> None:
 
 
 def forget(layout: DatasetLayout, release: str) -> None:
-    """Remove the audits of a release that was removed. The newest slice of each rotation stays: it says which
-    slice is next (`next_slice`), whatever its release."""
+    """Remove the audits of a removed release. The newest slice of each rotation stays: by it `next_slice`
+    continues, whatever the release."""
     newest = set[int]()
     for audit, ended in list(audits(layout)):
         turns = audit.choice.turns if audit.choice.kind == "slice" and ended else None
@@ -216,7 +215,8 @@ def forget(layout: DatasetLayout, release: str) -> None:
             tree_removal.remove_tree(audit.layout(layout).folder)
         if turns is not None:
             newest.add(turns)
-    # What a kill left of such a removal has lost its description; the name says the release, too (`begin`).
+    # A kill amid such a removal leaves a folder without a description; its name has the release, too
+    # (`begin`).
     with contextlib.suppress(FileNotFoundError):
         for path in layout.audits.iterdir():
             if _release_of(path.name) == release and not (path / "audit.json").exists():
@@ -224,20 +224,18 @@ def forget(layout: DatasetLayout, release: str) -> None:
 
 
 def _release_of(name: str) -> str:
-    """Of an audit's name, as `begin` makes it."""
     return name.partition("Z-")[2].rpartition("-")[0]
 
 
 def drop_looks(layout: DatasetLayout, release: str) -> None:
-    """Remove the looks of a release of which nothing is to be repaired any more, and all that were killed. To
-    be called by who makes looks, while nobody else does."""
+    """Remove the looks of a release that needs no more repair, and all killed looks. The caller makes looks,
+    while nobody else does."""
     for audit, ended in list(audits(layout)):
         if audit.look and (audit.release == release or not ended):
             tree_removal.remove_tree(audit.layout(layout).folder)
 
 
 def _touched(run: RunLayout) -> float:
-    """When anything was last written there, in seconds since the epoch."""
     paths = [run.folder / "audit.json", *(run.folder / "seen").glob("*.json")]
     return max((path.stat().st_mtime for path in paths), default=0.0)
 
@@ -247,9 +245,11 @@ def _stale(run: RunLayout) -> bool:
 
 
 def since_whole(layout: DatasetLayout, release: str, standing: Collection[str] = ()) -> list[Audit]:
-    """The finished audits of a release, newest first, back to the last one that read everything: one that
-    skipped what is not here did not; and earlier ones, by their ids, whose findings stand. Their findings
-    together are what is known of the release."""
+    """Return the finished audits of a release, newest first, back to the last that read everything.
+
+    An audit that skipped absent files did not read everything. Earlier audits in `standing` (ids), whose
+    findings stand, are added. Their findings together are what is known of the release.
+    """
     finished, whole = [], False
     for audit, ended in audits(layout):
         if ended and audit.release == release and (not whole or audit.id in standing):
@@ -262,6 +262,6 @@ def since_whole(layout: DatasetLayout, release: str, standing: Collection[str] =
 
 def _alike(old: AuditSelection, new: AuditSelection) -> bool:
     if (old.kind, new.kind) == ("sample", "sample"):
-        # The open one keeps the seed that it drew.
+        # The open audit keeps the seed that it drew.
         return old.share == new.share
     return old == new

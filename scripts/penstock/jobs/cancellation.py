@@ -1,8 +1,6 @@
 """cancel: end what still runs of a dataset's arrays. What was copied stays and is resumed.
 
-The work of `penstock cancel`. It cancels arrays on their clusters, and below the dataset's state it leaves a
-mark for the controller (the process that runs the steps), and removes the notice that the dataset is being
-staged, with what it said would still be written.
+It also leaves a mark for the controller (the process that runs the steps), and removes the staging notice.
 """
 
 from __future__ import annotations
@@ -19,10 +17,12 @@ if TYPE_CHECKING:
 
 
 def run(context: Context, dataset: str) -> list[str]:
-    """End the living arrays of every run and audit of the dataset, on whichever backend they were submitted
-    to, and the controller at work, which obeys a durable mark. Returns a line for each of these, and one that
-    begins with NOT for each array that cannot be ended from here. Takes no lock: the controller that holds it
-    may be the one that hangs. Raises PreflightError for another account's dataset."""
+    """End the live arrays of every run and audit of the dataset, on any backend, and the controller at work.
+
+    The controller obeys a durable mark. Returns a line for each of these; a line that begins with NOT for
+    each array that cannot be ended from here. Takes no lock: its holder may be the controller that hangs.
+    Raises PreflightError for another account's dataset.
+    """
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     holder = held_by(layout)

@@ -1,8 +1,6 @@
-"""Audits of a release as readings of its files: a file that an audit read and found as published needs not be
-read back again for the next release (`verify.linked`).
+"""Audits as readings: a file that an audit found as published need not be read back for the next release.
 
-An element of verify asks it for the release that the run links files from. Reads seals and audits on the
-target; writes nothing.
+`verify.linked` bounds how long such a reading counts.
 """
 
 from __future__ import annotations
@@ -29,21 +27,18 @@ if TYPE_CHECKING:
 class CountedReadings:
     """When audits read which files."""
 
-    audits: Sequence[tuple[int, AuditSelection]]
-    """When each began, in seconds since the epoch, and what it read."""
-    giant: int
-    """Bytes above which a file is read by parts, each drawn by itself: only an audit of everything counts."""
+    audits: Sequence[tuple[int, AuditSelection]]  # each one's begin (epoch seconds) and choice
+    giant: int  # bytes above which a file is drawn by parts: only an audit of everything counts
 
     @property
     def whole(self) -> bool:
-        """Whether one of them read everything."""
         return any(choice.kind == "whole" for _, choice in self.audits)
 
     def __call__(
         self, paths: Sequence[bytes], sizes: Sequence[int], soon: Sequence[bool], /
     ) -> Sequence[int]:
-        """When each of these files was read last, in seconds since the epoch; 0: by no audit. `soon`: which
-        of them were read back soon for the release (`core.grades.is_soon`)."""
+        """Return when each of these files was read last, in seconds since the epoch; 0: by no audit. `soon`:
+        which files were read back soon for the release (`core.grades.is_soon`)."""
         times = [0] * len(paths)
         for began, choice in self.audits:
             for place in drawn(choice, paths, soon):
@@ -53,8 +48,9 @@ class CountedReadings:
 
 
 def of(layout: DatasetLayout, release: str) -> CountedReadings | None:
-    """The readings of a release that count; None where none does, or where its seal or its audits cannot be
-    read. Only audits by the dataset's owner are looked at.
+    """Return the readings of a release that count; None without any, or without a readable seal and audits.
+
+    Only audits by the dataset's owner are read.
 
     | the audit                                              | counts |
     |--------------------------------------------------------|--------|

@@ -1,9 +1,7 @@
-"""The state of a dataset: one word, the cause and what helps, read from its small files once (`read`). status
-and metrics show it, and the commands that report a run's end note it.
+"""The state of a dataset: one word, the cause and what helps, read once from its small files (`read`).
 
-It reads the lock, the run's files and the queue of the cluster; only `note` and `note_success` write: how a
-run ended. The state, of what the gate says, what the last run does where this account may look, and what the
-owner's notice for everybody says (`composed`):
+The state follows from the gate, from the last run where this account may read it, and from the owner's notice
+for everybody (`composed`):
 
 | the gate                 | the last run              | the notice | the state     |
 |--------------------------|---------------------------|------------|---------------|
@@ -75,8 +73,8 @@ DOING = {
     "list": "listing", "plan": "planning", "copy": "copying", "permissions": "setting permissions",
     "verify": "verifying", "publish": "publishing",
 }  # fmt: skip
+# Seconds after which another host's heartbeat counts as silent: the process may live or not.
 SILENT = PATIENCE
-"""Seconds after which a heartbeat of another host counts as silent: the process may live or not."""
 
 
 UNKNOWN = "unknown"
@@ -84,28 +82,24 @@ _WELL = (gate.PUBLISHED, gate.NOTHING)
 
 
 class DatasetState(NamedTuple):
-    """What is known of a dataset."""
-
     state: str
-    work: RunState
-    """Of the last run; {} where that came to its end, and where this account may not look."""
-    run: Run | None = None
-    """That list made or met last, where this account may look and its files are there."""
+    work: RunState  # the last run's; {} where it ended, or this account may not read it
+    run: Run | None = None  # list's last, where this account may read it
     staging: StagingNotice | None = None
-    waits: float = 0.0
-    """Seconds that the run has waited for SLURM, by the files on the target."""
-    problem: PenstockError | OSError | None = None
-    """Why the last run is not known."""
+    waits: float = 0.0  # seconds waited for SLURM, by the target's files
+    problem: PenstockError | OSError | None = None  # why the last run is not known
 
 
 def read(context: Context, judgement: Judgement, submitted: str | None = None) -> DatasetState:
-    """The state of the dataset that was judged. `submitted`: the job of a controller that waits in the queue,
-    with SLURM's reason in brackets; "" where there is none; None: nobody asked, and the notice counts. Raises
-    nothing for what lies there."""
+    """Return the state of the judged dataset, whatever lies there.
+
+    `submitted`: the job of a controller that waits in the queue, with SLURM's reason in brackets; "": none;
+    None: not queried, and the notice counts.
+    """
     layout = judgement.layout
     staging, now = staging_notice.find(layout), time.time()
     if os.path.lexists(layout.folder) and not dataset_folders.owns(layout):
-        submitted = None  # of this account's own controllers
+        submitted = None  # it is of this account's own controllers
     waits, noticed = 0.0, DOING.get(staging.notice.step, "") if staging and staging.alive else ""
     if submitted is None and staging and staging.notice.step == SUBMITTED and _newer(layout, staging):
         submitted, noticed = staging.notice.job or "?", "waiting"
@@ -121,7 +115,7 @@ def read(context: Context, judgement: Judgement, submitted: str | None = None) -
         problem = error
     lock = locked(layout)
     if lock and lock.lives is None:
-        noticed = ""  # its step may not live any more: the notice is touched by the same heartbeat
+        noticed = ""  # the step may be dead: the same heartbeat touches the notice
     if submitted and (lock is None or lock.lives is False):
         work = {
             "state": "waiting",
@@ -133,14 +127,14 @@ def read(context: Context, judgement: Judgement, submitted: str | None = None) -
 
 
 def composed(judged: str, work: str, noticed: str) -> str:
-    """By the first table above; "": none."""
+    """Compose by the first table above; "": none."""
     if judged not in _WELL:
         return judged
     return work if work not in ("", UNKNOWN) else noticed or work or judged
 
 
 def _newer(layout: DatasetLayout, staging: StagingNotice) -> bool:
-    """Whether no command has ended since the notice was written."""
+    """Return whether no command has ended since the notice was written."""
     try:
         return layout.ended.lstat().st_mtime <= staging.touched
     except OSError:
@@ -158,16 +152,12 @@ def _last_run(layout: DatasetLayout) -> Run | None:
 
 
 class Locked(NamedTuple):
-    """Who holds the dataset's lock."""
-
-    holder: Holder | None
-    """None: it is just being taken, or nobody can read it."""
-    lives: bool | None
-    """None: its host is another one, and its heartbeat stands still."""
+    holder: Holder | None  # None: it is just being taken, or is unreadable
+    lives: bool | None  # None: on another host, its heartbeat stands still
 
 
 def locked(layout: DatasetLayout) -> Locked | None:
-    """Who holds the lock; None where nobody does, or this account may not look."""
+    """Return the holder of the lock; None without one, or where this account may not read it."""
     try:
         content, beaten = plain_files.read(layout.lock), layout.lock.stat().st_mtime
     except OSError:
@@ -180,22 +170,24 @@ def locked(layout: DatasetLayout) -> Locked | None:
 
 
 def note(layout: DatasetLayout, end: LastEnd) -> None:
-    """Leave a note of this end (`last_end`), unless another command is at work for the dataset: that one goes
-    on, and says how it ends."""
+    """Leave a note of this end (`last_end`), unless another command works: it notes its own end."""
     lock = locked(layout)
     if lock is None or lock.lives is False:
         last_end.note(layout, end)
 
 
 def note_success(context: Context, layout: DatasetLayout) -> None:
-    """A run published, or met its release unchanged: that is a success where the gate is open."""
+    """Note a publication, or an unchanged release, as a success where the gate is open."""
     if gate.judged(layout, context.config.target.owners).error is None:
         last_end.succeed(layout)
 
 
 def of(context: Context, layout: DatasetLayout, run: Run | None) -> RunState:
-    """The state of the dataset's run by the table above; {} of a run that came to its end, and where nothing
-    was listed yet. Raises FailedError where the run's state cannot be read."""
+    """Return the state of the dataset's run by the second table above.
+
+    It is {} for a run that came to its end, and before the first listing. Raises FailedError where the run's
+    state cannot be read.
+    """
     lock = locked(layout)
     if run is None or run_store.published(run):
         step = lock.holder.command if lock and lock.lives and lock.holder else ""
@@ -203,8 +195,8 @@ def of(context: Context, layout: DatasetLayout, run: Run | None) -> RunState:
             return _paused(context, layout, {"state": DOING[step], "step": step})
         end = last_end.find(layout)
         return last_end.described(layout, end) if end else {}
-    told = _reached(run)
-    return told | _now(context, layout, run, told["step"], lock)
+    progress = _reached(run)
+    return progress | _now(context, layout, run, progress["step"], lock)
 
 
 def _now(context: Context, layout: DatasetLayout, run: Run, step: str, lock: Locked | None) -> RunState:
@@ -252,14 +244,12 @@ def _paused(context: Context, layout: DatasetLayout, state: RunState) -> RunStat
 
 
 class _Queue(NamedTuple):
-    arrays: Sequence[str] = ()
-    """Those that live."""
-    reason: str = ""
-    """Why none of their elements has started, in the scheduler's words; "" where one has."""
+    arrays: Sequence[str] = ()  # live arrays
+    reason: str = ""  # why no element has started, in SLURM's words; "": one has
 
 
 def _queue(context: Context, run: Run, step: str) -> _Queue:
-    """The scheduler's answer about the step's arrays, by one query for each; of local ones nothing."""
+    """Query the scheduler about each of the step's arrays, except local ones."""
     living, reasons, started = [], [], False
     for submission in ArrayBook(run.folder.arrays).open(step):
         if abilities_of(submission.kind).elements_end_with_controller or not submission.array:
@@ -274,11 +264,11 @@ def _queue(context: Context, run: Run, step: str) -> _Queue:
             statuses = context.cluster.states(submission.array, submission.numbers).values()
         except PenstockError as error:
             return _Queue([submission.array], f"it does not answer ({error.what})")
-        if any(not one.state.ended for one in statuses):
+        if any(not status.state.ended for status in statuses):
             living.append(submission.array)
-        waiting = [one for one in statuses if one.state is State.PENDING]
+        waiting = [status for status in statuses if status.state is State.PENDING]
         started = started or len(waiting) < len(statuses)
-        reasons += [one.reason for one in waiting]
+        reasons += [status.reason for status in waiting]
     if started or not reasons:
         return _Queue(living)
     reason = max(set(reasons), key=reasons.count)
@@ -286,8 +276,8 @@ def _queue(context: Context, run: Run, step: str) -> _Queue:
 
 
 def _silence(run: Run, step: str, now: float) -> float:
-    """Seconds since any element of the step's SLURM arrays that have not ended wrote its progress, or since
-    they were submitted; 0 where there is none, and for what a heartbeat may be late."""
+    """Return the seconds of silence of the step's open SLURM arrays: since they wrote progress, or began. It
+    is 0 without such arrays, or within the time that a heartbeat may be late."""
     arrays = [
         array
         for array in ArrayBook(run.folder.arrays).open(step)
@@ -302,12 +292,12 @@ def _silence(run: Run, step: str, now: float) -> float:
 
 
 def _reached(run: Run) -> RunState:
-    """The step that has not come to its end, and how far those are that elements do."""
+    """Return the step that has not ended, and the progress of the steps with elements."""
     if not run.folder.plan.exists():
         return {"step": "plan"}
     state: RunState = {"copy": _elements(run, "copy"), "verify": _elements(run, "verify")}
     counts = {"copy": state["copy"], "verify": state["verify"]}
-    step = next((name for name, one in counts.items() if one["done"] < one["elements"]), "publish")
+    step = next((name for name, count in counts.items() if count["done"] < count["elements"]), "publish")
     if step != "copy" and not run.folder.receipt("permissions").exists():
         step = "permissions"
     state["step"] = step
@@ -334,7 +324,7 @@ def _elements(run: Run, step: str) -> Counts:
 
 
 def held_by(layout: DatasetLayout) -> str:
-    """Who holds the dataset's lock; "" where nobody does, or a process that has ended."""
+    """Name the holder of the dataset's lock; "" without one, or for a process that has ended."""
     lock = locked(layout)
     if lock is None or lock.lives is False:
         return ""

@@ -1,8 +1,6 @@
 """What a copy will take: `Totals` of a plan or repair, whether the target has room for them, and the time.
 
-Plan and repair count and ask for room before they copy; every step with elements asks how long each of these
-will take, for the time limit of its job (`jobs.known_ceilings` has the time of the copy as a whole). It
-reads the target's free space, the dataset's history, and the receipts of its newest runs. Sizes are bytes,
+Steps with elements also ask how long each element will take, for the time limit of its job. Sizes are bytes,
 times seconds, rates bytes a second.
 """
 
@@ -33,20 +31,14 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import ShardInfo
     from penstock.fs.stores.placement import SizeClasses
 
-FILE_SYSTEM_BLOCK = 4096
-"""A file takes whole blocks of so many bytes, as common file systems do."""
-LOOKED_AT = 10
-"""How many lines of the history are searched for a run that shows at which rate files were copied; the newest
-counts."""
+FILE_SYSTEM_BLOCK = 4096  # a file takes whole blocks of so many bytes, as usual
+LOOKED_AT = 10  # lines of the history searched for a run with measured rates; the newest counts
 
 
-AFTER = ("permissions", "verify", "publish")
-"""The steps after the copy; list and plan, before it, leave no receipts."""
+AFTER = ("permissions", "verify", "publish")  # steps after the copy; list and plan leave no receipts
 
 
 class OnTarget(NamedTuple):
-    """Files that lie on the target already, in a release or in another run's staging."""
-
     files: int = 0
     bytes: int = 0
 
@@ -56,36 +48,28 @@ NOTHING = OnTarget()
 
 @dataclass
 class Totals:
-    """Counts of the files of a plan or repair. `add`, `add_giant` and `copy_on_target` count; rows, cost,
-    giants, folders and renamed are set by plan and repair themselves."""
+    """Counts of the files of a plan or repair.
 
-    files: int = 0
-    """All: to be copied, unchanged and taken."""
+    `add`, `add_giant` and `copy_on_target` count. Plan and repair set rows, cost, giants, folders and
+    renamed.
+    """
+
+    files: int = 0  # all: to be copied, unchanged and taken
     bytes: int = 0
-    rows: int = 0
-    """Rows of shards: files, of which each giant has several."""
-    cost: int = 0
-    """Of all rows, by which shards are balanced (`core.balance`)."""
+    rows: int = 0  # of shards: a giant has several
+    cost: int = 0  # of all rows, which balances shards (`core.balance`)
     giants: int = 0
-    unchanged: int = 0
-    """Files that a release holds: they are linked, or copied on the target."""
+    unchanged: int = 0  # files that a release holds: linked, or copied on the target
     unchanged_bytes: int = 0
-    renamed: int = 0
-    """Those of the unchanged files that the release holds under another name."""
+    renamed: int = 0  # unchanged files with another name in the release
     renamed_bytes: int = 0
-    taken: int = 0
-    """Files that another run's staging holds; a giant counts where any part of it is held."""
+    taken: int = 0  # files of another run's staging; a giant counts with any part
     taken_bytes: int = 0
-    folders: int = 0
-    """Those that are made."""
-    own_files: int = 0
-    """Unchanged files that get an inode of their own on the target."""
-    own_bytes: int = 0
-    """Bytes of those of them that are copied on the target, and stored once more."""
-    blocks: int = 0
-    """Bytes that all new files take on the target, in whole blocks."""
-    to_place: SizeClasses | None = None
-    """The files that are copied, by size; None where nobody asks how they come to lie on the target."""
+    folders: int = 0  # new folders
+    own_files: int = 0  # unchanged files with an own inode on the target
+    own_bytes: int = 0  # bytes of own_files that are stored once more
+    blocks: int = 0  # bytes of all new files, in whole blocks
+    to_place: SizeClasses | None = None  # copied files by size; None: placing is not checked
 
     def add(
         self,
@@ -94,9 +78,8 @@ class Totals:
         taken: OnTarget = NOTHING,
         sparse: Iterable[tuple[int, int]] = (),
     ) -> None:
-        """Add files: those to be copied by their sizes, in bytes, and those that lie on the target already,
-        which are linked from a release or taken over from another run's staging. `sparse`: of those to be
-        copied that have holes, their size and what they take."""
+        """Add files: those to copy by their sizes, and those on the target, to be linked or taken over.
+        `sparse`: for files to copy with holes, their size and what they take."""
         size = sum(to_copy)
         self.files += len(to_copy) + linked.files + taken.files
         self.bytes += size + linked.bytes + taken.bytes
@@ -112,16 +95,15 @@ class Totals:
             self.to_place.add(stored)
 
     def add_giant(self, held: int, *, sparse: bool = False) -> None:
-        """Count a giant that `add` counted before, of which another run's staging has `held` bytes. Of a
-        `sparse` one nobody knows how many blocks these are: it counts as if it had none yet."""
+        """Count a giant, added before, of which another run's staging has `held` bytes. The blocks of a
+        `sparse` giant are not known: it counts as if no block were held."""
         if held:
             self.taken += 1
             self.taken_bytes += held
             self.blocks -= 0 if sparse else held
 
     def copy_on_target(self, sizes: Sequence[int]) -> None:
-        """Of the files that `add` counted as on the target, files of these sizes are copied there, and take
-        inodes and blocks of their own."""
+        """Count files on the target, added before, that are copied there: they take inodes and blocks."""
         self.own_files += len(sizes)
         self.own_bytes += sum(sizes)
         self.blocks += _blocks(sizes)
@@ -130,23 +112,24 @@ class Totals:
 
     @property
     def to_copy(self) -> tuple[int, int]:
-        """Files that come from the source, and their bytes."""
         return self.files - self.unchanged - self.taken, self.bytes - self.unchanged_bytes - self.taken_bytes
 
     @property
     def new_inodes(self) -> int:
-        """Files and folders that are made on the target."""
         return self.to_copy[0] + self.own_files + self.folders
 
 
 def require_room(
     layout: DatasetLayout, totals: Totals, keep: int, others: Sequence[StillToWrite] = ()
 ) -> str:
-    """One sentence of the space that the copy takes and that is free. Raises NoSpaceError where the target
-    has too few bytes or inodes: `keep` bytes must stay free, and what `others` will still write."""
+    """Return a sentence on the space that the copy takes and that is free.
+
+    Raises NoSpaceError where bytes or inodes do not suffice: `keep` bytes must stay free, and what `others`
+    will still write.
+    """
     space = facts(layout.root)
     files = totals.new_inodes
-    their_bytes, their_files = sum(one.bytes for one in others), sum(one.files for one in others)
+    their_bytes, their_files = sum(other.bytes for other in others), sum(other.files for other in others)
     if totals.blocks + keep + their_bytes > space.free_bytes:
         theirs = (
             f", {human.size(their_bytes)} ({their_bytes:,} bytes) of it for other runs" if their_bytes else ""
@@ -173,14 +156,14 @@ def require_room(
 
 
 def element_rates(layout: DatasetLayout, tried: Mapping[str, float] = MappingProxyType({})) -> Rates:
-    """What one element copies a second: as the newest run or rehearsal did that was measured; else files and
-    links as plan's probe `tried` them, or all as is assumed (`time_estimate.rates`)."""
+    """Return what one element copies a second, by the newest measured run or rehearsal. Else files and links
+    count as plan's probe `tried` them, or all as assumed (`time_estimate.rates`)."""
     return rates(_history(layout), tried)
 
 
 def other_steps(layout: DatasetLayout, files: int) -> OtherSteps | None:
-    """Of a release with so many files: each step takes time in proportion to them. None where no published
-    run left its receipts, or they cannot be read."""
+    """Return the time of the other steps for so many files, in proportion to the last published run. None
+    without a published run's readable receipts."""
     try:
         line = next((line for line in history.lines(layout) if line.run), None)
         if line is None:
@@ -196,10 +179,12 @@ def other_steps(layout: DatasetLayout, files: int) -> OtherSteps | None:
 def element_time(
     layout: DatasetLayout, shards: Mapping[int, ShardInfo], limit: float | None = None, *, copies: bool
 ) -> Callable[[int], Estimate]:
-    """A function from a shard's index to the time that its element takes alone: by the rates of the newest
-    run that was measured, else assumed ones, and at no more than `limit` (`element_rate`). `copies`: it
-    copies. One that only reads back was never measured, and is estimated as if it copied. A rehearsal does
-    not count: it had source and target for itself."""
+    """Return a function from a shard's index to the time that its element takes alone.
+
+    It goes by the newest measured run's rates, else assumed ones, and by `limit` at most (`element_rate`).
+    Reading back was never measured, and is estimated as a copy (`copies` off). A rehearsal does not count: it
+    had source and target for itself.
+    """
     basis = rates(_history(layout, rehearsed=False))
 
     def expected(index: int) -> Estimate:
@@ -211,30 +196,36 @@ def element_time(
 
 
 def cost_rate(layout: DatasetLayout, load: Load, limit: float | None = None) -> float | None:
-    """The cost (`core.balance`) of these rows that a worker does a second, as `element_time` expects it of
-    all of them. None where no run was measured, and no `limit` is below what is assumed."""
+    """Return the cost (`core.balance`) of these rows that a worker does a second, as `element_time` expects.
+    None where no run was measured, and no `limit` is below the assumed rate."""
     basis = rates(_history(layout, rehearsed=False))
     alone, least = seconds(load.rows, load.bytes, 1, basis), load.bytes / limit if limit else 0.0
     return load.cost / max(alone, least) if load.rows and (basis.measured or least > alone) else None
 
 
 def element_rate(limit: int | None, cap: int | None, at_once: int) -> float | None:
-    """The rate at which an element may read while so many of its run do: its own `limit`, or its part of the
-    `cap` where that is lower. None: any. Other runs may take parts of the cap, too."""
+    """Return the rate at which each of so many elements may read; None: any.
+
+    It is the element's own `limit`, or its part of the `cap` if lower. Other runs may take parts of the cap,
+    too.
+    """
     parts = [float(limit)] if limit else []
     return min([*parts, *([cap / max(1, at_once)] if cap else [])], default=None)
 
 
 def _history(layout: DatasetLayout, *, rehearsed: bool = True) -> Iterable[MeasuredCopy]:
-    """What the elements of the newest published runs did, oldest first, from their receipts; with `rehearsed`
-    the last rehearsal, too, in its place by time. Nothing where the history cannot be read."""
+    """Yield what the elements of the newest published runs did, oldest first, from their receipts.
+
+    With `rehearsed`, the last rehearsal stands in its place by time. Without a readable history yields
+    nothing.
+    """
     rehearsal = _rehearsal(layout) if rehearsed else None
     try:
         newest = list(islice(history.lines(layout), LOOKED_AT))
     except OSError:
         return
     for line in reversed(newest):
-        if not line.run:  # a repair's line: it has no run, and no receipts of a copy
+        if not line.run:  # a repair's line: no run, and no receipts of a copy
             continue
         if rehearsal is not None and rehearsal.at < line.at:
             yield _as_copy(rehearsal)
@@ -243,7 +234,7 @@ def _history(layout: DatasetLayout, *, rehearsed: bool = True) -> Iterable[Measu
             folder = layout.run(line.run).receipt("copy", 0).parent
             paths = [path for path in folder.iterdir() if path.suffix == ".json"]
             elements = [documents.load(element_receipt.ELEMENT_RECEIPT, path) for path in paths]
-        except (OSError, ValueError, NewerFormatError):  # removed, half a receipt
+        except (OSError, ValueError, NewerFormatError):  # removed, or half a receipt
             continue
         yield MeasuredCopy(
             line.release,
@@ -258,7 +249,6 @@ def _history(layout: DatasetLayout, *, rehearsed: bool = True) -> Iterable[Measu
 
 
 def _rehearsal(layout: DatasetLayout) -> Rehearsal | None:
-    """None where there was none, or its file cannot be read."""
     try:
         return documents.load(REHEARSAL, layout.rehearsal_result)
     except (OSError, ValueError, PenstockError):

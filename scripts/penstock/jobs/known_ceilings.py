@@ -1,9 +1,7 @@
-"""The ceilings of a dataset's copies that are known, by its configuration, its newest release's copy or
-rehearsal, and this machine; how long a copy takes by them; how many shards its rows get.
+"""The known ceilings of a dataset's copies, the time a copy takes by them, and how many shards its rows get.
 
-Plan says the time in a sentence, `penstock plan` shows the ceilings beside what a person assumes, the report
-compares the rate of a copy with them, and plans of all kinds cut their shards. Reads the configuration, the
-dataset's state, the link's cap file and this machine's /sys; changes nothing.
+They come from the configuration, the newest release's copy or rehearsal, the link's cap file, and this
+machine.
 """
 
 from __future__ import annotations
@@ -29,17 +27,15 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.jobs.forecast import Totals
 
-LOCAL = "local"
-"""The backend whose elements all run on this machine."""
+LOCAL = "local"  # the backend whose elements all run on this machine
 MEASURED_HERE = "the target just now"
 NO_RATES: Mapping[str, float] = MappingProxyType({})
-OF_ELEMENTS = ("bytes", "files")
-"""The short names of those that an earlier copy showed, or that are assumed."""
+OF_ELEMENTS = ("bytes", "files")  # ceilings that an earlier copy showed, or that are assumed
 
 
 def known(config: Config, layout: DatasetLayout, tried: Mapping[str, float] = NO_RATES) -> dict[str, Known]:
-    """By short names, which are those of `--assume` where it has them. `tried`: rates that plan's probe has
-    measured on the target. Raises nothing: what cannot be read is not known."""
+    """Return the ceilings by short names (those of `--assume`); unreadable ones are left out. `tried`: rates
+    that plan's probe measured on the target."""
     return _ceilings(config, element_rates(layout, tried))
 
 
@@ -57,7 +53,7 @@ def _ceilings(config: Config, rates: Rates) -> dict[str, Known]:
     if ops := operations(config.target):
         ceilings["metadata"] = Known("target's metadata", "all", Rate(ops, "target.ops"), "operations")
     if speed := topology.network_speed():
-        # Compute nodes are taken to have the network devices of this machine.
+        # Compute nodes are assumed to have this machine's network devices.
         local = config.cluster.backend == LOCAL
         ceilings["nic"] = Known("nodes' networks", "all" if local else "node", Rate(speed, "this machine"))
     origin = rates.origin or ASSUMED
@@ -75,8 +71,8 @@ def copy_time(
     at_once: int,
     tried: Mapping[str, float] = NO_RATES,
 ) -> str:
-    """How long the copy of these files will take and what binds it, in a sentence, with so many elements at
-    once. `tried` as in `known`. Links are made before, by each element its own."""
+    """Describe how long the copy of these files will take with so many elements at once, and what binds it.
+    `tried` as in `known`. Each element makes its links before it copies."""
     rates = element_rates(layout, tried)
     files, size = totals.to_copy
     work = Work(files + totals.own_files, size + totals.own_bytes)
@@ -88,7 +84,7 @@ def copy_time(
 def shards(
     context: Context, layout: DatasetLayout, settings: Config | RunConfig, load: Load, *steps: str
 ) -> Decision:
-    """How many shards these rows get, and why. All `steps` take the same ones, the first one first."""
+    """Decide how many shards these rows get, and why. All `steps` share them, in this order."""
     slots, limit = context.cluster.slots(steps[0]), None
     if BY_NAME[steps[0]].copies:
         limit = element_rate(settings.engine.limit, cap_now(context.config.bandwidth).rate, slots)

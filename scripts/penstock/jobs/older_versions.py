@@ -1,5 +1,7 @@
-"""What versions before 1.0 divided a link and the room of a target by: files in a folder, which a living
-process renames or touches. Nothing is divided with them; `penstock gc` removes what they left."""
+"""What versions before 1.0 divided a link and a target's room by: files that live processes touch.
+
+Only `penstock gc` still handles them: it removes what they left.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,10 @@ if TYPE_CHECKING:
     from penstock.core.errors import PenstockError
 
 
-LIVES = clock.BOUND  # seconds without a sign of life after which a process of them is dead
+LIVES = clock.BOUND  # seconds without a sign of life after which such a process is dead
 
 
 def _states(folder: Path) -> tuple[dict[Path, os.stat_result], float]:
-    """The files there, and the folder's own time now."""
     states: dict[Path, os.stat_result] = {}
     try:
         names = sorted(os.listdir(folder))
@@ -52,8 +53,8 @@ def refuse(folder: Path, error: type[PenstockError], counts: Callable[[int], boo
 
 
 def remove_dead(folder: Path) -> None:
-    """Remove this account's files once no process of this account lives: of a living one most files are old.
-    The folder goes once it is empty. Raises nothing."""
+    """Remove this account's files, and the empty folder, once no process of this account lives. Most files of
+    a live process are old, so a single file's age says nothing. Raises nothing."""
     states, now = _states(folder)
     own = {path: status for path, status in states.items() if status.st_uid == os.geteuid()}
     if any(abs(now - status.st_ctime) <= LIVES for status in own.values()):

@@ -1,8 +1,8 @@
 """Whether a plan, a repair or a slice of a rehearsal fits on the target beside what others still write.
 
-The problem: a run fills a file system for hours. Another one that is planned meanwhile sees free space that
-the first one will take. So each states in its notice (`dataset.staging_notice`) what it will still write,
-lowers that once a minute, and has it touched by its processes; `take` adds up those of the living.
+The problem: a run fills a file system for hours, and a run planned meanwhile sees free space that the first
+will take. So each states in its notice (`dataset.staging_notice`) what it will still write, and lowers that
+once a minute. `take` adds up the live notices.
 
 | a notice below the root, of another work            | then                                             |
 |-----------------------------------------------------|--------------------------------------------------|
@@ -11,9 +11,9 @@ lowers that once a minute, and has it touched by its processes; `take` adds up t
 | is of any other account, or states more than the    | is named, and refuses nothing: one forged number |
 | file system holds                                   | would stop everybody                             |
 
-A work states first and counts then. So of two plans at one moment, one is refused at least, perhaps both;
-nobody waits for another. Where a listing is late, or the other is below another root, both pass: whoever
-writes ends before `target.keep_free` is reached (`target.room_watch`), and can be resumed.
+Each work states first and then counts. So of two plans at one moment at least one is refused; neither waits.
+Where a listing is late, or the other lies below another root, both pass. Then each writer ends before
+`target.keep_free` is reached (`target.room_watch`), and can be resumed.
 
 While a run of a version before 1.0 lives, nothing is planned beside it (`older_versions`).
 """
@@ -46,16 +46,17 @@ if TYPE_CHECKING:
     from penstock.jobs.target_stores import TargetStores
 
 NAMED = 10  # others that a message names; the rest is counted
-EVERY = 60.0  # seconds between two times that a notice is lowered, at least
+EVERY = 60.0  # seconds between two changes of a notice, at least
 
 
 def take(
     context: Context, layout: DatasetLayout, path: Path, step: str, totals: Totals, stores: TargetStores
 ) -> tuple[str, list[CheckResult]]:
-    """State in the notice `path` that these files will be written, then check that they fit beside the
-    others. Returns one sentence of the space, and a result for each thing that was checked. The caller holds
-    the dataset's lock. Raises NoSpaceError that names the others, LockedError while a run of an older version
-    lives."""
+    """State in the notice `path` what will be written, then check that it fits beside the others.
+
+    Returns a sentence on the space, and a result for each check. The caller holds the dataset's lock. Raises
+    NoSpaceError that names the others, LockedError while a run of an older version lives.
+    """
     owners = accounts.owners_told(layout.root, context.config.target.owners)
 
     def trusted(uid: int) -> bool:
@@ -105,9 +106,9 @@ def take(
 
 
 def lowered(before: StillToWrite, size: int, files: int) -> StillToWrite:
-    """No more than `size` bytes and `files` files; more than was stated changes nothing."""
+    """Return the statement lowered to this size and number of files; it never rises."""
     left = min(files, before.files)
-    # Their part of all, at least one each.
+    # their part of all, at least one each
     chunks = max(left, -(-before.chunk_files * left // before.files)) if left else 0
     return before._replace(
         bytes=min(size, before.bytes), files=left, chunk_files=min(before.chunk_files, chunks)
@@ -123,14 +124,15 @@ class LoweredNotice:
         self._at = time.monotonic()
 
     def __call__(self, files: int, size: int) -> None:
-        """As `lower`, unless that was done within EVERY seconds."""
         if time.monotonic() - self._at >= EVERY:
             self.lower(files, size)
 
     def lower(self, files: int, size: int) -> None:
-        """Lower what is stated. `files` and `size` bytes are done so far: what is left, with a block of the
-        file system for each file, is rather too much, since files that are linked or taken over count as if
-        they were copied. Raises neither OSError nor PenstockError."""
+        """Lower the statement to what is left after so many files and bytes.
+
+        The rest errs on the high side: each file counts a block, and linked or taken-over files count as
+        copied. Raises neither OSError nor PenstockError.
+        """
         self._at = time.monotonic()
         left = max(0, self._files - files)
         left_bytes = max(0, self._bytes - size) + left * FILE_SYSTEM_BLOCK
@@ -140,7 +142,6 @@ class LoweredNotice:
 
 
 def _named(others: Sequence[StagingNotice]) -> list[str]:
-    """Whose it is, how much, since when; a phrase each."""
     lines = [
         f"dataset {notice.dataset} ({accounts.in_words([str(notice.uid)])}): "
         f"{human.size(notice.writes.bytes)} ({notice.writes.bytes:,} bytes) and "

@@ -1,12 +1,10 @@
 """The draw of an audit: which files an `AuditSelection` reads.
 
-Pure. The plan of an audit draws its rows here; `jobs.counted_readings` repeats the draw to see which files an
-earlier audit read. The unit is a file; of a giant (an object copied in parts over several shards), each part.
-The draw is a function of the path (and the part), so that a killed
-audit goes on with the same files.
+The unit is a file or, of a giant (an object copied in parts over several shards), each part. The draw depends
+only on path and part, so a killed audit continues with the same files; `jobs.counted_readings` repeats it.
 
-Where a rotation takes files first that were read back soon after their writing, all files stand in one order,
-which the slices cut into pieces of one size:
+If a rotation first takes files read back soon after their writing, the slices cut one order of all files into
+pieces of one size:
 
 | the file was read back | its place in the order, from 0 to 1                                     |
 |------------------------|-------------------------------------------------------------------------|
@@ -30,26 +28,28 @@ if TYPE_CHECKING:
 
 
 def takes(choice: AuditSelection, path: str, part: int = -1, *, soon: bool = False) -> bool:
-    """Whether this file (or this part of it; -1: the whole file) is read. `soon`: it was read back soon."""
+    """Return whether this file (or this part of it; -1: the whole file) is read."""
     return bool(drawn(choice, [fsencode(path)], [soon], part))
 
 
 def drawn(choice: AuditSelection, paths: Sequence[bytes], soon: Sequence[bool], part: int = -1) -> list[int]:
-    """Which of these files (or of their parts of the number `part`; -1: whole files) are read: their indices
-    in `paths`, ascending. Paths are bytes as `os.fsencode` gives them. `soon`: which of them were read back
-    soon after their writing; looked at only where `choice.soon_first` has a share."""
+    """Return the ascending indices in `paths` of the files (or their parts of number `part`) to read.
+
+    Paths are bytes by `os.fsencode`. `soon`: which were read back soon after their writing; used only where
+    `choice.soon_first` has a share.
+    """
     if choice.kind == "whole" or (choice.kind == "sample" and choice.share >= 1):
         return list(range(len(paths)))
     seed = choice.seed if choice.kind == "sample" else "rotation"
     head = b"%b\x00%d\x00" % (seed.encode(), part)
     if choice.kind == "sample":
-        # XXH3 costs a path a seventh of what BLAKE2 does, which was 1 s of CPU for a million paths. Nobody
-        # knows the seed before the audit begins, so nobody can choose paths that escape.
+        # XXH3 costs a seventh of BLAKE2 a path, which took 1 s of CPU for a million paths. The seed is
+        # unknown before the audit begins, so nobody can choose paths that escape.
         number, key = xxhash.xxh3_64_intdigest, int.from_bytes(blake2b(head, digest_size=8).digest())
         limit = math.ceil(choice.share * 2.0**64)
         return [i for i, path in enumerate(paths) if number(path, key) < limit]
-    # It stays BLAKE2: the slices of a rotation cover everything only when all are cut alike, and a rotation
-    # outlives versions of penstock.
+    # BLAKE2 stays: a rotation covers everything only when all slices are cut alike, and it outlives versions
+    # of penstock.
     value, turn, turns = int.from_bytes, choice.turn, choice.turns
     numbers = (value(blake2b(head + path, digest_size=8).digest()) for path in paths)
     if not (share := choice.soon_first.share):

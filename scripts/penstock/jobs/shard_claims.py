@@ -1,20 +1,20 @@
-"""Claims of shards: which worker of a step does which shard, and who goes on where a worker died.
+"""Claims of shards: which worker of a step does which shard, and who continues where a worker died.
 
-A worker is one element of a job array: it claims a shard, does it, writes the shard's receipt, and claims the
-next one. Nobody hands shards out, and nodes ask the scheduler nothing: workers divide the shards by files.
+A worker is one element of a job array: it claims a shard, does it, writes its receipt, and claims the next.
+Workers divide the shards by files alone: nobody hands shards out, and nodes never query the scheduler.
 
     claims/<step>/00012.3.json    the third claim of shard 12: which worker, on which host, for which command
 
-- C1. A claim is made under a name that nothing has (`durable.create_file`): one worker has it, and its
-  content with it. Of a shard's claims, counted from the first one on, the highest counts; what stands above a
-  gap is none. None is removed or changed before the run is gone.
-- C2. A worker that holds a claim touches it once in a HEARTBEAT, and looks once a second whether there is a
-  higher one: then another worker counts it as dead, and it leaves the shard as it is.
-- C3. The next generation is claimed by the table below, by whoever needs a shard.
-- C4. A receipt is written while no higher claim is there, under a name that nothing has: never in place of
-  one that holds. One that does not is removed right before a claim. Whoever voids a receipt removes it.
-- C5. An outcome has the generation of its claim in its name. The controller writes one only where there is
-  none (`outcomes.create`).
+- C1. A claim is made under a name that did not exist (`durable.create_file`): one worker has it, with its
+  content. The highest of a shard's claims counts, without a gap below it. No claim is removed or changed
+  before the run is.
+- C2. A worker touches its claim once in a HEARTBEAT, and looks once a second for a higher claim. If it finds
+  one, it counts as dead, and leaves the shard as it is.
+- C3. Any worker that needs a shard claims its next generation, by the table below.
+- C4. A receipt is written while no higher claim exists, under a new name: it never replaces a receipt that
+  holds. A receipt that does not hold is removed right before a claim, or by whoever voids it.
+- C5. An outcome has its claim's generation in its name. The controller writes one only if none exists
+  (`outcomes.create`).
 
 | the highest claim of a shard without a receipt       | the next one may be made                       |
 |------------------------------------------------------|------------------------------------------------|
@@ -27,14 +27,13 @@ next one. Nobody hands shards out, and nodes ask the scheduler nothing: workers 
 | who looks; empty or foreign files likewise           |                                                |
 | any other                                            | no: its worker is at work                      |
 
-Charged is a claim that ended by anything but its time or a signal (with progress), PAUSE, preemption, another
-start of its worker after a signal, or a bad node (`free`), and one above the command's last that nobody can
-read. Claims of other commands are not: what failed before is tried again, and of two commands at once neither
-tries for ever.
-Of the time between two looks a HEARTBEAT counts at most, in the controller a fourth of PATIENCE: neither
-servers that were away for minutes, nor a halt of the process that looks, make a worker dead.
+A claim is not charged (`free`) if its time or a signal ended it (with progress), or PAUSE, or preemption. Nor
+is one that ended by another start of its worker after a signal, or by a bad node. An unreadable claim above
+the command's last is charged. Claims of other commands are not: earlier failures are tried again, and of two
+commands at once neither tries for ever. Between two looks at most a HEARTBEAT counts as standstill, in the
+controller a fourth of PATIENCE: neither absent servers nor a halt of the looking process make a worker dead.
 
-**What may die where.** "Next" is who claims the next generation.
+**What may die where.** "Next" is the worker that claims the next generation.
 
 | a worker dies, or stands still for long  | on disk                   | then                                |
 |------------------------------------------|---------------------------|-------------------------------------|
@@ -52,12 +51,12 @@ servers that were away for minutes, nor a halt of the process that looks, make a
 | it wakes before its receipt              | the same, maybe a receipt | it writes none (C4)                 |
 | it wakes before its outcome              | a higher claim            | that is its own claim's (C5)        |
 
-A look may be a moment old (NFS answers from its cache for up to a minute): C2 saves work that is done twice.
-That nothing unproven is published rests on receipts and on the look at each file after the last writer.
+A look may be old (NFS answers from its cache for up to a minute): C2 only saves work from being done twice.
+Receipts, and the look at each file after the last writer, keep anything unproven from being published.
 
-**No listing for each claim.** A worker begins at its own place of the order, and takes what nobody took: by
-O_EXCL alone. When it meets a claim of another it lists the folder once, and goes on with what has none. When
-all are claimed it watches WATCHED of what is open; a claim that moves gives its place to the next one.
+**No listing for each claim.** A worker begins at its own place of the order, and claims by O_EXCL alone. When
+it meets another's claim it lists the folder once, and continues with unclaimed shards. When all are claimed
+it watches WATCHED of the open ones; a claim that moves gives its place to the next.
 """
 
 from __future__ import annotations
@@ -84,19 +83,19 @@ if TYPE_CHECKING:
     from penstock.core.documents.element_outcome import ElementOutcome
     from penstock.core.layout import RunLayout
 
-LOOKED_AT = 64  # shards that a worker leaves for later by `prefers`, or judges without a listing, at most
-WATCHED = 16  # claims of others that a worker without a shard watches at a time
+LOOKED_AT = 64  # shards left for later by `prefers`, or judged without a listing, at most
+WATCHED = 16  # others' claims that an idle worker watches at a time
 LOOK = 1.0  # seconds between two looks for a higher claim
-LONGEST = 65_536  # bytes that a claim may have: far more than any has; a longer file is none
+LONGEST = 65_536  # bytes of a claim, at most: a longer file is none
 NAME = re.compile(r"(\d{5}|[1-9]\d{5,8})\.([1-9]\d{0,8})\.json", re.ASCII)
 
 
 class ClaimLostError(FailedError):
-    """Another worker has taken the shard, since this one counted as dead."""
+    """Another worker took the shard, since this one counted as dead."""
 
 
 def standing(run: RunLayout, step: str) -> dict[int, int]:
-    """The highest generation of each shard that was claimed, by one listing. Raises FailedError."""
+    """Return the highest generation of each claimed shard, by one listing."""
     claims = (NAME.fullmatch(name) for name in _names(run.claims(step)))
     highest: dict[int, int] = {}
     for index, generation in sorted((int(match[1]), int(match[2])) for match in claims if match):
@@ -106,12 +105,12 @@ def standing(run: RunLayout, step: str) -> dict[int, int]:
 
 
 def read(run: RunLayout, step: str, index: int, generation: int) -> ShardClaim:
-    """A claim; an empty one where its file holds none. Raises by `errno_map.storage_error`."""
+    """Return a claim; an empty one if its file holds none. Raises by `errno_map.storage_error`."""
     return _read(run, step, index, generation)[0]
 
 
 def _read(run: RunLayout, step: str, index: int, generation: int) -> tuple[ShardClaim, int]:
-    """As `read`, and the time of its file in nanoseconds: by an open, for which NFS queries its server."""
+    """Read a claim, and its file's time in nanoseconds: by an open, for which NFS queries its server."""
     path = run.claim(step, index, generation)
     try:
         try:
@@ -127,8 +126,7 @@ def _read(run: RunLayout, step: str, index: int, generation: int) -> tuple[Shard
 
 
 def beat(run: RunLayout, step: str, index: int, generation: int) -> int:
-    """When the holder of a claim touched it last, in nanoseconds by the file system's clock; 0 where nobody
-    can say."""
+    """Return when a claim was touched last, in nanoseconds by the file system's clock; 0 if not known."""
     try:
         return os.stat(run.claim(step, index, generation)).st_mtime_ns
     except OSError:
@@ -136,7 +134,7 @@ def beat(run: RunLayout, step: str, index: int, generation: int) -> int:
 
 
 def proven(run: RunLayout, step: str) -> set[int]:
-    """The shards that have a receipt, whether it holds or not, by one listing. Raises FailedError."""
+    """Return the shards with a receipt, valid or not, by one listing."""
     stems = (name.removesuffix(".json") for name in _names(run.receipt(step, 0).parent))
     return {int(stem) for stem in stems if stem.isdecimal()}
 
@@ -151,8 +149,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def last_ends(run: RunLayout, step: str) -> Iterator[tuple[int, ElementOutcome]]:
-    """The shards whose last claim came to nothing, in their order, and how. An outcome of an earlier claim of
-    a shard does not count any more. Looks for no receipts. Raises FailedError."""
+    """Yield, in order, the shards whose last claim came to nothing, with the outcome; read no receipts."""
     for index, generation in sorted(standing(run, step).items()):
         if (outcome := outcomes.find(run, step, index, generation)) is not None:
             yield index, outcome
@@ -167,9 +164,11 @@ def charged(
     retries: int,
     earlier: Callable[[ShardClaim], bool] = lambda _: False,
 ) -> int | None:
-    """How many claims of this command count as failures of the shard, whose last claim (of this generation)
-    has ended; None where no further try is wanted. `earlier`: whether a claim is of an earlier start of the
-    worker that asks. Raises FailedError."""
+    """Return how many claims of this command count as failures of a shard whose last claim has ended.
+
+    None where no further try is wanted. `earlier`: whether a claim belongs to an earlier start of this
+    worker. Raises FailedError.
+    """
     unread = 0
     for lower in range(generation, 0, -1):
         last, outcome = read(run, step, index, lower), outcomes.find(run, step, index, lower)
@@ -183,8 +182,6 @@ def charged(
 
 
 class Claim:
-    """A shard that this worker holds."""
-
     def __init__(self, run: RunLayout, step: str, index: int, generation: int, content: ShardClaim) -> None:
         self.index, self.generation, self.content = index, generation, content
         self._path = run.claim(step, index, generation)
@@ -192,25 +189,23 @@ class Claim:
         self._run, self._looked = run, time.monotonic()
 
     def beat(self) -> None:
-        """Show that its worker lives. To be called once in a HEARTBEAT; what fails is left out."""
+        """Show that its worker lives, once in a HEARTBEAT; ignore failures."""
         with contextlib.suppress(OSError):
             os.utime(self._path)
 
     def beating(self) -> contextlib.AbstractContextManager[None]:
-        """While the block runs, `beat` once in a HEARTBEAT, by a thread of its own: the end of a shard may
-        wait for minutes until a file system has written what it took."""
+        """Beat in a thread during the block: a shard's end may wait minutes for a file system's writes."""
         return heartbeat.beating(self.beat, "claim")
 
     def look(self) -> None:
-        """Raises ClaimLostError where another worker holds the shard: looks once in LOOK seconds. To be
-        called as often as is convenient."""
+        """Raise ClaimLostError where another worker holds the shard; looks once in LOOK seconds at most."""
         if time.monotonic() - self._looked >= LOOK:
             self._looked = time.monotonic()
             with contextlib.suppress(TransientError):
                 self.require()
 
     def require(self) -> None:
-        """As `look`, at once, and raises by `errno_map.storage_error` where that cannot be said."""
+        """Look at once; raise by `errno_map.storage_error` where the answer is not known."""
         try:
             os.lstat(self._next)
         except FileNotFoundError:
@@ -225,8 +220,7 @@ class Claim:
         )
 
     def prove(self, receipt: ElementReceipt, holds: Callable[[int], bool]) -> None:
-        """Write the shard's receipt, durably. `holds`: whether the one that is there holds; it stays then.
-        Raises ClaimLostError, and as `documents.create`."""
+        """Write the shard's receipt, durably; a receipt that `holds` stays. Raises ClaimLostError."""
         path = self._run.receipt(receipt.step, receipt.index)
         for _ in range(3):
             self.require()
@@ -240,14 +234,14 @@ class WatchedClaim(NamedTuple):
     """A claim of another worker, as this one sees it."""
 
     generation: int
-    written: int = -1  # the time of its file, in nanoseconds
-    looked: float = 0.0  # when that was last read, by this process's clock
+    written: int = -1  # its file's time, in nanoseconds
+    looked: float = 0.0  # when that was read last, by this process's clock
     still: float = 0.0  # seconds for which it stayed the same
     lives: bool = False  # whether it moved since it is watched
 
     def after(self, generation: int, written: int, now: float, most: float) -> WatchedClaim:
-        """As one more look shows it. Of the time since the last one `most` seconds count as standstill, so
-        that neither servers that were away nor a halt of the process that looks make a worker dead."""
+        """Return the claim after one more look, of which at most `most` seconds count as standstill. So
+        neither absent servers nor a halt of the looking process make a worker dead."""
         if self.generation != generation or self.written < 0:
             return WatchedClaim(generation, written, now)
         if self.written != written:
@@ -256,11 +250,12 @@ class WatchedClaim(NamedTuple):
 
 
 class ShardClaims:
-    """The shards of a step as one worker takes them. `worker`: what its claims say, but for `worker` and
-    `charged`. `shards`: in the order of the plan, all that may be open; the worker begins at `place`.
-    `holds`: whether the receipt that a shard has holds. `retries`: how often a shard is tried again.
-    `name`: makes the name of an attempt, another one each time, on all nodes. `prefers`: shards that suit
-    this worker better than others, None: all alike. `clock`: seconds."""
+    """The shards of a step as one worker takes them.
+
+    `worker`: the content of its claims, without `worker` and `charged`. `shards`: all that may be open, in
+    the plan's order; the worker begins at `place`. `holds`: whether a shard's receipt holds. `name` makes a
+    new attempt's name, unique on all nodes. `prefers`: shards that suit this worker better; None: all alike.
+    """
 
     def __init__(
         self,
@@ -281,23 +276,24 @@ class ShardClaims:
         self._prefers, self._clock = prefers, clock
         self._new = deque([*shards[place:], *shards[:place]])
         self._late: deque[int] = deque()
-        self._open = deque(self._new)  # what may be open, but for what is watched
+        self._open = deque(self._new)  # what may be open, without the watched shards
         self._listed = float("-inf")
         self._watched: dict[int, WatchedClaim] = {}
 
     def next(self) -> Claim | None:
-        """Claim a shard, the ones that nobody claimed first. None: there is none to take now, though others
-        may still be at work, and fail. Reads WATCHED claims: to be called once in a HEARTBEAT or more often
-        by a worker that waits. Raises by `errno_map.storage_error`."""
+        """Claim a shard, unclaimed ones first; None: none can be taken now.
+
+        Others may still be at work, and fail. Reads WATCHED claims: a waiting worker calls it once in a
+        HEARTBEAT or more often. Raises by `errno_map.storage_error`.
+        """
         return self._unclaimed() or self._again()
 
     def waits(self) -> bool:
-        """Whether shards are open that others hold: as `next` saw it last."""
+        """Return whether others hold open shards, as `next` saw last."""
         return bool(self._watched)
 
     @property
     def left(self) -> int:
-        """How many shards may be open, as far as `next` knows."""
         return len(self._open) + len(self._watched)
 
     def _unclaimed(self) -> Claim | None:
@@ -321,7 +317,6 @@ class ShardClaims:
         return self._late.popleft() if self._late else None
 
     def _again(self) -> Claim | None:
-        """A shard whose last claim came to nothing."""
         self._list()
         if self._open:
             alive = [index for index, watch in self._watched.items() if watch.lives]
@@ -339,22 +334,22 @@ class ShardClaims:
         return None
 
     def _list(self) -> None:
-        """Leave out of many what has a receipt, by one listing in PATIENCE: whether it holds, a look says."""
+        """Drop shards with a receipt from a long list, once in PATIENCE; `take` checks the receipt."""
         if len(self._open) > LOOKED_AT and self._clock() - self._listed >= heartbeat.PATIENCE:
             self._listed = self._clock()
             away = proven(self._run, self._step) | self._watched.keys()
             self._open = deque(index for index in self._open if index not in away)
 
     def take(self, index: int) -> Claim | None:
-        """Claim this shard where that is allowed, by the table above. Raises as `next`."""
+        """Claim this shard if the table above allows it. Raises as `next`."""
         if self._holds(index):
             self._watched.pop(index, None)
             return None
-        known = self._watched.get(index, WatchedClaim(0)).generation
-        generation = outcomes.claimed(self._run, self._step, index, known)
+        watched = self._watched.get(index, WatchedClaim(0)).generation
+        generation = outcomes.claimed(self._run, self._step, index, watched)
         charged = self._charged(index, generation) if generation else 0
         receipt = self._run.receipt(self._step, index)
-        # Only now is one removed: that of a worker that lives may be torn for a moment.
+        # Only now is a receipt removed: a live worker's may be torn for a moment.
         if charged is None or receipts.stands(receipt, lambda: self._holds(index)):
             return None
         content = self._worker._replace(worker=self._name(), charged=charged)
@@ -367,8 +362,7 @@ class ShardClaims:
         return None
 
     def _charged(self, index: int, generation: int) -> int | None:
-        """How many claims of this command were charged where the last claim has ended; None where its worker
-        is at work, or no further try is wanted."""
+        """Return the charged claims of this command; None: at work, or no further try."""
         last, written = _read(self._run, self._step, index, generation)
         outcome = outcomes.find(self._run, self._step, index, generation)
         ended = outcome is not None or self._earlier(last)
@@ -380,8 +374,8 @@ class ShardClaims:
         )
 
     def _earlier(self, last: ShardClaim) -> bool:
-        """Whether it is a claim of this worker before the scheduler started it again: that process has ended,
-        or is on a node that the scheduler gave up, where C2 ends it."""
+        """Return whether this worker made the claim before the scheduler started it again. That process has
+        ended, or is on a node that the scheduler gave up, where C2 ends it."""
         own = self._worker
         return (last.array, last.number) == (own.array, own.number) and last.restarts < own.restarts
 

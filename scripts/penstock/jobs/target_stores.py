@@ -1,8 +1,7 @@
-"""How the files of a plan come to lie on the target's stores, its metadata and quotas: by the commands of its
-file system's vendor, where it has any, and by the quotas that the kernel counts.
+"""How a plan's files spread over the target's stores, metadata and quotas.
 
-Plan and repair call it before they copy. It runs the vendor's commands and reads the kernel's quotas; only
-`stripe` changes anything: the layout of the empty staging folder (the tree in which the release grows).
+The file system vendor's commands, if any, and the kernel's quotas say it. Only `stripe` changes anything: the
+layout of the empty staging folder (the tree in which the release grows).
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class TargetStores:
-    """The stores of one dataset's target. First `check`, before anything is made, then `stripe`. `gid`: the
-    group that the files will get; None: the folder's where it is setgid, else the process's."""
+    """The stores of one dataset's target: first `check`, before anything is made, then `stripe`. `gid`: the
+    files' group; None: the folder's where it is setgid, else the process's."""
 
     def __init__(self, layout: DatasetLayout, target: TargetConfig, gid: int | None) -> None:
         self._layout, self._target, self._gid = layout, target, gid
@@ -36,31 +35,27 @@ class TargetStores:
 
     @property
     def pool(self) -> str:
-        """The storage pool that the files will lie in, as `check` found it; "": not known."""
+        """The files' storage pool, by `check`; "": not known."""
         return self._checks.pool
 
     @property
     def chunk_files(self) -> int:
-        """How many chunk files (the files in which BeeGFS's targets keep stripes) the files will be, as the
-        last of `check` and `stripe` found it; 0: not known."""
+        """The files' chunk files (BeeGFS's stripes), by the last of `check` and `stripe`; 0: not known."""
         return self._checks.chunk_files
 
     @property
     def gid(self) -> int:
-        """The group of the files."""
         return owner_of_new(self._layout.releases, None, self._gid)[1]
 
     @property
     def sizes(self) -> SizeClasses | None:
-        """New, empty counters by size for the files to be copied (`Totals.to_place`); None where no commands
-        of the vendor are there, so that nobody needs them."""
-        there = store_checks.has_tools(self._layout.root, self._target.filesystem)
-        return SizeClasses() if there else None
+        """New counters by size for the files to copy; None without the vendor's commands."""
+        needed = store_checks.has_tools(self._layout.root, self._target.filesystem)
+        return SizeClasses() if needed else None
 
     def check(self, totals: Totals, others: Sequence[StillToWrite] = ()) -> list[CheckResult]:
-        """Check that these files fit beside what `others` will still write, striped as the
-        configuration says. Returns a result for each thing checked; raises NoSpaceError where they do not
-        fit."""
+        """Check that these files fit beside what `others` will still write, striped as configured. Returns a
+        result for each check. Raises NoSpaceError where the files do not fit."""
         self._others = others
         self._checks = store_checks.check_plan(
             self._layout.releases,
@@ -80,9 +75,11 @@ class TargetStores:
         return results
 
     def stripe(self, data: Path, totals: Totals) -> list[CheckResult]:
-        """Set the striping that `check` chose on the staging folder `data`, in which nothing lies yet. Where
-        the file system refuses it, check whether the files fit with the striping that the folder has.
-        Raises NoSpaceError where they do not."""
+        """Set the striping chosen by `check` on the empty staging folder `data`.
+
+        If the file system refuses it, check that the files fit with the folder's own striping. Raises
+        NoSpaceError where they do not.
+        """
         checks = self._checks
         results = store_checks.stripe(data, checks.targets, checks.chunk, named=self._target.filesystem)
         if any(result.verdict != "ok" for result in results):

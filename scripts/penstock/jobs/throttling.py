@@ -1,7 +1,7 @@
-"""throttle: change how many elements of what is under way of a dataset run at once.
+"""throttle: change how many elements of a dataset's work under way run at once (`penstock limit`).
 
-The work of `penstock limit`. It writes a durable mark into the folder of each job that is under way, and
-lowers the limits of living arrays on their clusters; nothing that runs is ended.
+It leaves a durable mark in each job's folder, and lowers live arrays' limits on their clusters; it ends
+nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 def run(context: Context, dataset: str, at_once: int) -> list[str]:
-    """Let `at_once` elements of each step run at the same time from now on (0: as `cluster.max_elements`
-    says), in living arrays and in further ones of the same run, audit or repair. Returns what was done, a
-    line each. Takes no lock: the controller at work reads the mark at its next look. A lower number is given
-    to the cluster here and now. A higher one is given by the controller alone, once the running elements
-    have read their new shares of `target.ops` (the budget of metadata operations).
+    """Let `at_once` elements of each step run from now on (0: `cluster.max_elements`); return what was done.
+
+    This also holds for further arrays of the same job. Takes no lock: the controller reads the mark at its
+    next look. A lower number is set on the cluster at once; only the controller sets a higher one, once the
+    running elements have read their new shares of `target.ops`.
 
     Raises FailedError where nothing is under way, PreflightError for another account's dataset.
     """
@@ -67,9 +67,9 @@ def run(context: Context, dataset: str, at_once: int) -> list[str]:
 
 
 def _under_way(layout: DatasetLayout) -> list[RunLayout]:
-    """The folders of the run that is not published, and of whatever has arrays that may live."""
+    """Return the folders of the unpublished run, and of all jobs with arrays that may live."""
     folders = {
-        book.folder: None for book in books(layout) if any(one.step in IN_ELEMENTS for one in book.open())
+        book.folder: None for book in books(layout) if any(line.step in IN_ELEMENTS for line in book.open())
     }
     try:
         current = run_store.open_run(layout)
@@ -81,7 +81,7 @@ def _under_way(layout: DatasetLayout) -> list[RunLayout]:
 
 
 def _lowered(step: str, living: list[LiveArray], most: int) -> list[str]:
-    now = [one.submission.at_once or one.cluster.slots(step) for one in living]
+    now = [array.submission.at_once or array.cluster.slots(step) for array in living]
     lines = []
     for live, before, after in zip(living, now, shares(now, now, most), strict=True):
         if after < before:

@@ -1,9 +1,5 @@
-"""Checksum files beside the data (`datasets.*.checksums`): what they state goes into the listing,
-so that the copy proves each file against it in the same pass.
-
-Reads these files from their source; `attach` writes a further listing. Memory: one checksum for each line of
-these files, whatever else the listing holds.
-"""
+"""Puts the checksums of checksum files (`datasets.*.checksums`) into the listing, so that the copy proves
+each file in the same pass. Memory: one checksum for each line of these files."""
 
 from __future__ import annotations
 
@@ -26,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def checksums(context: Context, source: Source, files: Sequence[Listed]) -> dict[str, SourceChecksum]:
-    """The checksums that these checksum files of one source state, by the key of the object. Raises
-    PreflightError for an object that is no checksum file."""
+    """Return the checksums in one source's checksum files, by the object's key. Raises PreflightError for an
+    object that is no checksum file."""
     from penstock.sources.checksum_files import joined
 
     keys: list[str] = []
@@ -52,16 +48,18 @@ def checksums(context: Context, source: Source, files: Sequence[Listed]) -> dict
 def attach(
     listing: Path, result: Path, stated: dict[int, dict[str, SourceChecksum]]
 ) -> tuple[str, int, int, int]:
-    """Write the listing anew, as `result`, with the stated checksums (by the source's index, then by key) in
-    it; these are taken out of `stated`, in which only what is not listed stays. Returns the digest, rows and
-    bytes of the new listing, and the number of its rows that have a stated checksum."""
+    """Write the listing again, as `result`, with the stated checksums (by the source's index, then by key).
+
+    These are taken out of `stated`, where only unlisted keys stay. Returns digest, rows and bytes of the new
+    listing, and the number of rows with a stated checksum.
+    """
     lines = sum(map(len, stated.values()))
     with ListingWriter(result) as writer:
         for batch in read_listing(listing):
             for source, group in groupby(batch, attrgetter("source")):
                 entries = list(group)
-                known = stated.get(source, {})
-                rows = [_listed(entry, known.pop(entry.key, None)) for entry in entries]
+                by_key = stated.get(source, {})
+                rows = [_listed(entry, by_key.pop(entry.key, None)) for entry in entries]
                 writer.add(rows, paths=[entry.path for entry in entries], source=source)
         return (*writer.close(), lines - sum(map(len, stated.values())))
 

@@ -1,11 +1,7 @@
-"""All sources' objects as one stream: filtered, mapped to paths, checked, and written to the listing.
+"""Lists all sources as one stream: filtered, mapped to paths, checked, and written to the listing.
 
-Each source of a dataset has a folder of its own in the release, and no folder holds another. So the sources
-are listed one after the other, in the byte order of their folders, and nothing has to be merged.
-
-list, adopt and the comparison of a source with a release call `gather`; preflight opens sources by
-`open_sources`. Sends requests to the sources, and reads source folders. Writes the listing and files beside
-it, and with `resume` the segments of `listing.resumption`.
+Each source has a folder of its own in the release, and no folder holds another. So the sources are listed one
+after another, in the byte order of their folders, without a merge.
 """
 
 from __future__ import annotations
@@ -44,52 +40,34 @@ if TYPE_CHECKING:
     from penstock.sources.port import Source
     from penstock.tables.listing_file import ListingWriter
 
-SHOWN_EVERY = 0.2
-"""Seconds between two progress events."""
-ADVISED = 10
-"""Files for which a message has the patterns that leave them out."""
-LARGEST = (1 << 63) - 1
-"""Bytes that a file can have at most, and all files of a dataset together."""
-UNLISTED = "names of checksum files that are not listed"
-"""In what a listing leaves out (`Gathered.ignored`)."""
-FIRST_BOUND = 12
-"""The histogram's first bound is 2**12 bytes; each further one is four times as large."""
+SHOWN_EVERY = 0.2  # seconds between two progress events
+ADVISED = 10  # files for which a message has the patterns that leave them out
+LARGEST = (1 << 63) - 1  # bytes of a file, and of all files of a dataset together, at most
+UNLISTED = "names of checksum files that are not listed"  # a reason in `Gathered.ignored`
+FIRST_BOUND = 12  # the histogram's first bound is 2**12 bytes; each further one is four times as large
 
 
 class Placed(NamedTuple):
-    """One source with its place in the dataset."""
-
-    number: int
-    """The source's index in the configuration, from 0."""
+    number: int  # the source's index in the configuration, from 0
     source: Source
-    prefix: str
-    """`into` and a slash, or ""."""
+    prefix: str  # `into` and a slash, or ""
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """What a listing of all sources found."""
-
-    digest: str
-    """Of the listing: see `tables.listing_file`."""
-    files: int
-    """Files to be staged; `bytes` is the sum of their sizes."""
+    digest: str  # the listing's: see `tables.listing_file`
+    files: int  # files to be staged; `bytes` is the sum of their sizes
     bytes: int
-    scanned: int
-    """Objects of the sources, those that were left out included."""
-    ignored: dict[str, int]
-    """Objects that were left out, by reason: `filtered`, `markers`, `links`, ..."""
-    histogram: list[list[int]]
-    """Of the files' sizes: see `histogram`."""
-    hard_links: dict[str, int]
-    """See `port.Source`."""
-    empty_folders: list[str]
-    """Paths of folders to be kept, in byte order."""
+    scanned: int  # objects of the sources, including omitted ones
+    ignored: dict[str, int]  # omitted objects by reason: `filtered`, `markers`, `links`, ...
+    histogram: list[list[int]]  # of the files' sizes: see `histogram`
+    hard_links: dict[str, int]  # see `port.Source`
+    empty_folders: list[str]  # paths of folders to keep, in byte order
 
 
 def open_sources(dataset: DatasetConfig) -> list[Source]:
-    """The dataset's sources, in the configuration's order; their secrets are resolved here.
-    Raises ConfigError, PreflightError."""
+    """Open the dataset's sources in the configuration's order, and resolve their secrets. Raises ConfigError,
+    PreflightError."""
     from penstock.sources import registry
 
     keep = Filter(dataset.include, dataset.exclude).wants
@@ -100,12 +78,12 @@ def open_sources(dataset: DatasetConfig) -> list[Source]:
 
 
 def folder_of(source: Source) -> Path | None:
-    """The folder, or the one file, that is the source; None of a store."""
+    """Return the folder or file that is the source; None: a store."""
     return Path(source.url.removeprefix("file://")) if source.url.startswith("file://") else None
 
 
 def apart(layout: DatasetLayout, sources: Sequence[Source]) -> None:
-    """Raises PreflightError for a source folder that holds the dataset's folder, or lies in it: the release
+    """Raise PreflightError for a source folder that contains the dataset's folder or lies in it: the release
     would become part of its own source."""
     mine = os.path.realpath(layout.folder)
     for source in sources:
@@ -123,8 +101,8 @@ def apart(layout: DatasetLayout, sources: Sequence[Source]) -> None:
 
 
 def ordered(dataset: DatasetConfig, sources: Sequence[Source]) -> list[Placed]:
-    """The sources in the byte order of their folders. Raises ConfigError for folders that are no
-    paths, or of which one holds another."""
+    """Sort the sources by the bytes of their folders. Raises ConfigError for folders that are no paths, or
+    contain one another."""
     placed = [
         Placed(index, source, f"{config.into}/" if config.into else "")
         for index, (config, source) in enumerate(zip(dataset.sources, sources, strict=True))
@@ -151,7 +129,7 @@ def ordered(dataset: DatasetConfig, sources: Sequence[Source]) -> list[Placed]:
 
 
 class _InNoOrderError(Exception):
-    """A source is to be listed anew, and sorted."""
+    """A source must be listed again, and sorted."""
 
     def __init__(self, place: Placed) -> None:
         super().__init__(place)
@@ -161,12 +139,13 @@ class _InNoOrderError(Exception):
 def gather(
     context: Context, dataset: DatasetConfig, placed: Sequence[Placed], path: Path, *, resume: bool = False
 ) -> Gathered:
-    """List all sources into the file `path`. Raises PreflightError with all keys that are refused, or when no
-    file is left to stage; `path` does not exist then. `resume`: what is listed is kept with the dataset's
-    state, and continued (`resumption`); the caller holds the dataset, and removes it afterwards.
+    """List all sources into the file `path`. Raises PreflightError with all refused keys, or when no file is
+    left; `path` then does not exist.
 
-    Where a store turns out to list in no order, the listing is begun anew, and that source's is sorted on
-    disk."""
+    `resume`: the listing is kept with the dataset's state, and continued (`resumption`); the caller holds the
+    dataset, and removes it afterwards. If a store turns out to list in no order, the listing begins again,
+    with that source sorted on disk.
+    """
     in_no_order: set[int] = set()
     while True:
         try:
@@ -212,9 +191,10 @@ def _gather(
 
 
 def _advice(files: Sequence[str]) -> str:
-    """What to do about keys that cannot become paths. `files`: those that are also folders of others."""
+    """Return what to do about keys that cannot become paths. `files`: those that are also folders of
+    others."""
     advice = "rename them at the source, or leave them out by `exclude` patterns"
-    # A list of patterns in one line shows no line feed and no other control character.
+    # A list of patterns in one line cannot show control characters.
     plain = [key for key in files if key.isprintable()]
     if not plain:
         return advice
@@ -232,7 +212,7 @@ def _untimed(url: str, count: int) -> str:
 
 
 def histogram(sizes: Counter[int]) -> list[list[int]]:
-    """[[upper bound in bytes, files, bytes], ...] without gaps. `sizes` holds the number of files of slot n
+    """Return [[upper bound in bytes, files, bytes], ...] without gaps. `sizes` holds slot n's number of files
     under n, and their bytes under -1 - n."""
     last = max((slot for slot in sizes if slot >= 0), default=-1)
     return [[1 << (FIRST_BOUND + 2 * i), sizes[i], sizes[-1 - i]] for i in range(last + 1)]
@@ -258,8 +238,8 @@ class _Gathering:
         self._refusals: list[PreflightError] = []
         self._sums = Filter(dataset.checksums, ()) if dataset.checksums else None
         self._found: dict[int, list[Listed]] = {}
+        # by source: keys of omitted archived objects, which checksum files may name
         self._archived_keys: dict[int, set[str]] = {}
-        """Keys of archived objects that are left out, where checksum files may name them; by source."""
         self._kept = self._bytes = 0
         self._shown = 0.0
         self._timeless, self._first_timeless = 0, ""
@@ -297,8 +277,8 @@ class _Gathering:
         self._empty(place, place.source.empty_folders)
 
     def _listed(self, place: Placed, lister: Lister, scratch: Path) -> Iterator[Sequence[Listed]]:
-        """What a lister lists. One that can begin at any key goes on where an earlier one was broken off; one
-        in no order begins anew."""
+        """List by a lister: resume an interrupted listing if it can begin at any key; sort on disk if it has
+        no order."""
         if place.number in self._in_no_order and place.source.list_sorted is not None:
             return place.source.list_sorted(scratch)
         if not self._resume or not isinstance(lister, Continued):
@@ -308,8 +288,8 @@ class _Gathering:
         from penstock.listing.resumption import place as resumable_at
 
         config = self._dataset.sources[place.number]
-        told = lister.identity() if isinstance(lister, KeyList) else ""
-        identity = [place.source.url, place.source.origin, self._dataset.changed, told]
+        list_identity = lister.identity() if isinstance(lister, KeyList) else ""
+        identity = [place.source.url, place.source.origin, self._dataset.changed, list_identity]
         if config.times != "store":
             identity.append(config.times)
         folder = resumable_at(self._context.layout(self._dataset.name).unfinished_listing, *identity)
@@ -360,7 +340,7 @@ class _Gathering:
         return [listed for listed in batch if not listed.archived]
 
     def tell(self) -> None:
-        """Warn of files that get a time which is not theirs."""
+        """Warn of files that get a time other than their own."""
         if self._timeless and self._dataset.permissions.mtime == "keep":
             files = "1 file gets" if self._timeless == 1 else f"{self._timeless:,} files get"
             text = (
@@ -406,9 +386,11 @@ class _Gathering:
             )
 
     def state(self, placed: Sequence[Placed], path: Path) -> tuple[str, int, int]:
-        """Add the checksums that the configured checksum files state to the listing at `path`. The filter may
-        leave these files themselves out. Raises PreflightError when no object is such a file, when none of
-        the dataset's files is named by them, and for names that the listing lacks.
+        """Add the checksums of the configured checksum files to the listing at `path`. The filter may leave
+        out these files themselves.
+
+        Raises PreflightError if no object is such a file, if they name none of the dataset's files, and for
+        unlisted names:
 
         | a name that is not in the listing of the dataset              | it is   |
         |---------------------------------------------------------------|---------|
@@ -457,7 +439,7 @@ class _Gathering:
     def _judge_stated(
         self, placed: Sequence[Placed], unlisted: dict[int, dict[str, SourceChecksum]], matched: int
     ) -> None:
-        """See `state`; `unlisted`: what checksum files state of what is not in the listing."""
+        """Judge names as `state` says; `unlisted`: stated checksums of unlisted keys."""
         lacking, where = Offenders(), " ".join(place.source.url for place in placed)
         for place in placed:
             archived = self._archived_keys.get(place.number, ())
@@ -490,10 +472,10 @@ class _Gathering:
             )
 
     def judge(self, placed: Sequence[Placed]) -> None:
-        """Raises PreflightError unless something is to be staged and nothing is refused."""
+        """Raise PreflightError unless something is to be staged and nothing is refused."""
         where = " ".join(place.source.url for place in placed)
         if self._offenders.total:
-            # The key is what patterns match: the path without the folder of its source.
+            # Patterns match the key: the path without the folder of its source.
             keys = [
                 path.removeprefix(place.prefix)
                 for path in self._conflicts.files

@@ -1,14 +1,10 @@
-"""The evidence of a release: how strongly its files are proven, counted while the records pass, and which
-files have too little.
+"""The evidence of a release: how strongly its files are proven, counted as records pass, and which files have
+too little.
 
-Empty files prove themselves: their size is all there is. Insufficient evidence is reported as soon as it can
-be known: preflight calls `beyond` before anything is copied, plan calls `unprovable` with the rows of the
-listing, and publish gives every record to `Evidence.add`, last. `short` judges a release that is sealed
-already.
-
-Pure. A *grade* says how strongly something is proven: of the source's bytes by the checksum that the source
-states (`size`, the weakest, to `full`), of the stored bytes by how they were read back (`written` to
-`cold-other-node`).
+Empty files prove themselves. Insufficient evidence is reported as early as possible: `beyond` before anything
+is copied, `unprovable` when planning, `Evidence.add` at publish; `short` judges a sealed release. A *grade*
+says how strongly something is proven. For the source's bytes it is by the stated checksum: `size`, the
+weakest, to `full`. For the stored bytes it is by the read: `written` to `cold-other-node`.
 """
 
 from __future__ import annotations
@@ -33,48 +29,38 @@ if TYPE_CHECKING:
 
 
 class Weak(NamedTuple):
-    """A file with too little evidence."""
-
     path: str
-    why: str
-    """What is lacking, for people."""
-    in_memory: bool
-    """Whether it lacks no more than a reading past the pages that somebody keeps in memory."""
+    why: str  # what is lacking, for people
+    in_memory: bool  # whether it only lacks a read past pages that some process keeps in memory
 
 
 @dataclass
 class _Amount:
-    """Files of one kind of evidence, and what it lacks ("" when it is enough)."""
+    """Files of one kind of evidence, and what it lacks ("": enough)."""
 
     lacks: str
-    in_memory: bool
-    """As `Weak.in_memory`."""
+    in_memory: bool  # see `Weak.in_memory`
     files: int = 0
     bytes: int = 0
 
 
 @dataclass
 class Evidence:
-    """Counts of the grades, and what is required."""
+    """Counts of the grades, and the requirements."""
 
-    minimum: str
-    """The weakest storage grade that is allowed."""
-    proven: bool
-    """Whether a checksum of the source must have proven every file."""
+    minimum: str  # the weakest allowed storage grade
+    proven: bool  # whether a checksum of the source must have proven every file
+    # Where an fsync ended on nodes that wrote files, if not on the servers' disks. No grade follows from it:
+    # grades say what was read, and such a file reads as written until the servers lose power.
     fsync_ends: str = ""
-    """Where an fsync ended on nodes that wrote files, if not on the servers' disks. No grade follows from it:
-    grades say what was read, and such a file is read as it was written until the servers lose power."""
-    by_name: bool = False
-    """Whether the weakest grade was asked for by name: then a file that was carried over lacks it."""
+    by_name: bool = False  # whether the weakest grade was configured by name: then a carried file lacks it
+    # by source grade, storage grade, method, and whether carried over: few
     _seen: dict[tuple[str, str, str, int], _Amount] = field(default_factory=dict)
-    """By source grade, storage grade, method, and whether it was carried over: few."""
-    _read: set[int] = field(default_factory=set)
-    """When files were last read: few times."""
-    _carried: set[int] = field(default_factory=set)
-    """The same of those that were carried over."""
+    _read: set[int] = field(default_factory=set)  # when files were last read: few times
+    _carried: set[int] = field(default_factory=set)  # the same of carried files
 
     def add(self, files: Files) -> list[Weak]:
-        """Count these records. Returns the files with too little evidence."""
+        """Count these records. Return the files with too little evidence."""
         carried = files["carried"]
         kinds = zip(files["source_grade"], files["storage_grade"], files["method"], carried, strict=True)
         weak = []
@@ -110,16 +96,18 @@ class Evidence:
         return amounts
 
     def carried(self) -> SealedCarried | None:
-        """What was not read back for this release, but carried over from an earlier one: files, bytes, and
-        the oldest reading. None where all was read back."""
-        amounts = [seen for (*_, carried), seen in self._seen.items() if carried]
+        """Return what was carried over from an earlier release instead of read back: files, bytes, and the
+        oldest reading; None: nothing."""
+        amounts = [amount for (*_, carried), amount in self._seen.items() if carried]
         if not amounts:
             return None
         oldest = _utc(min(self._carried))
-        return SealedCarried(sum(one.files for one in amounts), sum(one.bytes for one in amounts), oldest)
+        return SealedCarried(
+            sum(amount.files for amount in amounts), sum(amount.bytes for amount in amounts), oldest
+        )
 
     def sealed(self) -> SealedEvidence:
-        """The counts of all records added so far, as the seal has them. Empty files are counted too."""
+        """Return the counts of all records so far, in the seal's form. Empty files are counted too."""
         return SealedEvidence(
             source=self._by(0),
             storage=self._by(1),
@@ -132,13 +120,13 @@ class Evidence:
 
 
 def _utc(seconds: int) -> str:
-    """ISO 8601; "" of 0, which stands for a file that was never read."""
+    """Format ISO 8601; "" for 0, a file that was never read."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else ""
 
 
 def required(verify: VerifyConfig, *, direct: bool) -> Evidence:
-    """What `verify` requires, with nothing counted yet. `direct`: whether the target honours reads past the
-    caches.
+    """Return the requirements of `verify`, with nothing counted. `direct`: whether the target honours reads
+    past the caches.
 
     minimum_grade | direct reads | weakest grade allowed
     a grade       | any          | that grade
@@ -152,7 +140,7 @@ def required(verify: VerifyConfig, *, direct: bool) -> Evidence:
 
 
 def beyond(verify: VerifyConfig, *, kind: str, alone: bool) -> str:
-    """Why `minimum_grade` can never be reached, or "". `kind` is the target's file system; `alone`: this
+    """Return why `minimum_grade` can never be reached, or "". `kind`: the target's file system; `alone`: this
     machine does everything.
 
     minimum_grade         | target       | alone | can be reached
@@ -172,8 +160,8 @@ def beyond(verify: VerifyConfig, *, kind: str, alone: bool) -> str:
 
 
 def unprovable(entry: Entry, *, stated: bool, giant: bool, later: Sequence[str]) -> str:
-    """Why no checksum of its source can ever prove this file, or "". `stated`: whether its source may
-    state one when it is read; `later`: digests that verify makes of giants as a whole.
+    """Return why no checksum of its source can ever prove this file, or "". `stated`: whether its source may
+    state one on reading; `later`: verify's digests of giants as a whole.
 
     | the listing or a checksum file has | source may state | giant | can be proven |
     |------------------------------------|------------------|-------|---------------|
@@ -196,8 +184,8 @@ def unprovable(entry: Entry, *, stated: bool, giant: bool, later: Sequence[str])
 
 
 def short(sealed: SealedEvidence, verify: VerifyConfig) -> str:
-    """Why a release that is sealed has less evidence (its seal's account of it) than is asked for by name
-    now, or "". Empty files need none."""
+    """Return why a sealed release has less evidence than the configuration now requires by name, or "". Empty
+    files need none."""
     lacking = []
     if verify.source_checksum == "require" and _bytes(sealed.source, SIZE_ONLY):
         lacking.append("files that no checksum of the source proved")

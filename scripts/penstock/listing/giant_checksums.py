@@ -1,8 +1,5 @@
-"""The checksums that the source states of a giant, queried when its parts are joined at publish.
-
-A giant is an object of 64 GiB or more, whose parts are copied by several shards: none of them sees all of its
-bytes. Sends requests to the sources, and writes nothing.
-"""
+"""Queries the source's checksums of a giant when publish joins its parts. A giant is an object of 64 GiB or
+more, copied in parts by several shards: no shard sees all of its bytes."""
 
 from __future__ import annotations
 
@@ -27,18 +24,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TRIES = 5
-"""Tries of one query, at most."""
-SILENT = 60.0
-"""Seconds without an answer after which a source is not queried again."""
+TRIES = 5  # tries of one query, at most
+SILENT = 60.0  # seconds without an answer after which a source is not queried again
 
 
 class GiantChecksums:
-    """Queries the sources that the run froze, with the options that it froze. They are opened for the first
-    giant. A source that cannot be queried, or whose object was replaced since it was copied, counts as one
-    that states no checksum; a warning says so, and publish goes on. One that was silent for SILENT seconds is
-    not asked again: there may be thousands of giants. Raises FailedError where the source
-    refuses the credentials and there are no others: with others it would state one."""
+    """Queries the sources that the run froze, with their frozen options, opened for the first giant.
+
+    A source that cannot be queried, or whose object was replaced since the copy, counts as one without a
+    checksum; publish warns and goes on. After SILENT seconds without an answer a source is not queried again:
+    there may be thousands of giants. Raises FailedError where credentials are refused and cannot be renewed:
+    with others the source might state a checksum.
+    """
 
     def __init__(self, context: Context, run: Run) -> None:
         self._context, self._dataset = context, run.dataset
@@ -48,13 +45,12 @@ class GiantChecksums:
         self._silent: dict[int, TransientError] = {}
 
     def __call__(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """The object's own checksums; () when the source states none."""
-        found = self._asked(entry, lambda source: source.checksum(entry))
-        return admitted(found or (), entry.token, self._policy)
+        """Return the object's own checksums; () if the source states none."""
+        stated = self._asked(entry, lambda source: source.checksum(entry))
+        return admitted(stated or (), entry.token, self._policy)
 
     def as_assumed(self, entry: Entry, checksum: SourceChecksum) -> bool:
-        """Whether the object was uploaded in parts of the size with which this composite checksum was
-        computed."""
+        """Return whether the object was uploaded in the part size assumed for this composite checksum."""
         return as_assumed(
             self._asked(entry, lambda source: part_sizes(source, entry, checksum)) or (), checksum
         )

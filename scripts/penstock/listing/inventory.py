@@ -1,15 +1,10 @@
-"""A bucket's listing, read from its S3 Inventory, which Amazon S3 writes each day or week: it costs less than
-listing, and takes no request for each thousand objects.
+"""Reads a bucket's listing from its S3 Inventory, which Amazon S3 writes each day or week: cheaper than
+listing, without thousands of requests.
 
-What happened since an inventory was begun is not in it. An object that was changed since is found when it is
-read, on the condition of its etag; one that was deleted is gone then; a new one waits for the next inventory.
-
-Guarantees: every data file has the size and the MD5 that the manifest states, before a row of it is used; the
-manifest has the MD5 of `manifest.checksum` where that lies beside it; the objects come in the order of their
-keys' bytes, in bounded memory, by a sort on disk.
-
-`listing.listers` makes an `Inventory` where a source has `inventory`; list and preflight use it. It reads the
-inventory's files, may ask the bucket whether it keeps versions, and writes below `scratch` alone.
+Later changes are not in it. Reading detects an object that changed (by its etag) or was deleted; a new one
+waits for the next inventory. A data file is compared with the size and MD5 in the manifest before its rows
+are used, and the manifest with `manifest.checksum` if present. Objects come in byte order of their keys, in
+bounded memory, by a sort on disk.
 """
 
 from __future__ import annotations
@@ -52,17 +47,14 @@ _TWICE = "an inventory lists each object once: have it fetched again, or use the
 
 
 class LocatedManifest(NamedTuple):
-    """An inventory's manifest, and where it lies."""
-
     manifest: Manifest
-    name: str
-    """Of the manifest, in the store."""
+    name: str  # the manifest's, in the store
     where: str
 
 
 class Inventory:
-    """The listing of one source: a `listers.StatedLister`. `scratch` is a folder for what is fetched and
-    sorted."""
+    """The listing of one source: a `listers.StatedLister`. `scratch`: a folder for fetched and sorted
+    files."""
 
     def __init__(
         self, context: Context, dataset: DatasetConfig, config: SourceConfig, source: Source, scratch: Path
@@ -80,8 +72,8 @@ class Inventory:
         return self._ignored
 
     def located(self) -> LocatedManifest:
-        """The inventory. Raises PreflightError for one that cannot be read, is another bucket's, or has not
-        the columns that it needs."""
+        """Find the inventory. Raises PreflightError if it is unreadable, another bucket's, or lacks
+        columns."""
         if self._located is None:
             name, content = self._manifest()
             where = self._files.where(name)
@@ -93,7 +85,7 @@ class Inventory:
         return self._located
 
     def note(self) -> str:
-        """One sentence on the inventory and its age. Raises as `located`."""
+        """Describe the inventory and its age in one sentence. Raises as `located`."""
         manifest, _, where = self.located()
         return f"listed by the inventory {where}, {age(manifest.begun_ms, time.time())}"
 
@@ -107,7 +99,7 @@ class Inventory:
     # ---- the manifest
 
     def _manifest(self) -> tuple[str, bytes]:
-        """The manifest that the configuration names: itself, its folder, or the folder of all dates."""
+        """Read the manifest that the configuration names: itself, its folder, or the folder of all dates."""
         name = self._name
         if name.endswith(".json"):
             content = self._small(name)
@@ -118,7 +110,7 @@ class Inventory:
         content = self._small(folder + MANIFEST)
         if content is not None:
             return folder + MANIFEST, content
-        dated = (one for one in self._files.names(folder) if _DATED.fullmatch(one[len(folder) :]))
+        dated = (path for path in self._files.names(folder) if _DATED.fullmatch(path[len(folder) :]))
         newest = max(dated, default="")
         content = self._small(newest) if newest else None
         if content is None:
@@ -161,7 +153,7 @@ class Inventory:
                 path.unlink()
 
     def _fetch(self, file: DataFile, manifest: str) -> Path:
-        """A data file on this machine; its size and its MD5 are those that the manifest states."""
+        """Fetch a data file to this machine; its size and MD5 are those of the manifest."""
         for name in _places(self._files, file.key, manifest):
             fetched = self._files.fetch(name, self._scratch / "inventory.data")
             if fetched is None:
@@ -184,7 +176,7 @@ class Inventory:
         return self._source.versioned() if self._pinned and isinstance(self._source, S3Source) else None
 
     def _listed(self, rows: Rows, text: bool, where: str, enabled: bool | None) -> Sequence[Listed]:
-        """The rows that belong to the source; the others are counted.
+        """Return the rows of the source, and count the others.
 
         | the row is                              | counted as          |
         |-----------------------------------------|---------------------|
@@ -255,7 +247,7 @@ class Inventory:
 
 
 def age(begun_ms: int, now: float) -> str:
-    """When an inventory was begun, for people."""
+    """Describe when an inventory was begun."""
     if not begun_ms:
         return "which does not say how old it is"
     begun = datetime.fromtimestamp(begun_ms / 1000, UTC)
@@ -270,7 +262,7 @@ def age(begun_ms: int, now: float) -> str:
 def of(
     context: Context, dataset: DatasetConfig, config: SourceConfig, source: Source, scratch: Path
 ) -> Inventory:
-    """The inventory of a source. Raises ConfigError for a source that is no bucket."""
+    """Make the inventory of a source. Raises ConfigError for a source that is no bucket."""
     if not config.url.startswith(("s3://", "s3a://")):
         raise ConfigError(
             "S3 Inventory is of S3 buckets",
@@ -281,8 +273,8 @@ def of(
 
 
 def _places(files: OutsideFiles, key: str, manifest: str) -> Iterator[str]:
-    """Where a data file may lie: under its key; on this machine below a folder above the manifest, since a
-    copy may begin anywhere in the key, or beside the manifest."""
+    """Yield the places of a data file: its key; on this machine, paths below or beside the manifest. A copy
+    may begin anywhere in the key."""
     if not isinstance(files, outside_files.LocalFiles):
         yield key
         return

@@ -1,5 +1,5 @@
-"""The manifest of an S3 Inventory: which files make it up, what their columns are, and whose it is. Pure;
-`listing.inventory` fetches the manifest and calls this. `where` names the manifest in errors."""
+"""Parses the manifest of an S3 Inventory: its files, their columns, and its bucket. `where` names the
+manifest in errors."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 import re
@@ -21,12 +21,8 @@ _ORC = re.compile(r"(\w+)\s*:")
 
 
 class DataFile(NamedTuple):
-    """One data file of an inventory."""
-
-    key: str
-    """In the bucket that the inventory was delivered to."""
-    size: int
-    """Bytes."""
+    key: str  # in the bucket to which the inventory was delivered
+    size: int  # bytes
     md5: Annotated[str, "MD5checksum"]
 
 
@@ -41,30 +37,24 @@ class _Document(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What was understood of a manifest."""
-
-    bucket: str
-    """Of which this is the inventory."""
-    kind: str
-    """One of `inventory_tables.FORMATS`."""
-    columns: tuple[str, ...]
-    """Of each data file, in order, as the manifest spells them."""
+    bucket: str  # the bucket that was inventoried
+    kind: str  # one of `inventory_tables.FORMATS`
+    columns: tuple[str, ...]  # of each data file, in order, as the manifest spells them
     files: Sequence[DataFile]
-    begun_ms: int
-    """When Amazon S3 began to make it, in milliseconds since the epoch; 0 where that is not stated."""
+    begun_ms: int  # when Amazon S3 began it, in milliseconds since the epoch; 0: not stated
 
     def has(self, name: str) -> bool:
         return canonical(name) in map(canonical, self.columns)
 
     @property
     def versions(self) -> bool:
-        """Whether it lists the older versions of objects too."""
+        """Whether it lists older versions of objects too."""
         return any(map(self.has, OF_VERSIONS))
 
 
 def parse(content: bytes, where: str) -> Manifest:
-    """What manifest.json holds. Raises PreflightError for what is no manifest of an inventory, and for a
-    format of its files that is not known."""
+    """Parse manifest.json. Raises PreflightError for another document, and for an unknown format of data
+    files."""
     try:
         document = typed_json.read(_Document, typed_json.loads(content))
         begun = int(document.created or 0)
@@ -75,7 +65,7 @@ def parse(content: bytes, where: str) -> Manifest:
             why=str(error),
             hint="`inventory` names the manifest.json that lies in the folder of one date",
         ) from None
-    kind = next((one for one in FORMATS if one.lower() == document.file_format.lower()), "")
+    kind = next((name for name in FORMATS if name.lower() == document.file_format.lower()), "")
     if not kind:
         raise PreflightError(
             "an inventory in a format that is not known",
@@ -87,7 +77,7 @@ def parse(content: bytes, where: str) -> Manifest:
 
 
 def _columns(kind: str, schema: str) -> tuple[str, ...]:
-    """The names in a manifest's `fileSchema`.
+    """Return the names in a manifest's `fileSchema`.
 
     | format  | how the schema is written                                        |
     |---------|------------------------------------------------------------------|
@@ -103,8 +93,8 @@ def _columns(kind: str, schema: str) -> tuple[str, ...]:
 
 
 def wanted(manifest: Manifest, *, pinned: bool, where: str) -> list[str]:
-    """The canonical names of the columns that a listing is made of. Raises PreflightError that names those
-    which are missing."""
+    """Return the canonical names of the columns that a listing needs. Raises PreflightError that names
+    missing ones."""
     needed = [*NEEDED]
     if manifest.versions:
         needed.append("IsLatest")
@@ -126,7 +116,7 @@ def wanted(manifest: Manifest, *, pinned: bool, where: str) -> list[str]:
 
 
 def refuse_other(manifest: Manifest, bucket: str, where: str) -> None:
-    """Raises PreflightError for the inventory of another bucket."""
+    """Raise PreflightError for the inventory of another bucket."""
     if manifest.bucket != bucket:
         raise PreflightError(
             "the inventory is another bucket's",

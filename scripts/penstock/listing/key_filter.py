@@ -1,7 +1,7 @@
-"""Which keys of a source belong to the dataset: gitignore's patterns, `include` then `exclude`.
+"""Selects the keys of the dataset by gitignore's patterns.
 
-A key belongs when a pattern of `include` matches it and no pattern of `exclude` does. `**`
-alone means everything. `!pattern` takes back what an earlier pattern of the same list matched. Pure.
+A key belongs if a pattern of `include` matches it and no pattern of `exclude` does. `**` alone means
+everything. `!pattern` cancels an earlier match in the same list.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Listed
 
-EVERYTHING = ("**",)
-"""An `include` that needs no matching."""
+EVERYTHING = ("**",)  # an `include` that needs no matching
 
 
 class Filter:
@@ -33,21 +32,20 @@ class Filter:
         return self._include is None and self._exclude is None
 
     def accepts(self, key: str) -> bool:
-        """Whether the key of an object belongs to the dataset; of folders see `wants`."""
+        """Return whether an object's key belongs to the dataset; for folders see `wants`."""
         return (self._include is None or self._include(key)) and not (
             self._exclude is not None and self._exclude(key)
         )
 
     def wants(self, key: str) -> bool:
-        """Whether a key belongs to the dataset. For a folder (its key ends in a slash): False only when
-        `exclude` leaves out everything below it."""
+        """Return whether a key belongs to the dataset. For a folder (a key with a slash at its end): False
+        only if `exclude` leaves out everything below it."""
         if key.endswith("/"):
             return self._exclude is None or self._takes_back or not self._exclude(key)
         return self.accepts(key)
 
     def keep(self, batch: Sequence[Listed]) -> Sequence[Listed]:
-        """The objects of `batch` that belong to the dataset; `batch` itself when the filter accepts
-        everything."""
+        """Return the objects of the dataset; `batch` itself if the filter accepts everything."""
         if self.everything:
             return batch
         accepts = self.accepts

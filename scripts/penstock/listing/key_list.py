@@ -1,7 +1,7 @@
-"""A source's listing, read from a list of keys; the source is asked for what the list does not state.
+"""Reads a source's listing from a list of keys, and queries the source for what the list does not state.
 
-Guarantees: the objects come in the order of their keys' bytes, each once, in bounded memory, whatever the
-order of the list; no key of the list is passed over in silence. What becomes of a key:
+Objects come in byte order of their keys, each once, in bounded memory, whatever the order of the list. No key
+is dropped silently:
 
 | the key is                                           | then                                            |
 |------------------------------------------------------|-------------------------------------------------|
@@ -10,9 +10,6 @@ order of the list; no key of the list is passed over in silence. What becomes of
 | not at the source                                    | refused by name                                 |
 | of another size or version at the source             | refused by name                                 |
 | listed with its size and version                     | taken as it is (of a folder: always looked at)  |
-
-`listing.listers` makes a `KeyList` where a source has `list_from`; list and preflight use it. It reads the
-list, sends requests to the source, and writes below `scratch` alone.
 """
 
 from __future__ import annotations
@@ -43,13 +40,12 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.sources.port import Source
 
-AT_ONCE = 32
-"""Objects that a source is asked about at once."""
+AT_ONCE = 32  # concurrent queries of a source
 
 
 class KeyList:
-    """The listing of one source: a `listers.StatedLister`. `scratch` is a folder for what is fetched and
-    sorted."""
+    """The listing of one source: a `listers.StatedLister`. `scratch`: a folder for fetched and sorted
+    files."""
 
     def __init__(
         self, context: Context, dataset: DatasetConfig, config: SourceConfig, source: Source, scratch: Path
@@ -71,8 +67,8 @@ class KeyList:
         return self._ignored
 
     def note(self) -> str:
-        """One sentence on the list; the source is asked about its first key. Raises PreflightError for a list
-        that cannot be read, or holds no key."""
+        """Describe the list in one sentence, and query the source for its first key. Raises PreflightError
+        for an unreadable or empty list."""
         first = next((row for batch in self._rows() for row in batch), None)
         if first is None:
             raise PreflightError(
@@ -88,11 +84,11 @@ class KeyList:
 
     @property
     def refused(self) -> int:
-        """How many keys it has refused so far: a listing that lacks them is not to be continued."""
+        """The number of keys refused so far: a listing without them must not be resumed."""
         return self._refused.total
 
     def identity(self) -> str:
-        """What decides which objects are listed, beside the source."""
+        """Return what decides which objects are listed, beside the source."""
         self._fetch()
         assert self._list is not None
         return f"{self._list.md5} {self._list.size} {self._patterns}"
@@ -101,7 +97,6 @@ class KeyList:
         return self.list_between(b"", None)
 
     def list_between(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
-        """See `port.Continued`."""
         self._ignored.clear()
         self._refused = Offenders()
         with self._asking() as ask, waits.threads(AT_ONCE, "asking") as pool:
@@ -126,7 +121,6 @@ class KeyList:
             )
 
     def _fetch(self) -> Path:
-        """The list, on this machine."""
         if self._list is None:
             self._list = self._files.fetch(self._name, self._scratch / "keys")
         if self._list is None:
@@ -136,7 +130,7 @@ class KeyList:
         return self._list.path
 
     def _rows(self) -> Iterator[Sequence[Listed]]:
-        """The list's rows in its own order, the URL of the source taken off keys that begin with it."""
+        """Yield the list's rows in its own order, without the source's URL before keys."""
         from penstock.tables.key_lists import read
 
         path = self._fetch()
@@ -149,7 +143,7 @@ class KeyList:
                 yield batch
 
     def _wanted(self) -> Iterator[Sequence[Listed]]:
-        """What belongs to the dataset: nothing is asked about the others."""
+        """Yield the rows of the dataset: the source is not queried for others."""
         for batch in self._rows():
             self._stop.check()
             kept = self._filter.keep(batch)
@@ -174,18 +168,18 @@ class KeyList:
     def _asking(self) -> AbstractContextManager[Callable[[str], Listed | None]]:
         if self._source.asking is not None:
             return self._source.asking()
-        one = self._source.list_one
-        return nullcontext(lambda key: retrying(lambda: one(key), self._attempts, self._stop.wait))
+        list_one = self._source.list_one
+        return nullcontext(lambda key: retrying(lambda: list_one(key), self._attempts, self._stop.wait))
 
     def _lacking(self, row: Listed) -> bool:
-        """Whether the source must be asked about an object. What a list states of a folder's file is no
-        token of penstock's, so a folder is always asked."""
+        """Return whether the source must be queried. A folder always must: what a list states of its file is
+        no token of penstock's."""
         if self._pinned and not row.version:
             return True
         return row.size < 0 or not row.token or not of_url(self._config.url).pins
 
     def _answer(self, row: Listed, ask: Callable[[str], Listed | None]) -> Listed | str:
-        """The object of a row, or why it is refused."""
+        """Return the object of a row, or why it is refused."""
         if not self._lacking(row):
             return row
         if reason := check_key(row.key):
@@ -204,7 +198,7 @@ class KeyList:
 
 
 def joined(former: Listed, latter: Listed) -> Listed | None:
-    """What two rows of one key state together; None where they contradict each other."""
+    """Merge two rows of one key; None: they contradict each other."""
     values = []
     for field, nothing in (
         ("size", -1),

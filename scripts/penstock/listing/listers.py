@@ -1,9 +1,5 @@
-"""What lists a source: the source itself, or what the configuration names in its place.
-
-That is an S3 Inventory, or a list of keys, which `listing.collection` and preflight get from `stated`. That
-resolves the credentials for the place where the inventory or the list lies, and fetches neither: the lister
-does, once its `note` or `list` is called. `reach` sends a request to the source.
-"""
+"""Chooses what lists a source: itself, an S3 Inventory, or a list of keys. Neither file is fetched before its
+lister's `note` or `list` is called."""
 
 from __future__ import annotations
 
@@ -34,17 +30,17 @@ class Lister(Protocol):
 
 
 class StatedLister(Lister, Protocol):
-    """One that reads the listing from files that somebody else made."""
+    """Reads the listing from files made by others."""
 
     def note(self) -> str:
-        """One sentence on these files and their age. Raises PreflightError for files that cannot be used."""
+        """Describe these files and their age in one sentence. Raises PreflightError for unusable files."""
 
 
 def stated(
     context: Context, dataset: DatasetConfig, config: SourceConfig, source: Source, scratch: Path
 ) -> StatedLister | None:
-    """What the configuration names in place of the source's own listing; None where it names nothing.
-    `scratch`: a folder for what is fetched and sorted."""
+    """Return the lister that the configuration names in place of the source, or None. `scratch`: a folder for
+    fetched and sorted files."""
     if config.inventory:
         from penstock.listing import inventory
 
@@ -57,9 +53,8 @@ def stated(
 
 
 def reach(config: SourceConfig, source: Source, waiting: AbstractContextManager[object]) -> None:
-    """Reach a source once, cheaply. One whose objects a list of keys names need not be listable: it is asked
-    about the list's first key (`StatedLister.note`). `waiting`: `Context.waiting`, while that lasts. Raises
-    PreflightError."""
+    """Reach a source once, cheaply. Skips a source with a list of keys: it may not be listable, and
+    `StatedLister.note` queries it. `waiting`: `Context.waiting` for this. Raises PreflightError."""
     if not config.list_from:
         with waiting:
             try:

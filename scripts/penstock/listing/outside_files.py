@@ -1,8 +1,4 @@
-"""Files that state what a source holds: inventories and lists of keys, in a bucket or on this machine.
-
-`inventory` and `key_list` fetch them by it. Reads buckets, the credentials for them and local files, and
-writes only into the files that `fetch` and `small` are given.
-"""
+"""Fetches inventories and lists of keys from a bucket or this machine."""
 
 from __future__ import annotations
 
@@ -36,40 +32,37 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.sources.port import Source
 
-BLOCK = 4 << 20
-"""Bytes that are read at a time."""
-SMALL = 64 << 20
-"""Bytes of a file that is read into memory, at most."""
+BLOCK = 4 << 20  # bytes that are read at a time
+SMALL = 64 << 20  # bytes of a file that is read into memory, at most
 
 
 class OutsideFile(NamedTuple):
-    """A file of a store, on this machine."""
+    """A store's file, on this machine."""
 
     path: Path
     size: int
-    md5: str
-    """Of its bytes as they were read, in hex."""
+    md5: str  # of its bytes as read, in hex
 
 
 class OutsideFiles(Protocol):
-    """The files of one bucket, or of this machine, by their names: keys, or paths."""
+    """The files of one bucket, or of this machine, by name: keys, or paths."""
 
     def where(self, name: str) -> str:
-        """A file's or folder's full name, for people."""
+        """Return a file's or folder's full name, for people."""
 
     def fetch(self, name: str, into: Path) -> OutsideFile | None:
-        """A file, read to its end; it may have been copied to `into`. None when there is none. Raises
-        PenstockError for one that cannot be read."""
+        """Read a file to its end, perhaps into a copy at `into`; None: missing. Raises PenstockError for an
+        unreadable file."""
 
     def names(self, folder: str) -> Iterator[str]:
-        """The names of the files below a folder, whose own name ends in a slash."""
+        """Yield the names of the files below a folder, whose own name ends in a slash."""
 
 
 def opened(
     context: Context, dataset: DatasetConfig, source: SourceConfig, url: str
 ) -> tuple[OutsideFiles, str]:
-    """Where the file or folder of a URL lies, and its name there. A bucket is read with the options of the
-    source that the file is about. Raises ConfigError, PreflightError."""
+    """Return the files at a URL's place, and the URL's name there. A bucket is read with the options of the
+    source that the file describes. Raises ConfigError, PreflightError."""
     if of_url(url) is FOLDER:
         return LocalFiles(), folder(url) + ("/" if url.endswith("/") else "")
     bucket, _, name = url.partition("://")[2].partition("/")
@@ -84,8 +77,8 @@ def opened(
 
 
 def small(files: OutsideFiles, name: str, scratch: Path) -> bytes | None:
-    """The content of a small file, and None when there is none. `scratch` is a file that
-    may be overwritten. Raises PreflightError for one of more than SMALL bytes, and what `fetch` raises."""
+    """Return a small file's content; None: missing. `scratch`: a file that may be overwritten. Raises
+    PreflightError for more than SMALL bytes, and as `fetch`."""
     file = files.fetch(name, scratch)
     if file is None:
         return None
@@ -100,12 +93,12 @@ def small(files: OutsideFiles, name: str, scratch: Path) -> bytes | None:
 
 
 def md5(content: bytes) -> str:
-    """In hex: the checksum that Amazon S3 states of an inventory's files."""
+    """Return the MD5 in hex: Amazon S3 states it of an inventory's files."""
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
 class LocalFiles:
-    """The files of this machine; they are read where they are."""
+    """The files of this machine, read in place."""
 
     def where(self, name: str) -> str:
         return name
@@ -149,7 +142,7 @@ class StoreFiles:
     def names(self, folder: str) -> Iterator[str]:
         with self._readable(folder):
             for batch in self._source.list():
-                yield from (one.key for one in batch if one.key.startswith(folder))
+                yield from (listed.key for listed in batch if listed.key.startswith(folder))
 
     def _fetched(self, name: str, into: Path) -> OutsideFile | None:
         listed = self._source.list_one(name)

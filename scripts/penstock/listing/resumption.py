@@ -1,9 +1,9 @@
-"""A listing that was broken off goes on where it was, when it is begun again soon enough.
+"""Resumes an interrupted listing, if it is started again soon enough.
 
-A long listing is written down in segments while it goes on: each holds all objects between two keys, and
-counts once it is durable. The next listing of the same source reads these segments and lists what is between
-and behind them. So the objects come in the same order, each once, and of an unchanged source the digest is
-the same.
+A long listing is saved in segments: each holds all objects between two keys, and counts once it is durable.
+The next listing of the same source reads these segments, and lists what is between and after them. So the
+objects come in the same order, each once, and an unchanged source yields the same digest. Changes at the
+source between the two listings are detected as always: each object is read in its listed version.
 
 | a segment is                                   | then                                         |
 |------------------------------------------------|----------------------------------------------|
@@ -11,11 +11,7 @@ the same.
 | older (`ListConfig.resume_within`)             | dropped, and its keys are listed anew        |
 | damaged, or laps over another one              | dropped likewise                             |
 
-What happened at the source between the two listings is noticed as for every listing: each object is read in
-the version that was listed.
-
-`listing.collection` uses it for the list step, which holds the dataset's lock, and which removes all segments
-once the listing is whole. Segments lie in the dataset's state on the target; nothing else is written.
+The list step holds the dataset's lock, and removes all segments once the listing is complete.
 """
 
 from __future__ import annotations
@@ -44,14 +40,10 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.sources.port import Continued
 
-ROWS = 500_000
-"""Objects of a segment, at most."""
-SECONDS = 10.0
-"""A segment is closed after so long: so much of a listing is lost at most."""
-WORTH = 50_000
-"""Objects for which a file is made before that time."""
-LARGEST = (1 << 63) - 1
-"""The largest size in bytes that a row can hold."""
+ROWS = 500_000  # objects of a segment, at most
+SECONDS = 10.0  # seconds after which a segment is closed: so much of a listing is lost at most
+WORTH = 50_000  # objects for which a file is made before that time
+LARGEST = (1 << 63) - 1  # the largest size in bytes that a row can hold
 
 
 class _Held(NamedTuple):
@@ -63,16 +55,16 @@ class Resumption:
     """The segments of one source's listing, in a folder of its own."""
 
     def __init__(self, context: Context, dataset: str, folder: Path, lister: Continued) -> None:
-        """`folder` belongs to this source and its listing alone: see `place`."""
+        """`folder` is for this source and listing only: see `place`."""
         self._context, self._dataset, self._folder, self._lister = context, dataset, folder, lister
         self._within = context.config.list.resume_within
         self._next = 0
 
     def batches(self) -> Iterator[Sequence[Listed]]:
-        """Everything, as the lister's own `list`."""
+        """List everything, as the lister's own `list`."""
         held = self._held()
         if held:
-            rows = sum(one.segment.rows for one in held)
+            rows = sum(saved.segment.rows for saved in held)
             text = (
                 f"the listing goes on: {human.counted(rows, 'object')} were listed before it was broken off"
             )
@@ -86,7 +78,7 @@ class Resumption:
         yield from self._written(position, None)
 
     def _held(self) -> list[_Held]:
-        """The segments that hold, in the order of their keys; the others are removed."""
+        """Return the usable segments in the order of their keys, and remove the others."""
         segments: list[_Held] = []
         names = sorted(os.listdir(self._folder)) if self._folder.exists() else []
         for name in names:
@@ -102,12 +94,12 @@ class Resumption:
             age = time.time() - segment.listed
             if 0 <= age <= self._within and count_of(self._files(number)[0]) == segment.rows:
                 segments.append(_Held(segment, number))
-        segments.sort(key=lambda one: one.segment.begin)
+        segments.sort(key=lambda candidate: candidate.segment.begin)
         kept: list[_Held] = []
-        for one in segments:
-            if not kept or kept[-1].segment.end <= one.segment.begin:
-                kept.append(one)
-        stay = {path.name for one in kept for path in self._files(one.number)}
+        for candidate in segments:
+            if not kept or kept[-1].segment.end <= candidate.segment.begin:
+                kept.append(candidate)
+        stay = {path.name for candidate in kept for path in self._files(candidate.number)}
         for name in names:
             if name not in stay:
                 (self._folder / name).unlink()
@@ -135,14 +127,14 @@ class Resumption:
             raise damaged
 
     def _written(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
-        """What is listed now, written down on its way."""
+        """List from the source, and save segments meanwhile."""
         writing = _Writing(self, after)
         try:
             for batch in self._lister.list_between(after, upto):
                 writing.add(batch)
                 yield batch
         except DisorderError:
-            # What lies between two keys of such a store is not what was listed between them.
+            # Such a store's listing between two keys is not the set of keys between them.
             writing.drop()
             for name in os.listdir(self._folder) if self._folder.exists() else ():
                 (self._folder / name).unlink()
@@ -153,13 +145,13 @@ class Resumption:
         writing.ended(upto)
 
     def sound(self, batch: Sequence[Listed]) -> bool:
-        """Whether what was listed may be continued: nothing was refused, and each row can be stored."""
+        """Return whether the listing may be resumed: nothing was refused, and each row can be stored."""
         if self._within <= 0 or (isinstance(self._lister, KeyList) and self._lister.refused):
             return False
-        return max(one.size for one in batch) <= LARGEST
+        return max(listed.size for listed in batch) <= LARGEST
 
     def new(self) -> tuple[Path, Path]:
-        """The files of a further segment: its rows, and the document by which it counts."""
+        """Return the files of a further segment: its rows, and the document by which it counts."""
         durable.make_dirs(self._folder)
         self._next += 1
         return self._files(self._next - 1)
@@ -169,12 +161,12 @@ class Resumption:
 
 
 class _Writing:
-    """The segments of one stretch that is listed now."""
+    """The segments of one range being listed."""
 
     def __init__(self, resumption: Resumption, after: bytes) -> None:
         self._resumption, self._after = resumption, after
+        # the rows of a segment without a file yet: a listing of seconds leaves none
         self._waiting: list[Sequence[Listed]] = []
-        """Of the segment that has no file yet: a listing of seconds leaves none."""
         self._writer: ListingWriter | None = None
         self._document = Path()
         self._rows, self._began, self._off = 0, 0.0, False
@@ -197,7 +189,7 @@ class _Writing:
             self._close()
 
     def broken_off(self) -> None:
-        """Keep what was begun. Never raises PenstockError: what ended the listing is said."""
+        """Keep the segment in progress. Never raises PenstockError: the listing's own error is reported."""
         try:
             if self._writer is not None:
                 self._close()
@@ -205,7 +197,7 @@ class _Writing:
             self.drop()
 
     def ended(self, upto: bytes | None) -> None:
-        """The stretch was listed to its end. What lies before other segments is kept, for another time."""
+        """End the range. A segment before other segments is kept, for another time."""
         if upto is not None and self._rows and not self._off:
             self._write()
             self._close()
@@ -235,6 +227,6 @@ class _Writing:
 
 
 def place(segments: Path, *identity: str) -> Path:
-    """The folder of one listing below that of all segments, by what decides what is listed."""
+    """Return the folder of one listing among all segments, by what decides which objects are listed."""
     text = "\0".join(identity).encode("utf-8", "surrogateescape")
     return segments / hashlib.sha256(text).hexdigest()[:16]

@@ -1,13 +1,11 @@
-"""adopt --seal: a compared tree becomes a release, without a copy of what is right.
+"""adopt --seal: a compared tree becomes a release, without copying the files that are right.
 
-`penstock adopt --seal` calls it after `adopt_step` compared the tree. It lists the source, notes in the run's
-state that the run adopts the tree, and calls all steps from plan to publish; the rename of the tree into
-staging (the place where a release grows) is `run.adoption`'s, right before the copy.
+It lists the source, notes in the run's state that the run adopts the tree, and calls all steps from plan to
+publish. `run.adoption` renames the tree into staging right before the copy.
 
-Guarantees: nothing of the tree is changed before all of it is compared and the intention is noted durably.
-The tree moves by one rename of its top folder; what the release does not hold is moved aside; nothing is
-deleted. What is missing or wrong is fetched by an ordinary copy. The same command goes on after a kill
-anywhere.
+Nothing of the tree changes before all of it is compared and the intention is noted durably. The tree moves by
+one rename of its top folder. What the release does not hold is moved aside; nothing is deleted. An ordinary
+copy fetches missing or wrong files. The same command continues after a kill anywhere.
 """
 
 from __future__ import annotations
@@ -39,16 +37,14 @@ if TYPE_CHECKING:
     from penstock.dataset.run import Run
 
 STEP = "adopt"
-ASIDE = ".not-adopted"
-"""What the folder's name ends with that gets what the release does not hold."""
+ASIDE = ".not-adopted"  # suffix of the folder for what the release does not hold
+# Kinds that keep a tree from becoming a release, unless they may be left out.
 _LEFT = NOT_LISTED - {"folder"}
-"""Kinds that keep a tree from becoming a release, unless they may be left out."""
 
 
 def prepare(context: Context, dataset: str, tree: Path) -> None:
-    """Raises PreflightError where this tree cannot become a release of the dataset: before it is read.
-    Makes the dataset's folders, and tries the rename with an empty folder that it makes beside the tree and
-    removes."""
+    """Raise PreflightError where this tree cannot become a release of the dataset, before it is read. Makes
+    the dataset's folders, and tries the rename with an empty folder beside the tree, which it removes."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     dataset_folders.check_root(layout.root)
@@ -97,18 +93,19 @@ def prepare(context: Context, dataset: str, tree: Path) -> None:
 
 
 def _dataset_at_or_above(tree: Path) -> Path | None:
-    """The dataset's folder that the tree is, or lies in."""
     for folder in (tree, *tree.parents):
-        there = DatasetLayout(folder.parent, folder.name)
-        if there.state.is_dir() or (there.current.is_symlink() and there.releases.is_dir()):
+        layout = DatasetLayout(folder.parent, folder.name)
+        if layout.state.is_dir() or (layout.current.is_symlink() and layout.releases.is_dir()):
             return folder
     return None
 
 
 def under_way(context: Context, dataset: str, tree: Path) -> Run | None:
-    """The run that has taken this tree; else None. A run that only intends to is not under way: what stands
-    at the tree's place is compared again first. Raises PreflightError for another account than the dataset's
-    owner."""
+    """Return the run that has taken this tree, else None.
+
+    A mere intention does not count: what stands at the tree's place is compared again first. Raises
+    PreflightError for another account than the dataset's owner.
+    """
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     if not layout.runs.is_dir():
@@ -118,7 +115,7 @@ def under_way(context: Context, dataset: str, tree: Path) -> Run | None:
         mark = adopted_trees.read(folder) if folder.run_file.exists() else None
         if mark is not None and mark.tree == str(tree):
             run = load(layout, folder)
-            # A tree that came later to the same place is another one.
+            # A tree that came later to the same place is another tree.
             if not os.path.lexists(tree) or (
                 seals.of_run(run) is None and adopted_trees.stands_in(mark, run.data)
             ):
@@ -127,9 +124,9 @@ def under_way(context: Context, dataset: str, tree: Path) -> Run | None:
 
 
 def refuse(result: AdoptionResult, *, leave_extra: bool) -> None:
-    """Raises FindingsError (exit 4) for what has to be decided or corrected first."""
+    """Raise FindingsError (exit 4) for what has to be decided or corrected first."""
     counts = result["counts"]
-    left = {kind: one["files"] for kind, one in counts.items() if kind in _LEFT}
+    left = {kind: amount["files"] for kind, amount in counts.items() if kind in _LEFT}
     if "source" in counts:
         raise FindingsError(
             "objects changed at the source, or cannot be read there",
@@ -151,9 +148,9 @@ def refuse(result: AdoptionResult, *, leave_extra: bool) -> None:
 
 
 def _refuse_unread(result: AdoptionResult) -> None:
-    """Raises PreflightError for folders that cannot be read: nobody knows what lies in them."""
+    """Raise PreflightError for unreadable folders: their content is not known."""
     kept = adoption_store.kept(adoption_store.of_result(result))
-    dark = [one.path for one in kept if one.kind == UNREAD and one.path.endswith("/")]
+    dark = [item.path for item in kept if item.kind == UNREAD and item.path.endswith("/")]
     if dark:
         raise PreflightError(
             f"{human.counted(len(dark), 'folder')} of the tree cannot be read",
@@ -164,8 +161,8 @@ def _refuse_unread(result: AdoptionResult) -> None:
 
 
 def _refuse_folders(result: AdoptionResult) -> None:
-    """Raises PreflightError for folders of other accounts, whose modes nobody else may set, and for datasets
-    of penstock in the tree."""
+    """Raise PreflightError for other accounts' folders, and for datasets of penstock in the tree. Only a
+    folder's owner may set its mode."""
     others = []
     for path, uid, _ in adoption_store.kept_folders(adoption_store.of_result(result)):
         if os.path.basename(path) == STATE:
@@ -187,8 +184,8 @@ def _refuse_folders(result: AdoptionResult) -> None:
 
 
 def _refuse_groups(context: Context, dataset: str, result: AdoptionResult) -> None:
-    """Raises PreflightError for folders that would not keep the setgid bit: the kernel drops it, without an
-    error, where their group is none of this account's."""
+    """Raise PreflightError for folders that would lose the setgid bit. The kernel drops it, without an error,
+    if this account is not in their group."""
     policy, mine = context.dataset(dataset).permissions, {os.getegid(), *os.getgroups()}
     setgid = modes.dir_mode(policy) & stat.S_ISGID
     if os.geteuid() == 0 or not setgid or modes.group_id(policy) is not None:
@@ -210,12 +207,11 @@ def aside_of(tree: str) -> str:
 
 
 def intended(context: Context, dataset: str, result: AdoptionResult) -> list[str]:
-    """What will be done, a sentence each."""
     layout, counts = context.layout(dataset), result["counts"]
-    fetch = sum(one["files"] for kind, one in counts.items() if kind in TO_FETCH)
-    size = sum(one["bytes"] for kind, one in counts.items() if kind in TO_FETCH)
-    aside = sum(one["files"] for kind, one in counts.items() if kind in NOT_LISTED)
-    wrong = sum(one["files"] for kind, one in counts.items() if kind in TO_FETCH and kind != "missing")
+    fetch = sum(amount["files"] for kind, amount in counts.items() if kind in TO_FETCH)
+    size = sum(amount["bytes"] for kind, amount in counts.items() if kind in TO_FETCH)
+    aside = sum(amount["files"] for kind, amount in counts.items() if kind in NOT_LISTED)
+    wrong = sum(amount["files"] for kind, amount in counts.items() if kind in TO_FETCH and kind != "missing")
     moves = f"{result['tree']} becomes a release of {dataset} below {layout.releases}, by one rename"
     sentences = [
         f"{moves}; nothing is found at its old place then",
@@ -225,7 +221,7 @@ def intended(context: Context, dataset: str, result: AdoptionResult) -> list[str
         sentences.append(
             f"{aside + wrong:,} things are moved to {aside_of(result['tree'])}; nothing is deleted"
         )
-    by_size = sum(one["files"] for one in result["same"] if one["how"] == "size")
+    by_size = sum(amount["files"] for amount in result["same"] if amount["how"] == "size")
     if by_size:
         sentences.append(
             f"{by_size:,} files are taken by their size alone: the release says so (grade `size`)"
@@ -236,8 +232,8 @@ def intended(context: Context, dataset: str, result: AdoptionResult) -> list[str
 
 
 def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:
-    """List, and note durably that this run adopts the tree. Raises FailedError where the source is not what
-    it was compared with, PreflightError where its release stands."""
+    """List, and note durably that this run adopts the tree. Raises FailedError where the source changed since
+    the comparison, PreflightError where its release stands."""
     _refuse_groups(context, dataset, result)
     listed = list_step.run(context, dataset)
     layout = context.layout(dataset)
@@ -275,16 +271,16 @@ def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:
 
 
 def _withdraw(run: Run) -> None:
-    """Take back an intention to adopt that changed nothing yet, with the plan that was made for it. Raises
-    PreflightError where the run has a plan without a tree, or has taken another tree already."""
-    known = adopted_trees.read(run.folder)
-    if known is not None and adopted_trees.stands_in(known, run.data):
+    """Take back an intention to adopt that changed nothing yet, with its plan. Raises PreflightError where
+    the run has a plan without a tree, or has already taken another tree."""
+    earlier = adopted_trees.read(run.folder)
+    if earlier is not None and adopted_trees.stands_in(earlier, run.data):
         raise PreflightError(
             "another tree became the staging of this release before",
-            where=known.tree,
-            hint=f"`penstock adopt {run.dataset} {known.tree} --seal` ends that; this tree stays as it is",
+            where=earlier.tree,
+            hint=f"`penstock adopt {run.dataset} {earlier.tree} --seal` ends that; this tree stays as it is",
         )
-    if known is not None:
+    if earlier is not None:
         run_store.drop_derived(run.folder)
     elif run.folder.plan.exists():
         raise PreflightError(
@@ -295,9 +291,11 @@ def _withdraw(run: Run) -> None:
 
 
 def go_on(context: Context, dataset: str, begun: Run | None = None) -> SealingResult:
-    """Do all steps of the run that `mark` made; what was done is not done again. `begun`: the run of an
-    earlier command, as `under_way` found it. Returns the result. Raises FailedError, after the tree went back
-    to its place, where the source changed before its files were taken over."""
+    """Do all remaining steps of the run that `mark` made. `begun`: an earlier command's run, by `under_way`.
+
+    Raises FailedError, after the tree went back to its place, where the source changed before its files were
+    taken over.
+    """
     listed = list_step.run(context, dataset)
     layout = context.layout(dataset)
     run = run_store.open_run(layout, listed["run"])
@@ -311,13 +309,12 @@ def go_on(context: Context, dataset: str, begun: Run | None = None) -> SealingRe
     permissions_step.run(context, dataset)
     verify_step.run(context, dataset)
     published = publish_step.run(context, dataset)
-    # By the plan: a command before this one may have fetched some, and been killed.
+    # By the plan: an earlier, killed command may have fetched some.
     fetched = run.plan.files - run.plan.taken
     return sealed(layout, run, fetched, str(published["path"]))
 
 
 def _undo_rename(context: Context, dataset: str, run: Run, begun: Run) -> None:
-    """Raises FailedError where there was a rename to undo."""
     mark = adopted_trees.read(begun.folder)
     if mark is None or mark.settled or not adopted_trees.stands_in(mark, begun.data):
         return
@@ -333,7 +330,6 @@ def _undo_rename(context: Context, dataset: str, run: Run, begun: Run) -> None:
 
 
 def sealed(layout: DatasetLayout, run: Run, fetched: int, path: str) -> SealingResult:
-    """What the command says of a release that was made of a tree."""
     tree = adopted_trees.read(run.folder)
     moved = []
     if tree is not None and os.path.isdir(tree.aside):

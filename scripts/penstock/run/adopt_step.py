@@ -1,12 +1,9 @@
-"""adopt: a tree that penstock did not write, compared with a dataset's source; resumable.
+"""adopt: compare a tree that penstock did not write with a dataset's source; resumable.
 
-`penstock adopt` calls `run`. It lists the source, and reads the tree (and the source, where that is asked
-for) by elements of an array; it writes below the folder of comparisons alone, and removes the oldest of them
-there (`jobs.adoption_store`).
-
-Guarantees: nothing of the tree is changed, and nothing of it is fetched from an archive or a tier beyond
-`audit.recall`. A comparison that was stopped is continued by the same command. What is said to be the same
-was read in full, stood at the end as it was read, and is named by what it was compared with.
+Elements of an array read the tree, and the source if asked. Nothing of the tree is changed, and nothing is
+recalled from an archive or a tier beyond `audit.recall`. The same command continues a stopped comparison. A
+file reported as the same was read in full, stood unchanged at the end, and is named by what it was compared
+with.
 """
 
 from __future__ import annotations
@@ -61,30 +58,23 @@ if TYPE_CHECKING:
     from penstock.sources.port import Source
 
 STEP = "adopt"
-LOCK = "adopt.lock"
-"""The lock by which one comparison of a dataset is at work at a time; other steps do not wait for it."""
-SHOWN = 1000
-"""Differences that a result carries itself; all of them are in `differences.jsonl`."""
-ROUNDS = 3
-"""How often files that were touched since they were read are read again, before they count as moving."""
+LOCK = "adopt.lock"  # lets one comparison of a dataset work at a time; other steps do not wait for it
+SHOWN = 1000  # differences within a result; `differences.jsonl` holds all
+ROUNDS = 3  # readings of files that were touched meanwhile, before they count as moving
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for."""
-
     tree: Path
-    read_source: bool = False
-    """Read the source where it states no checksum."""
-    seal: bool = False
-    """The tree is to become a release: the comparison's state lies with the dataset."""
+    read_source: bool = False  # read the source where it states no checksum
+    seal: bool = False  # the tree is to become a release: the dataset holds the comparison's state
 
 
 def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
-    """Compare the tree with the dataset's source. Returns the result; `status` is SAME, PARTLY or DIFFERS.
+    """Compare the tree with the dataset's source; the result's `status` is SAME, PARTLY or DIFFERS.
 
     Raises PreflightError for a tree or a source that cannot be read, LockedError when another comparison of
-    the dataset is at work, FailedError, InterruptedRunError (go on by the same command).
+    the dataset is at work, FailedError. After an InterruptedRunError the same command continues.
     """
     tree, status = _tree(request.tree)
     if request.seal:
@@ -92,9 +82,9 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
     layout = _layout(context, dataset)
     config = context.dataset(dataset)
     sources = open_sources(config)
-    for one, source in zip(config.sources, sources, strict=True):
+    for source_config, source in zip(config.sources, sources, strict=True):
         _apart(tree, source)
-        reach(one, source, context.waiting(dataset, STEP, source.url))
+        reach(source_config, source, context.waiting(dataset, STEP, source.url))
         _not_the_same(tree, source)
     context.emit(events.Started(dataset, STEP))
     durable.make_dirs(layout.adoptions)
@@ -109,7 +99,7 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
 
 
 def _layout(context: Context, dataset: str) -> DatasetLayout:
-    """The dataset's own state where this account stages it, else a folder of this account."""
+    """Return the dataset's own state where this account stages it, else a folder of this account."""
     layout = context.layout(dataset)
     if os.path.lexists(layout.folder) and dataset_folders.owns(layout):
         dataset_folders.check_owner(layout)
@@ -121,7 +111,6 @@ def _layout(context: Context, dataset: str) -> DatasetLayout:
 
 
 def _tree(path: Path) -> tuple[Path, os.stat_result]:
-    """The tree's top folder without links, and its stat. Raises PreflightError."""
     tree = Path(os.path.realpath(path))
     try:
         status = tree.stat()
@@ -137,7 +126,7 @@ def _tree(path: Path) -> tuple[Path, os.stat_result]:
 
 
 def _apart(tree: Path, source: Source) -> None:
-    """Raises PreflightError where the tree is the source itself, or one lies in the other."""
+    """Raise PreflightError where the tree is the source itself, or one lies in the other."""
     folder = folder_of(source)
     if folder is None:
         return
@@ -152,14 +141,14 @@ def _apart(tree: Path, source: Source) -> None:
 
 
 def _not_the_same(tree: Path, source: Source) -> None:
-    """As `_apart`, where a bind mount gives one folder two paths."""
+    """Raise as `_apart`, where a bind mount gives one folder two paths."""
     folder = folder_of(source)
     if folder is None:
         return
 
     def with_above(path: Path) -> list[tuple[int, int]]:
-        seen = [one.stat() for one in (path, *path.parents)]
-        return [(one.st_dev, one.st_ino) for one in seen]
+        stats = [folder.stat() for folder in (path, *path.parents)]
+        return [(status.st_dev, status.st_ino) for status in stats]
 
     mine, theirs = with_above(tree), with_above(Path(os.path.realpath(folder)))
     if mine[0] in theirs or theirs[0] in mine:
@@ -172,7 +161,6 @@ def _not_the_same(tree: Path, source: Source) -> None:
 
 
 def _places(layout: DatasetLayout) -> set[Path]:
-    """Where comparisons of the dataset lie that this account made."""
     return {layout.adoptions, own_state.layout_of(layout).adoptions}
 
 
@@ -185,7 +173,6 @@ def _meet(
     status: os.stat_result,
     request: Request,
 ) -> tuple[RunLayout, Adoption]:
-    """The comparison of this tree with what the source holds now: one that is there already, or a new one."""
     spool = layout.adoptions / f"{adoption_store.NEW}{secrets.token_hex(8)}"
     try:
         os.mkdir(spool, 0o700)
@@ -265,12 +252,12 @@ class _Comparison:
         )
         survey_plan.make(context, folder, adoption, self._urls, _places(layout))
         self._checksums = GiantChecksums(context, self._run)
+        # By path and the parts' proofs: a file that was touched is read again.
         self._judged: dict[tuple[str, tuple[str, ...]], Proven] = {}
-        """By path and the parts' proofs: a file that was touched is read again."""
 
     def run(self, began: float) -> AdoptionResult:
         if self._folder.result.exists():
-            # Another look at a tree that was compared to the end: only what may have changed is read.
+            # An earlier comparison came to its end: only files that may have changed since are read.
             again = self._walk(again=True, last=False, since=began)
             for _ in again.differences(surveyed_files.read(self._folder, self._run.plan)):
                 self._context.stop.check()
@@ -286,8 +273,8 @@ class _Comparison:
             try:
                 walk = self._walk(again=False, last=attempt == ROUNDS, since=began, folder=folders.add)
                 counted = _Counted()
-                found = walk.differences(surveyed_files.read(self._folder, self._run.plan))
-                adoption_store.keep(self._folder, counted.pass_on(found, self._context))
+                deviations = walk.differences(surveyed_files.read(self._folder, self._run.plan))
+                adoption_store.keep(self._folder, counted.pass_on(deviations, self._context))
                 folders.close()
             except BaseException:
                 folders.abandon()
@@ -301,7 +288,6 @@ class _Comparison:
         return self._close(walk, counted, began)
 
     def _reread(self, stale: dict[int, list[Surveyed]]) -> None:
-        """Have these rows, by shard, read again by the next elements."""
         surveyed_files.mark_stale(self._folder, stale)
         for shard in stale:
             receipts.drop(self._folder.receipt(STEP, shard))
@@ -322,7 +308,7 @@ class _Comparison:
         return ClosingWalk(self._tree, rules, self._judge, kept, again=again, since=since, folder=folder)
 
     def _judge(self, file: File) -> Proven:
-        """What a giant's parts prove together. Raises IntegrityError where they contradict the source."""
+        """Return what a giant's parts prove together. Raises IntegrityError on a contradiction."""
         entry, how = file.entry, proven_by([row.how for row in file.rows])
         if how != CHECKSUM:
             return Proven(how, SIZE_ONLY)
@@ -347,7 +333,7 @@ class _Comparison:
     def _close(self, walk: ClosingWalk, counted: _Counted, began: float) -> AdoptionResult:
         adoption = self._adoption
         differs = any(kind not in TOLD for kind in counted.files)
-        by_size = any(one.how == SIZE and walk.same_bytes[one] for one in walk.same)
+        by_size = any(proven.how == SIZE and walk.same_bytes[proven] for proven in walk.same)
         partly = by_size or "away" in counted.files
         result: AdoptionResult = {
             "dataset": adoption.dataset,
@@ -355,8 +341,8 @@ class _Comparison:
             "adoption": adoption.id,
             "status": "DIFFERS" if differs else "PARTLY" if partly else "SAME",
             "same": [
-                {"how": one.how, "grade": one.grade, "files": files, "bytes": walk.same_bytes[one]}
-                for one, files in sorted(walk.same.items())
+                {"how": proven.how, "grade": proven.grade, "files": files, "bytes": walk.same_bytes[proven]}
+                for proven, files in sorted(walk.same.items())
             ],
             "counts": counted.amounts(),
             "differences": counted.shown,
@@ -379,15 +365,13 @@ class _Comparison:
 
 
 class _Counted:
-    """Differences by kind, and the first of them."""
-
     def __init__(self) -> None:
         self.files: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
         self.shown: list[Difference] = []
 
-    def pass_on(self, found: Iterator[Difference], context: Context) -> Iterator[Difference]:
-        for difference in found:
+    def pass_on(self, differences: Iterator[Difference], context: Context) -> Iterator[Difference]:
+        for difference in differences:
             context.stop.check()
             self.files[difference.kind] += 1
             self.bytes[difference.kind] += difference.size
@@ -404,7 +388,6 @@ class _Counted:
 
 
 def _wants(config: DatasetConfig) -> Callable[[str], bool]:
-    """Whether the dataset's patterns let a path belong to it."""
     filtered = Filter(config.include, config.exclude)
     if filtered.everything:
         return lambda _: True
@@ -417,16 +400,16 @@ def _wants(config: DatasetConfig) -> Callable[[str], bool]:
 
 
 def differences(result: AdoptionResult) -> Iterator[Difference]:
-    """All differences of a comparison that has ended. Raises FailedError when their file is damaged."""
+    """Yield all differences of an ended comparison. Raises FailedError when their file is damaged."""
     return adoption_store.kept(adoption_store.of_result(result))
 
 
 def judge(result: AdoptionResult) -> None:
-    """Raises FindingsError (exit 4) when the tree differs. What is only told is no difference."""
+    """Raise FindingsError (exit 4) when the tree differs; kinds in TOLD are no difference."""
     if result["status"] != "DIFFERS":
         return
     counts = ", ".join(
-        f"{one['files']:,} {kind}" for kind, one in result["counts"].items() if kind not in TOLD
+        f"{amount['files']:,} {kind}" for kind, amount in result["counts"].items() if kind not in TOLD
     )
     raise FindingsError(
         "the tree is not what the source holds",

@@ -1,11 +1,7 @@
-"""copy: every shard into staging, by elements of an array.
+"""copy: every shard into staging (the hidden tree in which the release grows), by elements of an array.
 
-`penstock copy` calls `run` under the workflow, and `step_chain` calls `copy` where files have to be copied
-again. The elements write staging (the tree in which the release grows, hidden from readers) and journals;
-this process submits and watches them, and writes the step's receipt.
-
-Guarantee: on return each row of the plan lies in staging under its final name, durable and
-recorded in its shard's journal. What an earlier attempt recorded is not copied again.
+On return, each row of the plan lies in staging under its final name, durable and recorded in its shard's
+journal. What an earlier attempt recorded is not copied again.
 """
 
 from __future__ import annotations
@@ -42,15 +38,13 @@ STEP = "copy"
 
 
 def run(context: Context, dataset: str) -> StepReceipt:
-    """Copy what the plan says. Returns the receipt: {dataset, run, release, files, bytes, ...}.
-
-    Raises FailedError, SourceChangedError, NoSpaceError, LockedError; what was done is kept.
-    """
+    """Copy what the plan says; return the receipt: {dataset, run, release, files, bytes, ...}. Raises
+    FailedError, SourceChangedError, NoSpaceError, LockedError; what was done is kept."""
     return with_lock(context, dataset, STEP, copy)
 
 
 def copy(context: Context, run: Run) -> CopyReceipt:
-    """Do as `run` does, for a caller that holds the dataset's lock."""
+    """Copy, for a caller that holds the dataset's lock."""
     started = time.time()
     before = receipts.bytes_before(run, STEP, shard_claims.standing(run.folder, STEP))
     plan, folder, ok = run.plan, run.folder, receipts.held(run, STEP)
@@ -66,7 +60,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         )
     left = set(run.indices) - done_before
     if left and folder.receipt("permissions").exists():
-        # The permissions step closed folders that are written to again now. Its receipt is dropped last:
+        # The permissions step closed folders that are now written to again. Its receipt is dropped last:
         # after a kill in between, all of this is done again.
         policy = run.config.dataset.permissions
         dataset_folders.open_staging(
@@ -81,7 +75,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         receipts.drop(folder.receipt("permissions"))
     if left and not still_alive(context, run.dataset, folder, STEP, indices=run.indices, receipt_ok=ok):
         move_giants(run)
-        # Who read them back beside the copy, or another run whose staging they come from, finished them.
+        # Their parts may be finished: by reading back beside the copy, or by another run's staging.
         _unseal_giants(run, left)
         _settle_adopted(context, run)
     lowered = _lowered(run, done_before)
@@ -122,7 +116,6 @@ def copy(context: Context, run: Run) -> CopyReceipt:
 
 
 def _unseal_giants(run: Run, shards: Iterable[int]) -> None:
-    """Let parts of the giants in these shards be written again."""
     if run.plan.giants:
         from penstock.tables.shards import giants
 
@@ -131,7 +124,7 @@ def _unseal_giants(run: Run, shards: Iterable[int]) -> None:
 
 
 def _settle_adopted(context: Context, run: Run) -> None:
-    """As `adopted_tree.settle`: few runs have an adopted tree, and the others load no pyarrow."""
+    """Settle an adopted tree (`adopted_tree.settle`); runs without one load no pyarrow."""
     if adopted_trees.read(run.folder) is not None:
         from penstock.run.adoption import adopted_tree
 
@@ -139,10 +132,10 @@ def _settle_adopted(context: Context, run: Run) -> None:
 
 
 def _lowered(run: Run, done: Iterable[int]) -> LoweredNotice:
-    """What a run will still write of which these shards are done: stated again where plan's notice went with
-    an earlier attempt. What others need is not counted."""
+    """Return the countdown of what the run will still write, with these shards done. It restates plan's
+    notice where that went with an earlier attempt; other runs' needs are not counted."""
     plan, before, path = run.plan, [run.shards[index] for index in done], run.layout.under_way
-    # The elements count what they link or take over as done: so they count down from all that is planned.
+    # Elements count linked and taken-over files as done: they count down from all that is planned.
     lowered = LoweredNotice(run.layout, path, plan.files + plan.folders, plan.bytes)
     stated = staging_notice.find(run.layout)
     if stated is not None and not stated.writes.files:
@@ -157,8 +150,8 @@ def _lowered(run: Run, done: Iterable[int]) -> LoweredNotice:
 def _elements(
     context: Context, run: Run, ok: Callable[[int], bool], amounts: Callable[[int, int], None], left: int
 ) -> None:
-    """Run elements until every one is done; `left` of them are not yet. With `changed: follow`, giants whose
-    object changed are copied whole in a further round."""
+    """Run elements until every shard is done; `left` shards are not yet. With `changed: follow`, a further
+    round copies giants whole whose object changed."""
 
     at_once = min(read_slots(context, run.folder, STEP), left)
     rate = element_rate(run.config.engine.limit, cap_now(context.config.bandwidth).rate, at_once)

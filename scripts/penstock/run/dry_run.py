@@ -1,6 +1,7 @@
-"""What a run would do: from the configuration, the datasets' own state, and a listing of the sources in
-TMPDIR, by which it says how long the copy will take. Nothing is changed. As by `penstock status`, the cluster
-is queried for arrays of a run that is under way.
+"""What a run would do, and how long its copy would take. Nothing is changed.
+
+The sources are listed in TMPDIR; as in `penstock status`, the cluster is queried for arrays of an unfinished
+run.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def run(context: Context, datasets: Sequence[str], step: str = "run") -> DryRunResult:
-    """{"datasets": {name: {sources, target, backend, state, ...}}} for `run`, or for `audit`. What cannot
-    be read of one dataset stands in its `problem`."""
+    """Preview `run` or `audit`: {"datasets": {name: {sources, target, backend, state, ...}}}. Errors in
+    reading a dataset go into its `problem`."""
     return {"datasets": {name: _one(context, name, step) for name in datasets}}
 
 
@@ -57,7 +58,8 @@ def _takes(context: Context, name: str) -> str:
 
 
 def _would(status: StatusResult, step: str) -> str:
-    """
+    """Describe the next action in words.
+
     | command | published | a run is under way | then                                         |
     |---------|-----------|--------------------|----------------------------------------------|
     | audit   | no        |                    | there is nothing to audit                    |
@@ -66,7 +68,7 @@ def _would(status: StatusResult, step: str) -> str:
     | run     | yes       | no                 | list, and stage what changed                 |
     | run     | any       | yes                | list, and go on where the source is the same |
 
-    Where another account stages the dataset, a run by this one would do nothing.
+    If another account stages the dataset, a run by this account would do nothing.
     """
     current, following = status.get("current"), status.get("work", {}).get("step")
     if step == "audit":

@@ -1,12 +1,11 @@
 """list: the sources' listings, frozen in the paths' byte order, and the run that they make.
 
-The first step of a run that changes anything. It reads the sources, writes the run's folder (its listing and
-`run.json`) and the dataset's claim (a file that says for which run the dataset is staged), and removes
-abandoned stagings (trees of releases that did not come to their end) where its run is published already.
+It writes the run's folder (listing and `run.json`) and the dataset's claim (the file that names the run for
+which the dataset is staged). For a published run it removes abandoned stagings.
 
-Guarantees: every key that cannot be a path is refused before a byte moves, all of them at once,
-and then nothing was created on the target. The same sources and configuration meet the same run,
-whose name and listing never change. Memory is bounded, whatever the number of objects.
+Every key that cannot be a path is refused before a byte moves, all at once, and then nothing is created on
+the target. The same sources and configuration make the same run, whose name and listing never change. Memory
+is bounded, whatever the number of objects.
 """
 
 from __future__ import annotations
@@ -58,21 +57,20 @@ _NEW = ".new-"
 
 
 def run(context: Context, dataset: str) -> ListResult:
-    """List the sources and meet or make their run. Returns the receipt:
-    {dataset, run, release, files, bytes, scanned, listing_digest, ignored, hard_links, published,
-    current}.
+    """List the sources, and find or make their run. Returns the receipt: {dataset, run, release, files,
+    bytes, scanned, listing_digest, ignored, hard_links, published, current}.
 
-    `published`: the run's release stands sealed, so nothing is left to do; an unchanged source
-    does not move `current` forward again after a rollback. Raises PreflightError for what
-    cannot be staged, LockedError, NoSpaceError.
+    `published`: the run's release stands sealed, so nothing is left to do; an unchanged source does not move
+    `current` forward again after a rollback. Raises PreflightError for what cannot be staged, LockedError,
+    NoSpaceError.
     """
     config, layout = context.dataset(dataset), context.layout(dataset)
     dataset_folders.check_owner(layout)
     dataset_folders.check_root(layout.root)
     sources = open_sources(config)
     apart(layout, sources)
-    for one, source in zip(config.sources, sources, strict=True):
-        reach(one, source, context.waiting(dataset, STEP, source.url))
+    for source_config, source in zip(config.sources, sources, strict=True):
+        reach(source_config, source, context.waiting(dataset, STEP, source.url))
     made = [folder for folder in _folders(layout) if not os.path.lexists(folder)]
     context.emit(events.Started(dataset, STEP))
     try:
@@ -138,7 +136,7 @@ def _list(
     if not published and (why := drop_stale(context, run)):
         context.emit(events.Noted(info.dataset, STEP, text=f"{why}: it is made anew"))
     if published:
-        # What publish was to remove and did not; a run that began since may be gone on with.
+        # Remove what publish did not; a staging of a run that began since may be continued.
         abandoned_stagings.clean(context, run, before=history.claim_of(layout, info.run))
         published_state.prune(context, layout)
         dataset_state.note_success(context, layout)
@@ -164,8 +162,7 @@ def _list(
 def _gathered(
     context: Context, config: DatasetConfig, layout: DatasetLayout, sources: list[Source], spool: Path
 ) -> Gathered:
-    """The listing, in `spool`. What is kept to go on with a listing that is broken off is removed at its
-    end."""
+    """List the sources into `spool`, and remove the state of a listing that was broken off before."""
     try:
         placed = ordered(config, sources)
         gathered = gather(context, config, placed, spool / "listing.parquet", resume=True)
@@ -190,10 +187,10 @@ def run_of(
     folders: str = "",
     without: str = "",
 ) -> str:
-    """The id of the run whose release holds, or will hold, what was just listed. `without`: a run that is
-    about to be replaced by `--new-release`.
+    """Return the id of the run whose release holds, or will hold, what was just listed.
 
-    A release that followed its source holds another listing than its run froze: its seal has both.
+    `without`: a run that `--new-release` is about to replace. A release that followed its source holds
+    another listing than its run froze: its seal has both.
 
     | what was listed is                            | run                                      |
     |-----------------------------------------------|------------------------------------------|
@@ -205,7 +202,7 @@ def run_of(
     held, replaced = run_store.amended(layout), run_store.replaced(layout) | {without}
 
     def chain(digest: str) -> Iterator[str]:
-        """The runs that froze this listing, one after another; the last has no such release yet."""
+        """Yield the runs that froze this listing, one after another; the last has no such release yet."""
         run = identity(config, dataset, urls, digest, folders=folders)
         while run in held or run in replaced:
             yield run
@@ -220,7 +217,7 @@ def run_of(
 
 
 def _tell(context: Context, dataset: str, ignored: Mapping[str, int]) -> None:
-    """Warn, when a source is listed, of what it holds and no release will hold."""
+    """Warn of what the sources hold and no release will hold."""
     for what, objects in ignored.items():
         if what.startswith("archived"):
             context.emit(
@@ -244,10 +241,11 @@ def identity(
     after: str = "",
     folders: str = "",
 ) -> str:
-    """The run's id: 16 hex of what decides the release's content, and of nothing else (not how
-    many workers copy it, not where it is run from, not by which endpoint the source is reached).
-    `after`: the run that froze the same listing and published another. `folders`: the digest of the empty
-    folders that are kept."""
+    """Return the run's id: 16 hex of what decides the release's content, and of nothing else.
+
+    Workers, the place that it is run from, and the source's endpoint do not count. `after`: the run that
+    froze the same listing and published another. `folders`: the digest of the kept empty folders.
+    """
     decides = deciding(config, dataset)
     decides |= {
         "format": 1,
@@ -264,20 +262,19 @@ def identity(
 
 
 def _stands(layout: DatasetLayout, run: str) -> str:
-    """The name of this run's release if that is published, whole or not; else ""."""
+    """Return the name of this run's release if that is published, whole or not; else ""."""
     folder = layout.run(run)
     if folder.run_file.exists():
         release = read_run(folder).release
         return release if os.path.lexists(layout.release(release)) else ""
     # Its state was removed.
     return next(
-        (one for one in dataset_folders.releases(layout) if run_store.sealed_run(layout, one) == run), ""
+        (name for name in dataset_folders.releases(layout) if run_store.sealed_run(layout, name) == run), ""
     )
 
 
 def _refuse_short(context: Context, run: Run) -> None:
-    """Raises FindingsError for a published release whose evidence is less than the configuration requires
-    now."""
+    """Raise FindingsError for a published release with less evidence than the configuration now requires."""
     stored = seals.of_run(run)
     lacking = short(stored.seal.evidence, context.config.verify) if stored else ""
     if lacking:
@@ -300,7 +297,6 @@ def _meet(
     gathered: Gathered,
     spool: Path,
 ) -> Run:
-    """The run that exists already for this listing, or a new one."""
     folder = layout.run(run_id)
     frozen, root = run_config.freeze(context.config, dataset), str(layout.root)
     state_root = None if layout.state_root is None else str(layout.state_root)
@@ -308,8 +304,8 @@ def _meet(
         if folder.listing.exists():
             run_store.replace_listing(spool, folder)
         info = read_run(folder)
-        # What decides the content is part of the id and so the same; how to do it may change, and
-        # where: a root is moved, mounted elsewhere, or copied with all that is in it.
+        # What decides the content is part of the id and so the same. How to stage it may change, and where: a
+        # root is moved, mounted elsewhere, or copied with all its content.
         met = replace(info, config=frozen, origins=tuple(origins), root=root, state_root=state_root)
         if met != info:
             info = met
@@ -318,7 +314,7 @@ def _meet(
     now = datetime.now(UTC)
     release = f"{now:%Y%m%d}-{run_id[:8]}" if dataset.release == "auto" else dataset.release
     if run_id != identity(context.config, dataset, urls, gathered.digest) and dataset.release != "auto":
-        release = f"{dataset.release}-{run_id[:8]}"  # the name itself is another release's
+        release = f"{dataset.release}-{run_id[:8]}"  # another release has the name
     sealed = run_store.sealed_run(layout, release)
     if sealed is not None and sealed != run_id:
         raise PreflightError(
@@ -352,8 +348,8 @@ def _meet(
 
 
 def _goes_on(layout: DatasetLayout, folder: RunLayout) -> bool:
-    """Whether the run of this folder can be continued. A published run keeps no listing; where its release
-    was removed since, the run is made anew."""
+    """Return whether the run of this folder can be continued. A published run keeps no listing; if its
+    release was removed since, the run is made anew."""
     if not folder.run_file.exists():
         return False
     published = folder.receipt("publish").exists()
@@ -363,7 +359,6 @@ def _goes_on(layout: DatasetLayout, folder: RunLayout) -> bool:
 
 
 def _folders(layout: DatasetLayout) -> list[Path]:
-    """What this step may create, innermost first."""
     folders = [layout.runs, layout.state, layout.releases, layout.folder, layout.root]
     if layout.state_root is not None:
         folders[2:2] = [layout.state.parent, layout.state_root]
@@ -371,7 +366,6 @@ def _folders(layout: DatasetLayout) -> list[Path]:
 
 
 def _undo(layout: DatasetLayout, made: list[Path]) -> None:
-    """Remove the folders that this call created, if they are empty."""
     for folder in made:
         with contextlib.suppress(OSError):
             if folder == layout.state:

@@ -1,5 +1,4 @@
-"""How each step of a planned run begins: the run is found, its release is not published yet, and the
-dataset's lock is this step's (the file that says which step changes the dataset now)."""
+"""How a planned step begins: find the run, check that it is unpublished, take the dataset's lock."""
 
 from __future__ import annotations
 
@@ -19,13 +18,14 @@ if TYPE_CHECKING:
 def with_lock(
     context: Context, dataset: str, step: str, work: Callable[[Context, Run], StepReceipt]
 ) -> StepReceipt:
-    """Do a step's work on the run that list made or met last, or that the context names, under the dataset's
-    lock; returns the work's receipt. Where the run's release is published the receipt says so, and nothing
-    is done. Raises PreflightError where nothing was listed or planned, LockedError, and what `work` raises.
+    """Do a step's work, under the dataset's lock, on the run that list made last or the context names.
+
+    Returns the work's receipt; for a published run, a receipt that says so. Raises PreflightError where
+    nothing was listed or planned, LockedError, and what `work` raises.
     """
     run = run_store.open_run(context.layout(dataset), context.run)
     if seals.of_run(run) is not None:
         return receipts.published(run, step)
-    _ = run.plan  # there is one: before the lock is waited for
+    _ = run.plan  # raises without a plan, before waiting for the lock
     with holding(context, dataset, run.id, step):
         return work(context, run)

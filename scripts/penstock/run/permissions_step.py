@@ -1,15 +1,11 @@
 """permissions: folders that no longer take files, and the final modes of giants, before verify.
 
-It changes modes, groups and ACLs in staging (the tree in which the release grows), removes temporary files
-there, asks the cluster for elements of copy, and writes the step's receipt: the file that proves what it did.
+Other files get their permissions from the element that writes them, and publish's walk compares all. So this
+step visits only folders and giants, unless the tree is adopted, or publish asks for each file (`close`).
 
-Other files have their permissions from the element that wrote them, and publish compares all with the policy
-on the walk that looks at each file anyway. So this step looks at folders and giants alone, unless the tree is
-an adopted one, or publish asks for each file (`close`).
-
-Guarantee: on return all folders and giants of staging have the modes, group and ACL of the configuration,
-checked; no element of copy lives, as far as the cluster can say; temporary files of dead attempts are gone,
-but for those that an attempt made that lives on unseen: publish removes them.
+On return all folders and giants of staging have the configured modes, group and ACL, checked. No element of
+copy lives, as far as the cluster can say. Temporary files of dead attempts are gone; publish removes those of
+an unseen live one.
 """
 
 from __future__ import annotations
@@ -33,14 +29,14 @@ STEP = "permissions"
 
 
 def run(context: Context, dataset: str) -> StepReceipt:
-    """Set and check the permissions. Returns the receipt, which is also kept with the run. Raises FailedError
-    where elements of copy may still write, and LockedError."""
+    """Set and check the permissions; return the receipt, which is also kept with the run. Raises LockedError,
+    and FailedError where elements of copy may still write."""
     return with_lock(context, dataset, STEP, close)
 
 
 def close(context: Context, run: Run, *, each: bool = False) -> StepReceipt:
-    """Do as `run` does, for a holder of the dataset's lock. Returns at once when the receipt holds. `each`:
-    whatever the receipt says, every file is looked at, and set where it differs."""
+    """Set and check the permissions, for a holder of the dataset's lock; return at once if the receipt holds.
+    `each`: look at every file, whatever the receipt says, and set it where it differs."""
     receipts.need(run, "copy")
     done = current(run)
     if done is not None and not each:
@@ -70,7 +66,6 @@ def close(context: Context, run: Run, *, each: bool = False) -> StepReceipt:
 
 
 def _giants(run: Run) -> set[str]:
-    """Paths of all giants."""
     if not run.plan.giants:
         return set()
     from penstock.tables.shards import giants
@@ -79,7 +74,6 @@ def _giants(run: Run) -> set[str]:
 
 
 def current(run: Run) -> StepReceipt | None:
-    """The step's receipt while nothing was copied since."""
     receipt = receipts.step(run.folder, STEP)
     if receipt is None or receipt.get("copies") != receipts.copies(run):
         return None

@@ -1,14 +1,10 @@
 """plan: the listing becomes shards, balanced and durable, after space, inodes and quota were checked.
 
-It reads the run's listing, the release to link from and the stagings of runs that did not end. It tries the
-target's file system in hidden folders, and writes shards, `plan.json`, the folders of staging (the tree in
-which the release grows) and, for other runs, what this one will still write. A giant is an object that is
-split into parts over several shards.
-
-Guarantees: `plan.json` is written after shards and staging, and its presence means that they are there. No
-staging is made when the target has no room; but one that another run made for the same release is renamed
-before that is known. Two passes over the listing, in bounded memory: one counts, one writes the shards. The
-count is made again where renamed files were recognised, or where the release to link from cannot be read.
+`plan.json` is written last: its presence means that shards and staging (the tree in which the release grows)
+exist. Without room on the target no staging is made; but another run's staging for the same release is
+renamed before that is known. Two passes over the listing, in bounded memory: one counts, one writes the
+shards. The count is repeated where renamed files were recognised, or where the release to link from cannot be
+read. A giant is an object split into parts over several shards.
 """
 
 from __future__ import annotations
@@ -64,16 +60,14 @@ if TYPE_CHECKING:
     from penstock.jobs.ownership.abandoned_stagings import AbandonedStaging
 
 STEP = "plan"
-SHOWN_EVERY = 0.2
-"""Seconds between two reports of progress, at least."""
+SHOWN_EVERY = 0.2  # seconds between two reports of progress, at least
 
 
 def run(context: Context, dataset: str) -> PlanResult:
-    """Plan the run that list made or met. Returns the receipt:
-    {dataset, run, release, published, files, bytes, giants, unchanged, unchanged_bytes, renamed, taken,
-    taken_bytes, shards (their number), base, folders, why}. Raises NoSpaceError with the figures, and
-    PreflightError for files that can never be proven as required, before anything moves.
-    """
+    """Plan the run that list found or made. Returns the receipt: {dataset, run, release, published, files,
+    bytes, giants, unchanged, unchanged_bytes, renamed, taken, taken_bytes, shards (their number), base,
+    folders, why}. Raises NoSpaceError with the figures, and PreflightError for files that can never be proven
+    as required, before anything moves."""
     run = run_store.open_run(context.layout(dataset), context.run)
     context.emit(events.Started(dataset, STEP, files=run.info.files, bytes=run.info.bytes))
     servers.require_servers(run.layout.root)
@@ -87,7 +81,7 @@ def run(context: Context, dataset: str) -> PlanResult:
                 context.emit(events.Noted(dataset, STEP, text=f"{why}: it is made anew"))
             if not run.folder.plan.exists():
                 _plan(context, run)
-            # Whoever overtakes this run once the lock is free removes its plan.
+            # A run that takes the lock next removes this plan.
             receipt = _receipt(run, run.plan, published=False)
     context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
@@ -115,8 +109,7 @@ def _receipt(run: Run, plan: PlanInfo, *, published: bool) -> PlanResult:
 
 
 def _published_plan(run: Run) -> PlanInfo:
-    """The plan of a published run; where its file was removed or is damaged, the counts that the run's
-    description holds."""
+    """Return the plan of a published run; without a readable one, the counts of the run's description."""
     with contextlib.suppress(PenstockError):
         return run.plan
     info = run.info
@@ -137,11 +130,10 @@ class _Planner:
         self.stores = TargetStores(run.layout, context.config.target, gid)
         self.sparse = SparseFiles(run, kept=False)
         self.require = run.config.verify.source_checksum == "require"
-        self.recall = ""
-        """What copying will have fetched from an archive; "" where it is nothing."""
+        self.recall = ""  # what copying recalls from an archive; "": nothing
 
     def files(self) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
-        """The listing as rows of a shard, its giants still whole; and their sizes in bytes."""
+        """Yield the listing as rows of a shard, its giants still whole, with their sizes in bytes."""
         shown, files, size = 0.0, 0, 0
         batches = self.base.files(self.folder.listing, self.over, self.rules, self.renamed)
         for batch in batches:
@@ -155,7 +147,7 @@ class _Planner:
                 self.context.emit(events.Progressed(self.info.dataset, STEP, files=files, bytes=size))
 
     def rows(self, batch: pa.RecordBatch, sizes: list[int]) -> Iterator[pa.RecordBatch]:
-        """The rows of these files: runs of whole files as they are, between them each giant's parts."""
+        """Yield the rows of these files: runs of whole files, and between them each giant's parts."""
         start = 0
         for index in self._giants(batch, sizes):
             yield batch.slice(start, index - start)
@@ -166,8 +158,11 @@ class _Planner:
         yield batch.slice(start)
 
     def count(self) -> Totals:
-        """Raises PreflightError where copying would have more fetched from an archive than is allowed, or
-        would read objects that must be restored first."""
+        """Count the files.
+
+        Raises PreflightError where copying would recall more from an archive than is allowed, or would read
+        objects that must be restored first.
+        """
         self.rules = ReuseRules(
             self.base.sources or {},
             self.plan.giant_bytes,
@@ -229,14 +224,13 @@ class _Planner:
             return shards.close()
 
     def _lying(self, batch: pa.RecordBatch, index: int) -> int:
-        """Bytes of a giant that another run's staging holds."""
         (giant,) = as_rows(batch.slice(index, 1))
         rows = self.over.parts(parts(giant, self.plan.giant_bytes, self.plan.part_bytes))
         return sum(row.length for row in rows if row.reuse)
 
     def _giants(self, batch: pa.RecordBatch, sizes: list[int]) -> list[int]:
-        """Where the files are that are split. None of them is linked; each is pinned by its token, or its
-        parts could be of different versions."""
+        """Return the places of the files to split. None of them is linked. Each is pinned by its token, or
+        its parts could be of different versions."""
         least = max(self.plan.giant_bytes, self.plan.part_bytes + 1)
         if max(sizes, default=0) < least:
             return []
@@ -251,7 +245,7 @@ class _Planner:
 
 
 def _runs(cut: Cut, rows: pa.RecordBatch) -> list[tuple[int, int, int]]:
-    """(shard, start, end) of each run of these rows that share a shard."""
+    """Return (shard, start, end) of each run of these rows that share a shard."""
     shard = cut.together(row_sums.cost(rows))
     return cut.runs(row_sums.each_cost(rows)) if shard is None else [(shard, 0, rows.num_rows)]
 
@@ -274,9 +268,9 @@ def _plan(context: Context, run: Run) -> None:
     else:
         planner.base = bases.find(run, tried, copy_unchanged=context.copy_unchanged)
     if mark is None and planner.plan.reuse != NONE:
-        found = abandoned_stagings.find(context, run)
+        stagings = abandoned_stagings.find(context, run)
         distrust = bool(run_store.replaced(layout))
-        planner.over = TakeOver(found, run, proven=planner.require, distrust=distrust)
+        planner.over = TakeOver(stagings, run, proven=planner.require, distrust=distrust)
     try:
         totals = planner.count()
     except bases.UnreadableError as error:
@@ -286,7 +280,7 @@ def _plan(context: Context, run: Run) -> None:
     stores = planner.stores
     enough, checks = room_beside_others.take(context, layout, layout.under_way, STEP, totals, stores)
     _make(context, planner, totals, tried, enough, checks)
-    # The staging folder may not have been striped as wished.
+    # The staging folder may not have got the striping asked for.
     staging_notice.restate(layout, layout.under_way, pool=stores.pool, chunk_files=stores.chunk_files)
 
 
@@ -298,7 +292,6 @@ def _make(
     enough: str,
     checks: list[CheckResult],
 ) -> None:
-    """Shards, staging and plan of a run that has room."""
     run, info, folder, layout = planner.run, planner.info, planner.folder, planner.run.layout
     policy, gid = planner.dataset.permissions, planner.gid
     rules = modes.access_rules(policy)
@@ -309,9 +302,9 @@ def _make(
         context.emit(events.Noted(info.dataset, STEP, text=links))
     abandoned_stagings.clear_own(context, run)
     tried.keep()
-    used = [one for one in planner.over.stagings if one.key in planner.over.used]
-    for one in used:
-        abandoned_stagings.take(one, info.run)
+    used = [staging for staging in planner.over.stagings if staging.key in planner.over.used]
+    for staging in used:
+        abandoned_stagings.take(staging, info.run)
     data = dataset_folders.open_staging(layout, info.release, policy.dir_mode, gid, rules)
     try:
         checks += planner.stores.stripe(data, totals)
@@ -345,8 +338,8 @@ def _make(
         folders=totals.folders,
         taken=totals.taken,
         taken_bytes=totals.taken_bytes,
-        stagings={one.key: one.name for one in used},
-        staging_inodes={one.key: one.inode for one in used},
+        stagings={staging.key: staging.name for staging in used},
+        staging_inodes={staging.key: staging.inode for staging in used},
         carries=carries,
         giants_taken=[[run, path, str(size)] for path, (run, size, _) in sorted(planner.over.giants.items())],
         why=(
@@ -408,7 +401,7 @@ def _renamed_sentence(planner: _Planner, totals: Totals) -> str:
 
 
 def _taken_sentence(totals: Totals, used: Sequence[AbandonedStaging]) -> str:
-    runs = ", ".join(f"run {one.key} ({one.name})" for one in used)
+    runs = ", ".join(f"run {staging.key} ({staging.name})" for staging in used)
     whole = human.counted(totals.taken, "file")
     return (
         f"{whole}, {human.size(totals.taken_bytes)}, taken over from what did not end: {runs}; they are read "
@@ -422,13 +415,13 @@ def _links_sentence(info: RunInfo) -> str:
 
 
 def _new_folders(before: bytes, folder: bytes) -> int:
-    """How many folders `folder` adds to those above and at `before`, in byte order."""
+    """Return how many folders `folder` adds to those at and above `before`, in byte order."""
     if not folder:
         return 0
     mine, theirs = folder.split(b"/"), before.split(b"/") if before else []
     common = 0
-    for one, two in zip(mine, theirs, strict=False):
-        if one != two:
+    for own_name, their_name in zip(mine, theirs, strict=False):
+        if own_name != their_name:
             break
         common += 1
     return len(mine) - common

@@ -1,18 +1,14 @@
-"""publish: what was verified becomes a release, sealed, revealed by one rename, then pointed at.
+"""publish: a verified tree becomes a release: sealed, revealed by one rename, then pointed at.
 
-It reads listing, records (what verify saw of each file) and the tree; it writes manifests, seal, description
-and signature into staging (the tree in which the release grew), renames that folder, sets the link `current`,
-and adds to the history. Before, verify is done where its receipts do not hold, by elements of an array; a
-shard that is not as verify saw it loses its receipt, and verify is done again; where a file has other
-permissions than the configuration says, permissions looks at each file before. Before `current` moves, an
-interrupted rollback or removal is brought to its end; at the end abandoned stagings are cleaned up.
+It first does verify where its receipts do not hold. A shard that is not as verify saw it loses its receipt
+and is verified again. If a file has other permissions than configured, the permissions step first visits each
+file.
 
-Guarantees: nothing is revealed unless listing, records and tree are the same in every file, as verify saw it,
-and each file has the mode, group and ACL of the configuration.
-Each step is durable before the next, and the same command after a crash anywhere ends the same way. A release
-that `current` was led away from, by `penstock rollback` or by hand, is not made current again while the
-source holds what it held (`current_pointer`). A run that was overtaken moves nothing: right before each of
-the two renames it checks that the lock and the dataset's claim are its own.
+Nothing is revealed unless listing, records and tree agree in every file, as verify saw it. Each file must
+have the configured mode, group and ACL. Each step is durable before the next: after a crash anywhere the same
+command ends the same way. A `current` moved by `penstock rollback`, or by hand, stays while the source holds
+the same (`current_pointer`). An overtaken run moves nothing: right before each of the two renames it checks
+that it holds the lock and the dataset's claim.
 """
 
 from __future__ import annotations
@@ -61,15 +57,12 @@ if TYPE_CHECKING:
     from penstock.dataset.run import Run
 
 STEP = "publish"
-ROUNDS = 3
-"""How often files that were touched after verify are verified again before publish fails."""
+ROUNDS = 3  # verifications of files touched after verify, before publish fails
 
 
 def run(context: Context, dataset: str) -> PublishReceipt:
-    """Publish. Returns the receipt: {dataset, run, release, path, current, files, bytes, seal, ...}.
-
-    Raises FailedError for deviations, FindingsError (exit 4) for too little evidence, LockedError.
-    """
+    """Publish; return the receipt: {dataset, run, release, path, current, files, bytes, seal, ...}. Raises
+    FailedError for deviations, FindingsError (exit 4) for too little evidence, LockedError."""
     run = run_store.open_run(context.layout(dataset), context.run)
     if run_store.published(run):
         return _receipt(run, receipts.step(run.folder, STEP))
@@ -87,10 +80,11 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
         _describe(context, run)
         _sign(run)
         verdicts.forget(layout, info.release)
-        # Of an earlier release of this name, which is gone: it would end this publication before its line.
+        # A gone release of this name left it: with it, this publication would end before its line in the
+        # history.
         receipts.drop(run.folder.receipt(STEP))
     context.stop.check()
-    # Also for what an attempt revealed that died before it could say so: it may not be durable.
+    # Also for what an attempt revealed and died before reporting: it may not be durable.
     reveal.reveal(layout, info.release, context.assert_held)
     pins.make_folder(context, layout, info.release)
     stored = seals.of_run(run)
@@ -155,12 +149,11 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
 
 
 def _seal(context: Context, run: Run) -> None:
-    """Staging is complete and sealed on return. What was touched since verify is verified again."""
     dataset = run.dataset
     for attempt in range(ROUNDS + 1):
         ensure_verified(context, run)
         try:
-            # Once more is tried to pass the pages that a job keeps in memory; a mapped file's never go.
+            # A further round accepts pages that a job keeps in memory: those of a mapped file never go.
             deviations = seal_staging(context, run, in_memory=attempt > 0, overdue=attempt == 0)
         except RecordsError as error:
             if attempt == ROUNDS:
@@ -184,13 +177,13 @@ def _seal(context: Context, run: Run) -> None:
             receipts.drop(run.folder.receipt("verify", index))
         for path, holding_it in deviations.wrong.items():
             take_back(run, path, holding_it)
-        # What was taken back is copied first: the next walk meets the file again.
+        # Copy what was taken back first: the next walk visits the file again.
         if deviations.permissions and not deviations.wrong:
             set_permissions_again(context, run)
         if attempt == ROUNDS or (set(deviations.counts) == {"weak"} and not _may_grow(run.config.verify)):
             break
-        seen = "; ".join(deviations.lines())
-        text = f"staging is not as verify should see it, its shards are verified again: {seen}"
+        reasons = "; ".join(deviations.lines())
+        text = f"staging is not as verify should see it, its shards are verified again: {reasons}"
         context.emit(events.Warned(dataset, STEP, text))
     if set(deviations.counts) == {"weak"}:
         raise FindingsError(
@@ -215,7 +208,7 @@ def _seal(context: Context, run: Run) -> None:
 
 
 def _describe(context: Context, run: Run) -> None:
-    """Before the reveal, and not sealed: a description names the seal's digest."""
+    """Write the description before the reveal, unsealed: it names the seal's digest."""
     try:
         description.write(run.staging, context.dataset(run.dataset).describe)
     except OSError as error:
@@ -230,18 +223,21 @@ def _sign(run: Run) -> None:
 
 
 def _demand_signature(layout: DatasetLayout, stored: seals.Stored) -> None:
-    """Where this account signs: readers who verify would refuse an unsigned release as `current`. One that
-    was published before may be unsigned. Raises FindingsError."""
+    """Raise FindingsError for an unsigned release where this account signs. Readers who verify would refuse
+    it as `current`. A release published before may be unsigned."""
     if layout.signing.key is None:
         return
     release_signature.demand(layout, stored.seal.release, stored)
 
 
 def _seal_is_unnamed(run: Run, stored: seals.Stored) -> bool:
-    """Whether the history has the seal of an earlier release of this name alone, which is gone, since this
-    publication was not noted. After a publication that came to its end another seal is a forged one."""
-    known = history.published_seal(run.layout, run.release)
-    return known not in (None, stored.digest) and not run.folder.receipt(STEP).exists()
+    """Return whether the history lacks this seal since this publication was not noted.
+
+    It then has only the seal of an earlier, removed release of this name. After a completed publication
+    another seal is a forged one.
+    """
+    noted_seal = history.published_seal(run.layout, run.release)
+    return noted_seal not in (None, stored.digest) and not run.folder.receipt(STEP).exists()
 
 
 def take_back(run: Run, path: str, shards: Iterable[int]) -> None:
@@ -256,21 +252,20 @@ def take_back(run: Run, path: str, shards: Iterable[int]) -> None:
 
 
 def _may_grow(verify: VerifyConfig) -> bool:
-    """Whether another reading may prove more: when the grade asked for is the one that this file
-    system can give, and only a page that somebody kept in memory stood in the way."""
+    """Return whether another reading may prove more.
+
+    It may when the grade asked for is the best of this file system, and only a page kept in memory prevented
+    it.
+    """
     return verify.minimum_grade in ("auto", "cold", "reread") and verify.source_checksum != "require"
 
 
 class _Now(TypedDict):
-    """The release's path, and the release that `current` names."""
-
     path: str
     current: str | None
 
 
 class _Facts(TypedDict):
-    """What a receipt says of the seal."""
-
     files: int
     bytes: int
     giants: int
@@ -294,7 +289,6 @@ def _facts(stored: seals.Stored) -> _Facts:
 
 
 def _receipt(run: Run, kept: StepReceipt | None) -> PublishReceipt:
-    """What the command answers: the receipt that is kept, with what is true now."""
     stored = None if kept else seals.of_run(run)
     receipt = {
         **(kept or receipts.head(run, STEP, time.time())),

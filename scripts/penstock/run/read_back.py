@@ -1,11 +1,8 @@
 """The work of verify: every stored file read back and compared, by elements of a second array.
 
-`step_chain` calls it. This process submits and watches the elements, which read staging (the tree in which
-the release grows) and write records. It drops verify's receipts that no longer hold, and of damaged shards
-the copy's receipt and verify's outcome; at the end it writes the step's receipt.
-
-Guarantee: on return every shard has records of what was seen of each file on the target. A file that reads
-back with other bytes is copied and read again, a bounded number of times.
+On return, every shard has records of each file as seen on the target. A file that reads back with other bytes
+is copied and read again, a bounded number of times. Receipts of verify that no longer hold are dropped, and
+the copy's receipts of damaged shards.
 """
 
 from __future__ import annotations
@@ -37,16 +34,17 @@ if TYPE_CHECKING:
     from penstock.dataset.run import Run
 
 STEP = "verify"
-SHOWN = 5
-"""Files that a warning names."""
-ROUNDS = 2
-"""How often one call has the damaged files of a shard copied again, before verify fails."""
+SHOWN = 5  # files that a warning names
+ROUNDS = 2  # new copies of a shard's damaged files in one call, before verify fails
 
 
 def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> VerifyReceipt:
-    """Read back and compare, for a holder of the dataset's lock. `copy_again` copies what lacks its receipt
-    and closes staging; it is called after the receipts of damaged shards were dropped.
-    Raises PenstockError where elements fail otherwise, or a shard is damaged after ROUNDS such copies."""
+    """Read back and compare, for a holder of the dataset's lock.
+
+    `copy_again` copies shards without a receipt and closes staging; it is called after damaged shards lost
+    their receipts. Raises PenstockError where elements fail otherwise, or a shard stays damaged after ROUNDS
+    copies.
+    """
     started = time.time()
     before = receipts.bytes_before(run, STEP, shard_claims.standing(run.folder, STEP))
     folder, ok = run.folder, receipts.held(run, STEP)
@@ -66,8 +64,8 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> Ver
         except (LockedError, PreflightError, InterruptedRunError, CancelledError):
             raise
         except PenstockError:
-            # Their workers ended the reading and found rows that are not what was copied: they took them
-            # back from the journal, and their outcomes name them.
+            # Workers that read wrong rows ended the reading: they took the rows back from the journal, and
+            # their outcomes name them.
             ends = shard_claims.last_ends(folder, STEP)
             damaged = {
                 index: outcome
@@ -85,13 +83,13 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> Ver
         "files": plan.files,
         "bytes": plan.bytes,
         "elements": len(run.indices),
-        "grades": _summed(one.grades for one in elements),
-        "methods": _summed(one.methods for one in elements),
+        "grades": _summed(element.grades for element in elements),
+        "methods": _summed(element.methods for element in elements),
         "copied_again": sorted(again),
-        "hosts": sorted({one.host for one in elements}),
+        "hosts": sorted({element.host for element in elements}),
         "slurm_api": context.cluster.way,
-        "carried_files": sum(one.carried[0] for one in elements),
-        "carried_bytes": sum(one.carried[1] for one in elements),
+        "carried_files": sum(element.carried[0] for element in elements),
+        "carried_bytes": sum(element.carried[1] for element in elements),
         "beside_copy_bytes": receipts.read_beside_copy(run, elements),
     }
     receipts.keep(run, receipt, elements, before, shard_claims.standing(run.folder, STEP))
@@ -100,7 +98,6 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> Ver
 
 
 def _take_back(context: Context, run: Run, damaged: Mapping[int, ElementOutcome]) -> None:
-    """Drop the copy's receipts of these shards, and say why."""
     shards = human.counted(len(damaged), "shard")
     text = f"{shards} with files that do not read back as copied: those files are copied again"
     context.emit(events.Warned(run.dataset, STEP, text=text))
@@ -113,7 +110,6 @@ def _take_back(context: Context, run: Run, damaged: Mapping[int, ElementOutcome]
 
 
 def _base_damaged(dataset: str, base: str, linked: list[tuple[str, str]]) -> str:
-    """The warning about a release whose linked files read back with other bytes than it states."""
     named = "; ".join(f"{path}: {why}" for path, why in linked[:SHOWN])
     more = f"; and {len(linked) - SHOWN} more" if len(linked) > SHOWN else ""
     return (

@@ -1,10 +1,9 @@
 """`penstock rehearse`: a sample of a dataset's objects, copied and read back for real on this node.
 
-The command line calls `run`, which lists the sources into TMPDIR. Slices of the sample go, each as one shard,
-through the engine into a hidden folder of `releases`, and are removed again; the figures stay in
-`rehearsal.json`. The dataset's lock is held; `engine.limit`, the cap of the link, `target.ops`, quotas and
-PAUSE hold as for a copy. However it ends, the hidden folder is gone; one that a killed process left is
-removed by the next command that takes the lock.
+Slices of the sample go, each as one shard, through the engine into a hidden folder of `releases`, and are
+removed; `rehearsal.json` keeps the figures. The dataset's lock, `engine.limit`, the link's cap, `target.ops`,
+quotas and PAUSE hold as for a copy. A killed process leaves the hidden folder to the next command that takes
+the lock.
 """
 
 from __future__ import annotations
@@ -52,33 +51,32 @@ if TYPE_CHECKING:
     """A leg, and the sizes of its files in bytes."""
 
 STEP = "rehearse"
-NAME = "rehearsal"
-"""Stands for the run and the release in the lock."""
-MOST = 16384
-"""Objects of a sample."""
-FIRST = 64
-"""Files of the first slice: so many have the sizes of all already, to 1/64 (`core.size_sample.spread`)."""
+NAME = "rehearsal"  # stands for the run and the release in the lock
+MOST = 16384  # objects of a sample
+FIRST = 64  # files of the first slice: enough for all sizes, to 1/64 (`core.size_sample.spread`)
+# A slice must have so many times the files of the first slice for the first to be subtracted.
 MUCH_LARGER = 3
-"""How many times as many files as the first slice another one must have for the first to be taken off."""
+# Each further slice is to take FILLED of the time that its leg has left, by the last slice's rate. No slice
+# begins with LAST of the leg's time or less left.
 FILLED, LAST = 0.6, 0.1
-"""Each further slice is to take that fraction of the time that a leg has left, by the rate of the one before;
-none is begun when no more than LAST of the leg's time is left."""
 
+# Fields that reading a shard back shares with its copy.
 SHARED = ("shard", "rows", "journals", "data", "engine", "verify", "run", "attempt", "host")
-"""What reading a shard back has in common with its copy."""
 
 
 class _OutOfTimeError(FailedError):
-    """The slice under way does not end within the time of its leg."""
+    """The current slice does not end within the time of its leg."""
 
 
 def run(
     context: Context, dataset: str, seconds: float, streams: Sequence[int] = ()
 ) -> tuple[Rehearsal, Sequence[int]]:
-    """Rehearse for so many seconds, with each of these numbers of streams for its part of them; (): with as
-    many as a copy takes. Returns what was kept in `rehearsal.json`, and the sizes of the files of its `leg`.
-    Raises PreflightError where no object can be copied, FailedError where one could not be, or where the time
-    was too short for a slice; NoSpaceError, LockedError, InterruptedRunError, and what listing raises."""
+    """Rehearse for so many seconds, divided among these numbers of streams; (): the number that a copy takes.
+
+    Returns what was kept in `rehearsal.json`, and the sizes of the files of its `leg`. Raises PreflightError
+    where no object can be copied, and FailedError where a copy failed or the time was too short for a slice.
+    Raises NoSpaceError, LockedError, InterruptedRunError, and what listing raises.
+    """
     layout, giant = context.layout(dataset), context.config.plan.giant_bytes
     dataset_folders.check_owner(layout)
 
@@ -126,8 +124,8 @@ def sweep(
     leg: Callable[[int | None], Measured],
     cut_short: Callable[[NoSpaceError], None] = lambda _: None,
 ) -> list[Measured]:
-    """A leg with each number of streams, or one without a number. Where there is no room for a later one
-    those before it are kept, and `cut_short` is called."""
+    """Do a leg with each number of streams, or one without a number. If a later leg finds no room, the
+    earlier legs are kept, and `cut_short` is called."""
     done: list[Measured] = []
     for number in streams or (None,):
         try:
@@ -146,8 +144,11 @@ def _cut_short(context: Context, dataset: str, what: str, error: NoSpaceError) -
 
 
 def _draw(now: Listing, giant_bytes: int) -> tuple[pa.RecordBatch, int]:
-    """The sample as rows of a shard, spread by size, and the number of objects that it stands for: those that
-    are no giants. By chance, since what stands together in the order of the paths often has one size."""
+    """Return the sample as rows of a shard, spread by size, and the number of objects that it stands for.
+
+    Giants are left out. Objects are drawn at random: neighbours in the order of the paths often have one
+    size.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -180,15 +181,13 @@ def _sizes(now: Listing, giant_bytes: int) -> Iterator[list[int]]:
 
 
 class _Stage:
-    """The hidden folder, and the engine that copies slices of the sample into it."""
-
     def __init__(
         self, context: Context, dataset: str, sample: pa.RecordBatch, share: LinkShare | None
     ) -> None:
         self._context, self._layout, self._config = context, context.layout(dataset), context.dataset(dataset)
         self._sample, self._sizes = sample, sample["size"].to_pylist()
         self._next = self._files = 0
-        # Bytes that were copied before this slice, are copied now, and will be at the slice's end.
+        # Bytes copied before this slice, copied so far, and copied at its end.
         self._before = self._moved = self._at_end = 0
         ops = rate_of(context.ops_hold, context.ops) if context.ops else None
         self._paces = (ops, share)
@@ -203,9 +202,11 @@ class _Stage:
         self.durability = ""
 
     def leg(self, streams: int | None, seconds: float) -> Measured:
-        """Copy slices with so many streams (None: as a copy does) until the time is over, or as many files
-        were copied as the sample has. Of those that end in time and without a PAUSE the largest counts, less
-        the first (`_beyond`). The leg's distance is not known yet. Raises as `run`."""
+        """Copy slices with so many streams (None: as a copy does) until the time, or the sample, is used up.
+
+        Of the slices that end in time and without a PAUSE the largest counts, less the first (`_beyond`). The
+        leg's distance is not yet known. Raises as `run`.
+        """
         self._looked = time.monotonic()
         self._until = self._looked + seconds
         done: list[Measured] = []
@@ -222,7 +223,7 @@ class _Stage:
             except (_OutOfTimeError, NoSpaceError) as error:
                 if not done:
                     raise
-                remove_tree(self._layout.rehearsal, self._context.spend)  # what it copied is no other's
+                remove_tree(self._layout.rehearsal, self._context.spend)  # only this leg writes there
                 if isinstance(error, NoSpaceError):
                     _cut_short(self._context, self._config.name, "a further slice of the sample", error)
                 break
@@ -236,12 +237,11 @@ class _Stage:
             work = (copied.bytes + FILE_COST * copied.files) / (now - began) * FILLED * (self._until - now)
             start = self._next % len(self._sizes)
             sums = accumulate(size + FILE_COST for size in self._sizes[start:] + self._sizes[:start])
-            count = sum(one <= work for one in sums)
+            count = sum(work_so_far <= work for work_so_far in sums)
         largest, sizes = max(done, key=lambda measured: measured[0].files)
         return _beyond(done[0][0], largest), sizes
 
     def _slice(self, rows: pa.RecordBatch, streams: int | None) -> tuple[Outcome, Outcome]:
-        """Copy these rows, read them back, and remove them; within the room that others leave."""
         import pyarrow.compute as pc
 
         from penstock.engine.copy_shard import copy_shard
@@ -296,7 +296,7 @@ class _Stage:
         )
 
     def _check(self) -> None:
-        """The time stands still while PAUSE stands."""
+        """Raise at the end of the leg's time, which stands still while PAUSE stands."""
         self._context.stop.signalled()
         self._room(self._moved, max(0, self._at_end - self._moved))
         now = time.monotonic()
@@ -314,8 +314,8 @@ class _Stage:
 
 
 def _beyond(first: Leg, largest: Leg) -> Leg:
-    """What the largest slice did beyond the first: both started the engine's processes, which a shard does
-    once in many minutes. The largest itself where it is not much larger."""
+    """Return what the largest slice did beyond the first, or itself where it is not much larger. Both started
+    the engine's processes, which a shard does once in many minutes."""
     more = largest._replace(
         files=largest.files - first.files,
         bytes=largest.bytes - first.bytes,

@@ -1,8 +1,7 @@
-"""report: gathers a run's receipts into one result (`look.views.keys.Result`) and writes the page, and beside
-it `elements.parquet`.
+"""report: gather a run's receipts into one result (`look.views.keys.Result`), and write its page and table.
 
-Takes no lock and changes nothing but these files: for a run that failed the page shows how far it came, and
-what failed.
+Takes no lock and changes only these files (the page, and `elements.parquet` beside it). For a failed run the
+page shows how far it came, and what failed.
 """
 
 from __future__ import annotations
@@ -50,16 +49,13 @@ if TYPE_CHECKING:
         TimedAmount,
     )
 
-SHOWN = 100
-"""Failed files that a result names, at most."""
-SHOWN_CAUSES, SHOWN_SLOWEST = 12, 10
-"""Causes of retries, and slowest objects of copy, that a result names, at most."""
-POINTS = 400
-"""Points that the curve of throughput keeps, at least, when it is thinned out."""
+SHOWN = 100  # failed files that a result names, at most
+SHOWN_CAUSES, SHOWN_SLOWEST = 12, 10  # causes of retries and slow objects that a result names, at most
+POINTS = 400  # points that the thinned curve of throughput keeps, at least
 
 
 def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
-    """The result of the dataset's last run; `html` is where the page goes, if anywhere. Raises OSError,
+    """Return the result of the dataset's last run, and write its page to `html`, if given. Raises OSError,
     NoSpaceError and FailedError where page or table cannot be written."""
     result, accounts = _gathered(context, run_store.open_run(context.layout(dataset), context.run))
     if html is not None:
@@ -79,8 +75,7 @@ def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
 
 
 def elements_path(html: Path) -> Path:
-    """The table of elements beside a page. Pages of other names have tables of other names: several may
-    stand in one folder.
+    """Return the table of elements beside a page, by the page's name: a folder may hold several pages.
 
     >>> from pathlib import Path
     >>> elements_path(Path("a/report.html")), elements_path(Path("a/mine.html"))
@@ -90,7 +85,7 @@ def elements_path(html: Path) -> Path:
 
 
 def gather(context: Context, run: Run) -> Result:
-    """Everything that is known of a run; changes nothing. Figures that are not known are left out."""
+    """Return the result of a run, without figures that are not known; change nothing."""
     return _gathered(context, run)[0]
 
 
@@ -165,14 +160,17 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
     ended = max((r["ended"] for r in done.values() if r), default=0.0)
     if ended:
         result["ended"] = _iso(ended)
-        # Of the steps, not of the days between a failure and the command that went on.
+        # Of the steps, without the days between a failure and the command that continued.
         result["seconds"] = round(sum(step["seconds"] for step in result.get("steps", ())), 3)
     return result, accounts
 
 
 def judged(judgement: Judgement, readers: Judgement) -> Result:
-    """What the judgement of a release adds to the result of its run: its last audit, and where its gate is
-    closed {status, why, findings}; of `readers`, the judgement of `current`, where they read."""
+    """Return what the judgement of a release adds to its run's result.
+
+    That is its last audit and, where its gate is closed, {status, why, findings}. `readers`: the judgement of
+    `current`; it adds what they read.
+    """
     last = verdicts.last(judgement.verdict)
     shown: Result = {"last_audit": last} if last else {}
     if readers.release:
@@ -191,7 +189,7 @@ def _amounts(
     copies = [e for e in elements if e.step == "copy"]
     verified = [e for e in elements if e.step == "verify"]
     linked, taken = reused(plan.unchanged, {shard.index: shard.reused for shard in plan.shards}, copies)
-    # As planned; a giant's parts are rows, and it is one file.
+    # As planned: a giant's parts are many rows, but one file.
     all_taken = taken == sum(shard.reused for shard in plan.shards) - plan.unchanged
     taken_files = plan.taken if all_taken else taken
     whole = len(copies) == len(plan.shards)
@@ -241,19 +239,19 @@ def _amounts(
 
 
 def _compared(context: Context, run: Run, elements: Sequence[ElementReceipt], copied: TimedAmount) -> Result:
-    """The copy of the last command beside the ceiling that binds it. Elements' own rates are none here: they
-    were measured by this very copy, or are assumed."""
+    """Return the last command's copy beside the ceiling that binds it. Elements' own rates are no ceiling
+    here: this very copy measured them, or they are assumed."""
     copies = [e for e in elements if e.step == "copy"]
     size, seconds = copied.get("moved_bytes", 0), copied.get("moved_seconds", 0.0)
     if not size or not seconds:
         return {}
     compared: Result = {}
-    # Of the bytes it is known which command moved them; of files only where one moved all.
+    # Bytes are counted by command; files only where one command moved all.
     files = sum(e.done_files - e.linked for e in copies) if receipts.moved(copies) == size else 0
     at_once = min(len(copies), context.cluster.slots("copy"))
     ceilings = known_ceilings.known(context.config, run.layout)
-    given = [ceiling for name, ceiling in ceilings.items() if name not in known_ceilings.OF_ELEMENTS]
-    if nearest := reached(Work(files, size), seconds, at_once, given):
+    others = [ceiling for name, ceiling in ceilings.items() if name not in known_ceilings.OF_ELEMENTS]
+    if nearest := reached(Work(files, size), seconds, at_once, others):
         compared["ceiling"] = nearest
     if miles := context.config.bandwidth.miles:
         compared["pib_miles_an_hour"] = round(pebibyte_miles_an_hour(size, miles, seconds), 6)
@@ -261,11 +259,11 @@ def _compared(context: Context, run: Run, elements: Sequence[ElementReceipt], co
 
 
 def reused(unchanged: int, planned: Mapping[int, int], copies: Sequence[ElementReceipt]) -> tuple[int, int]:
-    """The rows that were linked, and those that were taken over, by all attempts. `planned`: rows of each
-    shard that are reused, `unchanged` of which in all are linked.
+    """Return the rows that all attempts linked, and those that they took over.
 
-    A receipt counts what its own attempt reused. Attempts before it reused what they could before they copied
-    anything: so what they did is what was planned, as far as their rows go.
+    `planned`: reused rows by shard, of which `unchanged` in all are linked. A receipt counts only its own
+    attempt's reuse. Earlier attempts reused rows before they copied any, so as many as planned, within their
+    rows.
     """
     before = sum(min(e.files - e.done_files, planned.get(e.index, 0) - e.linked) for e in copies)
     rows = sum(e.linked for e in copies) + before
@@ -276,15 +274,14 @@ def reused(unchanged: int, planned: Mapping[int, int], copies: Sequence[ElementR
 
 
 def _moved(receipt: StepReceipt | None, elements: Sequence[ElementReceipt]) -> TimedAmount:
-    """What the last command moved itself that moved any; before the step's end, what the attempts moved that
-    finished its shards."""
+    """Return what the last command that moved anything moved itself. Before the step's end: what the attempts
+    moved that finished its shards."""
     if receipt is not None and "moved_bytes" in receipt:
         return {"moved_bytes": receipt["moved_bytes"], "moved_seconds": receipt["moved_seconds"]}
     return {"moved_bytes": receipts.moved(elements), "moved_seconds": _wall(receipt, elements)}
 
 
 def _wall(receipt: StepReceipt | None, elements: Iterable[ElementReceipt]) -> float:
-    """Wall time of a step: its own, or from its first element's start to its last one's end."""
     if receipt and receipt.get("seconds"):
         return receipt["seconds"]
     spans = [(e.started, e.ended) for e in elements]
@@ -316,7 +313,6 @@ def _usage(accounts: ElementAccounts) -> Usage:
 
 
 def _rounded(line: StepUse) -> StepUse:
-    """Without the digits that divisions add."""
     return StepUse._make(round(value, 6) if isinstance(value, float) else value for value in line)
 
 
@@ -340,7 +336,7 @@ def _shown(receipt: ElementReceipt) -> ElementResult:
 
 
 def throughput(copies: Sequence[ElementReceipt]) -> list[list[float]]:
-    """[[seconds since the copy began, bytes so far, files so far], ...] over all elements.
+    """Return [[seconds since the copy began, bytes so far, files so far], ...] over all elements.
 
     >>> from penstock.core.documents.element_receipt import ElementReceipt
     >>> throughput([ElementReceipt(started=5.0, done_bytes=9, done_files=1, bytes=9, files=1,
@@ -352,7 +348,7 @@ def throughput(copies: Sequence[ElementReceipt]) -> list[list[float]]:
     begin = min(e.started for e in copies)
     steps = []
     for element in copies:
-        # What an earlier attempt had done was not done in this element's time.
+        # An earlier attempt's work does not count for this element's time.
         files, size = element.files - element.done_files, element.bytes - element.done_bytes
         for seconds, many, much in element.samples:
             many, much = max(many, files), max(much, size)
@@ -387,7 +383,7 @@ def _failures(folder: RunLayout, plan: PlanInfo | None) -> tuple[list[Failed], i
 
 
 def _why(run: Run, plan: PlanInfo | None, done: Mapping[str, StepReceipt | None]) -> str:
-    """What an element said, else the note of the last end, as status has it."""
+    """Return an element's error, else the note of the last end, as status has it."""
     folder, layout = run.folder, run.layout
     for step in RUN_IN_ELEMENTS:
         for index, outcome in shard_claims.last_ends(folder, step) if plan else ():
@@ -399,15 +395,17 @@ def _why(run: Run, plan: PlanInfo | None, done: Mapping[str, StepReceipt | None]
                 path, why = outcome.failures[0]
                 return f"{step}: {path}: {why}"
     missing = next((step for step in WITH_RECEIPT if not done.get(step)), "publish")
-    known = f"{missing} has not ended" if plan else "it was not planned yet"
+    fallback = f"{missing} has not ended" if plan else "it was not planned yet"
     end, claim = last_end.find(layout), run_claims.highest(layout)
     return (
-        last_end.described(layout, end).get("why", known) if end and claim and claim.run == run.id else known
+        last_end.described(layout, end).get("why", fallback)
+        if end and claim and claim.run == run.id
+        else fallback
     )
 
 
 def _step(name: str, receipt: StepReceipt, moved: TimedAmount | None) -> StepResult:
-    """`moved`: what the step copied or read itself, without what was linked or carried over."""
+    """Return a step's row; `moved` is its own work, without what was linked or carried over."""
     out: StepResult = {
         "step": name,
         "status": "done",
@@ -415,10 +413,10 @@ def _step(name: str, receipt: StepReceipt, moved: TimedAmount | None) -> StepRes
         "ended": _iso(receipt["ended"]),
         "seconds": receipts.seconds(receipt),
     }
-    known = cast("StepResult", {k: receipt[k] for k in ("files", "bytes", "elements") if k in receipt})
+    amounts = cast("StepResult", {k: receipt[k] for k in ("files", "bytes", "elements") if k in receipt})
     if moved is not None:
-        known |= cast("StepResult", {name: amount for name, amount in moved.items() if name != "seconds"})
-    return out | known
+        amounts |= cast("StepResult", {name: amount for name, amount in moved.items() if name != "seconds"})
+    return out | amounts
 
 
 def _iso(seconds: float) -> str:

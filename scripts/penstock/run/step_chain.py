@@ -1,8 +1,8 @@
-"""What a later step needs of the earlier ones: copy, permissions and verify, in this order, as far as their
-receipts do not hold. The workflow runs each as a rule of its own. Here they are run again for a later step
-that finds them incomplete: after files read back damaged, or were touched, or after a crash amid that.
+"""Repeat copy, permissions and verify, in this order, as far as their receipts do not hold.
 
-A step that never came to its end is not begun here; the caller's error names the command that does it.
+The workflow runs each as a rule of its own. A later step repeats them if it finds them incomplete: after
+files read back damaged, or were touched, or after a crash. A step that never ended is not begun here; the
+caller's error names its command.
 
 | permissions' receipt | copy came to its end | verify's receipts | then                                   |
 |----------------------|----------------------|-------------------|----------------------------------------|
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def ensure_closed(context: Context, run: Run) -> None:
-    """On return all is copied and staging is closed. For a holder of the dataset's lock."""
+    """Copy everything and close staging. For a holder of the dataset's lock."""
     if current(run) is None:
         if not run.folder.receipt("copy").exists():
             receipts.need(run, "copy")
@@ -40,13 +40,13 @@ def ensure_closed(context: Context, run: Run) -> None:
 
 
 def verify(context: Context, run: Run) -> VerifyReceipt:
-    """verify's receipt, when all reads back as it was copied. For a holder of the dataset's lock."""
+    """Read everything back; return verify's receipt. For a holder of the dataset's lock."""
     ensure_closed(context, run)
     return read_back(context, run, partial(_copy_and_close, context, run))
 
 
 def ensure_verified(context: Context, run: Run) -> None:
-    """On return all that was copied has been read back. For a holder of the dataset's lock."""
+    """Read back all that was copied. For a holder of the dataset's lock."""
     ok = receipts.held(run, "verify")
     if not run.folder.receipt("verify").exists():
         receipts.need(run, "verify")
@@ -55,9 +55,11 @@ def ensure_verified(context: Context, run: Run) -> None:
 
 
 def set_permissions_again(context: Context, run: Run) -> None:
-    """Close staging anew, and look at each file on the way: publish met one with other permissions. For a
-    holder of the dataset's lock. A kill in between leaves it to the next publication, which meets the file
-    again. Raises FailedError where the copy is not complete."""
+    """Close staging anew and look at each file: publish found one with other permissions.
+
+    For a holder of the dataset's lock. After a kill in between, the next publication finds the file again.
+    Raises FailedError where the copy is not complete.
+    """
     close(context, run, each=True)
 
 

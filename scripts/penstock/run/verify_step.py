@@ -1,9 +1,7 @@
 """verify: every stored file read back and compared (`run.read_back`), after copy and permissions.
 
-`penstock verify` calls `run` under the workflow, and adopt calls it. This process takes the dataset's lock,
-submits and watches the elements, which read staging (the tree in which the release grows) and write records,
-and writes the step's receipt: the file that proves what it did. Where the receipt of permissions no longer
-holds, and after files read back damaged, it runs copy and permissions again (`step_chain`).
+Where the receipt of permissions no longer holds, and after files read back damaged, it repeats copy and
+permissions (`step_chain`).
 """
 
 from __future__ import annotations
@@ -21,10 +19,10 @@ STEP = "verify"
 
 
 def run(context: Context, dataset: str) -> StepReceipt:
-    """Read back and compare. Returns the receipt: {dataset, run, release, files, bytes, ...}; where the run's
-    release is published already it says `published`, and nothing is done.
+    """Read back and compare; return the receipt: {dataset, run, release, files, bytes, ...}.
 
-    Raises FailedError when files keep reading back damaged or copy did not end, PreflightError where nothing
-    is planned, LockedError, NoSpaceError, SourceChangedError.
+    For a published run nothing is done, and the receipt says `published`. Raises FailedError when files keep
+    reading back damaged or copy did not end, PreflightError where nothing is planned, LockedError,
+    NoSpaceError, SourceChangedError.
     """
     return with_lock(context, dataset, STEP, step_chain.verify)

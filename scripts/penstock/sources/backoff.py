@@ -1,7 +1,4 @@
-"""The one policy of retries: how often, after which pauses, and which answers mean too much load.
-
-Every request that may be made again is wrapped by `retrying`.
-"""
+"""The one policy of retries: how often, after which pauses, and which answers mean overload."""
 
 from __future__ import annotations
 
@@ -27,22 +24,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TRIES = 7
-"""How often a listing asks for one page, or one file: over some six seconds."""
+TRIES = 7  # attempts of a listing at one page or file: over some six seconds
 FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 20.0
-"""Seconds, as those of the first pause."""
+LONGEST_PAUSE = 20.0  # seconds, like FIRST_PAUSE
 INTEGRITY_TRIES = 2
+# Seconds of one `Retry-After` that are obeyed at most. A listing ends at once where a server demands more; a
+# row of a copy is retried after this time, since there are many others.
 LONGEST_ASKED = 600.0
-"""The most seconds that one `Retry-After` is obeyed for. Where a server asks for more, listing ends at once.
-A row of a copy, of which there are many, is tried again after that time."""
 OVERLOADED = frozenset({429, 503})
+# S3's and Azure's, whatever the HTTP status
 OVERLOADED_CODES = frozenset({"SlowDown", "ServiceUnavailable", "Throttling", "ServerBusy"})
-"""S3's and Azure's, whatever status they come with."""
 
 
 def retry_after(headers: Mapping[bytes, bytes]) -> float | None:
-    """Seconds that the server asks to wait; None for what is no such wish."""
+    """Return the seconds of a `Retry-After` header; None: absent or unreadable."""
     text = headers.get(b"retry-after", b"").decode("latin-1").strip()
     seconds = decimal(text)
     if seconds is not None:
@@ -54,8 +49,8 @@ def retry_after(headers: Mapping[bytes, bytes]) -> float | None:
 
 
 def asked_for(what: str, where: str, why: str, status: int, code: str, after: float | None) -> TransientError:
-    """The error of an answer that asks for patience: OverloadedError where the other side has too much to
-    do, TransientError where it is broken."""
+    """Make the error of an answer after which a retry may help: OverloadedError for overload, TransientError
+    for a fault."""
     busy = after is not None or status in OVERLOADED or code in OVERLOADED_CODES
     hint = ""
     if after:
@@ -67,25 +62,25 @@ def asked_for(what: str, where: str, why: str, status: int, code: str, after: fl
 
 
 def pause(tried: int, asked: float | None, chance: float) -> float:
-    """Seconds to wait after try number `tried` (1, 2, ...); `chance` in [0, 1) spreads those who wait.
-    What the other side asked for is honoured, up to LONGEST_ASKED."""
+    """Return the seconds to wait after try number `tried` (1, 2, ...). `chance` in [0, 1) spreads the
+    clients; the server's demand is honoured up to LONGEST_ASKED."""
     own = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (tried - 1)) * (0.5 + chance)
     return own if asked is None else max(own, min(asked, LONGEST_ASKED))
 
 
 def row_may_retry(error: PenstockError, tried: int) -> bool:
-    """Whether another try may help: after errors that pass, and once after bytes that contradict a checksum
-    (a wire may flip a bit)."""
+    """Return whether a retry may help: after transient errors, and once after a checksum mismatch (a wire may
+    flip a bit)."""
     return tried < INTEGRITY_TRIES if isinstance(error, IntegrityError) else error.retry
 
 
 def may_retry(error: PenstockError, tried: int) -> bool:
-    """The same, unless the server asks for a longer pause than LONGEST_ASKED."""
+    """Do as `row_may_retry`, but refuse a demanded pause beyond LONGEST_ASKED."""
     return row_may_retry(error, tried) and (getattr(error, "after", None) or 0) <= LONGEST_ASKED
 
 
 class Pauses:
-    """What threads of this process wait for that ask servers, in words for `dataset.wait_messages`."""
+    """The pauses of this process's threads that wait for servers, in words for `dataset.wait_messages`."""
 
     def __init__(self) -> None:
         self._under_way: dict[int, tuple[float, TransientError]] = {}
@@ -93,7 +88,7 @@ class Pauses:
 
     @contextlib.contextmanager
     def after(self, error: PenstockError, seconds: float) -> Iterator[None]:
-        """Meanwhile this thread pauses, by this error."""
+        """Register this thread's pause after `error` while the context lasts."""
         now, me = time.monotonic(), threading.get_ident()
         if getattr(error, "status", 0):
             self.answered = now + seconds
@@ -105,7 +100,7 @@ class Pauses:
             self._under_way.pop(me, None)
 
     def words(self) -> str:
-        """Of the longest pause under way that a server asked for; "" where there is none."""
+        """Describe the longest current pause that a server demanded; "": none."""
         under_way = sorted(self._under_way.values(), key=itemgetter(0))
         if not under_way:
             return ""
@@ -129,14 +124,13 @@ def retrying(
     may: Callable[[PenstockError, int], bool] = may_retry,
     first: PenstockError | None = None,
 ) -> T:
-    """What `ask` gives; it is called up to `attempts` times, with growing pauses, while its error may pass.
+    """Call `ask` up to `attempts` times, with growing pauses, while a retry may help; raise the last error.
 
-    `wait` is called with the seconds of a pause; where it returns true there is no further try. `renew` gets
-    new credentials when the old ones are refused, or raises what ends the work (`credentials.renewed`); it is
-    called with the refusal and with whether that was the last try. The first time the next try follows at
-    once. `failed` is called with each error that a retry follows. `may` says of an error and the tries so far
-    whether a further one makes sense. `first` is the error of a first try that the caller made himself: rows
-    that are copied at the first try, by the hundred thousand, then never come here. Raises the last error.
+    `wait` gets the seconds of a pause; a true result ends the tries. `renew` gets the refusal and whether
+    that was the last try; it fetches new credentials or raises (`credentials.renewed`). After the first
+    renewal there is no pause. `failed` gets each retried error; `may` an error and the number of tries.
+    `first` is the error of the caller's own first try: rows that succeed at once, by the hundred thousand,
+    never come here.
     """
     tried, renewed = 0, False
     while True:

@@ -1,16 +1,13 @@
-"""Checksum files beside the data, by coreutils, BSD or `openssl dgst`: what they state of each key.
+"""Parses checksum files beside the data, made by coreutils, BSD or `openssl dgst`.
 
-The lines that are taken, and the names in them, are those of `sha256sum -c` (coreutils, `split_3`):
+Accepted lines, and the names in them, are those of `sha256sum -c` (coreutils, `split_3`):
 
     <hex>  <name>     <hex> *<name>      a blank, then a blank or `*`
     <hex> <name>      <hex>TAB<name>     "BSD reversed": for all lines of a file, or for none
     SHA256 (<name>) = <hex>              BSD, `--tag`, and openssl: `SHA2-256(<name>)= <hex>`
 
-Blanks and tabs may stand before a line, a carriage return after it. A backslash before it says that the
-name is escaped. Hexadecimal digits are of either case.
-
-list calls this for the files that `datasets.*.checksums` names, and copy for such files that changed since.
-`read` fetches a file from its source into memory; all else is pure.
+Blanks and tabs may precede a line, a carriage return may end it. A leading backslash marks an escaped name.
+Hexadecimal digits are of either case.
 """
 
 from __future__ import annotations
@@ -32,8 +29,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Listed
     from penstock.sources.port import Source
 
-LARGEST = 1 << 30
-"""Bytes of one checksum file."""
+LARGEST = 1 << 30  # bytes of one checksum file, at most
 _BY_LENGTH = {32: "md5", 40: "sha1", 64: "sha256", 128: "sha512"}
 _NAMED = {
     "md5": "md5",
@@ -47,17 +43,18 @@ _NAMED = {
     "xxh64": "xxh64",
     "crc32c": "crc32c",
 }
+# Cheap algorithms that also prove a giant come first, weak ones last.
 _ORDER = ("xxh3_128", "xxh64", "crc32c", "sha256", "sha512", "sha1", "md5")
-"""What is cheap to check, and proves a giant, comes first; what is weak comes last."""
 _GNU = re.compile(r"[ \t]*(\\?)([0-9a-fA-F]{8,128})[ \t](.+)", re.DOTALL)
 _BSD = re.compile(r"[ \t]*(\\?)([A-Za-z0-9_/-]+) ?\((.+)\)[ \t]*=[ \t]*([0-9a-fA-F]{8,128})", re.DOTALL)
 _ESCAPED = re.compile(r"(?:[^\\]|\\[\\nr])+", re.DOTALL)
+# Algorithms in names and lines that penstock does not compute. Some of their sums are as long as those of
+# supported algorithms.
 _OTHER = re.compile(
     r"b[23]sum|blake-?[23][bs]?p?|sha-?3(?![0-9])|sha-?(?:224|384)|sha-?512[-_/]?t?(?:224|256)|shake|keccak"
     r"|xxh3(?!_128)|xxh32|crc-?32(?!c)|crc-?64|cksum|adler|ripemd|rmd-?160|whirlpool|tiger|md[24]|sm3|gost|k12|skein"
 )
-"""Algorithms that a file's name or a line names, and that penstock does not compute: some of their sums are
-as long as those of known ones."""
+# Byte order marks; of two that begin alike the longer comes first.
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
@@ -65,7 +62,6 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-"""Byte order marks, the longer of two that begin alike first."""
 _SIGNED = re.compile(
     r"\s*-----BEGIN PGP SIGNED MESSAGE-----[ \t]*\r?\n(?:[A-Za-z]+: [^\n]*\n)*[ \t]*\r?\n(.*\n)"
     r"-----BEGIN PGP SIGNATURE-----.*\n-----END PGP SIGNATURE-----\s*",
@@ -75,11 +71,10 @@ _BARE = re.compile(r"([0-9a-fA-F]{32,128})\s*")
 
 
 def parse(text: str, key: str) -> dict[str, SourceChecksum]:
-    """What the checksum file at `key` states: {key of an object: checksum}.
+    """Parse the checksum file at `key` into {key of an object: checksum}.
 
-    Names are relative to the file's own folder. A file that holds one bare sum is of the object
-    whose name is its own without the last suffix (`a.tar.sha256`). Raises ObjectError for a line
-    that is none.
+    Names are relative to the file's own folder. One bare sum is of the object named like the file without its
+    last suffix (`a.tar.sha256`). Raises ObjectError for an unreadable line.
     """
     folder = key.rpartition("/")[0]
     hint = _algorithm_hint(key)
@@ -88,7 +83,7 @@ def parse(text: str, key: str) -> dict[str, SourceChecksum]:
     if bare and "." in key.rpartition("/")[2]:
         return {key.rpartition(".")[0]: _checksum(bare[1], hint, key)}
     reversed_form: bool | None = None
-    # Not splitlines: names may hold every separator but the line feed.
+    # Not splitlines: names may hold any separator but the line feed.
     for line in text.split("\n"):
         line = line.removesuffix("\r")
         if not line or line.startswith(("#", ";")):
@@ -101,7 +96,7 @@ def parse(text: str, key: str) -> dict[str, SourceChecksum]:
             if one_blank and reversed_form is False:
                 why = f"one blank before the name, and two in lines above: {in_quotes(line[:120])}"
                 raise ObjectError("not a line of this checksum file", where=key, why=why)
-            # Of a reversed file a second blank belongs to the name, so that none passes for another.
+            # In a reversed file a second blank is part of the name.
             reversed_form = one_blank or reversed_form is True
             if not reversed_form:
                 name = name[1:]
@@ -117,9 +112,11 @@ def parse(text: str, key: str) -> dict[str, SourceChecksum]:
 
 
 def text_of(content: bytes, key: str) -> str:
-    """The lines of a checksum file: in UTF-8, or in what its byte order mark names; of a clear-signed message
-    (RFC 9580, 7) its text. The signature is not verified. Raises ObjectError for what its mark does not
-    fit."""
+    """Decode a checksum file: as UTF-8, or as its byte order mark says; take the text of a clear-signed
+    message (RFC 9580, 7).
+
+    The signature is not verified. Raises ObjectError where the mark does not fit.
+    """
     mark = next((mark for mark in _MARKS if content.startswith(mark)), b"")
     try:
         text = content.decode(_MARKS[mark]) if mark else os.fsdecode(content)
@@ -141,42 +138,41 @@ def _checksum(value: str, algorithm: str, key: str) -> SourceChecksum:
 
 
 def _of_label(label: str, key: str) -> str:
-    """The algorithm that a BSD line names."""
-    known = _NAMED.get(label.lower()) or _NAMED.get(label.lower().replace("-", ""))
-    if known is None:
+    algorithm = _NAMED.get(label.lower()) or _NAMED.get(label.lower().replace("-", ""))
+    if algorithm is None:
         raise _unknown(label, key)
-    return known
+    return algorithm
 
 
 def _unknown(name: str, key: str) -> ObjectError:
-    known = ", ".join(dict.fromkeys(_NAMED.values()))
+    supported = ", ".join(dict.fromkeys(_NAMED.values()))
     return ObjectError(
         "a checksum file of a kind that is not known",
         where=key,
-        why=f"{in_quotes(name)} is none of {known}",
+        why=f"{in_quotes(name)} is none of {supported}",
         hint="leave it out of `checksums`, or have one of these made",
     )
 
 
 def _algorithm_hint(key: str) -> str:
-    """From names such as SHA256SUMS, md5sums.txt, a.tar.xxh128; "" for one that tells nothing, whose sums are
-    taken for what has their length. Raises ObjectError for one that tells another algorithm."""
+    """Guess the algorithm from a name such as SHA256SUMS, md5sums.txt, a.tar.xxh128; "": none, so a sum's
+    length decides. Raises ObjectError for an unsupported algorithm."""
     name = key.rpartition("/")[2].lower()
     suffix = name.rpartition(".")[2].removesuffix("sums").removesuffix("sum").replace("-", "")
     if suffix in _NAMED:
         return _NAMED[suffix]
     if other := _OTHER.search(name):
         raise _unknown(other[0], key)
-    return next((known for label, known in _NAMED.items() if label in name), "")
+    return next((algorithm for label, algorithm in _NAMED.items() if label in name), "")
 
 
 def unescape(name: str) -> str:
-    """coreutils' escaping undone: backslash, line feed, carriage return."""
+    """Undo coreutils' escaping of backslash, line feed and carriage return."""
     return re.sub(r"\\([\\nr])", lambda m: {"\\": "\\", "n": "\n", "r": "\r"}[m[1]], name)
 
 
 def _joined(folder: str, name: str) -> str:
-    """The key of a name: `./a`, `b//a` and `../a` lead where they lead in the file's own folder."""
+    """Return the key of a name; `./a`, `b//a` and `../a` resolve in the file's own folder."""
     plain = not name.startswith(("./", "/")) and "//" not in name and "/." not in f"/{name}"
     if not plain:
         return posixpath.normpath(posixpath.join(folder, name))
@@ -184,27 +180,31 @@ def _joined(folder: str, name: str) -> str:
 
 
 def joined(files: Iterable[tuple[str, bytes]]) -> dict[str, SourceChecksum]:
-    """The checksums of several checksum files (key, content); of several algorithms for one key the first of
-    `_ORDER`. Raises ObjectError where two files contradict each other."""
+    """Merge several checksum files (key, content); of several algorithms for a key, the first in `_ORDER`
+    wins. Raises ObjectError where two files contradict each other."""
     checksums: dict[str, SourceChecksum] = {}
     for key, content in files:
         for name, checksum in parse(text_of(content, key), key).items():
-            known = checksums.get(name)
-            if known is not None and known.algorithm == checksum.algorithm and known.value != checksum.value:
+            earlier = checksums.get(name)
+            if (
+                earlier is not None
+                and earlier.algorithm == checksum.algorithm
+                and earlier.value != checksum.value
+            ):
                 raise ObjectError(
                     "two checksum files contradict each other",
                     where=key,
-                    why=f"of {in_quotes(name)} one has {checksum.algorithm} {known.value}, "
+                    why=f"of {in_quotes(name)} one has {checksum.algorithm} {earlier.value}, "
                     f"here {checksum.value}",
                 )
-            if known is None or _ORDER.index(checksum.algorithm) < _ORDER.index(known.algorithm):
+            if earlier is None or _ORDER.index(checksum.algorithm) < _ORDER.index(earlier.algorithm):
                 checksums[name] = checksum
     return checksums
 
 
 def read(source: Source, listed: Listed) -> bytes:
-    """The content of a checksum file. Raises ObjectError where it is too large for one, TransientError and
-    what else its source's reader raises."""
+    """Read a checksum file into memory. Raises ObjectError if it is too large, and the errors of the source's
+    reader."""
     if listed.size > LARGEST:
         raise ObjectError("too large for a checksum file", where=listed.key, why=f"{listed.size:,} bytes")
     entry = Entry(

@@ -1,12 +1,9 @@
-"""What an answer's headers state about the object's bytes, as checksums.
+"""Takes the checksums of an object from an answer's headers.
 
-Stores state checksums in base64 of big-endian bytes; checksums carry lower-case hex. A checksum
-is composite by `x-amz-checksum-type`, not by its look alone: GetObjectAttributes leaves the
-`-N` suffix out, and some stores leave the type out.
-
-Pure; the clients of the stores call it for each answer. A *composite* checksum is one of the checksums of an
-object's parts, as S3 makes it of multipart uploads; a *full* one is of the bytes. What cannot be decoded is
-left out.
+A *composite* checksum is of the checksums of an object's parts (S3's multipart uploads); a *full* one is of
+the bytes. `x-amz-checksum-type` tells them apart better than the look: GetObjectAttributes omits the suffix
+`-N`, some stores the type. Stores write base64 of big-endian bytes; ours are lower-case hex. Undecodable
+values are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from penstock.sources.http.values import decimal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Cheapest to compute among the strong first: the engine takes the first that it can.
+# Strong and cheap algorithms first: the engine takes the first that it can compute.
 S3_HEADERS = {
     b"x-amz-checksum-crc64nvme": ("crc64nvme", 8),
     b"x-amz-checksum-crc32c": ("crc32c", 4),
@@ -36,8 +33,8 @@ S3_HEADERS = {
 }
 _S3_ORDER = tuple(S3_HEADERS)
 _S3_NAMES = frozenset(S3_HEADERS)
+# algorithms whose sums of consecutive ranges combine to the sum of the whole
 COMBINE = frozenset({"crc64nvme", "crc32c", "crc32"})
-"""Algorithms whose sums of consecutive ranges combine to the sum of the whole."""
 _MD5 = re.compile(r"[0-9a-fA-F]{32}")
 _MULTIPART = re.compile(r"([0-9a-fA-F]{32})-([1-9][0-9]{0,4})")
 _DIGEST_NAMES = {
@@ -50,7 +47,7 @@ _DIGEST_NAMES = {
 
 
 def decode(value: str, size: int) -> str | None:
-    """Hex of base64 that must hold `size` bytes; None when it does not."""
+    """Decode base64 of exactly `size` bytes into hex; None: it is something else."""
     try:
         raw = base64.b64decode(value.encode("latin-1"), validate=True)
     except (ValueError, binascii.Error):
@@ -59,8 +56,9 @@ def decode(value: str, size: int) -> str | None:
 
 
 def s3_checksums(headers: Mapping[bytes, bytes], *, whole: bool, part_bytes: int = 0) -> list[SourceChecksum]:
-    """Checksums of a GET or HEAD of S3, full ones first, each kind with the cheapest first and MD5 last.
-    `whole`: the answer is of the whole object. `part_bytes`: the size of its parts, 0 where that is unknown.
+    """Return the checksums of an S3 GET or HEAD: full ones first, each kind from the cheapest to MD5.
+
+    `whole`: the answer is of the whole object. `part_bytes`: the size of its parts, 0 if unknown.
 
     | type header | value ends in -N | the answer | becomes |
     |---|---|---|---|
@@ -104,14 +102,14 @@ def s3_checksums(headers: Mapping[bytes, bytes], *, whole: bool, part_bytes: int
 
 
 def _etag_is_md5(headers: Mapping[bytes, bytes]) -> bool:
-    """AWS, "Object": an etag is an MD5 only for plain text and SSE-S3."""
+    """Return whether the etag is an MD5: only for plain text and SSE-S3 (AWS, "Object")."""
     encrypted = headers.get(b"x-amz-server-side-encryption", b"AES256")
     return encrypted == b"AES256" and b"x-amz-server-side-encryption-customer-algorithm" not in headers
 
 
 def google_checksums(text: str) -> list[SourceChecksum]:
-    """Checksums of the header x-goog-hash (`text`), in its order. They are of the whole object, whatever the
-    answer's range is."""
+    """Parse the header x-goog-hash, in its order. Its checksums are of the whole object, whatever the
+    answer's range."""
     checksums: list[SourceChecksum] = []
     for item in text.split(","):
         label, _, stated = item.strip().partition("=")
@@ -122,8 +120,8 @@ def google_checksums(text: str) -> list[SourceChecksum]:
 
 
 def web_checksums(headers: Mapping[bytes, bytes], *, whole: bool) -> list[SourceChecksum]:
-    """Checksums of any web server: Repr-Digest and Digest (of all the bytes), Content-Digest and
-    Content-MD5 (of an answer that is whole), and Google's x-goog-hash."""
+    """Return a web server's checksums: Repr-Digest and Digest (of all bytes), Content-Digest and Content-MD5
+    (of a whole answer), and Google's x-goog-hash."""
     checksums: dict[str, SourceChecksum] = {}
 
     def state(algorithm: str, value: str | None) -> None:
@@ -133,9 +131,9 @@ def web_checksums(headers: Mapping[bytes, bytes], *, whole: bool) -> list[Source
     for name in (b"repr-digest", b"digest", *((b"content-digest",) if whole else ())):
         for item in headers.get(name, b"").decode("latin-1").split(","):
             label, _, text = item.strip().partition("=")
-            known = _DIGEST_NAMES.get(label.strip().lower())
-            if known:
-                state(known[0], decode(text.strip().strip(":"), known[1]))
+            digest = _DIGEST_NAMES.get(label.strip().lower())
+            if digest:
+                state(digest[0], decode(text.strip().strip(":"), digest[1]))
     for checksum in google_checksums(headers.get(b"x-goog-hash", b"").decode("latin-1")):
         state(checksum.algorithm, checksum.value)
     if whole and b"content-md5" in headers:

@@ -1,12 +1,12 @@
-"""Secrets: read from files that nobody else can read; resolved anew when a store refuses them; and kept off
-the terminal, where libraries log the errors that they raise.
+"""Reads secrets from files that nobody else can read, renews refused ones, and keeps libraries' logs off the
+terminal.
 
-Keys of the environment, and those of nobody (`anon`), are the same for as long as a process lives: their
-refusal is final at once. Files, profiles and helpers may give others soon. `backoff.retrying` asks again over
-some seconds, the engine (`engine.credential_renewal`) over a minute, then they count as ended too.
-
-Credentials are any object with `origin` (where they came from, for people: `the profile 'team'`; "" where
-there are none), and with `expires` (seconds since the epoch) where they end."""
+Keys from the environment, and anonymous access (`anon`), do not change while a process lives: a refusal is
+final at once. Files, profiles and helpers may soon give others: `backoff.retrying` tries for some seconds,
+the engine (`engine.credential_renewal`) for a minute. Credentials are any object with `origin` (their place,
+for people: `the profile 'team'`; "" where there are none), and with `expires` (seconds since the epoch) where
+they end.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 
-ENVIRONMENT = "the environment"
-"""The `origin` of credentials that came from environment variables."""
+ENVIRONMENT = "the environment"  # the `origin` of credentials from environment variables
 RESUME = "run the same command: what was done is kept"
 
 
 def renewable(secrets: object) -> bool:
-    """Whether the place that they came from may give others while this process lives."""
+    """Return whether their place may give others while this process lives."""
     return getattr(secrets, "origin", "") not in ("", ENVIRONMENT)
 
 
 def ended(error: PenstockError, secrets: object) -> FailedError:
-    """The error of the work whose credentials a store refuses for good. `error` is the refusal."""
+    """Make the final error of work whose credentials a store refuses; `error` is the refusal."""
     end, now = getattr(secrets, "expires", None), time.time()
     what, why = error.what, f"{error.why}, at {_utc(now)}"
     if isinstance(end, float) and end <= now:
@@ -48,14 +47,14 @@ def ended(error: PenstockError, secrets: object) -> FailedError:
 
 
 def failed(error: PenstockError) -> FailedError:
-    """The error of the work for which credentials could not be resolved anew."""
+    """Make the final error after renewing failed."""
     hint = f"{error.hint}; then {RESUME}" if error.hint else RESUME
     return FailedError(error.what, where=error.where, why=error.why, hint=hint)
 
 
 def renewed(error: PenstockError, secrets: S, resolve: Callable[[], S], *, last: bool) -> S:
-    """Credentials for the next try, after `secrets` were refused; the same ones where there are no others
-    yet. `last`: there is no further try. Raises FailedError."""
+    """Resolve credentials anew after `secrets` were refused; they may be the same. Raises FailedError, also
+    where `last` (no further try follows)."""
     if last or not renewable(secrets):
         raise ended(error, secrets)
     try:
@@ -68,14 +67,13 @@ def _utc(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-SIZE_LIMIT = 1 << 16
-"""Bytes of such a file, at most."""
+SIZE_LIMIT = 1 << 16  # bytes of a credentials file, at most
 
 
 def read_secret(path: str) -> str:
-    """The text of a regular file of mode 0600 or less, owned by this user (or root).
+    """Read a regular file of mode 0600 or less that this user or root owns.
 
-    Raises PreflightError otherwise; never shows what is in it.
+    Raises PreflightError otherwise; never shows the content.
     """
 
     def refused(what: str, why: str = "", hint: str = "") -> PreflightError:
@@ -104,7 +102,7 @@ def read_secret(path: str) -> str:
 
 
 def pairs(text: str) -> dict[str, str]:
-    """KEY=VALUE lines; blank lines, comments and INI's section lines are passed over."""
+    """Parse KEY=VALUE lines; skip blank lines, comments and INI sections."""
     values: dict[str, str] = {}
     for line in text.splitlines():
         name, equals, value = line.strip().removeprefix("export ").partition("=")
@@ -114,7 +112,7 @@ def pairs(text: str) -> dict[str, str]:
 
 
 def keep_off_the_terminal(*names: str) -> None:
-    """Keep the loggers of these names, and all below them, from printing."""
+    """Keep these loggers, and all below them, from printing."""
     for name in names:
         log = logging.getLogger(name)
         if not any(isinstance(handler, logging.NullHandler) for handler in log.handlers):

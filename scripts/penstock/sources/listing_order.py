@@ -1,10 +1,9 @@
-"""A listing's pages and their order: fetched one ahead, checked, and sorted on disk where a store's keys come
-in another order than that of their bytes.
+"""Fetches a listing's pages one ahead, checks their order, and sorts them on disk where a store's order is
+not that of the keys' bytes.
 
-A *run* here is as much of a listing as is sorted in memory and written to one file; the runs are then merged.
-Memory holds one run at a time, whatever the number of objects. The runs lie in a temporary folder, which is
-removed when the iteration ends. Sources whose store lists in no order sort here, and so do inventories and
-lists of keys. Nothing else is written."""
+A *run* is sorted in memory and written to one file; the runs are then merged. Memory holds one run, whatever
+the number of objects. The runs lie in a temporary folder until the iteration ends.
+"""
 
 from __future__ import annotations
 
@@ -25,25 +24,22 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Listed
 
-RUN = 200_000
-"""Objects sorted in memory at once."""
-FAN = 64
-"""Runs that are merged at once: some 60 MiB of objects."""
-BATCH = 2048
-"""Objects of one batch that comes out, and of one pickle of a run."""
+RUN = 200_000  # objects sorted in memory at once
+FAN = 64  # runs that are merged at once: some 60 MiB of objects
+BATCH = 2048  # objects of one batch of output, and of one pickle of a run
+# Consecutive pages without a key after which a listing counts as endless. Stores may return some where they
+# skip deleted objects.
 EMPTY = 10_000
-"""Pages without a key, in a row, after which a listing counts as endless. Stores may give some, where they
-pass over deleted objects."""
 
 
 class DisorderError(FailedError):
-    """A listing's keys are in another order than that of their bytes: the store lists in no order, or in one
-    of its own (directory buckets of S3 Express, Storj). Sources with `list_sorted` are listed anew."""
+    """The store lists in an order other than that of the keys' bytes (directory buckets of S3 Express,
+    Storj). Sources with `list_sorted` are listed again."""
 
 
 def disorder(key: str, last: str, where: str, hint: str = STORE_AMISS) -> FailedError:
-    """The error of a key that does not come behind the last one in the order of bytes: `DisorderError`, or a
-    plain FailedError where it is the same key again, with another size, version or time."""
+    """Make the error of a key that does not follow the last one: `DisorderError`, or a plain FailedError for
+    the same key with another size, version or time."""
     if key == last:
         what = "the listing has a key twice, and not alike"
         return FailedError(what, where=where, why=in_quotes(key), hint=hint)
@@ -52,16 +48,19 @@ def disorder(key: str, last: str, where: str, hint: str = STORE_AMISS) -> Failed
 
 
 def order(item: Listed) -> bytes:
-    """The key's bytes, by which listings are in order."""
+    """Return the key's bytes, the sort key of listings."""
     return item.key.encode("utf-8", "surrogateescape")
 
 
 def in_order(
     batches: Iterator[Sequence[Listed]], run: int = RUN, folder: Path | None = None
 ) -> Iterator[Sequence[Listed]]:
-    """The same objects in ascending byte order of their keys, in batches; one that is there twice stays so.
-    Begins when `batches` ended. `run`: objects of one run. `folder`: where the runs lie meanwhile; None:
-    where temporary files do. Raises OSError where they cannot be written."""
+    """Sort the objects by the bytes of their keys, duplicates included; the output begins when `batches`
+    ended.
+
+    `run`: objects of one run. `folder`: of the runs; None: the temporary folder. Raises OSError where they
+    cannot be written.
+    """
     with scratch.folder(folder) as runs_in, ExitStack() as stack:
         runs = _Runs(runs_in)
         held: list[Listed] = []
@@ -76,15 +75,14 @@ def in_order(
 
 
 class _Runs:
-    """Sorted runs on disk. Each FAN of one length are merged into one, so that few are open at once, and an
-    object is written once for each power of FAN runs."""
+    """Sorted runs on disk. FAN runs of a level merge into one of the next: few are open at once, and an
+    object is written once for each level."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._made = folder, 0
         self._levels: list[list[Path]] = []
 
     def add(self, batches: Iterable[Sequence[Listed]], level: int = 0) -> None:
-        """One more run, of batches that are in order."""
         if level == len(self._levels):
             self._levels.append([])
         mine = self._levels[level]
@@ -123,7 +121,7 @@ def _read(stack: ExitStack, path: Path) -> Iterator[Listed]:
 
 
 def endless(empty: int, where: str) -> FailedError | None:
-    """What is wrong with a listing of which so many pages in a row held no object, if anything."""
+    """Return the error of a listing after `empty` consecutive pages without an object, or None."""
     if empty <= EMPTY:
         return None
     return FailedError(
@@ -150,11 +148,9 @@ P = TypeVar("P", bound=Page)
 
 
 class Objects(NamedTuple):
-    """A page, taken apart."""
-
     rows: Sequence[Listed]  # keys are relative to the prefix
     following: str
-    markers: int = 0  # of folders, left out
+    markers: int = 0  # folders' markers, left out
 
     @property
     def empty(self) -> bool:
@@ -162,8 +158,8 @@ class Objects(NamedTuple):
 
 
 def one_by_one(fetch: Callable[[str], P], where: str, stop: Callable[[], None]) -> Iterator[P]:
-    """The pages from the first (token "") on. `stop` is called at the end: nobody waits for a page that is
-    still fetched. Raises FailedError for a listing that runs in a circle or does not end."""
+    """Yield the pages from the first (token "") on. `stop` is called at the end, so that nobody waits for a
+    page under way. Raises FailedError for a circle or an endless listing."""
     with waits.threads(1, "listing") as pool, waits.interruptible():
         coming = pool.submit(fetch, "")
         try:
@@ -190,9 +186,8 @@ def one_by_one(fetch: Callable[[str], P], where: str, stop: Callable[[], None]) 
 def between(
     batches: Iterator[Sequence[Listed]], after: bytes, upto: bytes | None
 ) -> Iterator[Sequence[Listed]]:
-    """Of batches in ascending order, the objects behind the key `after`, up to and with `upto` (None: to the
-    end); reads no further.
-    A store that does not know where to begin may begin anywhere before."""
+    """Cut ascending batches to the objects with `after` < key <= `upto` (None: to the end), and read no
+    further. A store may begin anywhere before `after`."""
     for batch in batches:
         if not batch or order(batch[-1]) <= after:
             continue
@@ -200,7 +195,7 @@ def between(
         kept = (
             batch
             if inside
-            else [one for one in batch if after < order(one) and (upto is None or order(one) <= upto)]
+            else [item for item in batch if after < order(item) and (upto is None or order(item) <= upto)]
         )
         if kept:
             yield kept
@@ -214,9 +209,11 @@ def ascending(
     hint: str = STORE_AMISS,
     twice: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Sequence[Listed]]:
-    """The same batches, without empty ones. An object that is listed again and alike in all comes once;
-    `twice` is called with how many there were. Raises FailedError for keys that are not in ascending order
-    of their bytes, or stand there twice and not alike."""
+    """Yield the batches in checked order, without empty ones and repeats.
+
+    `twice` gets the number of identical repeats. Raises FailedError for keys that do not ascend by their
+    bytes, or repeat with other facts.
+    """
     last, before = b"", None
     for batch in batches:
         doubled: set[int] = set()

@@ -1,6 +1,5 @@
-"""What a source with folders holds and no release can: links, specials, what this account may not read.
-Pure. The listings of folders (`posix.source`) and of what fsspec opens (`generic.source`) call
-`RefusedFiles.add` for each such item, and raise its `error` once all is listed."""
+"""Collects the items of a source with folders that no release can hold: links, special files, unreadable
+files. The listings raise `error` once all is listed."""
 
 from __future__ import annotations
 
@@ -14,12 +13,11 @@ from penstock.core.text import in_quotes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SHOWN = 100
-"""Refused files named in one message; all are counted."""
+SHOWN = 100  # refused files named in one message; all are counted
 
 
 class Remedy(Enum):
-    """What a person does about an item, besides leaving it out by `exclude`."""
+    """What a person can do about an item, besides leaving it out by `exclude`."""
 
     LINK = (
         "set `links` of the dataset to `follow`, which copies the files that links lead to, or to `skip`, "
@@ -37,9 +35,8 @@ class Remedy(Enum):
 class RefusedFiles:
     """Items that the dataset's policies refuse: all are counted, the first SHOWN are named in the error.
 
-    An item that does not belong to the dataset, by `keep`, is never refused. `keep` gets a folder's key with
-    a slash at its end, and returns False only when nothing below belongs. The root, whose path is "", always
-    belongs.
+    Items outside the dataset, by `keep`, are never refused. `keep` gets a folder's key with a slash at its
+    end, and returns False only when nothing below belongs. The root ("") always belongs.
     """
 
     def __init__(self, keep: Callable[[str], bool] | None = None) -> None:
@@ -50,7 +47,7 @@ class RefusedFiles:
         self._remedies: dict[Remedy, None] = {}
 
     def add(self, path: str, why: str, remedy: Remedy) -> None:
-        """Refuse an item, or count it in `left_out` where it does not belong to the dataset. `path` is below
+        """Refuse an item, or count it in `left_out` where it is outside the dataset. `path` is relative to
         the source's root."""
         if path and self._keep is not None and not self._keep(path):
             self.left_out += 1
@@ -61,7 +58,6 @@ class RefusedFiles:
             self._lines.append(f"{in_quotes(path or '.')}: {why}")
 
     def error(self, url: str) -> PreflightError:
-        """The error to raise where `count` is not 0; `url` is the source's."""
         lines = list(self._lines)
         if self.count > len(lines):
             lines.append(f"... and {self.count - len(lines)} more")

@@ -1,14 +1,13 @@
 """The intervals in which penstock itself moved the ctimes of files that releases share.
 
-The problem: a file that was read back is known again by its inode, size and times. But each link and each
-unlink moves the ctime of all names of a file, and so does penstock itself, each night. So a process that
-links or unlinks writes down from when to when it did, as one interval: a ctime that lies inside says nothing
-about the bytes.
+The problem: a file that was read back is recognised by inode, size and times. But each link and unlink moves
+the ctime of all names of a file, and penstock does both each night. So a process that links or unlinks
+records one interval: a ctime inside it says nothing about the bytes.
 
-Both ends are ctimes that the file system gave to what was linked or unlinked, so no host's clock matters. An
-interval is written after what it excuses: there is none that has begun and not ended, and what a kill leaves
-out of it is read back. Each process writes a file of its own, `intervals/<name>`, as it is to stand in the
-history; the next command that writes there under the dataset's lock makes a line of it (`dataset.history`).
+Both ends are ctimes from the file system, so no host's clock matters. An interval is written after the
+changes that it excuses; what a kill leaves out of it is read back. Each process writes its own file,
+`intervals/<name>`; the next command that writes there under the dataset's lock moves it to the history
+(`dataset.history`).
 """
 
 from __future__ import annotations
@@ -33,20 +32,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-EVERY = 2.0
-"""Seconds of links or unlinks that a kill leaves out of the interval at most."""
-LINES = 4
-"""Lines of the history, for one release and one command that makes lines of intervals."""
-SUFFIX = ".json"
-"""The end of the name of an interval's file."""
+EVERY = 2.0  # seconds of links or unlinks that a kill leaves out of the interval, at most
+LINES = 4  # lines of the history, for a release and a command that adds intervals
+SUFFIX = ".json"  # suffix of an interval's file
 
 
 class Recorder:
-    """Widens an interval by each ctime that it gets, from any thread, and writes it down now and then, and at
-    the end."""
+    """Widens an interval by each ctime, from any thread, and saves it now and then and at the end."""
 
     def __init__(self, folder: Path, line: CtimeInterval) -> None:
-        """`line`: what dataset, release and account it is about; its ends are not looked at."""
+        """`line`: dataset, release and account; its ends are ignored."""
         self._path = folder / f"{secrets.token_hex(8)}{SUFFIX}"
         self._line = line
         self._lock = Lock()
@@ -62,8 +57,8 @@ class Recorder:
                 self._write()
 
     def close(self) -> None:
-        """The interval is durable. Where it cannot be written, on a full file system, there is none: then
-        files are read that it would have excused."""
+        """Make the interval durable. If it cannot be written, on a full file system, it is lost: then the
+        files that it would have excused are read."""
         with self._lock:
             self._write()
 
@@ -80,8 +75,7 @@ class Recorder:
 
 
 def pending(folder: Path) -> dict[Path, CtimeInterval]:
-    """The intervals that no line of the history holds yet, by their files. What cannot be read counts as
-    none."""
+    """Return the intervals that are not in the history yet, by file. Unreadable ones are left out."""
     intervals: dict[Path, CtimeInterval] = {}
     with contextlib.suppress(OSError):
         for name in sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX)):
@@ -94,10 +88,8 @@ def pending(folder: Path) -> dict[Path, CtimeInterval]:
 
 
 class Intervals:
-    """Some intervals, to be searched."""
-
     def __init__(self, intervals: Iterable[tuple[int, int]]) -> None:
-        """First and last nanosecond of each."""
+        """`intervals`: first and last nanosecond of each."""
         joined = merged(intervals)
         self._starts = [first for first, _ in joined]
         self._ends = [last for _, last in joined]
@@ -108,8 +100,8 @@ class Intervals:
 
 
 def merged(intervals: Iterable[tuple[int, int]], most: int | None = None) -> list[tuple[int, int]]:
-    """The same instants, in order, by as few intervals as can be. Of more than `most` those are joined that
-    lie nearest to each other, with the time between."""
+    """Merge intervals into as few as possible, in order. Beyond `most`, nearest neighbours are joined, with
+    the time between."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(intervals):
         if joined and first <= joined[-1][1]:

@@ -24,7 +24,7 @@ _TYPES: Mapping[object, pa.DataType] = {
 
 
 class _Form(NamedTuple):
-    """As `tables.Form`, of rows that are no files'."""
+    """As `tables.Form`, for rows that are not files."""
 
     kind: str
     schema: pa.Schema
@@ -45,8 +45,7 @@ def _schema() -> pa.Schema:
 
 
 def write(path: Path, rows: Sequence[ElementRow]) -> None:
-    """Write the file: whole and durable on return, readable for everybody. Raises NoSpaceError,
-    FailedError."""
+    """Write the file, durable on return and readable for everybody. Raises NoSpaceError, FailedError."""
     form = _Form(f"elements {element_columns.FORMAT}", _schema(), {})
     columns = []
     for column in COLUMNS:

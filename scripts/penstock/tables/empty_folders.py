@@ -1,9 +1,5 @@
-"""The folders of a source that hold nothing (`core.documents.marks.EmptyFolders`): written, read, compared.
-
-Where the dataset keeps such folders (`empty_folders: keep`), list and adopt write them beside the listing,
-publish beside the seal; plan, publish, adopt, audit and repair read them. Reads and writes that one JSON
-file; `Kept` and `digest` are pure.
-"""
+"""Reads, writes and compares a source's empty folders (`core.documents.marks.EmptyFolders`), where the
+dataset keeps them (`empty_folders: keep`)."""
 
 from __future__ import annotations
 
@@ -26,8 +22,8 @@ def write(path: Path, folders: Sequence[str], *, mode: int = 0o600) -> None:
 
 
 def read(path: Path) -> tuple[str, ...]:
-    """The paths; () where the file is missing, since such a release keeps no empty folders. Raises
-    FailedError for a file that cannot be read, NewerFormatError."""
+    """Read the paths; () if the file is missing: such a release keeps no empty folders. Raises FailedError
+    for an unreadable file, NewerFormatError."""
     try:
         return tuple(EMPTY_FOLDERS.from_json(plain_files.read(path), path).folders)
     except FileNotFoundError:
@@ -39,7 +35,7 @@ def read(path: Path) -> tuple[str, ...]:
 
 
 def digest(folders: Iterable[str]) -> str:
-    """`sha256:<hex>` of the paths in the given order; "" for none."""
+    """Return `sha256:<hex>` of the paths in the given order; "" for none."""
     text = b"\0".join(map(os.fsencode, folders))
     return f"sha256:{hashlib.sha256(text).hexdigest()}" if text else ""
 
@@ -57,10 +53,10 @@ class Kept:
                 above = above.rpartition("/")[0]
 
     def meet(self, folder: str) -> bool:
-        """Tick off this folder, if it is listed. Returns whether it is listed, or holds a listed one."""
+        """Tick off a listed folder. Return whether it is listed, or contains a listed one."""
         self._missing.discard(folder)
         return folder in self._known
 
     def missing(self) -> list[str]:
-        """The listed folders that were not ticked off, in byte order."""
+        """Return the listed folders that were not ticked off, in byte order."""
         return sorted(self._missing, key=os.fsencode)

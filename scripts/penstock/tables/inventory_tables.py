@@ -1,8 +1,5 @@
-"""The data files of an S3 Inventory: CSV (gzip), Parquet and ORC, as columns of plain values.
-
-Memory: one batch of rows, whatever the file's size; of ORC one stripe (64 MiB where Amazon S3 writes it).
-`listing.inventory` has fetched the files; here they are only read.
-"""
+"""Reads the data files of an S3 Inventory, CSV (gzip), Parquet and ORC, as columns of plain values. Memory:
+one batch of rows; for ORC one stripe (64 MiB from Amazon S3)."""
 
 from __future__ import annotations
 
@@ -20,28 +17,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-BATCH = 8192
-"""Rows of one batch."""
-CSV_BLOCK = 1 << 20
-"""Bytes of text that are parsed at once."""
+BATCH = 8192  # rows of one batch
+CSV_BLOCK = 1 << 20  # bytes of text that are parsed at once
 FORMATS = ("CSV", "Parquet", "ORC")
+# Values by the column's canonical name: text as `str` by `os.fsdecode`, times in nanoseconds, None: not
+# stated. In CSV everything is text, and "" means not stated.
 Rows = dict[str, list[Any]]
-"""Values by the column's canonical name: text as `str` by `os.fsdecode`, times in nanoseconds, None for what
-is not stated. In CSV everything is text, and "" is what is not stated."""
 
 
 TIME = "lastmodifieddate"
 
 
 def canonical(name: str) -> str:
-    """A column's name, which CSV writes as `LastModifiedDate` and the others as `last_modified_date`."""
+    """Normalise a column's name: CSV's `LastModifiedDate` and the others' `last_modified_date`."""
     return name.replace("_", "").lower()
 
 
 def read(path: Path, kind: str, columns: Sequence[str], wanted: Sequence[str], where: str) -> Iterator[Rows]:
-    """The rows of a data file, in its order, in batches. `kind` is one of FORMATS; `columns` are the names of
-    all columns, in order; `wanted` are canonical names. Raises PreflightError for a file that is
-    damaged or lacks a column."""
+    """Read a data file in batches, in its order. `kind` is one of FORMATS; `columns` are all names, in order;
+    `wanted` are canonical. Raises PreflightError if the file is damaged or lacks a column."""
     by_name = {canonical(name): name for name in columns}
     ways = {"CSV": _csv, "Parquet": _parquet, "ORC": _orc}
     try:
@@ -115,20 +109,20 @@ def _orc(
                 yield {name: some[name] for name in names}
 
 
-def _refuse_missing(names: Sequence[str], there: Sequence[str]) -> None:
-    if missing := [name for name in names if name not in there]:
+def _refuse_missing(names: Sequence[str], present: Sequence[str]) -> None:
+    if missing := [name for name in names if name not in present]:
         raise ValueError(f"it has no column {', '.join(missing)}, which the manifest names")
 
 
 def plain_times(column: pa.Array) -> list[Any]:
-    """As `plain_values`, of a column of times. Raises ValueError for one of numbers: nobody says of what."""
+    """Do as `plain_values`, for a column of times. Raises ValueError for numbers, whose unit is unknown."""
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         raise ValueError(f"its times are numbers ({column.type}), and not timestamps or text")
     return plain_values(column)
 
 
 def plain_values(column: pa.Array) -> list[Any]:
-    """Plain values; times become nanoseconds since the epoch."""
+    """Convert to plain values; times become nanoseconds since the epoch."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         each = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[kind.unit]

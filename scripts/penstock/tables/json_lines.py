@@ -1,4 +1,4 @@
-"""Files of JSON lines that appear whole and are read as a stream: memory does not grow with their number."""
+"""Files of JSON lines that appear complete and are read as a stream, in bounded memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def write(path: Path, lines: Iterable[object]) -> None:
-    """Write documents (`typed_json`) as they come, durably; the file has its name when all are in it."""
+    """Write documents (`typed_json`) as they come, durably; the file gets its name once it is complete."""
     with durable.Growing(path) as file:
         for line in lines:
             file.stream.write(durable.json_line(typed_json.plain(line)))
@@ -24,8 +24,8 @@ def write(path: Path, lines: Iterable[object]) -> None:
 
 
 def read(path: Path, parse: Callable[[bytes], T], what: str) -> Iterator[T]:
-    """The lines in the file's order, each as `parse` has it, which raises ValueError for a damaged one.
-    Raises FailedError where the file is damaged or missing: `what` cannot be read."""
+    """Yield the lines in order, as parsed; `parse` raises ValueError for a damaged line. Raises FailedError
+    where the file is damaged or missing: `what` cannot be read."""
     try:
         with plain_files.opened(path) as stream:
             for line in plain_files.lines(stream):

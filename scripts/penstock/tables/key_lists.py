@@ -1,7 +1,7 @@
-"""Lists of keys that somebody made: one key a line, keys between NULs, CSV with a header, Parquet.
+"""Reads lists of keys: one key a line, keys between NULs, CSV with a header, Parquet; perhaps compressed by
+gzip.
 
-The bytes of keys are kept as they are. In memory are one batch of rows and one line. A list may be compressed
-by gzip.
+Keys keep their bytes. Memory: one batch of rows and one line. Columns of other names are ignored.
 
 | column     | also called                      | what it states                                  |
 |------------|----------------------------------|-------------------------------------------------|
@@ -11,9 +11,6 @@ by gzip.
 | `modified` | `last_modified`, `mtime`         | time of the last change, RFC 3339               |
 | `version`  | `version_id`                     | the id of the version                           |
 | `checksum` |                                  | `<algorithm>:<hex>` of all bytes                |
-
-Columns of other names are passed over. `listing.key_list` fetches the list and calls `read`, which reads that
-file and nothing else.
 """
 
 from __future__ import annotations
@@ -34,25 +31,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-BATCH = 4096
-"""Rows that are given at once."""
-BLOCK = 1 << 20
-"""Bytes that are read at once."""
-LONGEST = 64 << 10
-"""Bytes between two keys, at most: what has more is no list of keys."""
-UNKNOWN = -1
-"""The size of an object whose size the list does not state."""
+BATCH = 4096  # rows of one batch
+BLOCK = 1 << 20  # bytes that are read at once
+LONGEST = 64 << 10  # bytes between two keys, at most: a file with more is no list of keys
+UNKNOWN = -1  # the size where the list states none
+# The field of each column's canonical name.
 COLUMNS: Mapping[str, str] = {
     "key": "key", "path": "key", "size": "size", "bytes": "size", "etag": "token", "token": "token",
     "modified": "modified", "lastmodified": "modified", "lastmodifieddate": "modified", "mtime": "modified",
     "version": "version", "versionid": "version", "checksum": "checksum",
 }  # fmt: skip
-"""The field of each column's canonical name."""
+# Hex digits of each supported checksum.
 _LENGTHS = {
     "crc32": 8, "crc32c": 8, "crc64nvme": 16, "md5": 32, "sha1": 40, "sha256": 64, "sha512": 128,
     "xxh3_128": 32, "xxh64": 16,
 }  # fmt: skip
-"""Hex digits of each checksum that is computed."""
 _HEX = frozenset("0123456789abcdef")
 _KINDS = "its name says what it is (.csv, .csv.gz, .parquet); any other list is lines, or keys between NULs"
 _HINT = "the columns of a list are key, size, etag, modified, version and checksum"
@@ -63,8 +56,8 @@ class _NoListError(ValueError):
 
 
 def read(path: Path, where: str) -> Iterator[Sequence[Listed]]:
-    """The rows of a list, in its own order; `UNKNOWN` and "" stand for what it does not state. What the list
-    is, its name `where` and NULs in its first MiB tell. Raises PreflightError."""
+    """Read the rows in the list's order; `UNKNOWN` and "" where it states nothing. The name `where` and NULs
+    in the first MiB decide the kind of list. Raises PreflightError."""
     try:
         kind = _kind(path, where)
         if kind == "parquet":
@@ -89,14 +82,14 @@ def read(path: Path, where: str) -> Iterator[Sequence[Listed]]:
 
 
 def _kind(path: Path, name: str) -> str:
-    """What a list is, by its name; else by its content."""
+    """Return the kind of a list, by its name, else by its content."""
     plain = name.lower().removesuffix(".gz")
     for suffix in ("csv", "parquet"):
         if plain.endswith(f".{suffix}"):
             return suffix
     with _opened(path) as file:
         start = file.read(BLOCK)
-    # The first key of another list may be these four letters.
+    # A plain list's first key may be these four letters, too.
     if start.startswith(b"PAR1") and start[4:5] not in (b"", b"\0", b"\n", b"\r"):
         return "parquet"
     return "nul" if b"\0" in start else "lines"
@@ -151,18 +144,18 @@ def _parquet(path: Path) -> Iterator[Mapping[str, Sequence[Any]]]:
     from penstock.tables.inventory_tables import plain_times, plain_values
 
     with open(path, "rb") as file, pq.ParquetFile(file, pre_buffer=False) as table:
-        there = table.schema_arrow.names
-        names = _fields(there)
-        columns = [there[at] for at in names.values()]
+        columns_present = table.schema_arrow.names
+        names = _fields(columns_present)
+        columns = [columns_present[at] for at in names.values()]
         for batch in table.iter_batches(batch_size=BATCH, columns=columns, use_threads=False):
             yield {
-                field: (plain_times if field == "modified" else plain_values)(batch[there[at]])
+                field: (plain_times if field == "modified" else plain_values)(batch[columns_present[at]])
                 for field, at in names.items()
             }
 
 
 def _fields(header: Sequence[str]) -> Mapping[str, int]:
-    """The place of each field that a list's columns state."""
+    """Return the place of each field among a list's columns."""
     places: dict[str, int] = {}
     for at, name in enumerate(header):
         field = COLUMNS.get(canonical(name))
@@ -230,8 +223,8 @@ def _checksum(value: object, key: object) -> str:
         return ""
     algorithm, _, digits = str(value).lower().partition(":")
     if _LENGTHS.get(algorithm) != len(digits) or not _HEX.issuperset(digits):
-        known = ", ".join(_LENGTHS)
+        names = ", ".join(_LENGTHS)
         raise _NoListError(
-            f"{in_quotes(key)} has the checksum {in_quotes(value)}, which is not <algorithm>:<hex> of {known}"
+            f"{in_quotes(key)} has the checksum {in_quotes(value)}, which is not <algorithm>:<hex> of {names}"
         )
     return str(SourceChecksum(algorithm, "full", digits))

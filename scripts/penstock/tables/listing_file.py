@@ -1,13 +1,11 @@
-"""The frozen listing: every object of the sources that is to be copied, in the paths' byte order.
+"""The frozen listing: every object of the sources to be copied, in byte order of the paths.
 
-Its digest says what was listed, whatever the sizes of the pages it came in: SHA-256 over the
-line `penstock listing 1\\n`, then, for each group of 65,536 rows (the last may be shorter), the
-number of rows as a little-endian 64-bit integer and then the columns in the order of `FORM`, but
-for those that are no identity (`Column.identity`): a number column as little-endian 64-bit
-integers, a text column as its rows + 1 running offsets (little-endian, 32 bit, from 0) followed
-by its bytes. These are Arrow's own buffers, so that hashing costs no copy.
-
-list writes the file, and the later steps read it. Nothing else is touched.
+Its digest identifies the listed objects, whatever the sizes of the listing's pages: SHA-256 over the line
+`penstock listing 1\\n`, then over each group of 65,536 rows (the last may be shorter). A group is its number
+of rows as a little-endian 64-bit integer, then the columns in the order of `FORM`, but only those with
+`Column.identity`. A number column is little-endian 64-bit integers. A text column is its rows + 1 running
+offsets (little-endian, 32 bit, from 0), followed by its bytes. These are Arrow's own buffers, so hashing
+costs no copy.
 """
 
 from __future__ import annotations
@@ -28,13 +26,12 @@ if TYPE_CHECKING:
 
 
 FORM = Form(columns.LISTING, Entry._fields)
+# Independent of the file's own format: a new column makes no other run of the same source.
 _DIGEST_BEGINS = b"penstock listing 1\n"
-"""Not the file's own kind: a column that is added to it makes no other run of the same source."""
 
 
 class ListingWriter(OnTable):
-    """Takes batches of any size; the file appears whole when it is closed. Methods raise as
-    `tables.TableWriter`."""
+    """Takes batches of any size; the file appears complete when closed. Raises as `tables.TableWriter`."""
 
     def __init__(self, path: Path) -> None:
         self._table = TableWriter(path, FORM)
@@ -44,8 +41,8 @@ class ListingWriter(OnTable):
         self._bytes = 0
 
     def add(self, batch: Sequence[Listed], *, paths: Sequence[str] | None = None, source: int = 0) -> None:
-        """Append objects, in ascending byte order of their paths (the keys, if none are given). Sizes are
-        below 2**63; a time that no row can hold becomes the nearest one."""
+        """Append objects, in ascending byte order of their paths (by default the keys). Sizes are below
+        2**63; a time outside a row's range becomes the nearest one."""
         if not batch:
             return
         listed = by_field(Listed, batch)
@@ -60,7 +57,7 @@ class ListingWriter(OnTable):
             self._flush(GROUP)
 
     def close(self) -> tuple[str, int, int]:
-        """The file is whole and durable. Returns its digest (`sha256:<hex>`, of the rows, not of the
+        """Make the file complete and durable. Return its digest (`sha256:<hex>`, of the rows, not of the
         file), the number of rows and the sum of their sizes in bytes."""
         if self._waiting[0]:
             self._flush(len(self._waiting[0]))
@@ -92,18 +89,18 @@ def _canonical(array: pa.Array, rows: int, *, text: bool) -> Iterator[pa.Buffer]
 
 
 def read_listing(path: Path) -> Iterator[list[Entry]]:
-    """The listing as whole entries, in order, in batches of at most 8,192. Raises FailedError."""
+    """Read whole entries in order, in batches of at most 8,192. Raises FailedError."""
     return map(entries, read_columns(path))
 
 
 def read_columns(path: Path) -> Iterator[pa.RecordBatch]:
-    """The same, as it is stored: the columns of `FORM`, in batches. Raises as `read_listing`."""
+    """Read the columns of `FORM` as stored, in batches. Raises as `read_listing`."""
     return read_batches(
         path, FORM, hint=f"if it is damaged, remove {path.parent}: `penstock run` makes it anew"
     )
 
 
 def entries(batch: pa.RecordBatch) -> list[Entry]:
-    """Rows of a listing: of whole files of which nothing is linked."""
+    """Convert rows of a listing: whole files, none linked."""
     listed = values(batch)
     return filled(Entry, {**listed, "length": listed["size"]}, batch.num_rows)

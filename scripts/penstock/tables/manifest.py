@@ -1,10 +1,7 @@
 """The manifests of a release: every record as Parquet, and checksum files for common tools.
 
-All are written below a temporary name and appear whole and durable when closed. Rows are in
-canonical order (bytes of the path).
-
-publish writes them (`run.release.sealing`); audit writes the checksum files anew. audit, repair, plan and the
-comparison of releases read them. No other file is touched.
+All are written under a temporary name, and appear complete and durable when closed. Rows are in canonical
+order (bytes of the path).
 """
 
 from __future__ import annotations
@@ -42,18 +39,17 @@ FORM = Form(MANIFEST, Record._fields)
 
 
 class ManifestWriter(OnTable):
-    """Writes `manifest.parquet`; `finish` makes it durable and gives it its name."""
+    """Writes `manifest.parquet`; `finish` makes it durable and names it."""
 
     def __init__(self, path: Path, *, mode: int = 0o600) -> None:
         self._table = TableWriter(path, FORM, mode=mode)
 
     def add(self, files: Files) -> None:
-        """Append records, which the caller gives in the order of the paths. Raises NoSpaceError,
-        FailedError."""
+        """Append records, in the order of the paths. Raises NoSpaceError, FailedError."""
         self._table.add(pa.record_batch([_stored(field, files) for field in FORM.schema], schema=FORM.schema))
 
     def finish(self) -> str:
-        """The file is whole and durable under its name; returns its `sha256:<hex>`."""
+        """Make the file durable under its name; return its `sha256:<hex>`."""
         return self._table.close()
 
 
@@ -75,20 +71,20 @@ def _stored(field: pa.Field, files: Files) -> pa.Array:
 
 
 def read_manifest(path: Path, *, rows: int = BATCH) -> Iterator[list[Record]]:
-    """The records of a manifest, in its order, in batches of at most `rows`. Raises FailedError for a missing
+    """Read a manifest's records in its order, in batches of at most `rows`. Raises FailedError for a missing
     or damaged file."""
     return (files.records() for files in read_files(path, rows=rows))
 
 
 def read_files(path: Path, *, rows: int = BATCH, columns: Sequence[str] | None = None) -> Iterator[Files]:
-    """The records as columns (`Files`), in batches; with `columns` only these fields are read from the file.
-    Raises as `read_manifest`."""
+    """Read the records as columns (`Files`), in batches; `columns` limits the fields that are read. Raises as
+    `read_manifest`."""
     return map(Files, read_batches(path, FORM, batch=rows, names=columns))
 
 
 def some_paths(path: Path, count: int) -> Iterator[str]:
-    """Up to `count` paths from all over a manifest, in memory one of its row groups at a time. Raises
-    FailedError for a damaged one."""
+    """Yield up to `count` paths from all over a manifest; memory: one of its row groups. Raises FailedError
+    for a damaged one."""
     try:
         with opened(path) as table:
             rows, begins = table.metadata.num_rows, 0
@@ -107,23 +103,24 @@ def some_paths(path: Path, count: int) -> Iterator[str]:
 
 
 def read_columns(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """These columns of a manifest as they are stored, in batches. Raises as `read_manifest`."""
+    """Read columns of a manifest as stored, in batches. Raises as `read_manifest`."""
     return read_batches(path, FORM, names=names)
 
 
 def with_digests(path: Path, digests: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Path and time (`mtime_ns`) of the records that have one of these digests. Raises as `read_manifest`."""
+    """Yield path and time (`mtime_ns`) of the records with one of these digests. Raises as
+    `read_manifest`."""
     import pyarrow.compute as pc
 
     wanted = pa.array(sorted(digests), pa.string())
     for batch in read_columns(path, ("path", "digest", "mtime_ns")):
-        found = batch.filter(pc.is_in(batch["digest"], wanted))
-        yield from zip(strings(found["path"]), found["mtime_ns"].to_pylist(), strict=True)
+        matches = batch.filter(pc.is_in(batch["digest"], wanted))
+        yield from zip(strings(matches["path"]), matches["mtime_ns"].to_pylist(), strict=True)
 
 
 def read_between(path: Path, first: bytes, last: bytes, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The columns `names` of the rows from one path to another, both included, and of some rows beside: row
-    groups that hold none are not read. Raises as `read_manifest`."""
+    """Read the columns `names` of the rows between two paths, both included, and of some neighbours. Other
+    row groups are skipped. Raises as `read_manifest`."""
     starts = group_starts(path, FORM, "path")
     groups = [
         index
@@ -134,7 +131,7 @@ def read_between(path: Path, first: bytes, last: bytes, names: Sequence[str]) ->
 
 
 def checksums(files: Files, algorithm: str) -> list[tuple[str, str]]:
-    """(digest in hexadecimal, path) of those files that have one of this kind over all their bytes."""
+    """Return (digest in hexadecimal, path) of the files with a digest of this kind over all their bytes."""
     own, paths = files["digest"], files["path"]
     plain = digests.values(own, algorithm)
     if plain is not None:
@@ -150,9 +147,9 @@ def checksums(files: Files, algorithm: str) -> list[tuple[str, str]]:
 class ChecksumFile:
     """`<hex>  data/<path>` lines for `xxhsum -c` or `sha256sum -c`, run in the release's folder.
 
-    xxhsum 0.8.1 (Debian 12) reads names raw and never unescapes them, so they are written raw. The exception
-    is a name with a line feed, which that version cannot read at all: it is escaped as xxhsum 0.8.2 reads it,
-    and counted in `escaped`. sha256sum's escaping works for every name.
+    xxhsum 0.8.1 (Debian 12) never unescapes names, so they are written raw. It cannot read a name with a line
+    feed at all: this is escaped for xxhsum 0.8.2, and counted in `escaped`. sha256sum's escaping works for
+    every name.
     """
 
     def __init__(self, path: Path, *, algorithm: str, mode: int = 0o600) -> None:
@@ -163,7 +160,6 @@ class ChecksumFile:
         self.escaped = 0
 
     def add(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """A line for each (digest in hexadecimal, path)."""
         lines = os.fsencode("".join([f"{hexadecimal}  data/{path}\n" for hexadecimal, path in pairs]))
         plain = not self._always or not (b"\\" in lines or b"\r" in lines)
         if plain and lines.count(b"\n") == len(pairs):
@@ -187,7 +183,7 @@ class ChecksumFile:
         self.lines += 1
 
     def close(self) -> None:
-        """The file is whole and durable under its name. Raises OSError."""
+        """Make the file durable under its name. Raises OSError."""
         self._file.close()
 
     def __enter__(self) -> Self:

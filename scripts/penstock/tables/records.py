@@ -1,11 +1,6 @@
-"""What verify saw of a shard: one row for each of the shard's rows, in the shard's order.
-
-The file appears under its name only when it is whole and durable. A giant's parts are rows of
-their own here; publish joins them into the manifest's records.
-
-verify's elements write the file of their shard (`extend_shard`), and publish reads all of them. No other file
-is touched.
-"""
+"""What verify read of a shard: one record for each of the shard's rows, in its order. The file appears under
+its name only when complete and durable. Here a giant's parts are rows; publish joins them into the manifest's
+records."""
 
 from __future__ import annotations
 
@@ -31,13 +26,9 @@ _FORM = Form(table.RECORDS, (*_PLACE, *Record._fields))
 
 
 class SeenRow(NamedTuple):
-    """One row of a shard as verify saw it."""
-
     row: int
-    part: int
-    """-1: a whole file. Else `record` speaks of this part: its digest, proof and grades."""
-    offset: int
-    """Of the part in its object, in bytes; so is `length`."""
+    part: int  # -1: a whole file. Else `record` is of this part: its digest, proof and grades.
+    offset: int  # of the part in its object, in bytes; so is `length`
     length: int
     record: Record
 
@@ -47,10 +38,12 @@ def extend_shard(
     shard: Iterable[tuple[Sequence[int], pa.RecordBatch]],
     columns: Callable[[Sequence[int]], Mapping[str, Sequence[object]]],
 ) -> None:
-    """Write the records of a shard without touching its rows one by one: what an `Entry` has comes from
-    the shard's rows as they are stored (`numbered`, or those of another version), the rest from
-    `columns(numbers of rows)`, by name. The file is whole and durable on return. Raises NoSpaceError,
-    FailedError."""
+    """Write a shard's records without handling its rows one by one.
+
+    An `Entry`'s fields come from the shard's rows as stored (`numbered`, or those of another version), the
+    others from `columns(numbers of rows)`, by name. The file is durable on return. Raises NoSpaceError,
+    FailedError.
+    """
     with TableWriter(path, _FORM) as writer:
         for numbers, batch in shard:
             have = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -60,8 +53,8 @@ def extend_shard(
 
 
 def read_records(path: Path) -> Iterator[Files | list[SeenRow]]:
-    """The rows in order, at most 8,192 at a time: neighbours that are whole files, or parts of giants.
-    Raises FailedError, also where their numbers do not ascend."""
+    """Read the rows in order, at most 8,192 at a time: neighbouring whole files, or parts of giants. Raises
+    FailedError, also if their numbers do not ascend."""
     last = -1
     for batch in read_batches(path, _FORM):
         numbers = [last, *batch["row"].to_pylist()]

@@ -1,11 +1,5 @@
-"""A stream of batches of rows that ascend in the bytes of their path, taken in pieces.
-
-Every merge of such streams on columns goes by it: a listing with the current release's manifest
-(`run.planning.unchanged_rows`), with the files that have another name there
-(`run.planning.renamed_rows`), with the records of a run (`run.release.reconciliation`), and two manifests
-(`look.sorted_rows`). A piece is a view of its batch. The cursor reads its stream and touches nothing else.
-Nothing here loads pyarrow.compute, which takes 70 ms.
-"""
+"""Takes pieces of a stream of batches whose rows ascend by the bytes of their path: the basis of all merges
+on columns. A piece is a view of its batch. Nothing here loads pyarrow.compute, which takes 70 ms."""
 
 from __future__ import annotations
 
@@ -20,15 +14,12 @@ if TYPE_CHECKING:
 
 
 class RowCursor:
-    """How far a stream has been taken."""
-
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Reads the first batch. The order of the rows is not checked."""
         self._batches = iter(batches)
+        # the rest of the current batch, never without rows; None at the end
         self.rows: pa.RecordBatch | None = None
-        """What is left of the batch whose turn it is, never without rows; None at the end."""
-        self.last = b""
-        """The last path of `rows`."""
+        self.last = b""  # the last path of `rows`
         self._read()
 
     def _read(self) -> None:
@@ -37,7 +28,7 @@ class RowCursor:
             self.last = self.rows["path"][-1].as_py()
 
     def count(self, path: bytes) -> int:
-        """How many of `rows` have this path or a lower one."""
+        """Count the `rows` up to this path, included."""
         if self.rows is None:
             return 0
         if self.last <= path:
@@ -45,7 +36,7 @@ class RowCursor:
         return bisect_right(self.rows["path"], path, key=methodcaller("as_py"))
 
     def take(self, most: int) -> pa.RecordBatch:
-        """The next rows, so many or what `rows` has. When all of `rows` is taken the next batch is read."""
+        """Take up to `most` of `rows`; once all are taken, read the next batch."""
         assert self.rows is not None
         taken, self.rows = self.rows.slice(0, most), self.rows.slice(most)
         if not self.rows.num_rows:
@@ -53,13 +44,13 @@ class RowCursor:
         return taken
 
     def take_to(self, path: bytes) -> pa.RecordBatch | None:
-        """The next rows up to this path, of as many batches as they lie in; None where there are none."""
+        """Take the rows up to this path, from all batches; None: no such rows."""
         pieces = []
         while count := self.count(path):
             pieces.append(self.take(count))
         return pa.concat_batches(pieces) if len(pieces) > 1 else pieces[0] if pieces else None
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """All that is left, batch by batch."""
+        """Yield all remaining rows, batch by batch."""
         while self.rows is not None:
             yield self.take(self.rows.num_rows)

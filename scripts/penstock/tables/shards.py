@@ -1,8 +1,7 @@
-"""A shard: the rows of one element (one task of a job array), contiguous among the planned rows in the paths'
-order. Plan writes shards, the elements of copy and verify read them; each is one Parquet file.
+"""A shard: the rows of one element (one task of a job array), contiguous in the order of the planned paths.
 
-A row is an `Entry`: a whole file, or one part of a giant. A row's index is its running number
-in the file. The file's SHA-256 is the shard's identity: journals and receipts name it.
+Each is one Parquet file. A row is an `Entry`: a whole file, or one part of a giant. Its index is its running
+number in the file. The file's SHA-256 identifies the shard: journals and receipts name it.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
     from penstock.core.balance import Cut
 
 FORM = Form(columns.SHARD, Entry._fields)
+# an audit's shard: what must lie in a release, by its manifest
 EXPECTED = Form(columns.AUDIT_SHARD, Expected._fields)
-"""The shard of an audit: what must lie in a release, by its manifest."""
 
 
 class ShardWriter(OnTable):
-    """Takes rows in order; the file appears whole when it is closed."""
+    """Takes rows in order; the file appears complete when closed."""
 
     def __init__(self, path: Path, index: int, form: Form = FORM) -> None:
         self._table = TableWriter(path, form)
@@ -40,8 +39,8 @@ class ShardWriter(OnTable):
         self._rows = self._files = self._bytes = self._reused = 0
 
     def add(self, rows: Iterable[Entry] | Iterable[Expected], files: int | None = None) -> None:
-        """Rows in the file's order, taken in bounded memory. `files`: how many files count here; None: those
-        that end in these rows. Raises NoSpaceError, FailedError."""
+        """Add rows in the file's order, in bounded memory. `files`: the number of files that count here;
+        None: those that end in these rows. Raises NoSpaceError, FailedError."""
         before = self._files
         for batch in as_columns(rows, self._form):
             self.add_columns(batch)
@@ -49,7 +48,6 @@ class ShardWriter(OnTable):
             self._files = before + files
 
     def add_columns(self, batch: pa.RecordBatch) -> None:
-        """The same, of rows as they are stored."""
         parts, lengths = batch["part"].to_pylist(), batch["length"].to_pylist()
         whole = parts.count(-1)
         self._rows += len(parts)
@@ -63,36 +61,35 @@ class ShardWriter(OnTable):
         self._table.add(batch)
 
     def close(self) -> ShardInfo:
-        """The file is whole and durable."""
+        """Make the file complete and durable."""
         digest = self._table.close()
         return ShardInfo(self._index, self._rows, self._files, self._bytes, self._reused, digest)
 
 
 class ShardsWriter:
-    """Writes the shards of a plan, one after another, as a `Cut` places their rows. As a context manager: an
-    error on the way leaves no part of a shard behind."""
+    """Writes the shards of a plan, one after another, with rows placed by a `Cut`. As a context manager, it
+    leaves no partial shard after an error."""
 
     def __init__(self, path: Callable[[int], Path], cut: Cut, form: Form = FORM) -> None:
-        """`path`: of a shard's file, by its index."""
         self._path, self._cut, self._form = path, cut, form
         self._writer: ShardWriter | None = None
         self._index = -1
         self._made: list[ShardInfo] = []
 
     def runs(self, costs: Sequence[int]) -> Iterator[tuple[ShardWriter, int, int]]:
-        """(writer, start, end) of each run of the next rows that share a shard, by what each row costs."""
+        """Yield (writer, start, end) of each run of the next rows in one shard, by each row's cost."""
         for index, start, end in self._cut.runs(costs):
             yield self.at(index), start, end
 
     def at(self, index: int) -> ShardWriter:
-        """The writer of this shard; the shard before it is closed."""
+        """Return this shard's writer; close the shard before it."""
         if self._writer is None or index != self._index:
             self.close()
             self._writer, self._index = ShardWriter(self._path(index), index, self._form), index
         return self._writer
 
     def close(self) -> list[ShardInfo]:
-        """All shards so far, which are whole and durable."""
+        """Return all shards so far, complete and durable."""
         if self._writer is not None:
             self._made.append(self._writer.close())
             self._writer = None
@@ -107,18 +104,18 @@ class ShardsWriter:
 
 
 def read_shard(path: Path) -> Iterator[list[Entry]]:
-    """The rows in order, in batches of at most 8,192. Raises FailedError."""
+    """Read the rows in order, in batches of at most 8,192. Raises FailedError."""
     return map(as_rows, read_batches(path, FORM))
 
 
 def read_expected(path: Path) -> Iterator[list[Expected]]:
-    """The rows of an audit's shard, as `read_shard`."""
+    """Read the rows of an audit's shard, as `read_shard`."""
     for batch in read_batches(path, EXPECTED):
         yield filled(Expected, values(batch), batch.num_rows)
 
 
 def numbered(path: Path) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
-    """The rows as they are stored, in groups as they are written, with their numbers. Raises FailedError."""
+    """Read the rows as stored, in groups as written, with their numbers. Raises FailedError."""
     row = 0
     for batch in read_batches(path, FORM, batch=GROUP):
         yield range(row, row + batch.num_rows), batch
@@ -126,7 +123,7 @@ def numbered(path: Path) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
 
 
 def ends(path: Path) -> tuple[bytes, bytes]:
-    """The first and the last path of a shard; two empty ones where it has no row. Raises FailedError."""
+    """Return a shard's first and last path; both empty for no rows. Raises FailedError."""
     first = last = b""
     for batch in read_batches(path, FORM, batch=GROUP, names=("path",)):
         paths = batch["path"]
@@ -136,8 +133,8 @@ def ends(path: Path) -> tuple[bytes, bytes]:
 
 
 def giants(path: Path) -> set[str]:
-    """Paths of the giants that have parts in a shard; of groups of whole files it reads one column, of which
-    no value becomes an object. Raises FailedError."""
+    """Return the paths of giants with parts in a shard. For groups of whole files this reads one column, and
+    makes no objects of its values. Raises FailedError."""
     parts = (batch["part"] for batch in read_batches(path, FORM, batch=GROUP, names=("part",)))
     groups = [n for n, part in enumerate(parts) if not part.equals(default(FORM, "part", len(part)))]
     paths: set[bytes] = set()
@@ -147,8 +144,8 @@ def giants(path: Path) -> set[str]:
 
 
 def crossing(path: Path) -> tuple[str, str]:
-    """The giants that reach from the shard before into this one, and from this one into the next: their
-    paths, "" where there is none. Raises FailedError."""
+    """Return the paths of the giants that continue from the shard before, and into the next; "": none. Raises
+    FailedError."""
     names = ("path", "part", "offset", "length", "size")
     ends = [
         [batch[name][place].as_py() for name in names]
@@ -164,19 +161,18 @@ def crossing(path: Path) -> tuple[str, str]:
 
 
 def as_rows(batch: pa.RecordBatch) -> list[Entry]:
-    """Rows of a shard that are stored like this."""
     return filled(Entry, values(batch), batch.num_rows)
 
 
 def as_columns(rows: Iterable[Entry] | Iterable[Expected], form: Form = FORM) -> Iterator[pa.RecordBatch]:
-    """Rows as a shard stores them, in batches of at most 8,192."""
+    """Convert rows to a shard's stored form, in batches of at most 8,192."""
     left = iter(rows)
     while some := list(islice(left, BATCH)):
         yield pa.record_batch(form.arrays(by_field(type(some[0]), some)), schema=form.schema)
 
 
 def whole_files(listed: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of a listing as a shard stores them, each a whole file of which nothing is reused."""
+    """Convert rows of a listing to a shard's stored form: whole files, none reused."""
     count = listed.num_rows
     have = dict(zip(listed.schema.names, listed.columns, strict=True)) | {"length": listed["size"]}
     arrays = [have[name] if name in have else default(FORM, name, count) for name in FORM.schema.names]
@@ -184,6 +180,5 @@ def whole_files(listed: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def count_reused(batch: pa.RecordBatch) -> int:
-    """Of how many rows that are stored like this `reuse` holds something."""
     nothing: int = batch["reuse"].null_count
     return int(batch.num_rows) - nothing

@@ -1,8 +1,5 @@
-"""Rows that are kept in the order in which they came: in memory, and beyond so many in a temporary file.
-
-The file has no name from its first moment on, so that nothing is left of it however the process ends. It lies
-in TMPDIR, never on the target.
-"""
+"""Keeps rows in their order: in memory, and beyond a limit in a temporary file in TMPDIR, never on the
+target. The file never has a name, so that nothing is left however the process ends."""
 
 from __future__ import annotations
 
@@ -17,14 +14,12 @@ from penstock.core.errors import FailedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CHUNK = 1 << 16
-"""Rows of each chunk but the last."""
-IN_MEMORY = 1 << 19
-"""Rows that are kept in memory: some 100 MB of paths and digests."""
+CHUNK = 1 << 16  # rows of each chunk but the last
+IN_MEMORY = 1 << 19  # rows that are kept in memory: some 100 MB of paths and digests
 
 
 class SpilledRows:
-    """Rows of one schema. A context manager; what was read lives as long as it."""
+    """Rows of one schema. Rows that were read are valid until this context manager ends."""
 
     def __init__(self, schema: pa.Schema, in_memory: int = IN_MEMORY) -> None:
         self._schema, self._most = schema, in_memory
@@ -58,7 +53,7 @@ class SpilledRows:
             self._rows = rest.num_rows
 
     def finish(self) -> Self:
-        """To be called once, when all rows were added."""
+        """End adding; call once."""
         if self._rows:
             self._keep(pa.concat_batches(self._waiting))
         self._waiting, self._rows = [], 0
@@ -72,13 +67,13 @@ class SpilledRows:
         return self
 
     def chunks(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The number of its first row, and the rows of each chunk. Of a file its pages are read as they are
-        needed, and may be dropped again."""
+        """Yield each chunk with its first row's number. A file's pages are read on demand, and may be dropped
+        again."""
         for index in range(-(-self.count // CHUNK)):
             yield index * CHUNK, self._chunk(index)
 
     def row(self, number: int, column: str) -> object:
-        """A value of one row; fast where the next one asked for lies nearby."""
+        """Return a value of one row; fast if the next requested row is near."""
         index, place = divmod(number, CHUNK)
         if self._last is None or self._last[0] != index:
             self._last = index, self._chunk(index)
@@ -96,8 +91,8 @@ class SpilledRows:
             if self._writer is None:
                 self._file = tempfile.TemporaryFile(prefix="penstock-rows-")  # noqa: SIM115 (closed by `close`)
                 self._writer = pa.ipc.new_file(self._file, self._schema)
-                for one in self._chunks:
-                    self._writer.write_batch(one)
+                for earlier in self._chunks:
+                    self._writer.write_batch(earlier)
                 self._chunks = []
             self._writer.write_batch(chunk)
         except OSError as error:

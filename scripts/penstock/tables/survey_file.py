@@ -1,8 +1,7 @@
-"""What was seen of a shard's rows in a tree that penstock did not write: a folder of small files.
+"""The survey of a shard's rows in a tree that penstock did not write: a folder of small files.
 
-An element writes a further file every few seconds, whole and durable, and joins them when there are many. Of
-a row that stands in several files the last one counts. So an element that is killed loses some seconds, and a
-row that has to be read again is said to be by a file that says so.
+An element adds a file every few seconds, durable, and joins many into one. The last file with a row counts.
+So a killed element loses some seconds, and a row to be read again is marked by a later file.
 """
 
 from __future__ import annotations
@@ -27,16 +26,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORM = Form(columns.SURVEY, Surveyed._fields)
-MANY = 32
-"""Files that are joined to one."""
+MANY = 32  # files that are joined to one
 _NAME = ".parquet"
 
 
 class ShardSurvey:
-    """All that the files of a shard's folder say of the shard's `count` rows, as columns, all in memory."""
+    """The survey of the shard's `count` rows, as columns in memory."""
 
     def __init__(self, folder: Path, count: int) -> None:
-        """Raises FailedError where a file cannot be read."""
+        """Raises FailedError for an unreadable file."""
         self._folder = folder
         self._batches = [batch for name in _names(folder) for batch in read_batches(folder / name, FORM)]
         self._table = pa.Table.from_batches(self._batches, schema=FORM.schema).combine_chunks()
@@ -46,20 +44,20 @@ class ShardSurvey:
         self._states = strings(_one(self._table["state"]))
 
     def state(self, row: int) -> str:
-        """ "" of a row that was not seen yet."""
+        """Return a row's state; "": not surveyed yet."""
         place = self._last[row]
         return self._states[place] if place >= 0 else ""
 
     def differed(self, numbers: Iterable[int]) -> frozenset[int]:
-        """Of rows that were all seen, those that only their bytes clear: see `Surveyed.how`."""
+        """Select the rows that only their bytes clear (see `Surveyed.how`); all must have been surveyed."""
         rows = list(numbers)
-        seen = self.rows(rows) if rows else ()
-        return frozenset(one.row for one in seen if one.state != SAME and one.how)
+        surveyed = self.rows(rows) if rows else ()
+        return frozenset(row.row for row in surveyed if row.state != SAME and row.how)
 
     def rows(self, numbers: Sequence[int]) -> list[Surveyed]:
-        """Rows that were all seen, by their numbers."""
+        """Return rows by number; all must have been surveyed."""
         batches = self._table.take([self._last[number] for number in numbers]).combine_chunks().to_batches()
-        return [one for batch in batches for one in rows_of(Surveyed, values(batch))]
+        return [row for batch in batches for row in rows_of(Surveyed, values(batch))]
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
@@ -74,7 +72,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def add(folder: Path, rows: Sequence[Surveyed], *, host: str, seen_ns: int) -> None:
-    """Write a further file, durable on return: these rows, read by this host at this time. Raises by
+    """Write a further file, durable on return: rows read by this host at this time. Raises by
     `errno_map.storage_error`."""
     if not rows:
         return
@@ -87,7 +85,7 @@ def add(folder: Path, rows: Sequence[Surveyed], *, host: str, seen_ns: int) -> N
 
 
 def put(folder: Path, groups: Iterator[list[Surveyed]]) -> None:
-    """As `add`, of rows as they are, many at a time."""
+    """Do as `add`, for complete rows, many at a time."""
     batches = (
         pa.record_batch(FORM.arrays(by_field(Surveyed, some)), schema=FORM.schema) for some in groups if some
     )
@@ -96,7 +94,7 @@ def put(folder: Path, groups: Iterator[list[Surveyed]]) -> None:
 
 def _write(folder: Path, batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> None:
     number = int(names[-1].partition("-")[0]) + 1 if (names := _names(folder)) else 0
-    # Two attempts of an element may overlap: neither replaces what the other wrote.
+    # Two attempts of an element may overlap: neither replaces the other's file.
     with TableWriter(folder / f"{number:08d}-{secrets.token_hex(4)}{_NAME}", FORM) as writer:
         for batch in batches:
             writer.add(batch)
@@ -104,7 +102,7 @@ def _write(folder: Path, batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordB
 
 
 def _join(folder: Path, names: Sequence[str]) -> None:
-    """Make one file of these, which are gone then."""
+    """Join files into one, and remove them."""
     table = pa.Table.from_batches(
         [b for name in names for b in read_batches(folder / name, FORM)], schema=FORM.schema
     )

@@ -1,11 +1,8 @@
-"""Parquet files that appear whole under their name, or not at all, and are read as a stream.
+"""Parquet files that appear complete under their name, or not at all, and are read as a stream.
 
-Paths and keys are binary columns (`os.fsencode`): names that are not UTF-8 live in them. A
-file says in its metadata what it holds, and in which format, so that a wrong one is a clear error.
-
-The other modules of this room give the columns, and write and read by it. Writing makes the file's folder
-where there is none, and a temporary file beside the file until that is whole. Reading changes nothing on
-disk; it limits the memory of this process meanwhile (`host.bounded_memory`).
+Paths and keys are binary columns (`os.fsencode`), for names that are not UTF-8. A file's metadata names its
+kind and format, so that a wrong file is a clear error. Reading limits this process's memory meanwhile
+(`host.bounded_memory`).
 """
 
 from __future__ import annotations
@@ -35,17 +32,14 @@ if TYPE_CHECKING:
     from penstock.core.columns import Column
     from penstock.core.row_codec import ByName
 
-BATCH = 8192
-"""Rows of one batch when a file is read."""
-GROUP = 65_536
-"""Rows of one row group when a file is written."""
-KIND = b"penstock"
-"""The key of a file's metadata that says what the file holds."""
+BATCH = 8192  # rows of one batch when a file is read
+GROUP = 65_536  # rows of one row group when a file is written
+KIND = b"penstock"  # the metadata key that names the file's kind
 
 
 class Form:
-    """One kind of file (listing, shards, records, manifest) by `core.columns`: its Parquet schema, its
-    encodings, and the defaults of its columns."""
+    """One kind of file (listing, shards, records, manifest) by `core.columns`: its Parquet schema, encodings,
+    and defaults of columns."""
 
     def __init__(self, file: str, names: Iterable[str]) -> None:
         """`names`: the fields of its row, in order."""
@@ -70,7 +64,6 @@ class Form:
         }
 
     def arrays(self, values: ByName) -> list[pa.Array]:
-        """The columns of some rows, in order, as they are stored."""
         return [stored(column, values[column.name]) for column in self.columns]
 
 
@@ -81,25 +74,24 @@ def _type(column: Column, *, manifest: bool = False) -> pa.DataType:
 
 
 def _fields(column: Column) -> list[Column]:
-    """Of a column whose values are rows."""
     return [columns.BY_NAME[name] for name in column.kind.row._fields]
 
 
 def _leaves(column: Column) -> list[tuple[str, Column]]:
-    """What Parquet stores of a column, each under its path: the column, or the fields of its rows."""
+    """Return what Parquet stores of a column, by path: the column, or the fields of its rows."""
     if column.kind.row:
         return [(f"{column.name}.{field.name}", field) for field in _fields(column)]
     return [(column.name, column)]
 
 
 def stored(column: Column, values: Sequence[Any]) -> pa.Array:
-    """The values of some rows as all files but the manifest store them."""
+    """Make a column in the form of all files but the manifest."""
     return texts(values) if column.kind.text else pa.array(values, _type(column))
 
 
 class WrittenForm(Protocol):
-    """What a writer must know of a file: what it says that it holds, with the number of its format; its
-    columns; further options of `ParquetWriter`."""
+    """What a writer must know of a file: its kind with the format's number, columns, and options of
+    `ParquetWriter`."""
 
     @property
     def kind(self) -> str: ...
@@ -117,14 +109,14 @@ class ReadForm(WrittenForm, Protocol):
 
 
 class _Hashing:
-    """A file that is written once from front to back; hashes what passes."""
+    """A file that is written once from front to back; hashes all bytes."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._sha = hashlib.sha256()
         self.closed = False
+        # whether the file was abandoned: what the Parquet writer writes on close is then discarded
         self.dropped = False
-        """The file was abandoned: bytes that the Parquet writer writes when it is closed are discarded."""
 
     def write(self, data: Any) -> int:
         if not self.dropped:
@@ -156,9 +148,9 @@ class _Hashing:
 
 class TableWriter:
     """Writes row groups under a temporary name; `close` makes them durable and names the file.
-    It takes whole groups (`write`) or rows to make them of (`add`), not both.
 
-    Used as a context manager: an error on the way removes the temporary file.
+    Give it either whole groups (`write`) or rows to group (`add`). As a context manager, it removes the
+    temporary file after an error.
     """
 
     def __init__(self, path: Path, form: WrittenForm, *, mode: int = 0o600) -> None:
@@ -202,8 +194,8 @@ class TableWriter:
         if not batch.num_rows:
             return
         self._waiting_rows += batch.num_rows
-        # Neighbours of like size are merged, as a binary counter carries: so few batches wait, each row is
-        # copied few times, and slices do not keep the large batches alive that they were cut from.
+        # Neighbours of similar size merge like the carries of a binary counter: few batches wait, each row is
+        # copied few times, and no slice keeps its large batch alive.
         while self._waiting and self._waiting[-1].num_rows <= batch.num_rows:
             (batch,) = pa.Table.from_batches([self._waiting.pop(), batch]).combine_chunks().to_batches()
         self._waiting.append(batch)
@@ -217,8 +209,8 @@ class TableWriter:
         self._waiting_rows -= rows
 
     def close(self) -> str:
-        """Write the rest and give the file its name; it is whole and durable then. Returns `sha256:<hex>` of
-        its bytes. Raises NoSpaceError, FailedError, and removes the temporary file then."""
+        """Write the rest, make the file durable and name it. Return `sha256:<hex>` of its bytes. Raises
+        NoSpaceError, FailedError, after removing the temporary file."""
         try:
             if self._waiting_rows:
                 self._group(self._waiting_rows)
@@ -234,7 +226,7 @@ class TableWriter:
         return self._hashing.digest()
 
     def abandon(self) -> None:
-        """Remove the temporary file, unless the table was closed. Raises nothing where the file is gone."""
+        """Remove the temporary file, unless the table was closed. A missing file is no error."""
         if self._done:
             return
         self._done = self._hashing.dropped = True
@@ -257,12 +249,11 @@ class TableWriter:
 
 
 class OnTable:
-    """Base of writers of one table. As a context manager: an error on the way leaves no file behind."""
+    """Base of writers of one table. As a context manager, it leaves no file after an error."""
 
     _table: TableWriter
 
     def abandon(self) -> None:
-        """Remove the temporary file, unless the table was finished."""
         self._table.abandon()
 
     def __enter__(self) -> Self:
@@ -281,21 +272,22 @@ def read_batches(
     names: Sequence[str] | None = None,
     groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file of this form, in order, with all columns or with those of `names`; with `groups`
-    only those of these row groups. A column that the file lacks has its default in every row; numbers that it
-    stores with a sign, and the form without, are read as the form has them. Raises FailedError when the file
-    is missing, damaged or of another kind, and NewerFormatError."""
+    """Read a file of this form in order; `names` and `groups` limit columns and row groups.
+
+    A column that the file lacks has its default in every row. Numbers stored with a sign are read in the
+    form's type. Raises FailedError for a missing, damaged or other file, and NewerFormatError.
+    """
     try:
         with opened(path) as table:
             _check_kind(_kind(table.schema_arrow), form.kind, path)
             wanted = list(names) if names else form.schema.names
-            there = [name for name in wanted if name in table.schema_arrow.names]
-            as_stored = there == wanted and all(
+            present = [name for name in wanted if name in table.schema_arrow.names]
+            as_stored = present == wanted and all(
                 table.schema_arrow.field(name).type == form.schema.field(name).type for name in wanted
             )
             some = list(groups) if groups is not None else None
             for rows in bounded_memory.each(
-                table.iter_batches(batch_size=batch, row_groups=some, columns=there, use_threads=False)
+                table.iter_batches(batch_size=batch, row_groups=some, columns=present, use_threads=False)
             ):
                 yield rows if as_stored else _filled(rows, wanted, form, path)
     except UNREADABLE as error:
@@ -304,16 +296,15 @@ def read_batches(
         ) from error
 
 
+# the errors of reading a damaged or hostile table
 UNREADABLE = (OSError, MemoryError, KeyError, ValueError, pa.ArrowException)
-"""What reading a damaged table, or one made to harm its reader, raises."""
-ROWS_A_BYTE = 64
-"""A table has fewer rows than so many for each of its bytes: names differ from row to row."""
+ROWS_A_BYTE = 64  # rows for each byte of a table, at most: names differ from row to row
 
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[pq.ParquetFile]:
-    """A Parquet file that another account may have made. Raises one of `UNREADABLE`: for what is no plain
-    file, a footer that would take more memory than `bounded_memory.MOST`, and more rows than its size can
+    """Open a Parquet file that another account may have made. Raises one of `UNREADABLE`, also for what is no
+    plain file, a footer that needs more memory than `bounded_memory.MOST`, or more rows than its size can
     hold."""
     with plain_files.opened(path) as file:
         with bounded_memory.bounded():
@@ -326,14 +317,14 @@ def opened(path: Path) -> Iterator[pq.ParquetFile]:
 
 
 def reason(error: BaseException) -> str:
-    """Why a table cannot be read, in one line."""
+    """Return why a table cannot be read, in one line."""
     if isinstance(error, MemoryError):
         return f"it would take more than {bounded_memory.MOST >> 20} MiB of memory"
     return str(error).partition("\n")[0]
 
 
 def count_of(path: Path) -> int:
-    """The rows that a file has by its own words; -1 where it cannot be read."""
+    """Return the rows that a file claims; -1: unreadable."""
     try:
         with opened(path) as table:
             return int(table.metadata.num_rows)
@@ -342,7 +333,7 @@ def count_of(path: Path) -> int:
 
 
 def group_starts(path: Path, form: ReadForm, name: str) -> list[Any]:
-    """The first value of a column in each row group. Raises as `read_batches`."""
+    """Return a column's first value in each row group. Raises as `read_batches`."""
     try:
         with opened(path) as table:
             count = table.num_row_groups
@@ -363,8 +354,8 @@ def _kind(schema: pa.Schema) -> str:
 
 
 def _check_kind(held: str, kind: str, path: Path) -> None:
-    """Raises FailedError, NewerFormatError unless `held`, which the file says of itself, is `kind`, whose
-    last word is the number of the format."""
+    """Compare the kind that the file states (`held`) with `kind`, whose last word is the format's number.
+    Raises FailedError, NewerFormatError."""
     name, _, newest = kind.rpartition(" ")
     what, _, number = held.rpartition(" ")
     if what != name or not number.isdecimal():
@@ -378,8 +369,8 @@ def _check_kind(held: str, kind: str, path: Path) -> None:
 
 
 def _filled(rows: pa.RecordBatch, names: Sequence[str], form: ReadForm, path: Path) -> pa.RecordBatch:
-    """The columns `names` in this order, each of the form's type; a column that the file lacks is filled with
-    its default."""
+    """Return the columns `names` in this order and in the form's types; fill missing ones with their
+    defaults."""
     filled = []
     for name in names:
         if name in rows.schema.names:
@@ -399,13 +390,12 @@ def _filled(rows: pa.RecordBatch, names: Sequence[str], form: ReadForm, path: Pa
 
 
 def default(form: ReadForm, name: str, count: int) -> pa.Array:
-    """A column of its default alone."""
     value, kind = form.defaults[name], form.schema.field(name).type
     return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
 
 
 def texts(values: Sequence[str]) -> pa.Array:
-    """A binary column of `os.fsencode`d strings."""
+    """Make a binary column of `os.fsencode`d strings."""
     try:
         return pa.array(values, pa.binary())
     except UnicodeEncodeError:
@@ -413,9 +403,9 @@ def texts(values: Sequence[str]) -> pa.Array:
 
 
 def strings(column: pa.Array) -> list[str]:
-    """The inverse of `texts`."""
+    """Invert `texts`."""
     try:
-        # Seen as text, not cast: a cast loads pyarrow.compute, 50 ms in every process that reads.
+        # A view, since a cast would load pyarrow.compute: 50 ms in every reading process.
         decoded: list[str] = column.view(pa.string()).to_pylist()
     except UnicodeDecodeError:
         decoded = [os.fsdecode(value) for value in column.view(pa.binary()).to_pylist()]
@@ -423,17 +413,16 @@ def strings(column: pa.Array) -> list[str]:
 
 
 def _rows(kind: type[Any], array: pa.StructArray) -> list[Any]:
-    """The values of a column of rows."""
     if array.null_count == len(array):
         return [None] * len(array)
-    # Flattened, all fields of a null are null.
+    # After flatten, all fields of a null are null.
     fields = (field.to_pylist() for field in array.flatten())
     made = row_codec.rows(kind, dict(zip(kind._fields, fields, strict=True)))
     return [None if row[0] is None else row for row in made]
 
 
 def plain(column: Column, array: pa.Array) -> list[Any]:
-    """The values of a column, as they are in a row."""
+    """Return a column's values, as in a row."""
     if column.kind.row:
         return _rows(column.kind.row, array)
     values: list[Any] = strings(array) if column.kind.text else array.to_pylist()
@@ -441,7 +430,6 @@ def plain(column: Column, array: pa.Array) -> list[Any]:
 
 
 def values(batch: pa.RecordBatch) -> dict[str, list[Any]]:
-    """The values of all columns, by name."""
     return {
         name: plain(columns.BY_NAME[name], array)
         for name, array in zip(batch.schema.names, batch.columns, strict=True)

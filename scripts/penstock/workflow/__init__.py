@@ -1,1 +1,1 @@
-"""What Snakemake needs: the files of the workflow, its controller, and what passes between them."""
+"""What Snakemake needs: the workflow's files, its controller, and the data that they exchange."""

@@ -1,9 +1,7 @@
-"""The processes above a step, named so that a reused process id is never mistaken for one.
+"""Names the processes above a step, safe against reused process ids, and watches them: a command ends when
+they do.
 
 A name is `<pid>.<start time in clock ticks since boot>`; several are separated by blanks.
-
-Each command watches the processes above it (`cli.session`), so that it ends when they do. Reads the
-environment and /proc; `watched` starts a thread. No process is signalled.
 """
 
 from __future__ import annotations
@@ -19,29 +17,26 @@ from penstock.host.proc import process_stat
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ABOVE = "PENSTOCK_ABOVE"
-"""The variable of the names of the processes above, the outermost first."""
-ABOVE_HOST = "PENSTOCK_ABOVE_HOST"
-"""The variable of the host on which these processes are."""
+ABOVE = "PENSTOCK_ABOVE"  # variable: names of the processes above, the outermost first
+ABOVE_HOST = "PENSTOCK_ABOVE_HOST"  # variable: the host of these processes
+# variable: folder of the locks of the controller and its steps (`workflow.controller`)
 WORKFLOW = "PENSTOCK_WORKFLOW"
-"""The variable of the folder in which the controller and its steps hold locks (`workflow.controller`)."""
 
 
 def above() -> list[str]:
-    """The processes above this one, by the environment. None where they are on another host, from which a job
-    with its environment came here: they cannot be watched."""
+    """Return the processes above this one, by the environment; none if they are on another host."""
     here = os.uname().nodename
     return os.environ.get(ABOVE, "").split() if os.environ.get(ABOVE_HOST, here) == here else []
 
 
 def handed_down() -> dict[str, str]:
-    """The variables by which processes below this one know it, and those above it."""
+    """Return the variables by which processes below this one know it, and those above it."""
     names = dict.fromkeys([*above(), name(os.getpid())])
     return {ABOVE: " ".join(names), ABOVE_HOST: os.uname().nodename}
 
 
 def name(pid: int) -> str:
-    """The name of a live process. Raises ProcessLookupError."""
+    """Return the name of a live process. Raises ProcessLookupError."""
     process = process_stat(pid)
     if process is None:
         raise ProcessLookupError(pid)
@@ -49,16 +44,15 @@ def name(pid: int) -> str:
 
 
 def alive(named: str) -> bool:
-    """Whether the process of this name still exists (a zombie counts as ended)."""
+    """Return whether the process of this name still exists; a zombie counts as ended."""
     pid = named.partition(".")[0]
-    seen = process_stat(pid) if pid.isdecimal() else None
-    return seen is not None and not seen.ended and f"{seen.pid}.{seen.start}" == named
+    process = process_stat(pid) if pid.isdecimal() else None
+    return process is not None and not process.ended and f"{process.pid}.{process.start}" == named
 
 
 @contextlib.contextmanager
 def watched(names: str, ended: Callable[[], None]) -> Iterator[None]:
-    """Call `ended` once, as soon as one of these processes has ended: from a thread, or before the block
-    begins where one has ended already."""
+    """Call `ended` once, when one of these processes has ended: from a thread, or before the block."""
     descriptors = []
     gone = False
     for named in names.split():
@@ -67,7 +61,7 @@ def watched(names: str, ended: Callable[[], None]) -> Iterator[None]:
             descriptors.append(os.pidfd_open(int(pid)))
         except (ValueError, OSError):
             gone = True
-        # Opened first, compared second: between the two the id cannot pass to another process.
+        # Open first, then compare: between the two the id cannot pass to another process.
         gone = gone or not alive(named)
     wake, woken = os.pipe2(os.O_CLOEXEC)
     thread = None

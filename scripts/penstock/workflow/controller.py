@@ -1,10 +1,7 @@
-"""One controller in a working directory, and steps that do not outlive it.
+"""Ensures a single controller in a working directory, and steps that do not outlive it.
 
-Snakemake's own lock survives kill -9, so the profiles switch it off (`nolock`). The locks here are
-the kernel's and end with their holder, however that ends.
-
-`penstock run` calls `refuse_second`, and the Snakemake that runs the workflow calls `take`. `take` makes the
-lock files in the folder that it is given, and sets the environment and the signal handling of its process.
+Snakemake's own lock survives kill -9, so the profiles disable it (`nolock`). These locks are the kernel's and
+end with their holder. `penstock run` calls `refuse_second`; the Snakemake below it calls `take`.
 """
 
 from __future__ import annotations
@@ -24,18 +21,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_held: set[Path] = set()
-"""The folders whose controller this process is."""
+_held: set[Path] = set()  # folders whose controller this process is
 
 
 def take(folder: Path, say: Callable[[str], None], *, alone: bool = True) -> None:
-    """Make this process the controller of the working directory, until it ends. Steps that it
-    starts from now on end when it, or a process above it, has ended. Does nothing the second time.
+    """Make this process the controller of the working directory until it ends; a second call does nothing.
 
-    Not `alone`: other rules than penstock's are run too. How signals reach them is Snakemake's business.
+    Steps that it starts end when it, or a process above it, has ended. Not `alone`: Snakemake handles the
+    signals of other rules than penstock's.
 
-    Raises LockedError when another controller is at work. Waits, and says so, for what a killed
-    one left behind: that ends by itself.
+    Raises LockedError if another controller is at work. Waits for the remains of a killed one, and says so.
     """
     if folder in _held:
         return
@@ -60,11 +55,8 @@ def take(folder: Path, say: Callable[[str], None], *, alone: bool = True) -> Non
 
 
 def _let_steps_begin() -> None:
-    """From now on this process's threads, and the steps that they start, begin with SIGINT blocked.
-
-    An interpreter that is starting would end by the signal with a traceback, which Snakemake would call the
-    failure of a rule. `cli.main` unblocks it as soon as the step can stop tidily.
-    """
+    """Have this process's threads, and their steps, begin with SIGINT blocked until `cli.main` unblocks it.
+    It would end a starting interpreter with a traceback, which Snakemake reports as a failed rule."""
     start = threading.Thread.start
 
     def start_blocked(thread: threading.Thread) -> None:
@@ -78,7 +70,7 @@ def _let_steps_begin() -> None:
 
 
 def refuse_second(folder: Path) -> None:
-    """Raises LockedError when a controller is at work in the working directory. `take` has the last word."""
+    """Raise LockedError if a controller is at work in the working directory. The final check is in `take`."""
     try:
         controller = os.open(folder / "controller", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -101,7 +93,7 @@ def _lock(controller: int, say: Callable[[str], None]) -> None:
 
 
 def _refuse_living(controller: int) -> None:
-    """Raises LockedError unless the controller that holds the lock was killed on this host."""
+    """Raise LockedError unless the lock's holder was killed on this host."""
     host, *names = os.pread(controller, 4096, 0).decode("ascii", "replace").split() or [""]
     away = host not in ("", os.uname().nodename)
     if away or all(ancestors.alive(name) for name in names):

@@ -1,10 +1,10 @@
-"""`--submit`: `penstock run`, the controller, or `penstock gate --mend` as a SLURM job, for sites that allow
-no long process on a login node. SLURM requeues the job when its node is lost; the controller then goes on
-with the arrays that run.
+"""Submits `penstock run`, the controller, or `penstock gate --mend` as a SLURM job (`--submit`), for sites
+without long processes on login nodes. SLURM requeues the job when its node is lost; the controller then
+resumes the arrays.
 
-A working directory has one controller at a time. `results/.workflow/submitted.json` notes what each job was
-submitted for, so that a job is named as an answer only where it does all that was asked for; else a job of
-its own follows the others. A note that is lost costs a job that finds everything staged.
+A working directory has one controller at a time. `results/.workflow/submitted.json` notes the work of each
+job. A living job is the answer only if its work includes all that is wanted; else a new job follows it. A
+lost note costs a job that finds everything staged.
 """
 
 from __future__ import annotations
@@ -37,18 +37,15 @@ if TYPE_CHECKING:
 STEP = "submit"
 NOTES = Path("results", ".workflow", "submitted.json")
 FORMAT = 1
-KEPT = 100
-"""Jobs whose notes stay: more than a working directory ever has waiting."""
-NAMED = 10
-"""Datasets that the job's comment names."""
+KEPT = 100  # noted jobs: more than a working directory ever has waiting
+NAMED = 10  # datasets that the job's comment names
+# Environment variable of a submitted controller: jobs may wait for its end (afterok), and nobody is present
+# to repeat the command.
 SUBMITTED = "PENSTOCK_SUBMITTED"
-"""Environment variable of a submitted controller: jobs may wait for its end (afterok), and nobody is there to
-give the command again."""
-CHANGES = 5
-"""How often a submitted controller lists a source anew that changed while it was copied."""
+CHANGES = 5  # how often a submitted controller lists a source anew that changed during the copy
+# Seconds before the first new listing, factor for each further one, and seconds between two checks of what
+# another run holds.
 PAUSE, GROWTH, BUSY = 15.0, 4, 30.0
-"""Seconds before the first of these times, how many times as long before each further one; and seconds
-between two looks at what another run holds."""
 # Arguments: the working directory, the command line, the element's index. Snakemake keeps a cache in
 # the user's home, which a node need not have.
 PROGRAM = """\
@@ -61,8 +58,8 @@ os.execv(sys.argv[2], sys.argv[2:-1])
 
 
 def options(config: Config, memory: int) -> JobOptions:
-    """The resources of the controller's job: one core and so many bytes of memory, not a whole node, and none
-    of what elements need of one; else as configured (`cluster.steps.submit`)."""
+    """Return the resources of the controller's job: one core and `memory` bytes, unless configured otherwise
+    (`cluster.steps.submit`)."""
     chosen = config.cluster.of(STEP)
     own = STEP in config.cluster.steps
     return dataclasses.replace(
@@ -76,43 +73,37 @@ def options(config: Config, memory: int) -> JobOptions:
 
 
 def with_options(config: Config, memory: int) -> Config:
-    """The configuration, with `options` as those of the step `submit`."""
+    """Return the configuration with `options` for the step `submit`."""
     steps = {**config.cluster.steps, STEP: options(config, memory)}
     return dataclasses.replace(config, cluster=dataclasses.replace(config.cluster, steps=steps))
 
 
 class Work(NamedTuple):
-    """What a job is submitted for."""
+    """The work of a submitted job."""
 
-    file: str
-    """The absolute path of the configuration, and `content`: its digest at that time."""
-    content: str
-    datasets: Sequence[str]
-    """By name, also where all of the configuration were meant."""
-    task: Sequence[str]
-    """The words of its command beside the datasets."""
-    at: float = 0.0
-    """When it was submitted, in seconds since the epoch."""
+    file: str  # absolute path of the configuration
+    content: str  # its digest at that time
+    datasets: Sequence[str]  # by name, even if all of the configuration were meant
+    task: Sequence[str]  # the words of its command beside the datasets
+    at: float = 0.0  # when it was submitted, in seconds since the epoch
 
     def does(self, wanted: Work) -> bool:
-        """Whether this work does all that is wanted, of the same configuration."""
+        """Return whether this work includes all that is wanted, with the same configuration."""
         same = (self.file, self.content, list(self.task)) == (wanted.file, wanted.content, list(wanted.task))
         return same and {*self.datasets} >= {*wanted.datasets}
 
     @property
     def kind(self) -> str:
-        """The dataset of a look, of which each has jobs of its own; "" of a run."""
+        """The dataset of a `gate --mend`, since each has its own jobs; "": a run."""
         return "" if self.task[0] == "run" else self.datasets[0]
 
 
 class Submitted(NamedTuple):
-    """The job that does what was asked for."""
+    """The job that does the work."""
 
     job: str
-    met: bool
-    """It was there already."""
-    after: Sequence[str] = ()
-    """The jobs of this working directory that it waits for."""
+    met: bool  # it existed already
+    after: Sequence[str] = ()  # jobs of this working directory that it waits for
 
 
 def run(
@@ -133,9 +124,9 @@ def run(
     | options; its datasets include these; no later `cancel`       |                                        |
     | any other, also one whose processes are ended (COMPLETING)   | a job that starts when they have ended |
 
-    Raises ConfigError where the backend is not SLURM, PreflightError where the working directory cannot be
-    written, or the job would keep its elements from ever starting, LockedError where another submission is at
-    work in it.
+    Raises ConfigError if the backend is not SLURM. Raises PreflightError if the working directory cannot be
+    written, or the job would keep its elements from ever starting. Raises LockedError if another submission
+    is at work in the directory.
     """
     if cluster.abilities.elements_end_with_controller:
         raise ConfigError(
@@ -171,8 +162,8 @@ def run(
 
 
 def next_try(left: Sequence[Left], changes: int) -> float | None:
-    """Seconds after which a submitted controller tries again, by how its steps ended that failed; None: this
-    was its last try. `changes`: how often a source had changed in tries before.
+    """Return the seconds until a submitted controller retries, by how its failed steps ended; None: this was
+    its last try. `changes`: earlier tries in which a source had changed.
 
     | how the steps ended                                  | changes | then                    |
     |------------------------------------------------------|---------|-------------------------|
@@ -192,28 +183,27 @@ def next_try(left: Sequence[Left], changes: int) -> float | None:
 
 
 def own_job() -> str:
-    """The number of the job that this process is in, which others wait for: of an array its number."""
+    """Return the number of this process's job, for which others wait; of an array's element the array's."""
     own = job_environment.current()
     return own.array or own.job
 
 
 def uncancelled(config: Config, names: Sequence[str]) -> list[str]:
-    """Those of these datasets that nobody cancelled since this controller was submitted; all where that is
-    not known."""
+    """Return the datasets not cancelled since this controller was submitted; all if not known."""
     key = f"{job_environment.current().cluster}:{own_job()}"
     work = _notes().get(key)
     return [name for name in names if work is None or not _cancelled(config, work._replace(datasets=[name]))]
 
 
 def _named(datasets: Sequence[str]) -> str:
-    """For the job's comment: the names, of many the first ones and how many more."""
+    """Return the names for the job's comment: of many the first ones, and how many more."""
     more = len(datasets) - NAMED
     return ",".join([*datasets[:NAMED], *([f"{more}-more"] if more > 0 else [])])
 
 
 def _refuse_alone(cluster: Cluster, steps: Sequence[str]) -> None:
-    """Raises PreflightError where the controller's job would leave no node to elements of these steps. What
-    the cluster does not say, preflight in that job finds."""
+    """Raise PreflightError if the controller's job would leave no node to elements of these steps. If not
+    known, preflight in that job finds out."""
     why = ""
     with contextlib.suppress(TransientError, FailedError, PreflightError):
         why = cluster.kept_out(steps)
@@ -230,14 +220,12 @@ def _refuse_alone(cluster: Cluster, steps: Sequence[str]) -> None:
 class Waiting(NamedTuple):
     """A submitted controller that has not begun."""
 
-    datasets: Sequence[str]
-    """() where these are not known."""
-    reason: str
-    """SLURM's own words for why it waits; "" where it gives none."""
+    datasets: Sequence[str]  # (): not known
+    reason: str  # SLURM's own words for why it waits, or ""
 
 
 def waiting(cluster: Cluster, file: Path) -> Mapping[str, Waiting]:
-    """The jobs of submitted controllers that have not begun, for this working directory and configuration."""
+    """Return submitted controllers that have not begun, of this working directory and configuration."""
     if cluster.abilities.elements_end_with_controller:
         return {}
     path = str(file.absolute())
@@ -249,9 +237,8 @@ def waiting(cluster: Cluster, file: Path) -> Mapping[str, Waiting]:
 
 
 def _living(cluster: Cluster, name: str, kind: str) -> dict[str, tuple[Status, Work | None]]:
-    """The jobs of this `Work.kind` that have not ended, and what they were submitted for; None: not known.
-    They are known by their ids in the notes, since a site's plugin may rename them; one whose note was lost
-    by its name."""
+    """Return the living jobs of this `Work.kind` and their work, None if unknown. Jobs are found by their ids
+    in the notes, since a site's plugin may rename them, or by `name` if their note was lost."""
     of_cluster = f"{cluster.name()}:"
     noted = {
         key.removeprefix(of_cluster): work
@@ -264,7 +251,7 @@ def _living(cluster: Cluster, name: str, kind: str) -> dict[str, tuple[Status, W
 
 
 def _cancelled(config: Config, work: Work) -> bool:
-    """Whether a person cancelled one of its datasets since it was submitted."""
+    """Return whether a dataset of this work was cancelled since its submission."""
     target = config.target
     layouts = [DatasetLayout(target.root, name, target.state_root) for name in work.datasets]
     return any(cancel_mark.made_at(layout) > work.at for layout in layouts)
@@ -272,7 +259,7 @@ def _cancelled(config: Config, work: Work) -> bool:
 
 @contextlib.contextmanager
 def _alone(logs: Path) -> Iterator[None]:
-    """While inside, no other submission works in this working directory."""
+    """Exclude other submissions in this working directory."""
     try:
         logs.mkdir(parents=True, exist_ok=True)
         NOTES.parent.mkdir(exist_ok=True)
@@ -301,7 +288,7 @@ def _configuration(file: Path) -> tuple[str, str]:
 
 
 def _notes() -> dict[str, Work]:
-    """By cluster and job. Empty where they cannot be read: jobs that are there count as doing other work."""
+    """Return the notes by cluster and job. Empty if unreadable: jobs then count as doing other work."""
     try:
         raw = json.loads(NOTES.read_bytes())
         return {key: Work(**work) for key, work in raw["jobs"].items()} if raw["format"] == FORMAT else {}
@@ -324,7 +311,7 @@ def _note(cluster: Cluster, job: str, work: Work, living: Iterable[str]) -> None
 
 
 def _name(dataset: str = "") -> str:
-    """One for the controllers of a working directory; and one for the looks at each dataset."""
-    told = f"{Path.cwd()}" + (f"\0{dataset}" if dataset else "")
-    place = hashlib.sha256(told.encode()).hexdigest()[:16]
+    """Return the job name of this working directory's controllers, or of the looks at `dataset`."""
+    origin = f"{Path.cwd()}" + (f"\0{dataset}" if dataset else "")
+    place = hashlib.sha256(origin.encode()).hexdigest()[:16]
     return f"penstock-{'look' if dataset else 'submit'}-{place}"

@@ -1,9 +1,7 @@
-"""How steps ended, left for `penstock run`, which sees only Snakemake's 0 or 1.
+"""Reports how steps ended to `penstock run`, which sees only Snakemake's 0 or 1.
 
-A step that fails writes a small JSON file into a folder that the `penstock run` above it named in the
-environment. `penstock run` reads the folder while the workflow runs, and writes there by which signal it was
-stopped.
-No other file is touched. A file that cannot be written or read raises nothing.
+A failing step writes a small JSON file into a folder that `penstock run` named in the environment and reads
+meanwhile. `penstock run` writes there which signal stopped it. Unreadable or unwritable files raise nothing.
 """
 
 from __future__ import annotations
@@ -22,12 +20,10 @@ from penstock.core import events
 if TYPE_CHECKING:
     import logging
 
-EXITS = "PENSTOCK_EXITS"
-"""Names the folder; set by `penstock run` alone."""
-SIGNAL = "signal"
-"""In the folder: the number of the signal that stopped `penstock run`, which its steps get as SIGINT."""
+EXITS = "PENSTOCK_EXITS"  # names the folder; set by `penstock run` alone
+SIGNAL = "signal"  # in the folder: number of the signal that stopped `penstock run`; its steps get SIGINT
+# Exit statuses of a step that reported its own error (docs/commands.md, "Exit status").
 STATUSES = frozenset({*range(1, 8), 129, 130, 143})
-"""Exit statuses of a step that reported itself what is wrong (docs/commands.md, "Exit status")."""
 _ENDED = re.compile(
     r"RuleException:\nCalledProcessError.* -m penstock .*returned non-zero exit status (\d+)", re.DOTALL
 )
@@ -38,35 +34,29 @@ _ENDINGS = (
 
 
 class CommandFailure(NamedTuple):
-    """How a command, or its work for one dataset, ended."""
+    """How a command, or its work for one dataset, failed."""
 
     code: int
-    text: str
-    """For a person; "" where there is nothing to say."""
-    reason: str = ""
-    """What failed, or why, in a few words."""
-    cancelled: bool = False
-    """`penstock cancel` ended it."""
-    overtaken: bool = False
-    """Another run has overtaken it."""
+    text: str  # for a person; or ""
+    reason: str = ""  # what failed, or why, in a few words
+    cancelled: bool = False  # by `penstock cancel`
+    overtaken: bool = False  # by another run
 
 
 class Left(NamedTuple):
-    """How one step ended."""
+    """How a step ended."""
 
     command: str
     exit: int
     dataset: str = ""
-    text: str = ""
-    """The message for a person, which `penstock run` shows; "" where there is none."""
-    reason: str = ""
-    """What failed, or why, in a few words."""
+    text: str = ""  # message for a person, which `penstock run` shows; or ""
+    reason: str = ""  # what failed, or why, in a few words
     cancelled: bool = False
     overtaken: bool = False
 
     @property
     def how(self) -> str:
-        """In a word: one of the three of `core.events`."""
+        """One of the three words of `core.events`."""
         if self.exit > 128:
             return events.STOPPED
         return events.CANCELLED if self.cancelled else events.FAILED
@@ -78,8 +68,8 @@ class Left(NamedTuple):
 
 
 def leave(left: Left) -> bool:
-    """Write down an exit status other than 0, for the `penstock run` above. Returns whether there is one: it
-    shows the message."""
+    """Write a failure's exit status for the `penstock run` above. Returns whether that one exists and shows
+    it."""
     folder = os.environ.get(EXITS)
     return write(Path(folder), left) if folder and left.exit else False
 
@@ -94,26 +84,26 @@ def write(folder: Path, left: Left) -> bool:
     return True
 
 
-def read_new(folder: Path, known: dict[str, Left]) -> list[Left]:
-    """The exit statuses that steps wrote down since the last call, the earliest first. They are put into
-    `known`, by the names of their files. One that is not yet whole counts as not written."""
+def read_new(folder: Path, read_before: dict[str, Left]) -> list[Left]:
+    """Return the exit statuses written since the last call, the earliest first, and add them to
+    `read_before`, by file name. Incomplete files count as not written."""
     new = []
     for path in sorted(folder.glob("*.json")):
-        if path.name not in known:
+        if path.name not in read_before:
             with contextlib.suppress(OSError, ValueError, TypeError):
-                known[path.name] = Left(**json.loads(path.read_text(encoding="utf-8")))
-                new.append(known[path.name])
+                read_before[path.name] = Left(**json.loads(path.read_text(encoding="utf-8")))
+                new.append(read_before[path.name])
     return new
 
 
 def pass_on(folder: Path, number: int) -> None:
-    """Write down by which signal `penstock run` was stopped, before its steps get SIGINT for it."""
+    """Write the signal that stopped `penstock run`, before its steps get SIGINT for it."""
     with contextlib.suppress(OSError):
         (folder / SIGNAL).write_text(str(number))
 
 
 def sent(number: int) -> int:
-    """The signal that stopped this step: for the SIGINT of a `penstock run`, the one that stopped the run."""
+    """Return the signal that stopped this step, or the `penstock run` that sent it SIGINT."""
     folder = os.environ.get(EXITS)
     try:
         return int(Path(folder, SIGNAL).read_text()) if folder and number == signal.SIGINT else number
@@ -122,12 +112,12 @@ def sent(number: int) -> int:
 
 
 def below_run() -> bool:
-    """Whether a `penstock run` started this."""
+    """Return whether a `penstock run` started this process."""
     return EXITS in os.environ
 
 
 def is_news(record: logging.LogRecord) -> bool:
-    """Whether a line of Snakemake's log reports something that no step reported itself."""
+    """Return whether a line of Snakemake's log reports something that no step reported itself."""
     text = record.getMessage()
     ended = _ENDED.match(text)
     return text not in _ENDINGS and not (ended and int(ended[1]) in STATUSES)

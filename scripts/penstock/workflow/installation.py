@@ -1,4 +1,4 @@
-"""What is installed, and whether its parts belong together: the package, Snakemake, the workflow's files.
+"""Checks that the installed parts belong together: the package, Snakemake, the workflow's files.
 
 | part                   | that of                                | is refused where                         |
 |------------------------|----------------------------------------|------------------------------------------|
@@ -6,11 +6,8 @@
 | the workflow's files   | the package, a checkout, or a copy     | their version is not the package's       |
 | the package of a step  | the interpreter, started isolated      | it is not the one that Snakemake has     |
 
-Several installations may lie side by side, and each finds its own parts. What mixes them is a `PATH` or
-`PYTHONPATH` that names parts of two, and an installation that was changed in its place.
-
-`penstock run` and the workflow call the checks when they begin. They read what is installed, and
-`check_workflow` may start one interpreter, and wait for it; nothing is written.
+Installations side by side each find their own parts. A `PATH` or `PYTHONPATH` with parts of two, or an
+installation that was changed in place, mixes them.
 """
 
 from __future__ import annotations
@@ -24,22 +21,18 @@ import penstock
 from penstock.core.errors import PreflightError
 from penstock.host import interpreter
 
-WANTED = "snakemake>=9.14,<10"
-"""The same as in pyproject.toml."""
-FIRST, BEFORE = (9, 14), (10, 0)
-"""`WANTED` as numbers: from the first on, before the second."""
-FOLDER = Path(penstock.__file__).parent
-"""The package's."""
+WANTED = "snakemake>=9.14,<10"  # the same as in pyproject.toml
+FIRST, BEFORE = (9, 14), (10, 0)  # `WANTED` as numbers: from the first on, before the second
+FOLDER = Path(penstock.__file__).parent  # the package's
 
 
 def identity() -> str:
-    """The version, and which package and which interpreter these are."""
+    """Return the version, the package's folder and the interpreter."""
     return f"penstock {penstock.__version__}\n  {FOLDER}, Python {_python()}: {sys.executable}\n"
 
 
 def check_snakemake() -> None:
-    """Raises PreflightError where this interpreter has no Snakemake that the workflow is made for. Snakemake
-    is not imported."""
+    """Raise PreflightError unless this interpreter has a suitable Snakemake, which is not imported."""
     from importlib import metadata, util
 
     try:
@@ -66,9 +59,8 @@ def check_snakemake() -> None:
 
 
 def check_workflow(version: str, folder: str) -> None:
-    """To be called by the workflow: `version` is that of its files, which lie below `folder`. Raises
-    PreflightError where this Snakemake or this package is of another version, and where the workflow's steps
-    would be done by another package than this one."""
+    """Check the workflow's files, of `version`, below `folder`. Raises PreflightError if Snakemake or this
+    package has another version, or if another package would do the workflow's steps."""
     check_snakemake()
     if version != penstock.__version__:
         raise PreflightError(
@@ -83,10 +75,10 @@ def check_workflow(version: str, folder: str) -> None:
     code = "import penstock as p; print(p.__version__, p.__file__)"
     words = [*interpreter.isolated(), "-c", code]
     done = subprocess.run(words, capture_output=True, encoding="utf-8", errors="surrogateescape", check=False)
-    there, _, file = done.stdout.rstrip("\n").partition(" ")
+    other_version, _, file = done.stdout.rstrip("\n").partition(" ")
     if done.returncode == 0 and Path(file).parent.samefile(FOLDER):
         return
-    why = f"its steps would be done by penstock {there} in {Path(file).parent}"
+    why = f"its steps would be done by penstock {other_version} in {Path(file).parent}"
     if done.returncode != 0:
         why = "its steps find none without PYTHONPATH, which they do not obey"
     raise PreflightError(

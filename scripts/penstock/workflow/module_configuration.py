@@ -1,4 +1,4 @@
-"""The configuration of the workflow where it is a module of another one: `module penstock: config: ...`.
+"""The configuration of the workflow as a module of another one: `module penstock: config: ...`.
 
 | the module's `config:`                               | the steps read                     | --config is |
 |------------------------------------------------------|------------------------------------|-------------|
@@ -6,11 +6,8 @@
 | the outer workflow's whole configuration, of several | a file made of the values          | penstock's  |
 | a part of it, as `config["penstock"]`, or any other  | a file made of the values          | the outer's |
 
-Snakemake hands values over, which its reading of YAML may have changed: `config.parsed_mapping` says what of
-that is refused.
-
-`workflow/rules/common.smk` calls `base` where the workflow is a module. The files of the outer workflow's
-configuration are read; nothing is written here.
+Snakemake passes values, which its reading of YAML may have changed: `config.parsed_mapping` refuses some.
+`workflow/rules/common.smk` calls `base`.
 """
 
 from __future__ import annotations
@@ -31,41 +28,38 @@ _SELECTING = {workflow_values.DATASET, *workflow_values.STAGING, *workflow_value
 
 
 class ModuleInput(NamedTuple):
-    """What a module gets of Snakemake."""
+    """Snakemake's input to a module."""
 
     name: str
     values: Mapping[object, object]
-    outer: Mapping[object, object]
-    """The whole configuration of the outer workflow."""
-    files: Sequence[str | Path]
-    """From which that was read."""
-    before_files: Mapping[str, object]
-    """What went before those of `configfile:`: --configfile and --config."""
+    outer: Mapping[object, object]  # the whole configuration of the outer workflow
+    files: Sequence[str | Path]  # the files of `outer`
+    before_files: Mapping[str, object]  # overrides of `configfile:`: --configfile and --config
 
 
-def base(given: ModuleInput, words: Sequence[str]) -> tuple[loader.BaseConfiguration, Sequence[str]]:
-    """The configuration, and of the words of --config those that are penstock's. Raises ConfigError."""
-    if not given.values:
+def base(module: ModuleInput, words: Sequence[str]) -> tuple[loader.BaseConfiguration, Sequence[str]]:
+    """Return the configuration, and penstock's words of --config. Raises ConfigError."""
+    if not module.values:
         raise ConfigError(
-            f"module {given.name} is given no configuration",
+            f"module {module.name} is given no configuration",
             hint='write `config: config` into the module statement, or `config: config["penstock"]`',
         )
-    texts = list(_texts(given.files))
-    if given.values != given.outer:
-        return _made(given, given.values, texts), []
-    for file, text in zip(given.files, texts, strict=True):
-        if overlay.merged(_read(text.text), given.before_files) == given.values:
+    texts = list(_texts(module.files))
+    if module.values != module.outer:
+        return _made(module, module.values, texts), []
+    for file, text in zip(module.files, texts, strict=True):
+        if overlay.merged(_read(text.text), module.before_files) == module.values:
             return loader.read_base(Path(file).absolute()), words
     named = {word.partition("=")[0] for word in words} & _SELECTING
-    values = {key: value for key, value in given.values.items() if key not in named}
-    return _made(given, values, texts), words
+    values = {key: value for key, value in module.values.items() if key not in named}
+    return _made(module, values, texts), words
 
 
 def _made(
-    given: ModuleInput, values: Mapping[object, object], texts: Sequence[parsed_mapping.ConfigText]
+    module: ModuleInput, values: Mapping[object, object], texts: Sequence[parsed_mapping.ConfigText]
 ) -> loader.BaseConfiguration:
     document, unclear = parsed_mapping.document(values, texts)
-    return loader.BaseConfiguration(f"of module {given.name}", None, document, unclear)
+    return loader.BaseConfiguration(f"of module {module.name}", None, document, unclear)
 
 
 def _texts(files: Sequence[str | Path]) -> Iterator[parsed_mapping.ConfigText]:
@@ -73,7 +67,7 @@ def _texts(files: Sequence[str | Path]) -> Iterator[parsed_mapping.ConfigText]:
         try:
             text = Path(file).read_text(encoding="utf-8")
         except (OSError, ValueError):
-            text = ""  # Snakemake has read it; what it has read counts
+            text = ""  # Snakemake has read the file, and its values count
         yield parsed_mapping.ConfigText(str(file), text)
 
 

@@ -1,12 +1,9 @@
-"""The workflow's receipts in `results/` against the truth on the target.
+"""Compares the workflow's receipts in `results/` with the state of runs on the target, which is not changed.
 
-results/.workflow/list/<invocation>-<group>.json    what `list-group` found, one run of Snakemake
-results/.workflow/configurations/<digest>.yaml      what the steps read where they cannot read the file itself
+results/.workflow/list/<invocation>-<group>.json    what `list-group` found, in one run of Snakemake
+results/.workflow/configurations/<digest>.yaml      the steps' configuration, if they cannot read its file
 results/<dataset>/<run>/<step>.json                 what that step returned
 results/<dataset>/<run>/report.html, elements.parquet
-
-The workflow and the commands that it calls use it. It reads `results/` and the state of runs on the target,
-and removes receipts and listings in `results/` (`tidy`, `forget`); the target is not changed.
 """
 
 from __future__ import annotations
@@ -30,45 +27,40 @@ if TYPE_CHECKING:
     from penstock.core.documents.step_results import ListResult, PreflightResult
     from penstock.core.layout import DatasetLayout
 
-RESULTS = Path("results")
-"""In the working directory."""
-LISTINGS = Path(".workflow", "list")
-"""Below `results/`."""
-KEPT = 20
-"""Invocations whose listings stay: they record when the sources were listed, and what they held."""
+RESULTS = Path("results")  # in the working directory
+LISTINGS = Path(".workflow", "list")  # below `results/`
+KEPT = 20  # invocations whose listings stay: they record when sources were listed, and what they held
 
 
 def results_of(receipt: Path) -> Path:
-    """The folder `results` of a group's receipt."""
+    """Return the folder `results` of a group's receipt."""
     return receipt.parents[len(LISTINGS.parts)]
 
 
 def invocation(results: Path, begun: int) -> str:
-    """The number of this run of the workflow: that of the `penstock run` above, in whose environment it
-    stands. That of its begin (in ns) where there is none, or that of an earlier run, whose listings would be
-    taken for this run's."""
-    given = os.environ.get(INVOCATION, "")
-    fresh = re.fullmatch("[0-9]{20}", given) and not any((results / LISTINGS).glob(f"{given}-*"))
-    return given if fresh else f"{begun:020d}"
+    """Return the number of this workflow run: that of the `penstock run` above, unless missing or used by an
+    earlier run, whose listings would be taken for this run's. Then it is the time of its begin (in ns)."""
+    number = os.environ.get(INVOCATION, "")
+    fresh = re.fullmatch("[0-9]{20}", number) and not any((results / LISTINGS).glob(f"{number}-*"))
+    return number if fresh else f"{begun:020d}"
 
 
 def last_invocation(results: Path) -> str | None:
-    """The number of the last run that listed anything."""
+    """Return the number of the last run that listed anything."""
     listed = (path.name.partition("-")[0] for path in (results / LISTINGS).glob("*-*.json"))
     return max(listed, default=None)
 
 
 class Listings(TypedDict):
-    """What became of a group's datasets, by their names."""
+    """The results for a group's datasets, by name."""
 
     preflight: dict[str, PreflightResult]
     listed: dict[str, ListResult]
-    failed: dict[str, dict[str, object]]
-    """How the listing ended of each that cannot be listed: an `exit_files.Left`."""
+    failed: dict[str, dict[str, object]]  # an `exit_files.Left` of each dataset that cannot be listed
 
 
 def listings(results: Path, invocation: str) -> Listings:
-    """What the groups of one invocation hold, as one."""
+    """Merge the groups of an invocation."""
     merged = Listings(preflight={}, listed={}, failed={})
     for path in sorted((results / LISTINGS).glob(f"{invocation}-*.json")):
         try:
@@ -82,7 +74,7 @@ def listings(results: Path, invocation: str) -> Listings:
 
 
 def warnings(results: Path, dataset: str) -> set[str]:
-    """What preflight warned of when it last passed for this dataset, by the listings that are kept."""
+    """Return preflight's warnings when it last passed for this dataset, by the kept listings."""
     invocations = {path.name.partition("-")[0] for path in (results / LISTINGS).glob("*-*.json")}
     for earlier in sorted(invocations, reverse=True):
         checked = listings(results, earlier)["preflight"].get(dataset)
@@ -92,7 +84,7 @@ def warnings(results: Path, dataset: str) -> set[str]:
 
 
 def published_before(results: Path, layout: DatasetLayout) -> Path | None:
-    """A receipt by which the dataset was published below this root; None where there is none."""
+    """Return a receipt of the dataset's publication below this root."""
     for path in sorted((results / layout.dataset).glob("*/publish.json")):
         try:
             data = json.loads(path.read_text(encoding="utf-8"))["path"]
@@ -104,7 +96,7 @@ def published_before(results: Path, layout: DatasetLayout) -> Path | None:
 
 
 def published(results: Path, invocation: str, config: Config) -> Iterator[str]:
-    """A line for each dataset that this invocation staged, or found staged: its release and its path."""
+    """Yield a line for each published dataset of this invocation: its release and path."""
     for name, listed in listings(results, invocation)["listed"].items():
         layout = layout_of(config.target, name)
         if run_store.sealed_run(layout, listed["release"]) == listed["run"]:
@@ -112,9 +104,7 @@ def published(results: Path, invocation: str, config: Config) -> Iterator[str]:
 
 
 def tidy(results: Path, layout: DatasetLayout, listed: ListResult) -> None:
-    """Remove the receipts of a run that is no longer on the target as they say (it was deleted, or
-    its staging was): Snakemake then takes these steps again. `listed` is list's result.
-    """
+    """Remove the receipts of a run that is gone from the target: Snakemake then repeats its steps."""
     run = results / layout.dataset / listed["run"]
     if _stale(run, layout, listed):
         for step in AFTER_LIST:
@@ -124,9 +114,9 @@ def tidy(results: Path, layout: DatasetLayout, listed: ListResult) -> None:
 def forget(results: Path) -> None:
     """Remove the listings of all but the last KEPT invocations."""
     folder = results / LISTINGS
-    found = sorted(folder.glob("*-*"))
-    kept = set(sorted({path.name.partition("-")[0] for path in found})[-KEPT:])
-    for path in found:
+    listed = sorted(folder.glob("*-*"))
+    kept = set(sorted({path.name.partition("-")[0] for path in listed})[-KEPT:])
+    for path in listed:
         if path.name.partition("-")[0] not in kept:
             path.unlink(missing_ok=True)
 

@@ -1,14 +1,14 @@
-"""What `snakemake --config` takes, which no value passes without being used or refused.
+"""The values of `snakemake --config`. Each is used or refused.
 
 | key                                    | value                                          | is for         |
 |----------------------------------------|------------------------------------------------|----------------|
-| a section of the configuration         | as the file has it; goes before the file's own | every command  |
+| a section of the configuration         | as in the file, whose own it overrides         | every command  |
 | `dataset`                              | a name, or a list of names                     | every command  |
 | `new_release`, `copy_unchanged`        | true or false                                  | staging        |
 | `fraction`, `sample`, `limit`, `release` | as the options of `penstock audit`           | `audit`        |
 
-They are read from the words as they were typed: Snakemake's own reading makes a number of a dataset called
-`1e5`, and text of whatever it cannot parse.
+They are parsed from the words as typed: Snakemake turns a dataset called `1e5` into a number, and anything
+that it cannot parse into text.
 """
 
 from __future__ import annotations
@@ -43,18 +43,16 @@ _FLAGS = {"true": True, "True": True, "false": False, "False": False}
 
 
 class ConfigWords(NamedTuple):
-    """What the words say."""
+    """The parsed words."""
 
     sections: overlay.Values
     datasets: list[str] | None
-    flags: frozenset[str]
-    """Of `STAGING`, those that are true."""
-    audit: Mapping[str, str]
-    """Of `AUDIT`, in the words of the command line."""
+    flags: frozenset[str]  # of `STAGING`, those that are true
+    audit: Mapping[str, str]  # of `AUDIT`, in the words of the command line
 
 
 def refuse_doubled(arguments: Sequence[str]) -> None:
-    """Raises ConfigError for an option of Snakemake's command line of which it takes the last one alone."""
+    """Raise ConfigError for a doubled option of which Snakemake uses only the last."""
     words = [word.partition("=")[0] for word in arguments]
     words = words[: words.index("--")] if "--" in words else words
     for names in (("--config", "-C"), ("--configfile", "--configfiles")):
@@ -66,17 +64,17 @@ def refuse_doubled(arguments: Sequence[str]) -> None:
 
 
 def parse(words: Iterable[str]) -> ConfigWords:
-    """Raises ConfigError."""
-    given: dict[str, str] = {}
+    """Parse the words. Raises ConfigError."""
+    typed: dict[str, str] = {}
     for word in words:
         key, _, text = word.partition("=")
-        if key in given:
+        if key in typed:
             raise _wrong(key, "is given twice: write it once, of several datasets as dataset='[a, b]'")
         if not text.strip():
             raise _wrong(key, "has no value")
-        given[key] = text
-    audits = {key: _unquoted(given.pop(key)) for key in AUDIT if key in given}
-    flags = {key: given.pop(key) for key in STAGING if key in given}
+        typed[key] = text
+    audits = {key: _unquoted(typed.pop(key)) for key in AUDIT if key in typed}
+    flags = {key: typed.pop(key) for key in STAGING if key in typed}
     if {"fraction", "sample"} <= audits.keys():
         raise _wrong("fraction", "is given beside sample: give one of them")
     for key, text in audits.items():
@@ -87,10 +85,10 @@ def parse(words: Iterable[str]) -> ConfigWords:
     for key, text in flags.items():
         if _unquoted(text) not in _FLAGS:
             raise _wrong(key, f"{in_quotes(text)} is neither true nor false")
-    datasets = _names(given.pop(DATASET)) if DATASET in given else None
+    datasets = _names(typed.pop(DATASET)) if DATASET in typed else None
     chosen = frozenset(key for key, text in flags.items() if _FLAGS[_unquoted(text)])
     try:
-        return ConfigWords(overlay.parse(given.items()), datasets, chosen, audits)
+        return ConfigWords(overlay.parse(typed.items()), datasets, chosen, audits)
     except StrictYamlError as error:
         raise ConfigError(
             "a value cannot be read",
@@ -101,17 +99,16 @@ def parse(words: Iterable[str]) -> ConfigWords:
 
 
 def backend(defaults: Iterable[str]) -> str:
-    """The backend that words `name=value` of a profile's `default-resources` name; "" for none."""
+    """Return the backend in a profile's `default-resources`, words `name=value`; or ""."""
     named = (word.partition("=") for word in defaults)
     return next((_unquoted(text) for name, _, text in named if name == "backend"), "")
 
 
-CONFIGURATIONS = ("config.yaml", "config/config.yaml")
-"""Where the configuration lies when none is named, the first that is there."""
+CONFIGURATIONS = ("config.yaml", "config/config.yaml")  # default configuration files: the first that exists
 
 
 def base(files: Sequence[str | Path]) -> loader.BaseConfiguration:
-    """The configuration file of a workflow that is itself run. `files`: those of --configfile. Raises
+    """Read the configuration of a workflow that is no module. `files`: of --configfile. Raises
     ConfigError."""
     if len(files) > 1:
         raise ConfigError(
@@ -119,26 +116,25 @@ def base(files: Sequence[str | Path]) -> loader.BaseConfiguration:
             why=f"{len(files)} are given",
             hint="snakemake --configfile my.yaml",
         )
-    given = [*files, *(file for file in CONFIGURATIONS if Path(file).exists())]
-    if not given:
+    candidates = [*files, *(file for file in CONFIGURATIONS if Path(file).exists())]
+    if not candidates:
         raise ConfigError(
             "there is no configuration file",
             where=f"{Path.cwd()}: {' or '.join(CONFIGURATIONS)}",
             hint="give one by snakemake --configfile my.yaml",
         )
-    return loader.read_base(Path(given[0]).absolute())
+    return loader.read_base(Path(candidates[0]).absolute())
 
 
 def compose(
-    base: loader.BaseConfiguration, given: ConfigWords, folder: Path, *, write: bool, backend: str = ""
+    base: loader.BaseConfiguration, words: ConfigWords, folder: Path, *, write: bool, backend: str = ""
 ) -> tuple[Config, str]:
-    """The configuration, and the file that the steps read: the base's, or where there is none or `--config`
-    changes it one in this folder that is named by its content. Without `write` that one is not made.
-    `backend`: of the configuration alone, in place of its own; "" for its own. Raises ConfigError,
-    PreflightError for a folder that cannot be written."""
+    """Return the configuration and the file that the steps read: the base's, or, if there is none or
+    `--config` changes it, one in `folder` that `write` creates. Raises ConfigError, and PreflightError if the
+    folder cannot be written."""
     heading = f"The configuration {printable(base.label)}, with what --config gave"
     heading += ": for the steps of a workflow, and not to be changed"
-    config, content = loader.compose(base, given.sections, heading, backend)
+    config, content = loader.compose(base, words.sections, heading, backend)
     if content is None:
         return config, str(base.file)
     if base.file is not None:
@@ -158,30 +154,30 @@ def compose(
     return config, str(path.absolute())
 
 
-def chosen(given: ConfigWords, config: Config) -> list[str]:
-    """The datasets that are asked for, each once. Raises ConfigError for unknown ones."""
-    names = list(config.datasets) if given.datasets is None else given.datasets
+def chosen(words: ConfigWords, config: Config) -> list[str]:
+    """Return the chosen datasets, each once. Raises ConfigError for unknown ones."""
+    names = list(config.datasets) if words.datasets is None else words.datasets
     for name in names:
         if name not in config.datasets:
-            meant, known = did_you_mean([name], config.datasets), ", ".join(config.datasets)
-            raise _wrong("dataset", f"no dataset is named {in_quotes(name)}: there are {known}{meant}")
+            meant, configured = did_you_mean([name], config.datasets), ", ".join(config.datasets)
+            raise _wrong("dataset", f"no dataset is named {in_quotes(name)}: there are {configured}{meant}")
     return list(dict.fromkeys(names))
 
 
-def refuse_unused(given: ConfigWords, targets: Collection[str]) -> None:
-    """Raises ConfigError for what none of Snakemake's targets would look at."""
+def refuse_unused(words: ConfigWords, targets: Collection[str]) -> None:
+    """Raise ConfigError for values that none of Snakemake's targets would use."""
     audited = [target for target in targets if target.endswith("audit") or "/audit/" in target]
-    if given.audit and not audited:
+    if words.audit and not audited:
         raise _wrong(
-            min(given.audit), "is of an audit (`snakemake audit`), and this one stages; "
+            min(words.audit), "is of an audit (`snakemake audit`), and this one stages; "
             "engine='{limit: 1GiB/s}' is the limit of a staging's engines",
         )  # fmt: skip
-    if given.flags and audited and len(audited) == len(targets):
-        raise _wrong(min(given.flags), "is of a staging, and an audit makes no release")
+    if words.flags and audited and len(audited) == len(targets):
+        raise _wrong(min(words.flags), "is of a staging, and an audit makes no release")
 
 
 def _names(text: str) -> list[str]:
-    """Text as it was typed: `[2024, 1e5]` are two names."""
+    """Parse a name or a list of names as typed: `[2024, 1e5]` are two names."""
     if not text.lstrip().startswith("["):
         return [_unquoted(text)]
     try:

@@ -21,9 +21,9 @@ def open_slurm(
     target: Path | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> SlurmCluster:
-    """The cluster that this machine's SLURM commands speak to, in the way of `cluster.slurm_api`. With
-    `target`, preflight's probe job checks on a node that this folder is there. `warn` is called where that
-    way is left, and while a command does not answer; None: the log has it."""
+    """Open the cluster of this machine's SLURM commands, in the way of `cluster.slurm_api`. With `target`,
+    preflight's probe job checks this folder on a node. `warn` is called where that way is abandoned, and
+    while a command does not answer; None: the log gets it."""
     from penstock.cluster.slurm import client
     from penstock.cluster.slurm.cluster import SlurmCluster
 

@@ -1,5 +1,4 @@
-"""Parses what slurmdbd keeps of an array, as sacct prints it, into an `Accounted` for each element. Pure;
-`command_line` runs sacct."""
+"""Parses slurmdbd's rows of an array, as sacct prints them, into an `Accounted` for each element."""
 
 from __future__ import annotations
 
@@ -12,14 +11,15 @@ from penstock.cluster.slurm.answer_lines import job_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# Fields of sacct 22.05. Later fields (Restarts) are not asked for: rows count the starts.
 USAGE_FIELDS = "JobID,Submit,Start,End,ElapsedRaw,CPUTimeRAW,TotalCPU,MaxRSS"
-"""Fields that sacct of 22.05 has. Later ones (Restarts) are left out: starts are counted by their rows."""
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 
 
 def read_usage(text: str, array: str) -> Sequence[Accounted]:
-    """Every element of this array that has started, in `sacct --duplicates -P -n -j ARRAY -o USAGE_FIELDS`
-    (times as seconds since the epoch). sacct may show elements of other arrays, too.
+    """Read the started elements of this array from `sacct --duplicates -P -n -j ARRAY -o USAGE_FIELDS`.
+
+    Times are seconds since the epoch. sacct may show elements of other arrays, too.
 
     | row                                    | counts as                                                 |
     |----------------------------------------|-----------------------------------------------------------|
@@ -58,23 +58,24 @@ def read_usage(text: str, array: str) -> Sequence[Accounted]:
                 cpu_seconds=_added(account.cpu_seconds, read_time(used)),
             )
         accounts[index] = account
-    return [one for _, one in sorted(accounts.items()) if one.starts]
+    return [usage for _, usage in sorted(accounts.items()) if usage.starts]
 
 
 def _added(sum_so_far: float | None, more: float) -> float | None:
-    """SLURM writes 0 where it gathers no CPU time (JobAcctGatherType=jobacct_gather/none)."""
+    """Add CPU time. SLURM writes 0 where it gathers none (JobAcctGatherType=jobacct_gather/none)."""
     return sum_so_far if not more else (sum_so_far or 0.0) + more
 
 
 def _number(text: str) -> float:
-    """0 of `Unknown`, `None` and an empty field."""
+    """Read a number; 0 for `Unknown`, `None` and an empty field."""
     with contextlib.suppress(ValueError):
         return max(0.0, float(text))
     return 0.0
 
 
 def read_time(text: str) -> float:
-    """Seconds of SLURM's `[days-][hours:]minutes:seconds`, also with fractions; 0 for `infinite` and such.
+    """Read seconds from SLURM's `[days-][hours:]minutes:seconds`, also with fractions; 0 for `infinite` and
+    such.
 
     >>> read_time("1-02:03:04"), read_time("02:03.500"), read_time("infinite"), read_time("")
     (93784.0, 123.5, 0.0, 0.0)
@@ -87,8 +88,7 @@ def read_time(text: str) -> float:
 
 
 def _bytes(text: str) -> int | None:
-    """Of a number with SLURM's unit; None of an empty field, or 0: nothing was sampled.
-
+    """Read bytes from a number with SLURM's unit; None for an empty field or 0: nothing was sampled.
     >>> _bytes("1536K"), _bytes("1.5M"), _bytes("100"), _bytes(""), _bytes("0")
     (1572864, 1572864, 100, None, None)
     """

@@ -1,7 +1,4 @@
-"""What to change in the configuration when SLURM refuses a job: hints for messages, by SLURM's words.
-
-For what submits arrays and probe jobs, or has SLURM judge a job without queueing it. Pure.
-"""
+"""What to change in the configuration when SLURM refuses a job: hints by SLURM's words."""
 
 from __future__ import annotations
 
@@ -13,6 +10,8 @@ from penstock.core.errors import FailedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# SLURM's words in small letters, and their hint. The first match counts, so a phrase stands above a word in
+# it.
 ADVICE = (
     (
         "access/permission denied",
@@ -38,20 +37,17 @@ ADVICE = (
     ("memory", "cluster.memory: what one element may use"),
     ("time", "cluster.time: `sinfo -o '%P %l'` shows the partitions' limits"),
 )
-"""What SLURM's words hold, in small letters, and the hint for it. The first that fits counts, so a phrase
-stands above a word in it."""
 
 
 def advice(words: str) -> str:
-    """What to change in the configuration when SLURM says this; "" when nothing fits."""
+    """Return what to change in the configuration when SLURM says this; "" when nothing fits."""
     lowered = words.lower()
     return next((hint for word, hint in ADVICE if word in lowered), "")
 
 
 @contextlib.contextmanager
 def advised() -> Iterator[None]:
-    """Within the context, a FailedError (SLURM refuses) without a hint gets that of `advice`, and is raised
-    on. Other errors pass as they are."""
+    """Give the hint of `advice` to a FailedError without a hint that leaves the context."""
     try:
         yield
     except FailedError as error:

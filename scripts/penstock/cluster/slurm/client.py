@@ -1,11 +1,8 @@
 """Runs SLURM's commands as the user's own shell would, and sorts their errors.
 
-For the modules of this package; starts processes, and touches nothing else.
-
-A command gets the calling process's environment: a site's own wrapper reads it, and SLURM finds its
-controller by it. What it does not get are variables that stand for options, of which an outer job or a
-profile is full: they would change what a command means. What a job gets is not this: `submission.handed_on`
-names it.
+A command gets this process's environment: a site's wrapper reads it, and SLURM finds its controller by it.
+Variables that stand for options are left out. An outer job or a profile sets many, and they would change what
+a command means. For a job's own environment see `submission.handed_on`.
 """
 
 from __future__ import annotations
@@ -38,33 +35,31 @@ from penstock.host.parent_death import dies_with
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+# variables that stand for an option, or describe an outer job
 OPTIONS = re.compile(
     r"_?(SLURM|SLURMD|SBATCH|SALLOC|SRUN|SQUEUE|SINFO|SACCT|SCANCEL|SCONTROL|SPRIO|SSTAT|SREPORT|SPANK)_"
 )
-"""How the names of variables begin that stand for an option, or describe an outer job."""
+# stands for the user's password; it reaches a command only by the environment
 TOKEN = "SLURM_JWT"  # noqa: S105 (its name)
-"""Stands for the user's password. It reaches a command by the environment alone."""
+# Variables that choose the controller and the user (sbatch(1), "INPUT ENVIRONMENT VARIABLES"; SLURM's "JSON
+# Web Tokens (JWT) Authentication"). Not SBATCH_CLUSTERS: only sbatch obeys it, and squeue would search for
+# the job elsewhere.
 CONTROLLER = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", TOKEN})
-"""Those of them that say which controller is asked, and who asks (sbatch(1), "INPUT ENVIRONMENT VARIABLES";
-SLURM's "JSON Web Tokens (JWT) Authentication"). SBATCH_CLUSTERS is none: sbatch alone obeys it, and squeue
-would look for the job elsewhere."""
-ANSWER_WITHIN = 120.0
-"""Seconds for one command: above SLURM's own MessageTimeout and its repeats."""
-AFTER = 0.5
-"""Seconds until a query that was killed, or failed in unknown words, is made once more."""
-LOOK = 1.0
-"""Seconds between two looks for a signal while a command is waited for."""
+ANSWER_WITHIN = 120.0  # seconds for a command: above SLURM's own MessageTimeout and its repeats
+AFTER = 0.5  # seconds until a query that was killed, or failed in unknown words, is repeated once
+LOOK = 1.0  # seconds between two checks for a signal while waiting for a command
+# exit statuses by which a shell, such as a site's wrapper, reports a command ended by a signal
 SIGNALLED = range(129, 160)
-"""Exit statuses by which a shell, such as a site's wrapper, reports that a signal ended its command."""
+# Seconds after which, and between which, a person is informed of a command that has not answered.
 SAID, AGAIN = 15.0, 45.0
-"""Seconds after which, and between which, a person hears that a command has not answered."""
 
+# words of refusals; they win over those of `TRANSIENT` in the same answer
 FINAL = re.compile(
     r"\binvalid [\w /-]*\b(specified|specification|name|request)\b|access/permission denied"
     r"|unknown (account|user|qos|wckey)",
     re.IGNORECASE,
 )
-"""Words of refusals: they go before those of `TRANSIENT` in the same answer."""
+# SLURM's messages while slurmctld, slurmdbd or munged is away, busy, or starting.
 TRANSIENT = re.compile(
     r"unable to contact slurm|socket timed out|connection refused|connection reset|connection timed out"
     r"|zero bytes were transmitted|transport endpoint|temporarily unable|resource temporarily unavailable"
@@ -76,25 +71,21 @@ TRANSIENT = re.compile(
     r"|message (send|receive) failure|could not establish a configuration source",
     re.IGNORECASE,
 )
-"""Words of SLURM's own messages that stand for something that may pass: slurmctld, slurmdbd or munged are
-away, busy, or just starting."""
+# slurmctld's only text for every job over a limit: too many jobs, or too large ones
 POLICY = re.compile(r"job violates accounting/qos policy", re.IGNORECASE)
-"""slurmctld's one text for each job that a limit refuses: too many of them, or too large ones."""
+# The reason that slurmctld adds to that text: `QOSMaxSubmitJobPerUserLimit`, `QOSMaxWallDurationPerJobLimit`.
 REASON = re.compile(r"\b(?:Assoc|QOS)[A-Z]\w+")
-"""The reason, which slurmctld names beside that text: `QOSMaxSubmitJobPerUserLimit`,
-`QOSMaxWallDurationPerJobLimit`."""
 
 
+# from 23.02, to a client that queries too often (`query_pace`)
 OVERLOADED = re.compile(r"rate limit exceeded|please retry momentarily", re.IGNORECASE)
-"""slurmctld's words, from 23.02 on, to a client that asks too often (`query_pace`)."""
 
 
 _say: list[Callable[[str], None]] = [logging.getLogger("penstock").warning]
 
 
 def warn_by(say: Callable[[str], None]) -> None:
-    """From now on `say` is called, from any thread, with a line about a command that takes long; before, the
-    line goes to the log."""
+    """Send lines about slow commands to `say`, from any thread, instead of to the log."""
     _say[0] = say
 
 
@@ -103,10 +94,10 @@ def say(text: str) -> None:
     _say[0](text)
 
 
+# lines in which SLURM's commands report an error or a trial
 OWN_WORDS = re.compile(
     r"(sbatch|squeue|scontrol|scancel|sinfo|sacct|sacctmgr|srun): |\w+ error: |allocation failure: "
 )
-"""How the lines begin in which SLURM's commands report an error or a trial."""
 
 
 class CommandOutput(NamedTuple):
@@ -120,7 +111,7 @@ class CommandOutput(NamedTuple):
     def words(self) -> str:
         """SLURM's own words, on one line."""
         lines = [line.strip() for line in (self.err.strip() or self.out.strip()).splitlines() if line.strip()]
-        # Else of what a site's wrapper prints around them.
+        # Without SLURM's prefix, take all that a site's wrapper prints.
         own = [line for line in lines if OWN_WORDS.match(line)]
         return "; ".join(own or lines) or self.end
 
@@ -132,13 +123,13 @@ class CommandOutput(NamedTuple):
 
     @property
     def wordless(self) -> bool:
-        """Whether it was killed, or said nothing: SLURM itself has refused nothing then."""
+        """Whether it was killed, or printed nothing: then SLURM itself has refused nothing."""
         return self.code < 0 or self.code in SIGNALLED or not (self.err.strip() or self.out.strip())
 
 
 def environment() -> dict[str, str]:
-    """What a command of SLURM gets of this process's environment. An empty token is none: a job has it that
-    was submitted by a token (`submission.exporting`)."""
+    """Return the environment of SLURM's commands. An empty token is dropped: a job submitted by a token has
+    one (`submission.exporting`)."""
     kept = {
         name: value for name, value in os.environ.items() if name in CONTROLLER or not OPTIONS.match(name)
     }
@@ -155,15 +146,14 @@ def call(
     outlives: bool = True,
     program: str = "",
 ) -> CommandOutput:
-    """Run one command. Raises TransientError when it does not end in time or this machine cannot start it
-    now, PreflightError when it is not installed, and InterruptedRunError; the caller judges every other
-    outcome. `env`: its environment, in
-    place of `environment`, and `extra` beside it. `outlives`: whether it may end after this
-    process, where that one is killed. `program`: its name for people, where that is not its first word."""
+    """Run a command; the caller judges its exit status. Raises TransientError where it does not end in time
+    or cannot be started now, PreflightError where it is not installed, and InterruptedRunError. `env`
+    replaces `environment`; `extra` adds to it. `outlives`: the command may go on when this process is killed.
+    `program`: its name for people; "": its first word."""
     program = program or command[0]
-    given: dict[str | bytes, str] = {}
-    given.update(environment() if env is None else env)
-    given.update(extra or {})
+    variables: dict[str | bytes, str] = {}
+    variables.update(environment() if env is None else env)
+    variables.update(extra or {})
     try:
         with subprocess.Popen(
             command,
@@ -173,8 +163,8 @@ def call(
             text=True,
             errors="replace",
             # A name that stands there twice is a str and bytes (`submission.exporting`).
-            env=cast("Mapping[str, str]", given),
-            # This thread waits for its end.
+            env=cast("Mapping[str, str]", variables),
+            # This thread waits for the command's end.
             preexec_fn=None if outlives else dies_with(os.getpid()),  # noqa: PLW1509
         ) as process:
             out, err = _answer(process, program, stdin)
@@ -188,16 +178,16 @@ def call(
 
 
 def _answer(process: subprocess.Popen[str], program: str, stdin: str) -> tuple[str, str]:
-    """Its standard output and error. Says after SAID, then once in AGAIN, that it is waited for. Raises
-    TransientError after ANSWER_WITHIN, and InterruptedRunError once a signal has come; a command that answers
-    within LOOK is heard all the same: what a stop cleans up."""
-    began, given, due = time.monotonic(), iter([stdin]), SAID
+    """Return its standard output and error. Warns after SAID, then every AGAIN. Raises TransientError after
+    ANSWER_WITHIN, and InterruptedRunError after a signal. A command that answers within LOOK is still read,
+    for the cleanup of a stop."""
+    began, input_once, due = time.monotonic(), iter([stdin]), SAID
     within = waits.within(ANSWER_WITHIN)
     try:
         while (left := within - (time.monotonic() - began)) > 0:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 wait = min(LOOK, left, max(0.0, began + due - time.monotonic()))
-                return process.communicate(next(given, None), timeout=wait)
+                return process.communicate(next(input_once, None), timeout=wait)
             waits.signalled()
             waited = time.monotonic() - began
             if due <= waited < within:
@@ -207,15 +197,15 @@ def _answer(process: subprocess.Popen[str], program: str, stdin: str) -> tuple[s
                     f"{within:.0f} s"
                 )
     finally:
-        process.kill()  # it has no effect on one that has ended
+        process.kill()  # no effect on a process that has ended
     raise TransientError(f"{program} gave no answer within {within:.0f} s")
 
 
 def ask(*command: str, extra: Mapping[str, str] | None = None, unless: str = "") -> str:
-    """The standard output of a query, also of one that fails with the words `unless`. Every other failure is
-    a TransientError, whatever SLURM says of it: nothing was refused, and elements may live meanwhile. It is
-    raised when the query fails again after AFTER, unless SLURM names what may pass: its commands have
-    repeated that themselves."""
+    """Return the standard output of a query, also of one that fails with the words `unless`. Any other
+    failure is a TransientError, whatever SLURM's words: nothing was refused, and elements may live meanwhile.
+    The query is repeated once after AFTER, unless SLURM names a transient cause, which its commands have
+    retried themselves."""
     for last in (False, True):
         answer = call(*command, extra=extra)
         if answer.code == 0 or (unless and unless in answer.words):
@@ -231,7 +221,7 @@ def ask(*command: str, extra: Mapping[str, str] | None = None, unless: str = "")
 
 @contextlib.contextmanager
 def reading(program: str, text: str) -> Iterator[None]:
-    """While inside, an answer that is not of the expected form is a TransientError: it may be cut off."""
+    """Turn a malformed answer inside the context into a TransientError: it may be cut off."""
     try:
         yield
     except (ValueError, LookupError) as error:
@@ -243,8 +233,8 @@ def reading(program: str, text: str) -> Iterator[None]:
 
 
 def problem(program: str, answer: CommandOutput) -> PenstockError:
-    """The error that an unsuccessful answer of an order stands for. Of one that was killed, or says nothing,
-    nobody knows whether SLURM obeys: a TransientError."""
+    """Make the error of a failed order. If the command was killed, or printed nothing, nobody knows whether
+    SLURM obeys: a TransientError."""
     kind = TransientError if answer.wordless else kind_of(answer.words)
     sentences: dict[type[PenstockError], str] = {
         OverloadedError: f"{program} has to back off",
@@ -259,8 +249,8 @@ def problem(program: str, answer: CommandOutput) -> PenstockError:
 
 
 def _token_ended() -> float:
-    """When the token in SLURM_JWT ended, by its own claim, in seconds since the epoch: SLURM refuses whatever
-    is asked by it, with no word of the token. 0: there is none, it is good still, or it does not say."""
+    """Return when the token in SLURM_JWT ended, in seconds since the epoch; 0: no token, still valid, or not
+    stated. SLURM refuses every request with an expired token, without mentioning the token."""
     try:
         part = os.environ.get(TOKEN, "").split(".")[1]
         ends = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))["exp"]
@@ -270,7 +260,7 @@ def _token_ended() -> float:
 
 
 def kind_of(words: str) -> type[PenstockError]:
-    """What these words of SLURM's stand for.
+    """Sort SLURM's words into an error.
 
     | words                                      | limits that they name      | error                       |
     |--------------------------------------------|----------------------------|-----------------------------|
@@ -293,12 +283,12 @@ def kind_of(words: str) -> type[PenstockError]:
 
 
 def names_queue(words: str) -> bool:
-    """Whether SLURM says that a limit of submitted jobs is reached."""
+    """Return whether SLURM names a limit of submitted jobs."""
     return any("Sub" in reason for reason in REASON.findall(words))
 
 
 def absent(program: str, error: OSError | None = None) -> PreflightError:
-    """The error for a command of SLURM that cannot be run on this machine."""
+    """Make the error for a SLURM command that cannot be run on this machine."""
     return PreflightError(
         f"SLURM's {program} cannot be run here",
         where="cluster.backend",
@@ -308,7 +298,7 @@ def absent(program: str, error: OSError | None = None) -> PreflightError:
 
 
 def require(*programs: str) -> None:
-    """Raises PreflightError for the first program that is not on PATH."""
+    """Raise PreflightError for the first program that is not on PATH."""
     for program in programs:
         if shutil.which(program) is None:
             raise absent(program)

@@ -1,11 +1,8 @@
 """The cluster port over SLURM, by its commands or pyslurm (`command_line`, `bindings`).
 
-For the controller's process and preflight, by `registry.open_cluster`. Runs SLURM's commands; keeps what it
-learns in memory alone.
-
-One query answers for all elements of an array. What the controller no longer knows (a job is purged
-MinJobAge after its end) is looked up in accounting where there is slurmdbd, and is LOST where there is
-not: its receipt then proves whether it did its work.
+A single query answers for all elements of an array. Elements that the controller has forgotten (it purges a
+job MinJobAge after its end) are looked up in slurmdbd's accounting. Without slurmdbd they are LOST: then only
+their receipts prove their work.
 """
 
 from __future__ import annotations
@@ -52,25 +49,20 @@ if TYPE_CHECKING:
     from penstock.core.checks import CheckResult
     from penstock.core.documents.node_cores import NodeCores
 
-SUBMIT = "submit"
-"""The step of a submitted controller's job."""
+SUBMIT = "submit"  # the step of a submitted controller's job
+# Seconds until a killed controller's submission has ended, too (a site's wrapper of sbatch may take longer
+# than sbatch).
 KILLED_WITHIN = 10.0
-"""Seconds in which what was submitting for a controller that was killed has ended, too (a site's own wrapper
-of sbatch may take longer than sbatch itself)."""
-RENAMED = 60.0
-"""Seconds after a submission in which a job of the answered number is that array, whatever its name."""
-PARTIAL = 60.0
-"""Seconds after which slurmdbd is asked again for limits that it did not say."""
-BESIDE = 1
-"""Places in the queue that are left to the controller's own job."""
+RENAMED = 60.0  # seconds after a submission in which a job of that number is the array, whatever its name
+PARTIAL = 60.0  # seconds until slurmdbd is queried again for limits that it did not report
+BESIDE = 1  # places in the queue that are left to the controller's own job
+# Seconds that an element may show NODE_FAIL or PREEMPTED before it counts as failed: a requeue follows within
+# a few.
 SETTLE = 20.0
-"""Seconds that an element may show NODE_FAIL or PREEMPTED before it counts as failed: a requeue
-follows within a few."""
 
 
 class SlurmCluster(Cluster):
-    """`penstock.cluster.port.Cluster` by the rules of SLURM: methods without a docstring do what that
-    says."""
+    """The Cluster port by the rules of SLURM."""
 
     kind = "slurm"
 
@@ -82,26 +74,26 @@ class SlurmCluster(Cluster):
         self._target = target
         self._facts: Facts | None = None
         self._settled_options: dict[JobOptions, JobOptions] = {}
+        # with the end of its validity, by the monotonic clock
         self._longest: dict[JobOptions, tuple[TimeLimit | None, float]] = {}
-        """With the end of its validity, by the monotonic clock."""
+        # the name under which each array was submitted
         self._names: dict[str, str] = {}
-        """Under which name each array was submitted."""
+        # ids of arrays that the last query showed to be another job's
         self._others: set[str] = set()
-        """The ids of arrays that another job has now, as the last look showed."""
+        # arrays submitted here and not queried yet, with their time
         self._fresh: dict[str, float] = {}
-        """Arrays that were submitted here and not seen yet, and when."""
+        # arrays of earlier controllers
         self._recalled: set[str] = set()
-        """Arrays of earlier controllers."""
+        # arrays whose core-spec must still be read back, with the requested one
         self._unread: dict[str, int] = {}
-        """Arrays whose core-spec has not been read back yet, and what was asked for."""
+        # first time in a state that a requeue may follow
         self._passing: dict[tuple[str, int], float] = {}
-        """When an element was first seen in a state that a requeue may follow."""
         self._requeues = Requeues(self._slurm)
         self._pace = QueryPace(config.poll)
+        # the last status of each element that has ended
         self._ended: dict[str, dict[int, Status]] = {}
-        """The last status of each element that was seen as ended."""
+        # Elements cancelled by index: slurmctld drops the waiting ones, and remembers the rest.
         self._cancelled: dict[str, set[int]] = {}
-        """Elements that were cancelled by index: slurmctld drops those that waited, and knows the rest."""
 
     @property
     def way(self) -> str:
@@ -126,13 +118,15 @@ class SlurmCluster(Cluster):
         nodes = self._slurm.nodes()
         jobs: dict[JobOptions, list[str]] = {}
         autos: list[CheckResult] = []
-        for given in dict.fromkeys(map(self._config.of, steps)):
-            there = site.able(self._slurm, given, nodes)
+        for asked_options in dict.fromkeys(map(self._config.of, steps)):
+            able_nodes = site.able(self._slurm, asked_options, nodes)
             allowed = self._facts.allows_core_spec
-            options = core_choice.settled(given, there, allowed=allowed)
-            jobs.setdefault(options, [node.name for node in there])
-            if given.core_spec == AUTO_CORES:
-                autos.append(core_doctor.auto_result(options, core_choice.against(there, allowed=allowed)))
+            options = core_choice.settled(asked_options, able_nodes, allowed=allowed)
+            jobs.setdefault(options, [node.name for node in able_nodes])
+            if asked_options.core_spec == AUTO_CORES:
+                autos.append(
+                    core_doctor.auto_result(options, core_choice.against(able_nodes, allowed=allowed))
+                )
         results = core_doctor.judge(self._slurm.settings(), nodes, list(jobs.items()), cores)
         results[""] = [*dict.fromkeys(autos), *results.get("", [])]
         return results
@@ -147,14 +141,14 @@ class SlurmCluster(Cluster):
         return self._known().max_array
 
     def max_elements(self) -> int:
-        known = self._known()
-        jobs = None if known.max_jobs is None else known.max_jobs - BESIDE
-        return max(1, min(most for most in (known.max_array, known.max_tasks, jobs) if most is not None))
+        facts = self._known()
+        jobs = None if facts.max_jobs is None else facts.max_jobs - BESIDE
+        return max(1, min(most for most in (facts.max_array, facts.max_tasks, jobs) if most is not None))
 
     def submit(self, spec: ArraySpec) -> str:
-        """Raises TransientError when nothing is known of the outcome: `find` it first, then
-        submit again. Raises FailedError with SLURM's own words when it was refused, and when the
-        cluster dropped the core-spec (the array is then cancelled)."""
+        """Submit once. After a TransientError, `find` the array before another `submit`. Raises FailedError
+        with SLURM's own words for a refusal, and where the cluster dropped the core-spec (the array is then
+        cancelled)."""
         options = self._options(spec.step)
         limit = spec.time or options.time
         if limit == AUTO_TIME:
@@ -183,7 +177,7 @@ class SlurmCluster(Cluster):
         return array
 
     def _full(self, options: JobOptions, refused: QueueFullError) -> FailedError:
-        """What a refusal by the limits of QOS and association is. pyslurm names no limit: a trial does.
+        """Make the error for a limit of QOS or association. pyslurm names no limit: a trial does.
 
         | SLURM names a limit of submitted jobs | a trial of one job | error          |
         |---------------------------------------|--------------------|----------------|
@@ -204,20 +198,19 @@ class SlurmCluster(Cluster):
         )
 
     def _options(self, step: str) -> JobOptions:
-        """Of the step, as SLURM has to get them: with what `core_spec: auto` comes to. Raises as the port to
-        SLURM."""
-        given = self._config.of(step)
-        if given.core_spec != AUTO_CORES:
-            return given
-        if given not in self._settled_options:
+        """Return the step's options for SLURM, with `core_spec: auto` settled."""
+        options = self._config.of(step)
+        if options.core_spec != AUTO_CORES:
+            return options
+        if options not in self._settled_options:
             nodes = self._slurm.nodes()
-            self._settled_options[given] = site.settled(self._slurm, given, self._known(), nodes)
-        return self._settled_options[given]
+            self._settled_options[options] = site.settled(self._slurm, options, self._known(), nodes)
+        return self._settled_options[options]
 
     def find(self, name: str) -> Sequence[str]:
-        found = [str(array) for array in self._slurm.find(name)]
-        self._names.update(dict.fromkeys(found, name))
-        return found
+        arrays = [str(array) for array in self._slurm.find(name)]
+        self._names.update(dict.fromkeys(arrays, name))
+        return arrays
 
     def recall(self, array: str, name: str, spec_cores: int | None = None) -> None:
         self._names[array] = name
@@ -229,7 +222,7 @@ class SlurmCluster(Cluster):
         return self._options(step).spec_cores
 
     def appears_within(self, *, ended: bool) -> float:
-        """A request that nobody waits for any more stands in slurmctld's queue for about MessageTimeout."""
+        """An abandoned request stays in slurmctld's queue for about MessageTimeout."""
         queued = self._known().message_timeout
         return queued if ended else ANSWER_WITHIN + KILLED_WITHIN + queued
 
@@ -237,8 +230,8 @@ class SlurmCluster(Cluster):
         return self.states_of({array: indices})[array]
 
     def states_of(self, arrays: Mapping[str, Sequence[int]]) -> Mapping[str, Mapping[int, Status]]:
-        """An element that was seen as ended keeps that status when the controller forgets it: accounting is
-        asked for what was never seen to end."""
+        """Query the states of all arrays at once. An ended element keeps its status when the controller
+        forgets it: accounting is queried for elements never reported as ended."""
         elements = self._timed(list(arrays)) if arrays else {}
         for array in arrays:
             self._read_back(array, elements[array])
@@ -247,32 +240,32 @@ class SlurmCluster(Cluster):
     def _statuses(
         self, array: str, elements: Sequence[SlurmElement], indices: Sequence[int]
     ) -> dict[int, Status]:
-        known = {one.element: one for one in elements}
+        current = {element.element: element for element in elements}
         over = self._ended.setdefault(array, {})
         wanted = set(indices)
-        missing = wanted - known.keys() - over.keys()
+        missing = wanted - current.keys() - over.keys()
         if missing and self._known().accounting:
             for element in self._own(array, self._slurm.ended_elements(array)):
-                # The controller knows what is alive: RUNNING in accounting alone is a record nobody closed.
+                # RUNNING only in accounting is an unclosed record: the controller knows what is alive.
                 if element.element in missing and element.status.state.ended:
-                    known[element.element] = element
-        failed = [index for index in wanted & known.keys() if known[index].launch_failed]
+                    current[element.element] = element
+        failed = [index for index in wanted & current.keys() if current[index].launch_failed]
         if failed:
             self.cancel(array, failed)
-        causes = self._requeues.new(array, known)
+        causes = self._requeues.new(array, current)
         statuses: dict[int, Status] = {}
         for index in indices:
-            if index in known:
-                status = self._settled(array, known[index])
+            if index in current:
+                status = self._settled(array, current[index])
                 before = over.get(index)
                 if status.state is State.CANCELLED and before is not None and before.cause is Cause.LAUNCH:
-                    status = before  # it was cancelled above, not by a person
+                    status = before  # cancelled above, not by a person
                 if status.state.ended:
                     over[index] = status
                 else:
                     over.pop(index, None)
                 if (cause := causes.get(index)) is not None:
-                    lost = cause.node if cause.lost or known[index].launch_failed else ""
+                    lost = cause.node if cause.lost or current[index].launch_failed else ""
                     status = replace(status, requeued=cause.why, lost_node=lost)
                 statuses[index] = status
             else:
@@ -293,10 +286,10 @@ class SlurmCluster(Cluster):
         return {array: self._checked(array, elements[array]) for array in arrays}
 
     def _checked(self, array: str, elements: Sequence[SlurmElement]) -> Sequence[SlurmElement]:
-        """The elements that are the array's own, and a note of whether its id is another job's now."""
+        """Return the elements that are the array's own, and note whether its id is another job's now."""
         own = self._own(array, elements)
         if elements and time.monotonic() - self._fresh.pop(array, -math.inf) < RENAMED and not own:
-            # A plugin of the site renames what is submitted: it is known by that name from now on.
+            # A site's plugin renames submitted jobs: keep that name from now on.
             self._names[array] = elements[0].name
             own = list(elements)
         if elements and not own:
@@ -306,8 +299,8 @@ class SlurmCluster(Cluster):
         return own
 
     def _own(self, array: str, elements: Sequence[SlurmElement]) -> list[SlurmElement]:
-        """Those whose job has the name under which the array was submitted. slurmctld that lost its state
-        counts jobs anew: then the same id is another job's, of the same account or not.
+        """Return the elements whose job has the array's name. A slurmctld that lost its state numbers jobs
+        anew: then the id belongs to another job, of this account or not.
 
         | the array's name | the element's name | counts as              |
         |------------------|--------------------|------------------------|
@@ -316,36 +309,37 @@ class SlurmCluster(Cluster):
         | known            | the same           | the array's            |
         | known            | another            | not known to SLURM     |
 
-        A job that a site's plugin renames as it is submitted has its name from the first answer after that.
+        A job that a site's plugin renames on submission gets its name from the first answer after that.
         """
         name = self._names.get(array, "")
-        return [one for one in elements if not name or one.name in ("", name)]
+        return [element for element in elements if not name or element.name in ("", name)]
 
     def _query(self, array: str) -> None:
         self._read_back(array, self._timed([array])[array])
 
     def _read_back(self, array: str, elements: Sequence[SlurmElement]) -> None:
-        """Read the core-spec back on the first answer. Raises FailedError, where the array is cancelled."""
+        """Read the core-spec back on the first answer. On a difference, cancel the array and raise
+        FailedError."""
         wanted = self._unread.get(array)
-        if array in self._recalled and all(one.status.state.ended for one in elements):
+        if array in self._recalled and all(element.status.state.ended for element in elements):
             return  # it was ended, perhaps for that very reason
         if wanted is not None and elements:
-            given = {one.core_spec for one in elements}
-            if given != {str(wanted)}:
-                # Where SLURM does not answer this, the next look reads it back again.
+            core_specs = {element.core_spec for element in elements}
+            if core_specs != {str(wanted)}:
+                # Where SLURM does not answer this, the next query reads it back again.
                 self.cancel(array)
             del self._unread[array]
-            if given != {str(wanted)}:
+            if core_specs != {str(wanted)}:
                 raise FailedError(
                     f"the cluster dropped --core-spec={wanted}: the array was cancelled",
                     where=f"job {array}",
-                    why=f"squeue shows core-spec {', '.join(sorted(given))}",
+                    why=f"squeue shows core-spec {', '.join(sorted(core_specs))}",
                     hint="AllowSpecResourcesUsage=yes is needed in slurm.conf, "
                     "or set cluster.core_spec: none",
                 )
 
     def _settled(self, array: str, element: SlurmElement) -> Status:
-        """The status of an element, where states that a requeue may follow count as running for `SETTLE`
+        """Return an element's status; states that a requeue may follow count as running for `SETTLE`
         seconds."""
         key = (array, element.element)
         if element.word not in PASSING:
@@ -375,18 +369,18 @@ class SlurmCluster(Cluster):
             self._slurm.throttle(array, at_once)
 
     def longest(self, step: str) -> float | None:
-        """As partition, QOS and association say."""
+        """Return the limit of partition, QOS and association."""
         limit = self._time_limit(self._config.of(step))
         if limit is not None and not limit.shown:
             return None
         return 0.0 if limit is None else float(limit.seconds)
 
     def longest_anywhere(self) -> float:
-        """Of hidden partitions, too."""
-        return max((one.max_time or 0.0 for one in self._slurm.partitions()), default=0.0)
+        """Return the longest limit, of hidden partitions too."""
+        return max((partition.max_time or 0.0 for partition in self._slurm.partitions()), default=0.0)
 
     def spares(self, step: str, nodes: Sequence[str]) -> bool:
-        """By SLURM's own judgement: nodes that are drained or down now do not count as others."""
+        """Let SLURM judge by a trial: nodes that are drained or down now do not count as others."""
         try:
             return not self._slurm.trial(self._options(step), exclude=nodes).refusal
         except FailedError:
@@ -416,7 +410,8 @@ class SlurmCluster(Cluster):
         return all(STATES.get(word, State.RUNNING).ended for word in words)
 
     def live_job(self, job: str) -> LiveJob | None:
-        """An array counts as alive while an element does, and as of nobody where several accounts have it."""
+        """Query a job. An array is alive while an element is; where several accounts have it, its uid is
+        -1."""
         living = self._slurm.live_jobs(job)
         if living:
             return living[0] if len({each.uid for each in living}) == 1 else LiveJob(-1)
@@ -439,7 +434,7 @@ class SlurmCluster(Cluster):
         return [*results, *self._beside(asked)]
 
     def _beside(self, asked: Sequence[JobOptions]) -> Sequence[CheckResult]:
-        """What the node of the job that this process is in leaves to elements."""
+        """Report what the node of this process's job leaves to elements."""
         own = job_environment.current()
         if not (own.proven and own.node):
             return []
@@ -479,13 +474,14 @@ class SlurmCluster(Cluster):
         return ""
 
     def _time_limit(self, options: JobOptions) -> TimeLimit | None:
-        """Asked for once. While slurmdbd is away, what slurmctld says, for PARTIAL seconds."""
+        """Return the time limit, queried once. While slurmdbd is away, slurmctld's limit counts for PARTIAL
+        seconds."""
         limit, until = self._longest.get(options, (None, -math.inf))
         if time.monotonic() < until:
             return limit
-        known, user, until = self._known(), Account.own().name, math.inf
+        facts, user, until = self._known(), Account.own().name, math.inf
         try:
-            limit = time_limits.longest(self._slurm, options, known, user)
+            limit = time_limits.longest(self._slurm, options, facts, user)
         except TransientError:
             limit = time_limits.of_partitions(time_limits.partitions(self._slurm.partitions(), options))
             until = time.monotonic() + PARTIAL

@@ -1,9 +1,8 @@
 """SLURM by its commands: builds the command lines, runs them (`client`) and reads their answers.
 
-The rules of the scheduler (what a requeue may still undo, what preflight refuses) stand in `cluster`, `site`,
-`probe_job` and `requeues`. `bindings.slurm_bindings.SlurmBindings` is the same, but for submissions, cancels,
-throttles, nodes and partitions, which go through pyslurm. Arrays on disk name the scheduler, never the way;
-receipts of steps do.
+The rules of the scheduler stand in `cluster`, `site`, `probe_job` and `requeues`. The subclass
+`SlurmBindings` sends submissions, cancels, throttles, and queries of nodes and partitions through pyslurm.
+Arrays on disk name the scheduler, never the way; receipts of steps do.
 """
 
 from __future__ import annotations
@@ -60,13 +59,12 @@ if TYPE_CHECKING:
     from penstock.config.settings import JobOptions
 
 EPOCH = {"SLURM_TIME_FORMAT": "%s"}
+# Includes partitions that are hidden (`Hidden=YES`), or closed to this account. Without it slurmctld omits
+# this account's own jobs there from answers about several jobs, and these partitions and their nodes.
 ALL = "--all"
-"""Also what lies in partitions that are hidden (`Hidden=YES`), or that this account may not use. Without it
-slurmctld leaves an account's own jobs there out of what it answers about several jobs, and these partitions
-and their nodes out of what it shows."""
 _JOB_FIELDS = "JobID:|,State:|,exit_code:|,NodeList:|,Reason:|"
+# answer of `sbatch --parsable`: a job's number, and its cluster's name where there are several
 _ID = re.compile(r"^\s*([0-9]+)(?:;[\w.-]+)?\s*$", re.MULTILINE)
-"""What `sbatch --parsable` answers: a job's number, and its cluster's name where there are several."""
 _TASKS = re.compile(r"(?:^|,)max_array_tasks=([0-9]+)")
 _START = re.compile(r"\bto start at ([0-9]+)\s")
 _UNKNOWN = "Invalid job id"
@@ -74,23 +72,22 @@ _DENIED = "Access/permission denied"
 
 
 class SlurmCommands:
-    """The SLURM of this machine, over sbatch, squeue, sacct, scontrol, scancel and sinfo.
-
-    Every call raises TransientError while SLURM cannot be asked: a query also where it fails in any other
-    way, or its answer cannot be read. An order (a submission, cancel or update) raises FailedError with
-    SLURM's own words where it is refused, unless the call says otherwise."""
+    """The SLURM of this machine, over sbatch, squeue, sacct, scontrol, scancel and sinfo. Every call raises
+    TransientError while SLURM does not answer; a query also for any other failure, and for an unreadable
+    answer. Unless a method says otherwise, an order (submission, cancel, update) raises FailedError with
+    SLURM's own words where it is refused."""
 
     @property
     def way(self) -> str:
-        """Its name, for people and receipts."""
+        """The name of this way, for people and receipts."""
         return "commands"
 
     def require(self) -> None:
-        """Raises PreflightError where this way cannot be taken on this machine."""
+        """Raise PreflightError where this way does not work on this machine."""
         require("sbatch", "squeue", "scontrol", "scancel", "sinfo")
 
     def facts(self) -> Facts:
-        """What the cluster's configuration says, as far as code rests on it."""
+        """Read what code needs of the cluster's configuration."""
         values = _configuration()
         tasks = _TASKS.search(values.get("SchedulerParameters", ""))
         with reading("scontrol", values.get("MaxArraySize", "")):
@@ -102,7 +99,7 @@ class SlurmCommands:
             allows_core_spec=values.get("AllowSpecResourcesUsage", "").lower() in ("yes", "1"),
             accounting=values.get("AccountingStorageType", "").endswith("slurmdbd"),
             cluster=values.get("ClusterName", ""),
-            # 0: slurmctld purges none.
+            # 0: slurmctld purges no job.
             min_job_age=_seconds(values.get("MinJobAge", ""), 300) or math.inf,
             message_timeout=_seconds(values.get("MessageTimeout", ""), 10),
             max_jobs=int(values["MaxJobCount"]) if values.get("MaxJobCount", "").isdecimal() else None,
@@ -111,7 +108,7 @@ class SlurmCommands:
         )
 
     def settings(self) -> SlurmSettings:
-        """The cluster's configuration, word by word."""
+        """Read the cluster's configuration, word by word."""
         values = _configuration()
         try:
             written = Path(values.get("SLURM_CONF", "")).read_text(encoding="utf-8", errors="replace")
@@ -120,42 +117,42 @@ class SlurmCommands:
         return SlurmSettings(values, written)
 
     def nodes(self) -> list[Node]:
-        """All nodes that this account may see: [] where PrivateData hides them."""
+        """Read all nodes that this account may see: [] where PrivateData hides them."""
         text = _shown("scontrol", "show", "node", "--oneliner", ALL)
         with reading("scontrol", text):
             return read_nodes(text)
 
     def node_states(self, names: Sequence[str]) -> dict[str, str]:
-        """SLURM's word for each of these nodes, in small letters; a star at its end: it does not answer."""
+        """Read SLURM's word for each node's state, in small letters; a star at its end: no answer."""
         text = _shown("sinfo", ALL, "-h", "-N", "-n", ",".join(names), "-o", "%N|%T") if names else ""
         lines = (line.partition("|") for line in text.splitlines())
         return {name: state for node, _, state in lines if (name := node.strip()) in names}
 
     def partitions(self) -> list[Partition]:
-        """All partitions that this account may see: [] where PrivateData hides them."""
+        """Read all partitions that this account may see: [] where PrivateData hides them."""
         return read_partitions(_shown("scontrol", "show", "partition", "--oneliner", ALL))
 
     def association(self, cluster: str, user: str, options: JobOptions) -> Association:
-        """Of this user, for jobs with these options; empty where accounting knows none. To be asked, as the
-        next one, only where `Facts.accounting`."""
+        """Read this user's association for jobs with these options; empty where accounting has none. This and
+        the next methods need `Facts.accounting`."""
         return read_association(_associations(cluster, user), options.account, options.partition)
 
     def accounts(self, cluster: str, user: str) -> list[str]:
-        """The accounts of this user, the default one first. To be asked only where `Facts.accounting`."""
+        """Read the accounts of this user, the default first. Needs `Facts.accounting`."""
         return read_accounts(_associations(cluster, user))
 
     def qos(self, name: str) -> Qos | None:
-        """The QOS of this name; None where accounting knows none."""
+        """Read the QOS of this name; None where accounting has none."""
         rows = read_qos(
             _shown("sacctmgr", "-nP", "show", "qos", f"name={name}", f"format={','.join(QOS_FIELDS)}")
         )
-        return next((one for one in rows if one.name == name), None)
+        return next((row for row in rows if row.name == name), None)
 
     def trial(self, options: JobOptions, exclude: Sequence[str] = ()) -> JobTrial:
-        """What SLURM would do now with such a job, which may run on none of the nodes `exclude`. Raises
-        QueueFullError where it judges none, since this account has too many."""
+        """Let SLURM judge such a job without submitting it, off the nodes `exclude`. Raises QueueFullError
+        where it judges no job, since this account has too many."""
         asked = job_arguments(options, exclude=exclude)
-        # No job comes of it that would get an environment. With --export-file sbatch forgets its own, and so
+        # No job results, so no environment is needed. With --export-file sbatch forgets its own, and so
         # EPOCH, too.
         words = ("sbatch", "--test-only", "--export=NONE", "--chdir=/", "--output=/dev/null", *asked)
         answer = call(*words, stdin="#!/bin/sh\nexit 0\n", extra=EPOCH)
@@ -168,18 +165,18 @@ class SlurmCommands:
         return JobTrial(refusal=answer.words)
 
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
-        """Submit once; the array's id. After a TransientError nothing is known of the outcome. Raises
+        """Submit once; return the array's id. After a TransientError the outcome is unknown. Raises
         QueueFullError where this account may have no more jobs now."""
         return self._sbatch(array_arguments(spec, at_once, options), script, spec.name)
 
     def submit_job(self, name: str, options: JobOptions, script: str, *, node: str = "") -> str:
-        """Submit a single job whose output nobody keeps, and which is never started again; its id. `node`:
-        the only one that it may run on; "": any that the options allow."""
+        """Submit a single job without output, which is never started again; return its id. `node`: its only
+        node; "": any that the options allow."""
         return self._sbatch(single_arguments(name, options, node), script, name)
 
     def _sbatch(self, command: Sequence[str], script: str, name: str) -> str:
-        """The answer is the last line of the form of an id. Where a site's wrapper keeps it to itself, the
-        job is the newest one of this name: slurmctld has it before sbatch ends with 0."""
+        """Submit; the answer is the last line of the form of an id. Where a site's wrapper swallows it, the
+        job is the newest of this name: slurmctld has it before sbatch ends with 0."""
         answer = _handed(command, script, name)
         if answer.code != 0:
             raise problem("sbatch", answer)
@@ -192,17 +189,17 @@ class SlurmCommands:
         )
 
     def find(self, name: str) -> list[int]:
-        """The ids of this account's arrays of this name, sorted: also of those that have ended, as long as
-        the controller knows them."""
+        """List the ids of this account's arrays of this name, sorted; also ended ones that the controller
+        remembers."""
         mine = (f"--user={os.geteuid()}", f"--name={validated('name', name)}")
         text = ask("squeue", ALL, "-h", "--states=all", *mine, "-o", f"%F|{name}")
         with reading("squeue", text):
             return sorted({int(line.partition("|")[0]) for line in job_rows(text)})
 
     def elements_of(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:
-        """All elements of each of these arrays that the controller knows, by one query; [] of an array that
-        it has forgotten. Of one array slurmctld sends that array alone. For several, squeue fetches all jobs:
-        where an account is named, all jobs of that account."""
+        """Read all elements of these arrays by one query; [] for an array that the controller has forgotten.
+        For a single array slurmctld sends only that array. For several, squeue fetches all jobs, with an
+        account all jobs of that account."""
         mine = [f"--user={os.geteuid()}"] if len(arrays) > 1 else []
         which = [ALL, "--array", "-h", "--states=all", *mine, "-j", ",".join(arrays), "-O", SQUEUE_FIELDS]
         text = ask("squeue", *which, extra=EPOCH, unless=_UNKNOWN)
@@ -214,34 +211,33 @@ class SlurmCommands:
         return elements
 
     def ended_elements(self, array: str) -> list[SlurmElement]:
-        """All elements that accounting knows. To be asked only where `Facts.accounting`."""
+        """Read all elements from accounting. Needs `Facts.accounting`."""
         text = ask("sacct", "-X", "-P", "-n", "-j", array, "-o", SACCT_FIELDS, extra=EPOCH)
         with reading("sacct", text):
             return list(read_sacct(text, array))
 
     def accounting(self, array: str) -> Sequence[Accounted]:
-        """What accounting keeps of the array's elements that have started. To be asked only where
-        `Facts.accounting`."""
-        # Each start has a row of its own (--duplicates), and each step of it another one.
+        """Read from accounting what it keeps of the array's started elements. Needs `Facts.accounting`."""
+        # Each start has its own row (--duplicates), and each step of it another.
         text = ask("sacct", "--duplicates", "-P", "-n", "-j", array, "-o", USAGE_FIELDS, extra=EPOCH)
         with reading("sacct", text):
             return read_usage(text, array)
 
     def job(self, job: str) -> JobSeen:
-        """One job, or element, that the controller knows."""
+        """Read a job, or element, that the controller knows."""
         text = ask("squeue", ALL, "-h", "--states=all", "-j", job, "-O", _JOB_FIELDS, unless=_UNKNOWN)
         line = next(job_rows(text), "")
         _, state, code, node, reason = ([field.strip() for field in line.split("|")] + [""] * 5)[:5]
         return JobSeen(state, wait_status(code) >> 8, node, reason)
 
     def job_states(self, job: str) -> list[str] | None:
-        """SLURM's words for the states of a job's elements, by the controller. None: it does not know it."""
+        """Read SLURM's words for the states of a job's elements from the controller; None: unknown to it."""
         answer = call("squeue", ALL, "--array", "-h", "--states=all", "-j", job, "-O", "JobID:|,State:|")
         words = [line.split("|")[1].strip() for line in job_rows(answer.out)] if answer.code == 0 else []
         return None if not words and _UNKNOWN in answer.words else words
 
     def live_jobs(self, job: str) -> list[LiveJob]:
-        """The elements, or components, of a job that have not ended and that this account may see."""
+        """List the elements, or components, of a job that have not ended and that this account may see."""
         which = [ALL, "-h", "--states=all", "-j", job, "-O", "JobID:|,UserID:|,State:|,Reason:|"]
         text = ask("squeue", *which, unless=_UNKNOWN)
         with reading("squeue", text):
@@ -254,31 +250,30 @@ class SlurmCommands:
             ]
 
     def requeue(self, job: str) -> None:
-        """Let a job of this account wait to be started again, under its number."""
+        """Requeue a job of this account under its number."""
         answer = call("scontrol", "requeue", job)
         if answer.code != 0:
             raise problem("scontrol requeue", answer)
 
     def ended_states(self, job: str) -> list[str]:
-        """SLURM's words for the states of a job's elements, by accounting. To be asked only where
-        `Facts.accounting`."""
+        """Read SLURM's words for the states of a job's elements from accounting. Needs `Facts.accounting`."""
         listed = ask("sacct", "-X", "-P", "-n", "-j", job, "-o", "JobID,State")
         with reading("sacct", listed):
             return [line.split("|")[1].split()[0].rstrip("+") for line in job_rows(listed)]
 
     def jobs(self) -> list[QueuedJob]:
-        """All jobs that wait or run, of everybody whom this account may see."""
+        """Read all waiting and running jobs, of everybody whom this account may see."""
         text = _shown("squeue", ALL, "-h", "--states=PD,R,S,CF,CG", "-o", "%A|%F|%t|%u|%a|%q|%N|%r|%j")
         return [_queued(line) for line in job_rows(text) if line.count("|") >= 8]
 
     def cancel(self, job: str, indices: Sequence[int] | None = None) -> None:
-        """End a job, or these elements of an array. One that has ended is no error."""
+        """End a job, or these elements of an array. A job that has ended is no error."""
         answer = call("scancel", job if indices is None else f"{job}_[{compressed(indices)}]")
         if answer.code != 0 and not _gone(answer):
             raise problem("scancel", answer)
 
     def keep_off(self, array: str, nodes: Sequence[str]) -> None:
-        """Elements that have not started go to none of these nodes, whatever was said before. No error where
+        """Keep elements that have not started off these nodes, in place of earlier exclusions. No error where
         all have."""
         names = host_list(validated("node", name) for name in nodes)
         answer = call("scontrol", "update", f"JobId={array}", f"ExcNodeList={names}")
@@ -286,9 +281,9 @@ class SlurmCommands:
             raise problem("scontrol update", answer)
 
     def throttle(self, array: str, at_once: int) -> None:
-        """Let at most so many elements of an array run at once. One that has ended is no error."""
+        """Let at most so many elements of an array run at once. An array that has ended is no error."""
         answer = call("scontrol", "update", f"JobId={array}", f"ArrayTaskThrottle={at_once}")
-        # No error where all elements of the array have started or ended: nothing is left to hold back.
+        # No error where all elements have started or ended: none is left to hold back.
         if answer.code != 0 and not _gone(answer):
             raise problem("scontrol update", answer)
 
@@ -298,7 +293,7 @@ def _queued(line: str) -> QueuedJob:
     try:
         names = frozenset(host_names(nodes))
     except ValueError:
-        names = frozenset()  # `(null)`, or a form that is not known: no node is said to be kept by it
+        names = frozenset()  # `(null)`, or an unknown form: no node counts as kept by it
     return QueuedJob(job, array, state != "PD", user, account, qos, names, reason, name)
 
 
@@ -306,7 +301,7 @@ def _handed(command: Sequence[str], script: str, name: str) -> CommandOutput:
     """Run sbatch so that the job of this name gets its environment (`exporting`)."""
 
     def run(export: Export) -> CommandOutput:
-        # An sbatch that outlives its controller sleeps, tries again, and submits what nobody waits for.
+        # An sbatch that outlives its controller sleeps, retries, and submits an array without an owner.
         return call(*command, export.option, stdin=script, env=export.env, outlives=False)
 
     with exporting(name) as export:
@@ -317,7 +312,7 @@ def _handed(command: Sequence[str], script: str, name: str) -> CommandOutput:
 
 
 def _shown(*command: str) -> str:
-    """As `ask`; nothing where the site shows it to administrators alone (PrivateData of slurm.conf)."""
+    """As `ask`; "" where only administrators may see it (PrivateData of slurm.conf)."""
     return ask(*command, unless=_DENIED)
 
 
@@ -335,7 +330,7 @@ def _configuration() -> dict[str, str]:
 
 
 def _seconds(text: str, usual: float) -> float:
-    """Of a setting as `30 sec`."""
+    """Parse a setting such as `30 sec`."""
     word = text.partition(" ")[0]
     return float(word) if word.isdecimal() else usual
 

@@ -1,13 +1,10 @@
 """Whether a controller's own job keeps the elements of its run from starting, on SLURM.
 
-An element that takes a whole node never starts on a node where a controller's job has a core, and one of any
-size not where the controller leaves too little. Where each node that elements may use holds a controller, its
-own or another person's, all of these would wait for elements that cannot start until the first controller's
-time is over. The same holds where a limit admits so few jobs of an account that controllers are all of them.
-So preflight stops a controller whose job takes the only node (`stop_on_only_node`), and of controllers that
-wait for each other the one that was submitted last ends itself (`why_kept_out`).
-
-Both are decisions over nodes and jobs that `cluster.slurm.cluster` read from SLURM; nothing is touched.
+An element of a whole node never starts on a node where a controller's job has a core. A smaller element does
+not start where the controller leaves too little. If every node that elements may use holds a controller, all
+wait until the first controller's time is over. So do they where a limit admits so few jobs that controllers
+are all of them. Therefore preflight stops a controller whose job takes the only node (`stop_on_only_node`).
+Of controllers that wait for each other, the one submitted last ends itself (`why_kept_out`).
 """
 
 from __future__ import annotations
@@ -25,12 +22,12 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.nodes import Node
     from penstock.config.settings import JobOptions
 
+# names of controllers' jobs begin so (`workflow.controller_job`)
 CONTROLLER_NAMES = ("penstock-submit-", "penstock-look-")
-"""How the names of controllers' jobs begin (`workflow.controller_job`)."""
-MEMORY = 1 << 30
-"""Bytes that a controller has where its job does not say."""
+MEMORY = 1 << 30  # bytes of a controller whose job does not say
+# SLURM's reasons of elements that wait for a node, not for a moment, a licence or a person
 WAITS_FOR_NODES = re.compile(r"Resources|Priority|None|ReqNodeNotAvail|Nodes.required", re.IGNORECASE)
-"""SLURM's reasons of elements that wait for a node, not for a moment, a licence or a person."""
+# SLURM's reasons of elements that wait for the end of other jobs: those equal in these fields of `QueuedJob`.
 LIMITS = {
     re.compile(r"QOSMax\w+PerUser"): ("user", "qos"),
     re.compile(r"QOSGrpJobsLimit"): ("qos",),
@@ -38,8 +35,6 @@ LIMITS = {
     re.compile(r"AssocMaxJobsLimit"): ("user", "account"),
     re.compile(r"AssocGrpJobsLimit"): ("account",),
 }
-"""SLURM's reasons of elements that wait until other jobs have ended, to the fields of `QueuedJob` in which
-these jobs are equal to them."""
 HINT = (
     "run `penstock run` where it takes no such node (a login node), or give the controller another partition "
     "(cluster.steps.submit.partition)"
@@ -47,7 +42,7 @@ HINT = (
 
 
 class QueuedJob(NamedTuple):
-    """A job of squeue, or those of an array that wait together."""
+    """A job of squeue, or the jobs of an array that wait together."""
 
     job: str
     array: str
@@ -56,12 +51,11 @@ class QueuedJob(NamedTuple):
     account: str
     qos: str
     nodes: frozenset[str]
-    reason: str
-    """Why it waits, in SLURM's word."""
+    reason: str  # why it waits, in SLURM's word
     name: str
 
     def has_controller(self, own: str) -> bool:
-        """Whether a controller is in it, by its name; the job `own` has one in any case."""
+        """Return whether it contains a controller, by its name; the job `own` always does."""
         return self.name.startswith(CONTROLLER_NAMES) or self.job == own
 
 
@@ -73,10 +67,11 @@ def stop_on_only_node(
     *,
     shares_memory: bool,
 ) -> list[CheckResult]:
-    """Stops where the controller's job would run on the only node that elements may use, and would leave them
-    too little of it. `candidates`: the nodes that elements may use, also those that are down now
-    (`Node.away`); `places`: the names of those that the controller's job may get; `memory`: the bytes that it
-    has. `shares_memory`: on this cluster, a job that asks for no memory does not get all of the node's.
+    """Stop where the controller's job would run on the elements' only node, and leave them too little of it.
+
+    `candidates`: the nodes that elements may use, also those that are down now (`Node.away`). `places`: the
+    nodes that the controller's job may get. `memory`: its bytes. `shares_memory`: on this cluster, a job that
+    asks for no memory does not get all of the node's.
 
     | candidates        | places         | an element fits beside the controller (`_fits`) | result |
     |-------------------|----------------|-------------------------------------------------|--------|
@@ -112,9 +107,10 @@ def why_kept_out(
     *,
     shares_memory: bool,
 ) -> str:
-    """Why no waiting element of these arrays can start while this controller's job `own` runs; "" where an
-    element may start, or another controller has to end first. `jobs`: all of squeue. `memory`: the bytes that
-    this controller has; others are taken to have as many. `candidates`, `shares_memory`: as of
+    """Explain why no waiting element of these arrays can start while this controller's job `own` runs.
+
+    "" where an element may start, or another controller must end first. `jobs`: all of squeue. `memory`: the
+    bytes of this controller; others are assumed to have as many. The other parameters are those of
     `stop_on_only_node`.
 
     | the elements wait for | candidates that are not away           | of those controllers  | then  |
@@ -158,15 +154,15 @@ def why_kept_out(
 
 
 def _holding_all(nodes: Sequence[Node], controllers: Sequence[QueuedJob]) -> list[QueuedJob]:
-    """Those of these running controllers that are on the nodes; [] where a node has none of them."""
+    """Return the running controllers that are on the nodes; [] where a node has none."""
     names = {node.name for node in nodes}
     holding = [job for job in controllers if job.nodes & names]
     return holding if all(any(name in job.nodes for job in holding) for name in names) else []
 
 
 def _fits(elements: JobOptions, node: Node, memory: int | None, shares_memory: bool) -> bool:
-    """Whether an element fits on the node beside a controller of one core and so much memory. One that takes
-    a whole node, or specialised cores (`--core-spec`), never does."""
+    """Return whether an element fits beside a controller of one core and so much memory. One with a whole
+    node, or specialised cores (`--core-spec`), never does."""
     if elements.spec_cores is not None or elements.whole_nodes:
         return False
     if elements.memory is None and not shares_memory:
@@ -176,11 +172,11 @@ def _fits(elements: JobOptions, node: Node, memory: int | None, shares_memory: b
 
 
 def _limits(reasons: Sequence[str]) -> list[Sequence[str]]:
-    """By which fields each of these limits counts jobs; [] where one of the reasons is no limit."""
+    """Return the fields by which each of these limits counts jobs; [] where a reason is no limit."""
     each = [[fields for words, fields in LIMITS.items() if words.match(reason)] for reason in reasons]
-    return [fields for found in each for fields in found] if all(each) else []
+    return [fields for matches in each for fields in matches] if all(each) else []
 
 
 def _is_counted(job: QueuedJob, waiting: QueuedJob, limits: Sequence[Sequence[str]]) -> bool:
-    """Whether a limit that keeps `waiting` counts the job."""
+    """Return whether a limit that blocks `waiting` counts the job."""
     return any(all(getattr(job, field) == getattr(waiting, field) for field in fields) for fields in limits)

@@ -1,13 +1,12 @@
-"""Which cores SLURM keeps its jobs off, by its own rules; and which cores WEKA's mount is best given. Pure;
-for preflight (`core_doctor`, `site`) and for each submission, where `cluster.core_spec` is `auto`.
+"""Which cores SLURM keeps its jobs off, by its own rules; and which cores suit WEKA's mount best.
 
-SLURM counts cores in a numbering of its own ("abstract"): by socket, then core, then thread, in the order in
-which hwloc finds them (`hwloc-ls`, L#). `CpuSpecList` has these numbers; mount options, cpusets and WEKA have
-the kernel's (P#). The two differ where the kernel's numbers run across sockets or threads.
+SLURM numbers cores itself ("abstract"): by socket, then core, then thread, in hwloc's order (`hwloc-ls`, L#).
+`CpuSpecList` has these numbers; mount options, cpusets and WEKA have the kernel's (P#). They differ where the
+kernel numbers across sockets or threads.
 
-Sources: slurm.conf(5), CoreSpecCount, CpuSpecList, spec_cores_first; the algorithm in Slurm's own source,
-`_select_spec_cores` of slurmd.c and `make_core_bitmap` of the select plugin, which agree; docs.weka.io,
-"Manage CPU allocations for WEKA and Slurm".
+Sources: slurm.conf(5), CoreSpecCount, CpuSpecList, spec_cores_first; Slurm's `_select_spec_cores` of slurmd.c
+and `make_core_bitmap` of the select plugin, which agree; docs.weka.io, "Manage CPU allocations for WEKA and
+Slurm".
 """
 
 from __future__ import annotations
@@ -26,13 +25,12 @@ if TYPE_CHECKING:
     from penstock.config.settings import JobOptions
     from penstock.core.documents.node_cores import Machine
 
-WISH = 2
-"""The cores that `cluster.core_spec: auto` asks for, where it asks for any."""
+WISH = 2  # the cores that `cluster.core_spec: auto` asks for, where it asks for any
 
 
 def settled(options: JobOptions, nodes: Sequence[Node], *, allowed: bool) -> JobOptions:
-    """The same options, with what `core_spec: auto` comes to. `nodes` are those that the job may run on, and
-    `allowed` is AllowSpecResourcesUsage.
+    """Settle `core_spec: auto` in these options. `nodes`: those of the job; `allowed`:
+    AllowSpecResourcesUsage.
 
     | core_spec      | allowed | a node keeps cores itself | all have more than WISH cores | asked for |
     |----------------|---------|---------------------------|-------------------------------|-----------|
@@ -49,7 +47,7 @@ def settled(options: JobOptions, nodes: Sequence[Node], *, allowed: bool) -> Job
 
 
 def against(nodes: Sequence[Node], *, allowed: bool) -> str:
-    """Why `core_spec: auto` asks for nothing on these nodes; "" where it asks for WISH cores."""
+    """Explain why `core_spec: auto` asks for nothing on these nodes; "" where it asks for WISH cores."""
     if not allowed:
         return "AllowSpecResourcesUsage=no in slurm.conf"
     keeping = [node.name for node in nodes if node.reserved]
@@ -61,9 +59,9 @@ def against(nodes: Sequence[Node], *, allowed: bool) -> str:
 
 
 def in_order(sockets: int, each: int, *, first: bool = False) -> Iterator[int]:
-    """SLURM's numbers of all cores, in the order in which it reserves them: the last core of each socket, the
-    last socket first, then the cores before these; with `spec_cores_first` the first cores, from the first
-    socket on. `each`: cores of a socket."""
+    """Iterate over SLURM's core numbers in the order in which it reserves them. The last core of each socket,
+    the last socket first, then the cores before these. With `spec_cores_first`: the first cores, from the
+    first socket on. `each`: cores of a socket."""
     cores, places = range(each), range(sockets)
     for core in cores if first else reversed(cores):
         for socket in places if first else reversed(places):
@@ -71,9 +69,9 @@ def in_order(sockets: int, each: int, *, first: bool = False) -> Iterator[int]:
 
 
 def reserved(node: Node, *, first: bool = False) -> tuple[int, ...]:
-    """The cores that the node itself keeps, in SLURM's numbers, sorted: CpuSpecList as it stands, with the
-    whole of each core that it names; else the first CoreSpecCount in order. () where it keeps none, and where
-    its shape is not known."""
+    """Return the cores that the node itself keeps, in SLURM's numbers, sorted. CpuSpecList, with the whole of
+    each named core; else the first CoreSpecCount in order. () where it keeps none, or its shape is unknown.
+    """
     if not node.threads:
         return ()
     if node.cpu_spec:
@@ -83,7 +81,8 @@ def reserved(node: Node, *, first: bool = False) -> tuple[int, ...]:
 
 
 def kept(node: Node, asked: int | None, *, allowed: bool, first: bool = False) -> tuple[int, ...]:
-    """The cores that a job with `--core-spec=<asked>` (None: without) is not given: SLURM's numbers, sorted.
+    """Return the cores that a job with `--core-spec=<asked>` (None: without) does not get: SLURM's numbers,
+    sorted.
 
     | asked               | AllowSpecResourcesUsage | kept from the job                                 |
     |---------------------|-------------------------|---------------------------------------------------|
@@ -103,44 +102,45 @@ def kept(node: Node, asked: int | None, *, allowed: bool, first: bool = False) -
 
 
 class Numbering(NamedTuple):
-    """SLURM's numbering of one machine."""
+    """SLURM's numbering of a machine."""
 
+    # By SLURM's number of the socket, then of the core in it: the kernel's numbers of the core's CPUs.
     sockets: tuple[tuple[tuple[int, ...], ...], ...]
-    """By SLURM's number of the socket, then of the core in it: the kernel's numbers of the core's CPUs."""
 
     @property
     def cores(self) -> list[tuple[int, ...]]:
-        """By SLURM's numbers of the cores."""
+        """The cores, by SLURM's numbers."""
         return [core for socket in self.sockets for core in socket]
 
     @property
     def threads(self) -> int:
-        """Of the first core."""
+        """Threads of the first core."""
         return len(self.sockets[0][0])
 
     def fits(self, node: Node) -> bool:
-        """Whether SLURM's books have the node as the machine is."""
+        """Return whether SLURM's books have the node as the machine is."""
         shape = {(len(socket), len(core)) for socket in self.sockets for core in socket}
         each = node.cores // max(1, node.sockets)
         return len(self.sockets) == node.sockets and shape == {(each, node.threads)}
 
     def cpus(self, cores: Iterable[int]) -> frozenset[int]:
-        """The kernel's numbers of all CPUs of these cores."""
+        """Return the kernel's numbers of all CPUs of these cores."""
         all_cores = self.cores
         return frozenset(cpu for core in cores for cpu in all_cores[core])
 
     def cores_of(self, cpus: Iterable[int]) -> tuple[int, ...]:
-        """SLURM's numbers of the cores that have one of these CPUs, sorted."""
+        """Return SLURM's numbers of the cores that have one of these CPUs, sorted."""
         wanted = set(cpus)
         return tuple(number for number, core in enumerate(self.cores) if wanted.intersection(core))
 
     def spec_list(self, cores: Iterable[int]) -> str:
-        """What `CpuSpecList=` takes for these cores: SLURM's numbers of all their CPUs."""
+        """Return what `CpuSpecList=` takes for these cores: SLURM's numbers of all their CPUs."""
         width = self.threads
         return cpu_lists.listed(core * width + thread for core in cores for thread in range(width))
 
     def mount_options(self, cores: Iterable[int]) -> str:
-        """What WEKA's mount takes for these cores: the first CPU of each. WEKA keeps siblings free itself."""
+        """Return WEKA's mount options for these cores: the first CPU of each. WEKA keeps siblings free
+        itself."""
         all_cores = self.cores
         return ",".join(f"core={all_cores[core][0]}" for core in cores)
 
@@ -149,16 +149,14 @@ SOCKET, NUMA, L3 = "socket", "numa_node_as_socket", "l3cache_as_socket"
 
 
 def numbering(machine: Machine, socket_is: str = SOCKET) -> Numbering | None:
-    """SLURM's numbering of this machine. `socket_is` is what its sockets are: the machine's, or with
-    `SlurmdParameters` NUMA nodes or caches of level 3. None where the machine's shape is not known.
-
-    hwloc's order is that of the lowest CPU at each level; a group of cores that lies in a larger one never
-    mixes with those of another."""
+    """Return SLURM's numbering of this machine; None where its shape is unknown. `socket_is`: sockets, or by
+    `SlurmdParameters` NUMA nodes or caches of level 3. hwloc orders each level by the lowest CPU. Cores of a
+    group inside a larger group never mix with those of another."""
     named = {NUMA: list(machine.nodes.values()), L3: list(machine.caches)}
     sockets = [set(cpus) for cpus in named.get(socket_is, list(machine.sockets))]
     if not sockets or not machine.cores:
         return None
-    levels = [[set(cpus) for cpus in one] for one in named.values()]
+    levels = [[set(cpus) for cpus in groups] for groups in named.values()]
     # The level with the larger groups is the outer one.
     levels.sort(key=len)
 
@@ -170,14 +168,16 @@ def numbering(machine: Machine, socket_is: str = SOCKET) -> Numbering | None:
     for socket in sorted(sockets, key=min):
         inside = [tuple(sorted(core)) for core in machine.cores if core[0] in socket]
         sockets_in_order.append(tuple(sorted(inside, key=place)))
-    return Numbering(tuple(one for one in sockets_in_order if one)) if all(sockets_in_order) else None
+    return Numbering(tuple(cores for cores in sockets_in_order if cores)) if all(sockets_in_order) else None
 
 
 def proposal(
     numbers: Numbering, machine: Machine, count: int, near: int | None = None, *, first: bool = False
 ) -> tuple[int, ...]:
-    """So many cores for a mount, in SLURM's numbers; fewer where the machine has not so many. Never the core
-    of CPU 0, which serves interrupts of all kinds. `near` is the NUMA node of the network device.
+    """Propose so many cores for a mount, in SLURM's numbers; fewer where the machine has fewer.
+
+    Never the core of CPU 0, which serves interrupts of all kinds. `near`: the NUMA node of the network
+    device.
 
     | near      | the cores                                                                         |
     |-----------|-----------------------------------------------------------------------------------|
@@ -192,7 +192,7 @@ def proposal(
 
 
 def in_order_of(numbers: Numbering, *, first: bool) -> list[int]:
-    """`in_order` of this machine; sockets may differ in size."""
+    """Return `in_order` of this machine, whose sockets may differ in size."""
     each = max(map(len, numbers.sockets))
     starts = list(itertools.accumulate((len(socket) for socket in numbers.sockets), initial=0))
     cores = []

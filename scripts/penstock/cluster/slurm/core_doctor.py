@@ -1,9 +1,8 @@
-"""Whether SLURM keeps its jobs off the cores that WEKA's client, or another service of a node, needs: judged
-from the cluster's configuration (`core_settings`), its nodes, and what a node said of itself. Pure.
+"""Whether SLURM keeps its jobs off the cores that WEKA's client, or another service of a node, needs.
 
-For preflight, by `SlurmCluster.core_results`. Every result says what is to be written where. Sources:
-slurm.conf(5), cgroup.conf(5), Slurm's core_spec.html; docs.weka.io, "Manage CPU allocations for WEKA and
-Slurm".
+Judged from the cluster's configuration (`core_settings`), its nodes, and a node's own report. Every result
+says what to write where. Sources: slurm.conf(5), cgroup.conf(5), Slurm's core_spec.html; docs.weka.io,
+"Manage CPU allocations for WEKA and Slurm".
 """
 
 from __future__ import annotations
@@ -26,17 +25,14 @@ if TYPE_CHECKING:
     from penstock.core.checks import Verdict
     from penstock.core.documents.node_cores import FileValue, HeldCores, NodeCores
 
-WEKA_CONF = "/etc/wekaio/service.conf"
-"""The file of isolate_cpusets by WEKA's documentation."""
+WEKA_CONF = "/etc/wekaio/service.conf"  # the file of isolate_cpusets by WEKA's documentation
 
 
 class Job(NamedTuple):
     """What matters here of the jobs of some steps."""
 
-    asked: int | None
-    """The number of --core-spec; None: without it."""
-    whole: bool
-    """Whether each takes its node alone, and so every core that SLURM gives."""
+    asked: int | None  # the number of --core-spec; None: without it
+    whole: bool  # each takes its node alone, and so every core that SLURM gives
 
 
 def judge(
@@ -45,12 +41,15 @@ def judge(
     jobs: Sequence[tuple[JobOptions, Sequence[str]]],
     machines: Mapping[str, NodeCores | None],
 ) -> dict[str, list[CheckResult]]:
-    """Results by the names of nodes, "" for the cluster. `jobs` are the settled options of the run's jobs,
-    each with the nodes that it may run on."""
+    """Return results by node name, "" for the cluster. `jobs`: settled options of the run's jobs, each with
+    its possible nodes."""
     books = {node.name: node for node in nodes}
     mine = [books[name] for name in dict.fromkeys(name for _, names in jobs for name in names)]
     asked = [options.spec_cores for options, _ in jobs]
-    conf = next((one.constrain_cores for one in machines.values() if one and one.constrain_cores), None)
+    conf = next(
+        (machine.constrain_cores for machine in machines.values() if machine and machine.constrain_cores),
+        None,
+    )
     by_node = {"": core_settings.results(settings, mine, asked, conf)}
     for name, cores in machines.items():
         if cores is None or name not in books:
@@ -65,7 +64,7 @@ def judge(
 
 
 def auto_result(options: JobOptions, why_none: str) -> CheckResult:
-    """What `core_spec: auto` comes to. `options` are settled."""
+    """Report what `core_spec: auto` comes to. `options` are settled."""
     asked = options.spec_cores
     if asked is None:
         return CheckResult("cluster.core_spec", f"auto: nothing is asked for, since {printable(why_none)}")
@@ -75,7 +74,7 @@ def auto_result(options: JobOptions, why_none: str) -> CheckResult:
 def node_results(
     node: Node, cores: NodeCores, settings: SlurmSettings, jobs: Sequence[Job]
 ) -> list[CheckResult]:
-    """What one node's machine, beside SLURM's books of it, means for these jobs."""
+    """Judge a node's machine against SLURM's books of it, for these jobs."""
     numbers = core_choice.numbering(cores.machine, socket_is(settings))
     if numbers is not None and not numbers.fits(node):
         numbers = None
@@ -89,7 +88,7 @@ def node_results(
 
 
 def socket_is(settings: SlurmSettings) -> str:
-    """What SLURM counts as a socket, by SlurmdParameters."""
+    """Return what SLURM counts as a socket, by SlurmdParameters."""
     words = [word.lower() for word in settings.words("SlurmdParameters")]
     return next((word for word in (L3, NUMA) if word in words), SOCKET)
 
@@ -97,7 +96,7 @@ def socket_is(settings: SlurmSettings) -> str:
 def _core_results(
     node: Node, cores: NodeCores, settings: SlurmSettings, job: Job, numbers: Numbering | None
 ) -> list[CheckResult]:
-    """The cores that WEKA holds, beside those that SLURM keeps such a job off.
+    """Compare WEKA's cores with those that SLURM keeps such a job off.
 
     | WEKA's cores        | SLURM's books fit the machine | kept from the job          | result         |
     |---------------------|-------------------------------|----------------------------|----------------|
@@ -113,7 +112,7 @@ def _core_results(
     about = f"cores on {printable(node.name)}"
     first, allowed = core_settings.cores_first(settings), core_settings.allows(settings)
     kept = core_choice.kept(node, job.asked, allowed=allowed, first=first)
-    held = sorted({cpu for one in cores.held for cpu in one.cpus})
+    held = sorted({cpu for holder in cores.held for cpu in holder.cpus})
     if not held and not kept:
         return []
     if numbers is None:
@@ -138,7 +137,7 @@ def _core_results(
             "; CpuSpecList has the kernel's numbers, and SLURM counts by socket, core and thread "
             "(L# of `hwloc-ls`)"
         )
-    sure = numbers.cores_of(cpu for one in cores.held if one.sure for cpu in one.cpus)
+    sure = numbers.cores_of(cpu for holder in cores.held if holder.sure for cpu in holder.cpus)
     verdict: Verdict = "stop" if job.whole and not numbers.cpus(sure) <= free else "warning"
     wanted = f"CpuSpecList={numbers.spec_list(weka)}, which is {_cpus(numbers.cpus(weka))} of the kernel"
     return [CheckResult(about, text, verdict, wanted, _mend(node, cores, kept, weka, numbers))]
@@ -182,7 +181,7 @@ def _not_comparable(about: str, node: Node, cores: NodeCores, held: Sequence[int
 def _place_results(
     node: Node, cores: NodeCores, settings: SlurmSettings, numbers: Numbering | None
 ) -> list[CheckResult]:
-    """Where WEKA's cores lie, and which ones a mount is best given.
+    """Judge where WEKA's cores lie, and propose the best cores for a mount.
 
     | WEKA's cores                                             | result                                 |
     |----------------------------------------------------------|----------------------------------------|
@@ -195,7 +194,7 @@ def _place_results(
     if numbers is None:
         return []
     first, near = core_settings.cores_first(settings), _near(cores)
-    held = {cpu for one in cores.held for cpu in one.cpus}
+    held = {cpu for holder in cores.held for cpu in holder.cpus}
     count = len(numbers.cores_of(held)) or node.reserved or core_choice.WISH
     best = core_choice.proposal(numbers, cores.machine, count, near, first=first)
     side = f"beside {_device(cores)} (NUMA node {near})" if near is not None else "as SLURM chooses them"
@@ -216,8 +215,9 @@ def _place_results(
 
 
 def isolation_results(about: str, files: Sequence[FileValue]) -> list[CheckResult]:
-    """isolate_cpusets of WEKA's agent, in both files that it is said to stand in: with it the agent makes
-    cpusets of its own, against those of SLURM. It is true where nothing sets it.
+    """Judge isolate_cpusets of WEKA's agent, in both files where it may stand.
+
+    With it the agent makes its own cpusets, against those of SLURM. It is true where no file sets it.
 
     | the files                              | result                        |
     |----------------------------------------|-------------------------------|
@@ -228,7 +228,7 @@ def isolation_results(about: str, files: Sequence[FileValue]) -> list[CheckResul
     """
     wanted = "isolate_cpusets=false"
     mend = f"write {wanted} in {WEKA_CONF}, then `systemctl restart weka-agent`"
-    said = {one.path: one.value for one in files if one.value is not None}
+    said = {file.path: file.value for file in files if file.value is not None}
     wrong = [path for path, value in said.items() if value.strip().lower() != "false"]
     text = ", ".join(f"{printable(value)} in {printable(path)}" for path, value in said.items())
     if wrong:
@@ -236,32 +236,31 @@ def isolation_results(about: str, files: Sequence[FileValue]) -> list[CheckResul
         return [CheckResult(about, text, "warning", wanted, mend)]
     if said:
         return [CheckResult(about, text, wanted=wanted)]
-    unread = [f"{printable(one.path)}: {printable(one.error)}" for one in files if one.error]
+    unread = [f"{printable(file.path)}: {printable(file.error)}" for file in files if file.error]
     if unread or not files:
         unknown = f"not known ({'; '.join(unread) or 'this version of penstock there does not look'})"
-        mend = f"as root there: `grep isolate_cpusets {' '.join(printable(one.path) for one in files)}`"
+        mend = f"as root there: `grep isolate_cpusets {' '.join(printable(file.path) for file in files)}`"
         return [CheckResult(about, unknown, "note", wanted, mend)]
     return [CheckResult(about, "not set, so true: the agent moves cpusets", "warning", wanted, mend)]
 
 
 def _near(cores: NodeCores) -> int | None:
-    """The NUMA node of the network device that WEKA's client uses; of the only one that has a node, where its
-    own is not known."""
-    named = {name for one in cores.held for name in one.net}
+    """Return the NUMA node of WEKA's network device; if unknown, that of the only device that has a node."""
+    named = {name for holder in cores.held for name in holder.net}
     nics = [nic for nic in cores.machine.nics if nic.name in named] or cores.machine.nics
-    found = {nic.node for nic in nics if nic.node is not None}
-    return found.pop() if len(found) == 1 else None
+    nodes = {nic.node for nic in nics if nic.node is not None}
+    return nodes.pop() if len(nodes) == 1 else None
 
 
 def _device(cores: NodeCores) -> str:
     near = _near(cores)
-    named = {name for one in cores.held for name in one.net}
+    named = {name for holder in cores.held for name in holder.net}
     names = [nic.name for nic in cores.machine.nics if nic.node == near]
     return printable(", ".join(name for name in names if name in named) or ", ".join(names))
 
 
 def _by(node: Node, job: Job) -> str:
-    """What keeps cores from the job, for people."""
+    """Name what keeps cores from the job, for people."""
     phrases = []
     if node.cpu_spec:
         phrases.append(f"CpuSpecList {printable(node.cpu_spec)} in SLURM's numbers")
@@ -274,9 +273,9 @@ def _by(node: Node, job: Job) -> str:
 
 def _holders(held: Sequence[HeldCores]) -> str:
     phrases = []
-    for one in held:
-        name = f"container {printable(one.container)}" if one.container else "client"
-        phrases.append(f"WEKA's {name} holds {_cpus(one.cpus)} (by {printable(one.by)})")
+    for holder in held:
+        name = f"container {printable(holder.container)}" if holder.container else "client"
+        phrases.append(f"WEKA's {name} holds {_cpus(holder.cpus)} (by {printable(holder.by)})")
     return ", ".join(phrases)
 
 

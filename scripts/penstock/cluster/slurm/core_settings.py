@@ -1,10 +1,7 @@
-"""What the cluster's configuration says of reserved cores: slurm.conf and cgroup.conf, judged. Pure.
+"""What the cluster's configuration says of reserved cores: slurm.conf and cgroup.conf, judged.
 
-Reserved cores are those of a node that SLURM gives to no job. For `core_doctor`, and `site` where it explains
-a refusal.
-
-Nothing is said where neither a node reserves cores nor a job asks for some, but for words that SLURM does not
-know.
+Reserved cores are those of a node that SLURM gives to no job. Where no node reserves cores and no job asks
+for some, only words unknown to SLURM are reported.
 """
 
 from __future__ import annotations
@@ -23,34 +20,34 @@ if TYPE_CHECKING:
     from penstock.core.documents.node_cores import FileValue
 
 OFF_SPEC = "SlurmdOffSpec"
+# values of TaskPluginParam in releases from 14.11 to 26.05 (slurm.conf(5))
 PARAMETERS = (
     "None", "Sockets", "Cores", "Threads", "Boards", "LDoms", "Cpusets", "Sched", "Verbose", "Autobind",
     "OOMKillStep", OFF_SPEC,
 )  # fmt: skip
-"""What TaskPluginParam may have had in releases from 14.11 to 26.05 (slurm.conf(5))."""
+# further values that `scontrol show config` prints
 _PRINTED = re.compile(r"\(.*|autobind=.*|(mask|rank|map)\w*|quiet", re.IGNORECASE)
-"""What `scontrol show config` prints of it beside these."""
-MOST = 8
-"""Nodes that a message names."""
+MOST = 8  # nodes that a message names
 
 
 def allows(settings: SlurmSettings) -> bool:
-    """AllowSpecResourcesUsage: whether --core-spec means anything, and may be less than what a node keeps."""
+    """Return AllowSpecResourcesUsage: whether --core-spec means anything, and may be less than the node
+    keeps."""
     return settings.values.get("AllowSpecResourcesUsage", "").lower() in ("yes", "1")
 
 
 def cores_first(settings: SlurmSettings) -> bool:
-    """Whether SLURM reserves a node's first cores first (`spec_cores_first`)."""
+    """Return whether SLURM reserves a node's first cores first (`spec_cores_first`)."""
     return "spec_cores_first" in settings.words("SchedulerParameters")
 
 
 def results(
     settings: SlurmSettings, nodes: Sequence[Node], asked: Iterable[int | None], conf: FileValue | None = None
 ) -> list[CheckResult]:
-    """`nodes` are those that the run's jobs may run on, `asked` their core-specs (None: without), `conf` what
-    a node's own cgroup.conf has of ConstrainCores."""
+    """Judge the configuration. `nodes`: those that the run's jobs may use; `asked`: their core-specs (None:
+    without); `conf`: ConstrainCores of a node's own cgroup.conf."""
     keeping = [node for node in nodes if node.reserved]
-    wishes = [one for one in asked if one is not None]
+    wishes = [count for count in asked if count is not None]
     results = _misspelt(settings)
     if not keeping and not wishes:
         return results
@@ -64,26 +61,26 @@ def results(
 
 
 def meant(word: str) -> str:
-    """The word of TaskPluginParam that was probably meant; "" where none is like it."""
-    known = {one.lower(): one for one in PARAMETERS}
-    return known.get(nearest(word.lower(), known), "")
+    """Return the word of TaskPluginParam that was probably meant; "" where none is similar."""
+    words = {name.lower(): name for name in PARAMETERS}
+    return words.get(nearest(word.lower(), words), "")
 
 
 def misspelling(words: str) -> str:
-    """What to do about a word of TaskPluginParam that SLURM itself calls wrong (`Bad TaskPluginParam: x`); ""
-    where it does not."""
+    """Return what to do about a word that SLURM itself calls wrong (`Bad TaskPluginParam: x`); "" where it
+    names none."""
     wrong = re.search(r"Bad TaskPluginParam: (\S+)", words)
     if wrong is None:
         return ""
     right = meant(wrong[1])
-    told = f" ({right} is misspelt)" if right else ""
-    return f"write TaskPluginParam={right or OFF_SPEC} in slurm.conf on all nodes{told}"
+    note = f" ({right} is misspelt)" if right else ""
+    return f"write TaskPluginParam={right or OFF_SPEC} in slurm.conf on all nodes{note}"
 
 
 def _misspelt(settings: SlurmSettings) -> list[CheckResult]:
-    """A warning for each word of TaskPluginParam that SLURM does not know: of the controller's, and of
-    slurm.conf as it lies here. No daemon or command of SLURM that reads such a file starts (22.05: `fatal:
-    Unable to process configuration file`)."""
+    """Warn of each unknown word of TaskPluginParam, in the controller's configuration and in slurm.conf here.
+    No daemon or command of SLURM starts with such a file (22.05: `fatal: Unable to process configuration
+    file`)."""
     places = {"the controller's": settings.words("TaskPluginParam")}
     for match in re.finditer(
         r"^[ \t]*TaskPluginParam[ \t]*=([^#\n]*)", settings.written, re.IGNORECASE | re.MULTILINE
@@ -91,11 +88,11 @@ def _misspelt(settings: SlurmSettings) -> list[CheckResult]:
         places[settings.values.get("SLURM_CONF", "slurm.conf")] = [
             word.strip() for word in match[1].split(",") if word.strip()
         ]
-    known = {word.lower() for word in PARAMETERS}
+    valid = {word.lower() for word in PARAMETERS}
     results = {}
     for place, words in places.items():
         for word in words:
-            if word.lower() in known or _PRINTED.fullmatch(word):
+            if word.lower() in valid or _PRINTED.fullmatch(word):
                 continue
             right = meant(word)
             text = f"{printable(word)} ({printable(place)}) is no word that SLURM knows"
@@ -113,8 +110,8 @@ def _misspelt(settings: SlurmSettings) -> list[CheckResult]:
 
 
 def _written_twice(settings: SlurmSettings) -> list[CheckResult]:
-    """A warning where slurm.conf, as it lies here, gives a node both CoreSpecCount and CpuSpecList: SLURM
-    reports an error (22.05: `CoreSpecCount=1 is invalid with CPUSpecList, reset to 0`)."""
+    """Warn where slurm.conf here gives a node both CoreSpecCount and CpuSpecList: SLURM reports an error
+    (22.05: `CoreSpecCount=1 is invalid with CPUSpecList, reset to 0`)."""
     lines = [
         line
         for line in re.sub(r"\\\n", " ", settings.written).splitlines()
@@ -128,9 +125,9 @@ def _written_twice(settings: SlurmSettings) -> list[CheckResult]:
     ]
     if not both:
         return []
-    found = f"both CoreSpecCount and CpuSpecList: {printable(', '.join(both[:MOST]))}; SLURM drops the former"
+    text = f"both CoreSpecCount and CpuSpecList: {printable(', '.join(both[:MOST]))}; SLURM drops the former"
     mend = "keep CpuSpecList, which says which cores, in slurm.conf"
-    return [CheckResult("NodeName lines", found, "warning", "one of the two", mend)]
+    return [CheckResult("NodeName lines", text, "warning", "one of the two", mend)]
 
 
 def _usage(settings: SlurmSettings, keeping: Sequence[Node], wishes: Sequence[int]) -> list[CheckResult]:
@@ -200,12 +197,12 @@ def _select(settings: SlurmSettings) -> CheckResult:
     mend = f"write SelectType={wanted} in slurm.conf, and restart slurmctld"
     if not value:
         return CheckResult(about, "not known", "note", wanted, mend)
-    found = f"{printable(value)}: it does not keep jobs off single cores"
-    return CheckResult(about, found, "warning", wanted, mend)
+    text = f"{printable(value)}: it does not keep jobs off single cores"
+    return CheckResult(about, text, "warning", wanted, mend)
 
 
 def _confined(settings: SlurmSettings, conf: FileValue | None) -> list[CheckResult]:
-    """TaskPlugin and ConstrainCores: without both, cores are kept in the books alone.
+    """Judge TaskPlugin and ConstrainCores: without both, cores are reserved only in the books.
 
     | TaskPlugin      | ConstrainCores, by the controller, else by a node's cgroup.conf | result     |
     |-----------------|-----------------------------------------------------------------|------------|
@@ -235,12 +232,12 @@ def _confined(settings: SlurmSettings, conf: FileValue | None) -> list[CheckResu
 
 
 def _memory(keeping: Sequence[Node]) -> list[CheckResult]:
-    """A note where nodes keep cores and no memory (MemSpecLimit); ok where all keep both; else nothing."""
+    """Note nodes that keep cores and no memory (MemSpecLimit); ok where all keep both; else nothing."""
     without = [node for node in keeping if not node.memory_spec]
     if without:
-        found = f"{_names(without)} keep cores and no memory for the same services"
+        text = f"{_names(without)} keep cores and no memory for the same services"
         mend = "write MemSpecLimit=<MiB> beside CpuSpecList or CoreSpecCount in slurm.conf"
-        return [CheckResult("MemSpecLimit", found, "note", "what WEKA's client and the system need", mend)]
+        return [CheckResult("MemSpecLimit", text, "note", "what WEKA's client and the system need", mend)]
     if keeping:
         least = min(node.memory_spec for node in keeping) >> 20
         return [CheckResult("MemSpecLimit", f"{least} MiB and more on nodes that keep cores")]

@@ -1,9 +1,8 @@
-"""The job environment that SLURM gives this process, by its environment variables; no other module knows
-their names.
+"""The job environment that SLURM gives this process; no other module knows SLURM's variable names.
 
-SLURM_JOB_ID is inherited by every process that is started inside an allocation, also by one that outlives it
-(tmux, nohup), and a shell of `salloc` on a login node has it without being in the job. So a job counts as
-proven only where the kernel confirms it:
+Every process started inside an allocation inherits SLURM_JOB_ID, also one that outlives it (tmux, nohup). A
+shell of `salloc` on a login node has it without being in the job. So a job counts as proven only where the
+kernel confirms it:
 
 | SLURM_JOB_ID | control group names job_<id> | a slurmstepd of that job above | proven | its group is  |
 |--------------|------------------------------|--------------------------------|--------|---------------|
@@ -13,8 +12,6 @@ proven only where the kernel confirms it:
 | set          | no                           | no                             | no     |               |
 
 SLURM 26.05 names the group by the job's SLUID (`s7HGR1M1P1EH00`), not by its number.
-
-For `registry.read_job_environment`. Reads environment variables and /proc; changes nothing.
 """
 
 from __future__ import annotations
@@ -29,17 +26,16 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
+# Set by the batch script: when its element must stop, in seconds since the epoch. Unset where the job's time
+# is unknown.
 STOP_AT = "PENSTOCK_STOP_AT"
-"""Set by the batch script: when its element is to stop, in seconds since the epoch. Not set where the job's
-time is not known."""
-CPUS = "SLURM_CPUS_ON_NODE"
-"""Cores that `--core-spec` keeps for the system are not counted."""
+CPUS = "SLURM_CPUS_ON_NODE"  # without the cores that `--core-spec` keeps for the system
 _STEP = rb"slurmstepd: \[(\d+)"
 
 
 def read(environment: Mapping[str, str], proc: str | os.PathLike[str] = PROC) -> JobEnvironment:
-    """Reads `environment`. A value of a form that SLURM does not write counts as not set. /proc is read only
-    where a job is named."""
+    """Read the job environment. A value of a form that SLURM does not write counts as unset. /proc is read
+    only where a job is named."""
     job = _decimal(environment.get("SLURM_JOB_ID", ""))
     array = _decimal(environment.get("SLURM_ARRAY_JOB_ID", ""))
     cpus = _number(environment.get(CPUS, ""))
@@ -56,7 +52,7 @@ def read(environment: Mapping[str, str], proc: str | os.PathLike[str] = PROC) ->
         node=environment.get("SLURMD_NODENAME", ""),
         cpus=cpus or None,
         cpus_from=CPUS if cpus else "",
-        # In MiB; 0 of a job that asked for all of a node's memory.
+        # In MiB; 0 for a job that asked for all of a node's memory.
         memory=(_number(environment.get("SLURM_MEM_PER_NODE", "")) or 0) << 20 or None,
         cgroup=f"job_{job}" if confined else _group_of_step(proc) if below else "",
         stop_at=float(_number(environment.get(STOP_AT, "")) or 0),
@@ -76,7 +72,7 @@ def _confined(number: str, proc: str | os.PathLike[str]) -> bool:
 
 
 def _group_of_step(proc: str | os.PathLike[str]) -> str:
-    """The control group that holds the step's, whatever its name; "" where this process is in none."""
+    """Return the control group above the step's, whatever its name; "" where this process is in none."""
     above = re.search(r"/([^/\n]+)/step_[^/\n]+(?:/|$)", _groups(proc), re.MULTILINE)
     return above[1] if above else ""
 
@@ -90,8 +86,8 @@ def _groups(proc: str | os.PathLike[str]) -> str:
 
 
 def _below(number: str, proc: str | os.PathLike[str]) -> bool:
-    """Whether a slurmstepd of this job is among the processes above. Its title names the job; where the
-    title was cut off, the program's name is enough."""
+    """Return whether a slurmstepd of this job is among the parent processes. Its title names the job; where
+    the title was cut off, the program's name is enough."""
     process = process_stat("self", proc)
     for _ in range(1000):
         if process is None:

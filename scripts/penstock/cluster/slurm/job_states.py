@@ -1,4 +1,4 @@
-"""Parses the lines of squeue and sacct into a `Status` for each element. Pure; `command_line` runs both."""
+"""Parses the lines of squeue and sacct into a `Status` for each element."""
 
 from __future__ import annotations
 
@@ -61,44 +61,40 @@ CAUSES = {
     "BOOT_FAIL": Cause.NODE,
     "PREEMPTED": Cause.PREEMPTED,
 }
+# a requeue may follow these states within seconds
 PASSING = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})
-"""States that a requeue may follow within seconds."""
 
 
+# reasons of a job that waits until a person releases it
 HELD = re.compile(
     r"^job ?held|requeued in held|held state|^jobholdmaxrequeue|^reservation ?deleted|^bad ?constraints"
     r"|^dependency ?never ?satisfied",
     re.IGNORECASE,
 )
-"""Reasons of a job that waits until a person releases it."""
+# Reasons of a job that asks for more than its QOS or association allows a single job: `AssocMaxMemPerJob`,
+# `QOSMaxCpuPerJobLimit`.
 PER_JOB = re.compile(r"^(?:QOS|Assoc)\w*PerJob", re.IGNORECASE)
-"""Reasons of a job that asks for more than its QOS or association allows a single one: `AssocMaxMemPerJob`,
-`QOSMaxCpuPerJobLimit`."""
 LAUNCH_FAILED = re.compile(r"launch.failed.requeued.held", re.IGNORECASE)
 
 
-NO_ELEMENT = -1
-"""The number that a job has which is no array."""
+NO_ELEMENT = -1  # the number of a job that is no array
 
 
 class SlurmElement(NamedTuple):
-    """One element as SLURM shows it."""
+    """An element as SLURM shows it."""
 
     element: int
-    word: str
-    """SLURM's own word for its state."""
+    word: str  # SLURM's own word for its state
+    # held by SLURM after a failed launch: no person will release it, so it counts as failed
     launch_failed: bool
-    """Held by SLURM after a failed launch: no person will release it, so it counts as failed."""
     core_spec: str
     status: Status
-    name: str = ""
-    """Of its job; "" where that was not read."""
+    name: str = ""  # of its job; "": not read
 
 
 def read_squeue(text: str) -> Iterator[tuple[str, SlurmElement]]:
-    """Every element of `squeue --array -h -O SQUEUE_FIELDS` (times as seconds since the epoch), with its
-    array; NO_ELEMENT for a job that is none. Raises ValueError for a line about a job that is not of that
-    form."""
+    """Read the elements of `squeue --array -h -O SQUEUE_FIELDS` (times as seconds since the epoch), each with
+    its array. A job that is no array is NO_ELEMENT. Raises ValueError for a job's line of another form."""
     for line in job_rows(text):
         fields = [field.strip() for field in line.split("|", 10)]
         array, task, word, code, restarts, core_spec, began, ended, node, reason = fields[:10]
@@ -110,8 +106,8 @@ def read_squeue(text: str) -> Iterator[tuple[str, SlurmElement]]:
 
 
 def read_sacct(text: str, array: str) -> Iterator[SlurmElement]:
-    """Every element of this array in `sacct -X -P -n -j ARRAY -o SACCT_FIELDS`, which also shows
-    an element of another array whose own job id is the same number."""
+    """Read the elements of this array in `sacct -X -P -n -j ARRAY -o SACCT_FIELDS`. sacct also shows another
+    array's element whose own job id is this number."""
     for line in job_rows(text):
         job, state, code, began, ended, node, *name = line.split("|", 6)
         owner, _, task = job.partition("_")
@@ -155,7 +151,7 @@ def _element(
         completing=word == "COMPLETING",
         held=held,
         beyond_limit=state is State.PENDING and PER_JOB.search(reason) is not None,
-        # For some seconds after a requeue SLURM still gives the last start here.
+        # For some seconds after a requeue SLURM still reports the last start here.
         expected=_time(began) if state is State.PENDING and not held else 0.0,
         exit_code=exit_code,
         signal=signal,
@@ -166,14 +162,16 @@ def _element(
 
 
 def _cause(word: str, number: int | None) -> Cause:
-    """SIGUSR1 says that the time ends (`submission.array_arguments`). It kills an element that has no handler
-    for it yet: one whose interpreter took as long as its time to start."""
+    """Return why SLURM ended the element. SIGUSR1 announces the end of its time
+    (`submission.array_arguments`): it kills an element whose interpreter is so slow that it has no handler
+    yet."""
     return Cause.TIME if number == signals.SIGUSR1 else CAUSES.get(word, Cause.NONE)
 
 
 def _end(word: str, code: int) -> tuple[int | None, int | None]:
-    """The exit status and the signal of an element's process; one of them at least is None. With any other
-    word SLURM's code is not the process's own: it writes 0:125 for an element that was out of memory.
+    """Return the exit status and the signal of an element's process; at least one is None.
+
+    With any other word SLURM's code is not the process's own: it writes 0:125 for an element out of memory.
 
     | word      | code            | exit status | signal |
     |-----------|-----------------|-------------|--------|
@@ -193,7 +191,7 @@ def _end(word: str, code: int) -> tuple[int | None, int | None]:
 
 
 def _why(state: State, word: str, exit_code: int | None, signal: int | None, reason: str) -> str:
-    """`exit 1`, `signal 9`, `OUT_OF_MEMORY`, `JobArrayTaskLimit`; empty: nothing to say."""
+    """Name why: `exit 1`, `signal 9`, `OUT_OF_MEMORY`, `JobArrayTaskLimit`; "": nothing to report."""
     said = "" if reason in ("None", "N/A", "") else reason
     if state is State.FAILED and signal is not None:
         return f"signal {signal}"
@@ -205,8 +203,8 @@ def _why(state: State, word: str, exit_code: int | None, signal: int | None, rea
 
 
 def wait_status(text: str) -> int:
-    """How a process ended, as wait(2) gives it: `3:0` (status and signal: sacct, and squeue of later
-    releases) or `768` (squeue of 22.05)."""
+    """Return how a process ended, as wait(2) gives it, from `3:0` (status and signal: sacct, and squeue of
+    later releases) or `768` (squeue of 22.05)."""
     status, colon, number = text.partition(":")
     return _number(status) << 8 | _number(number) if colon else _number(status)
 

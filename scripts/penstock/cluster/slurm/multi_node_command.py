@@ -1,6 +1,7 @@
-"""Starts a command of penstock on several nodes at once, which is talked to while it runs: by srun, whose
-standard input goes to every task, and whose standard output is that of all tasks. For selftest, by
-`registry.start_together`."""
+"""Starts a command of penstock on several nodes at once, by srun, and stays connected while it runs.
+
+srun's standard input goes to every task; its standard output is that of all tasks.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +18,12 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import ClusterConfig
 
-MEMORY = 512 << 20
-"""Bytes that the job asks for on each node."""
+MEMORY = 512 << 20  # bytes that the job asks for on each node
 
 
 def start(config: ClusterConfig, words: Sequence[str], nodes: int, seconds: int) -> subprocess.Popen[bytes]:
-    """srun, which starts `penstock <words>` once on each of so many nodes, for so many seconds at most, as
-    soon as they are free. A SIGTERM to it ends the job, waiting or running. Raises PreflightError where there
-    is no srun."""
+    """Start srun, which runs `penstock <words>` on each of so many nodes, for at most so many seconds, when
+    they are free. A SIGTERM to srun ends the job, waiting or running. Raises PreflightError without srun."""
     options = dataclasses.replace(
         config.options, core_spec=None, memory=MEMORY, cpus=1, licenses=(), time=seconds
     )
@@ -35,7 +34,7 @@ def start(config: ClusterConfig, words: Sequence[str], nodes: int, seconds: int)
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            # srun hands all SLURM_* on, and refuses to work with a token.
+            # srun passes on all SLURM_*, and refuses to work with a token.
             env={name: value for name, value in environment().items() if name != TOKEN},
             start_new_session=True,
         )

@@ -1,4 +1,4 @@
-"""What a new configuration asks of SLURM: tried by preflight's own checks, one choice after another.
+"""What a new configuration asks of SLURM: preflight's own checks try a choice after another.
 
 | the cluster's default partition | others that take such jobs | the choice                        |
 |---------------------------------|----------------------------|-----------------------------------|
@@ -7,14 +7,9 @@
 | does not, or there is none      | several                    | that of the longest time limit    |
 | does not, or there is none      | none                       | the default; `refused` says why   |
 
-Where the site allows some partitions alone, its first one stands for the default, and its others, in the
-site's order, are all that is tried.
-
-In each partition a job without an account comes first, then one of each account of this user; and
-`core_spec: auto` before `none`.
-
-For `penstock init`, which writes the choice into a new configuration. Runs SLURM's commands; what submits is
-`site.check`, which sends preflight's probe, a job of one second.
+Where the site allows only some partitions, its first stands for the default, and only its others are tried,
+in its order. In each partition a job without an account comes first, then each account of this user; and
+`core_spec: auto` before `none`. `site.check` submits preflight's probe, a job of a second.
 """
 
 from __future__ import annotations
@@ -41,33 +36,30 @@ if TYPE_CHECKING:
 
 
 class NewOptions(NamedTuple):
-    """The choice; a partition or an account of None is one that jobs do not name."""
+    """The choice; jobs do not name a partition or an account of None."""
 
     partition: str | None = None
-    default: bool = True
-    """Whether jobs go to that partition that name none (of the site's: whether it is the first)."""
-    others: Sequence[str] = ()
-    """Further partitions that take such jobs; not looked for where the default one does."""
+    default: bool = True  # jobs that name no partition go there (of the site's: it is the first)
+    others: Sequence[str] = ()  # further partitions for such jobs; not searched where the default works
     account: str | None = None
     core_spec: str = AUTO_CORES
-    refused: str = ""
-    """Why SLURM, or preflight, takes no such job; "" where it does."""
+    refused: str = ""  # why SLURM, or preflight, takes no such job; "": it does
 
 
 def is_here() -> bool:
-    """Whether this machine has SLURM's commands."""
+    """Return whether this machine has SLURM's commands."""
     return shutil.which("sbatch") is not None
 
 
 def find(config: ClusterConfig, steps: Sequence[str], allowed: Sequence[str] = ()) -> NewOptions:
-    """The choice for elements of these steps. `allowed`: the partitions that the site's file gives; (): any.
+    """Choose options for elements of these steps. `allowed`: the partitions of the site's file; (): any.
     Raises PreflightError where SLURM does not answer."""
     slurm = SlurmCommands()
     facts = site.reachable(slurm)
     try:
         nodes, partitions = slurm.nodes(), sorted(slurm.partitions(), key=_longest_first)
         trials = _Trials(slurm, config, steps, facts, nodes, partitions, _accounts(slurm, facts))
-        # Where none is shown (PrivateData), SLURM's default is all that can be tried.
+        # Where SLURM shows none (PrivateData), only its default can be tried.
         names = allowed or [partition.name for partition in partitions]
         default = allowed[0] if allowed else placement.default(partitions)
         return choice(default, [name for name in names if name != default], trials.in_partition)
@@ -85,13 +77,11 @@ class _Trials(NamedTuple):
     steps: Sequence[str]
     facts: Facts
     nodes: Sequence[Node]
-    partitions: Sequence[Partition]
-    """The one of the longest time limit first."""
-    accounts: Sequence[str]
-    """Of this user, the default one first; () where they are not known."""
+    partitions: Sequence[Partition]  # that of the longest time limit first
+    accounts: Sequence[str]  # of this user, the default first; (): unknown
 
     def in_partition(self, name: str | None) -> JobOptions | str:
-        """The first options that are taken there; else why the first of all are not."""
+        """Return the first options that SLURM takes there; else why it refuses the very first."""
         why = ""
         for options in self._options(name):
             refusal = self._refusal(options)
@@ -101,13 +91,17 @@ class _Trials(NamedTuple):
         return why
 
     def _refusal(self, options: JobOptions) -> str:
-        """Why such a job is not taken, or would never start; "" where neither is known."""
+        """Explain why such a job is refused, or would never start; "": neither is known."""
         account = options.account or next(iter(self.accounts), "")
-        if any(not one.takes(account) for one in self.partitions if one.name == options.partition):
+        if any(
+            not partition.takes(account)
+            for partition in self.partitions
+            if partition.name == options.partition
+        ):
             return f"the partition {options.partition} takes no jobs of the account {account}"
         tried = dataclasses.replace(self.config, options=options, probe=False)
         try:
-            # Where an account may have no job at all, preflight's check would warn alone.
+            # Where an account may have no job at all, preflight's check would only warn.
             self.slurm.trial(site.settled(self.slurm, options, self.facts, self.nodes))
             site.check(self.slurm, tried, self.steps, self.facts, Probe(tried, None, None), met=False)
         except (PreflightError, QueueFullError) as error:
@@ -118,17 +112,16 @@ class _Trials(NamedTuple):
         for account in (None, *self.accounts):
             options = dataclasses.replace(self.config.options, partition=partition, account=account)
             yield options
-            there = site.able(self.slurm, options, self.nodes)
-            if not core_choice.against(there, allowed=self.facts.allows_core_spec):
+            able_nodes = site.able(self.slurm, options, self.nodes)
+            if not core_choice.against(able_nodes, allowed=self.facts.allows_core_spec):
                 yield dataclasses.replace(options, core_spec=None)
 
 
 def choice(
     default: str | None, others: Sequence[str], tried: Callable[[str | None], JobOptions | str]
 ) -> NewOptions:
-    """The choice by the table above. `default`: the partition that is tried first; None: the one that SLURM
-    chooses. `others` are tried next, in their order. `tried` returns the options that SLURM takes in a
-    partition, else why it takes none."""
+    """Choose by the table above. `default`: the first partition to try; None: SLURM's choice. `others`: the
+    next, in order. `tried`: returns the options that SLURM takes in a partition, else why it takes none."""
     first = tried(default)
     if not isinstance(first, str):
         return _chosen(default, first)
@@ -149,7 +142,8 @@ def _chosen(partition: str | None, options: JobOptions) -> NewOptions:
 
 
 def _accounts(slurm: SlurmCommands, facts: Facts) -> Sequence[str]:
-    """Of this user; () where accounting has none, or does not answer: SLURM judges the jobs all the same."""
+    """List this user's accounts; () where accounting has none, or does not answer: SLURM judges the jobs
+    anyway."""
     if facts.accounting:
         with contextlib.suppress(TransientError, FailedError, PreflightError):
             return slurm.accounts(facts.cluster, Account.own().name)

@@ -1,5 +1,4 @@
-"""Reads SLURM's configuration files as a node has them, for preflight's look at a node's cores. Changes
-nothing."""
+"""Reads SLURM's configuration files as a node has them."""
 
 from __future__ import annotations
 
@@ -14,15 +13,15 @@ if TYPE_CHECKING:
 
     from penstock.core.documents.node_cores import FileValue
 
+# Folders of cgroup.conf, beside slurm.conf, where SLURM_CONF is unset. A node without own files
+# (`configless`) keeps copies in the first two.
 FOLDERS = ("run/slurm/conf", "var/spool/slurmd/conf-cache", "etc/slurm", "etc/slurm-llnl", "usr/local/etc")
-"""Where cgroup.conf lies, beside slurm.conf, where SLURM_CONF does not say it. A node without files of its
-own (`configless`) keeps copies in the first two."""
 
 
 def constrained_cores(environment: Mapping[str, str], root: str | os.PathLike[str] = "/") -> FileValue | None:
-    """ConstrainCores of this machine's cgroup.conf; None where none is found. Never raises."""
-    given = environment.get("SLURM_CONF", "")
-    folders = [Path(given).parent] if given else []
+    """Read ConstrainCores from this machine's cgroup.conf; None without such a file. Never raises."""
+    conf = environment.get("SLURM_CONF", "")
+    folders = [Path(conf).parent] if conf else []
     for folder in [*folders, *(Path(root, name) for name in FOLDERS)]:
         path = folder / "cgroup.conf"
         if os.path.lexists(path):

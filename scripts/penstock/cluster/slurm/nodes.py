@@ -1,5 +1,4 @@
-"""The cluster's nodes, as `scontrol show node` describes them: parsed, and judged whether a job may run
-there. Pure; `command_line` runs scontrol."""
+"""The cluster's nodes: parsed from `scontrol show node`, and judged whether a job may run there."""
 
 from __future__ import annotations
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import JobOptions
 
 MIB = 1 << 20
+# states in which an idle node starts no job at once
 ELSEWHERE = frozenset(
     {
         "RESERVED", "MAINT", "MAINTENANCE", "PLANNED", "BLOCKED", "FUTURE", "COMPLETING", "INVAL",
@@ -22,42 +22,34 @@ ELSEWHERE = frozenset(
         "REBOOT_ISSUED", "REBOOT_REQUESTED",
     }
 )  # fmt: skip
-"""States in which an idle node starts no job of anybody at once."""
 AWAY = frozenset({"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "UNKNOWN"})
+# states of a node that SLURM switches off while nobody needs it, and on for the next job
 SAVING = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "POWER_UP"})
-"""States of a node that SLURM switches off while nobody needs it, and on for the next job."""
+# the same as sinfo shows them, behind a state: off, coming up, about to go off, going off
 SAVING_MARKS = frozenset("~#!%")
-"""The same as sinfo shows them, behind a state: off, coming up, about to go off, going off."""
 
 
 _REASON = re.compile(r" Reason=(.*?)(?: \[[^\]]*\])?(?: (?:Comment|Extra)=.*)?\s*$")
 
 
 class Node(NamedTuple):
-    """One node, as SLURM has it in its books."""
+    """A node, as SLURM has it in its books."""
 
     name: str
     cpus: int
     cores: int
-    reserved: int
-    """Cores that the site itself keeps (WEKA's client, say): CoreSpecCount, or those of CpuSpecList."""
-    memory: int
-    """Bytes."""
+    reserved: int  # cores that the site itself keeps (for WEKA's client, say): CoreSpecCount, or CpuSpecList
+    memory: int  # bytes
     partitions: frozenset[str]
     features: frozenset[str]
-    state: str = ""
-    """SLURM's words, such as IDLE+DRAIN."""
-    reason: str = ""
-    """Why it is drained or down: the text of the person or program that did so."""
-    gpus: str = ""
-    """Its GPUs, as Gres has them."""
-    sockets: int = 0
-    """As SLURM counts them, and `threads` of each core; 0: not known."""
+    state: str = ""  # SLURM's words, such as IDLE+DRAIN
+    reason: str = ""  # why it is drained or down: the text of the person or program that did so
+    gpus: str = ""  # its GPUs, as in Gres
+    sockets: int = 0  # as SLURM counts them, `threads` for each core; 0: unknown
     threads: int = 0
+    # CpuSpecList: the CPUs that it keeps, in SLURM's own numbers. Slurm shows it for CoreSpecCount, too.
     cpu_spec: str = ""
-    """CpuSpecList: the CPUs that it keeps, in SLURM's own numbers. Slurm shows it for CoreSpecCount, too."""
-    memory_spec: int = 0
-    """MemSpecLimit, in bytes: memory that the node keeps for the system; 0: none."""
+    memory_spec: int = 0  # MemSpecLimit, in bytes: memory that the node keeps for the system; 0: none
 
     @property
     def away(self) -> bool:
@@ -82,7 +74,7 @@ class Node(NamedTuple):
 
     @property
     def idle(self) -> bool:
-        """Whether a small job would start on it at once: not one that has to be switched on first."""
+        """Whether a small job would start on it at once, without switching it on."""
         idle = "IDLE" in self._words and ELSEWHERE.isdisjoint(self._words)
         return idle and not self.away and not self.saving
 
@@ -92,7 +84,7 @@ class Node(NamedTuple):
 
 
 def fits(options: JobOptions, node: Node) -> bool:
-    """Whether the node is as large as such a job wants it, whatever state it is in."""
+    """Return whether the node is large enough for such a job, whatever its state."""
     cores = options.spec_cores
     cpus = node.cpus - (cores or 0) * (node.cpus // max(1, node.cores))
     return (
@@ -103,15 +95,15 @@ def fits(options: JobOptions, node: Node) -> bool:
 
 
 def is_lost(state: str) -> bool:
-    """Whether a node of this state is lost to its jobs: down, or without an answer. That is a star: at the
-    end as `sinfo -o %T` shows it (`drained*`), or before flags (`idle*+drain`). A node that is off to save
-    power (`idle~`, `powered_down`) is not lost."""
+    """Return whether a node of this state is lost to its jobs: down, or without an answer. No answer is a
+    star: at the end in `sinfo -o %T` (`drained*`), or before flags (`idle*+drain`). A node that is off to
+    save power (`idle~`, `powered_down`) is not lost."""
     return "down" in re.findall(r"[a-z_]+", state) or "*" in state
 
 
 def spread(nodes: Sequence[Node], most: int) -> list[str]:
-    """The names of at most so many idle ones of these nodes: the first, the last and others between, since
-    neighbours often hang on one switch and one mount."""
+    """Choose at most so many idle nodes, by name: the first, the last and others between, since neighbours
+    often share a switch and a mount."""
     idle = [node.name for node in nodes if node.idle]
     if most < 2 or len(idle) <= most:
         return idle[:most]
@@ -119,7 +111,7 @@ def spread(nodes: Sequence[Node], most: int) -> list[str]:
 
 
 def read_nodes(text: str) -> list[Node]:
-    """`scontrol show node --oneliner`."""
+    """Parse `scontrol show node --oneliner`."""
     nodes = []
     for line in text.splitlines():
         words = fields(line)
@@ -152,5 +144,5 @@ def read_nodes(text: str) -> list[Node]:
 
 
 def _reserved(count: str, listed: str, threads: int) -> int:
-    """Cores: by CoreSpecCount, else by the CPUs of CpuSpecList."""
+    """Count cores by CoreSpecCount, else by the CPUs of CpuSpecList."""
     return int(count) or len({cpu // max(1, threads) for cpu in cpu_lists.cpus(listed)})

@@ -1,5 +1,4 @@
-"""Which nodes an element may run on, by partition, constraint and `exclude`. Pure; for preflight, and for
-what `core_spec: auto` comes to."""
+"""Which nodes an element may run on, by partition, constraint and `exclude`."""
 
 from __future__ import annotations
 
@@ -15,17 +14,16 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.nodes import Node
     from penstock.config.settings import JobOptions
 
-PLAIN = re.compile(r"[\w.-]+")
-"""A constraint that is one feature."""
+PLAIN = re.compile(r"[\w.-]+")  # a constraint of a single feature
 
 
 def default(partitions: Sequence[Partition]) -> str | None:
-    """The partition of jobs that name none; None where the cluster has no default."""
+    """Return the partition of jobs that name none; None where the cluster has no default."""
     return next((partition.name for partition in partitions if partition.default), None)
 
 
 def asked(options: JobOptions) -> str:
-    """What each element takes of a node, of options that the cluster has settled.
+    """Describe what each element takes of a node, from settled options.
 
     | core_spec | cpus  | an element takes                           |
     |-----------|-------|--------------------------------------------|
@@ -41,8 +39,8 @@ def asked(options: JobOptions) -> str:
 
 
 def able(options: JobOptions, nodes: Sequence[Node], partition: str | None) -> list[Node]:
-    """The nodes that such a job may run on, as far as these options and a plain constraint say. `partition`:
-    that of jobs that name none."""
+    """Return the nodes that such a job may use, by these options and a plain constraint. `partition`: that of
+    jobs that name none."""
     partition = options.partition or partition
     chosen = [node for node in nodes if partition is None or node.partitions & set(partition.split(","))]
     if options.constraint is not None and PLAIN.fullmatch(options.constraint):

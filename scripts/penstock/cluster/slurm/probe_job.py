@@ -1,9 +1,8 @@
-"""Preflight's probe: a job of one second that checks on a node what an element (the process that does one
-shard of a run) needs there. It is sent to several nodes, and each one's answer is judged.
+"""Preflight's probe: a job of a second that checks on a node what an element needs there.
 
-For `site.check`. Submits jobs, and cancels those that do not start in time; on a node a job writes at most
-its answer, a small file that is removed here. A visit is a command of penstock that the job runs there
-(`port.Visit`).
+Several nodes get it, and each answer is judged. Jobs that do not start in time are cancelled. On a node a job
+writes at most its answer, a small file that is removed here. A visit is a command of penstock that the job
+runs (`port.Visit`).
 """
 
 from __future__ import annotations
@@ -34,23 +33,19 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.command_line import SlurmCommands
     from penstock.config.settings import ClusterConfig, JobOptions
 
-PROBE_WITHIN = 60.0
-"""Seconds that preflight waits for the probe to run; a full cluster is no reason to stop."""
+PROBE_WITHIN = 60.0  # seconds that preflight waits for the probe; a full cluster is no reason to stop
 
-# The probe's exit statuses: apart from what a shell (126, 127) or SLURM itself gives.
+# Exit statuses of the probe's script, what the node lacks: none that a shell (126, 127) or SLURM itself
+# gives.
 NO_INTERPRETER, NO_PACKAGE, NO_TARGET, NOT_WRITABLE = 81, 82, 83, 84
-"""Exit statuses of the probe's script: what the node lacks."""
-MEMORY = 512 << 20
-"""Bytes that the probe's job asks for."""
-FURTHER_WITHIN = 10.0
-"""Seconds that preflight waits for further nodes once one has answered."""
-ANSWER_GRACE = 10.0
-"""Seconds in which an answer written on a node must become visible here."""
+MEMORY = 512 << 20  # bytes that the probe's job asks for
+FURTHER_WITHIN = 10.0  # seconds that preflight waits for further nodes once a node has answered
+ANSWER_GRACE = 10.0  # seconds in which an answer written on a node must become visible here
 NO_ANSWER = "its answer did not come; the target's folder there may be another one than here"
 
 
 class Lack(NamedTuple):
-    """What stops the run on one node."""
+    """What stops the run on a node."""
 
     node: str
     what: str
@@ -60,38 +55,36 @@ class Lack(NamedTuple):
 
 
 class ProbeOutcome(NamedTuple):
-    """How one probe ended."""
+    """How a probe ended."""
 
     warnings: Sequence[str] = ()
     lack: Lack | None = None
-    ran: bool = True
-    """False where the job had not started in time."""
+    ran: bool = True  # False: the job had not started in time
+    # The job itself ended abnormally (it was cancelled, or SLURM could not start it): no reason to stop where
+    # another node answered.
     broken: bool = False
-    """The job itself came to no end of its own (it was cancelled, or SLURM could not start it): where another
-    node answered, that is no reason to stop."""
 
 
 class Probe(NamedTuple):
-    """What is tried on a node."""
+    """What to try on a node."""
 
     config: ClusterConfig
+    # The root: it, or the folder above a root that is still to be made, must exist and be writable. None: not
+    # checked.
     target: Path | None
-    """The root: it, or the folder above one that is still to be made, must be there and be writable. None: no
-    root is looked for."""
-    visit: Visit | None
-    """What the job runs at the end; None: nothing."""
+    visit: Visit | None  # what the job runs at the end; None: nothing
 
     @property
     def interpreter(self) -> str:
         return self.config.python or sys.executable
 
     def answer(self, job: str) -> Path | None:
-        """The file in which the job of this id reports why its visit failed."""
+        """The file in which this job reports why its visit failed."""
         return None if self.visit is None else self.visit.answers / f"{ANSWER}{job}"
 
 
 def script(probe: Probe) -> str:
-    """The probe's batch script. It leaves at most its answer behind."""
+    """Write the probe's batch script, which leaves at most its answer behind."""
     python = shlex.quote(probe.interpreter)
     isolated = shlex.join(interpreter.isolated(probe.config.python))
     lines = [
@@ -101,7 +94,7 @@ def script(probe: Probe) -> str:
         f"{isolated} -c 'import penstock, xxhash, pyarrow' || exit {NO_PACKAGE}",
     ]
     if probe.target is not None:
-        # The root may be made by the first run: then its parent counts. A root that is here must be there.
+        # The first run may make the root: then its parent counts. A root that exists here must exist there.
         here = probe.visit is not None and probe.visit.answers == probe.target
         parent = "" if here else '; [ -d "$place" ] || place=$(dirname "$place")'
         lines += [
@@ -112,16 +105,15 @@ def script(probe: Probe) -> str:
     if probe.visit is not None:
         answer = f'{shlex.quote(f"{probe.visit.answers}/{ANSWER}")}"$SLURM_JOB_ID"'
         words = shlex.join([*interpreter.command("penstock", probe.config.python), *probe.visit.words])
-        lines += [f"exec {words} --answer {answer} <<'PENSTOCK'", probe.visit.given, "PENSTOCK"]
+        lines += [f"exec {words} --answer {answer} <<'PENSTOCK'", probe.visit.stdin, "PENSTOCK"]
     return "\n".join([*lines, "exit 0", ""])
 
 
 def run(slurm: SlurmCommands, probe: Probe, asked: Sequence[tuple[JobOptions, Sequence[str]]]) -> list[str]:
-    """Run a small job with each of these options on each of the nodes beside them (none: on one that SLURM
-    chooses). Raises PreflightError that names the nodes and what they lack. Returns warnings: where no job
-    could run soon or ended in time, what visits reported, and jobs that broke off while another node
-    answered. When it returns or raises, all jobs are cancelled, as far as SLURM answers, and their answers
-    removed."""
+    """Run a small job with each of these options on each of its nodes (none: on a node of SLURM's choice);
+    return warnings. Warnings: no job could run soon or ended in time, visits' reports, and jobs that broke
+    off while another node answered. Raises PreflightError that names nodes and what they lack. In the end all
+    jobs are cancelled, as far as SLURM answers, and their answers removed."""
     jobs: list[tuple[str, JobOptions]] = []
     full: list[str] = []
     try:
@@ -152,7 +144,7 @@ def run(slurm: SlurmCommands, probe: Probe, asked: Sequence[tuple[JobOptions, Se
 def _outcomes(
     slurm: SlurmCommands, probe: Probe, jobs: Sequence[tuple[str, JobOptions]]
 ) -> list[ProbeOutcome]:
-    """How these probes ended. One that has not started in time counts only where no other with its options
+    """Wait for these probes. A probe that has not started in time counts only where no other with its options
     ran."""
     began = time.monotonic()
     deadlines = {options: began + PROBE_WITHIN for _, options in jobs}
@@ -187,9 +179,10 @@ def _outcomes(
 
 
 def _submitted(slurm: SlurmCommands, probe: Probe, options: JobOptions, nodes: Sequence[str]) -> list[str]:
-    """The jobs' ids. Where SLURM takes none that names its node, one that names none; where it takes some,
-    these are enough. Raises PreflightError where it takes none at all."""
-    # A probe shares a node where it may: core-spec would ask for a whole, free one.
+    """Submit the probe to each node; return the jobs' ids. Where SLURM takes no job that names its node,
+    submit one without a name; where it takes some, these are enough. Raises PreflightError where it takes
+    none at all."""
+    # The probe shares a node where possible: core-spec would ask for a whole, free one.
     light = dataclasses.replace(options, core_spec=None, memory=MEMORY, cpus=1, licenses=(), time=60)
     jobs: list[str] = []
     for node in [*nodes, ""]:
@@ -212,7 +205,7 @@ def _submitted(slurm: SlurmCommands, probe: Probe, options: JobOptions, nodes: S
 
 
 def _refuse(lacks: Sequence[Lack]) -> None:
-    """Raises PreflightError for what nodes lack: nodes that lack the same are named together."""
+    """Raise PreflightError for what nodes lack; nodes with the same lack are named together."""
     same: dict[tuple[str, ...], list[str]] = {}
     for lack in lacks:
         same.setdefault(lack[1:], []).append(lack.node)
@@ -227,7 +220,7 @@ def _refuse(lacks: Sequence[Lack]) -> None:
 
 
 def _answered(probe: Probe, job: str) -> VisitAnswer | None:
-    """What the visit wrote; None where nothing came in time."""
+    """Read the visit's answer; None where nothing came in time."""
     answer = probe.answer(job)
     deadline = time.monotonic() + ANSWER_GRACE
     while answer is not None and time.monotonic() < deadline:
@@ -242,7 +235,7 @@ def _answered(probe: Probe, job: str) -> VisitAnswer | None:
 def _outcome(
     slurm: SlurmCommands, job: str, options: JobOptions, probe: Probe, *, over: bool
 ) -> ProbeOutcome | None:
-    """Judge one probe; None where it has not ended yet, and its time is not `over`."""
+    """Judge a probe; None where it has not ended, and its time is not `over`."""
     interpreter, target = probe.interpreter, probe.target
     state, status, node, reason = slurm.job(job)
     if not state:

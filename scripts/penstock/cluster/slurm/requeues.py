@@ -1,7 +1,4 @@
-"""Which elements SLURM started again (requeued) since the last look, and why, as far as it can be seen.
-
-For `SlurmCluster.states`. Asks SLURM for the states of nodes; changes nothing.
-"""
+"""Which elements SLURM requeued since the last query, and why, as far as that shows."""
 
 from __future__ import annotations
 
@@ -22,31 +19,27 @@ if TYPE_CHECKING:
 class _Last(NamedTuple):
     restarts: int
     node: str
-    word: str
-    """PREEMPTED or NODE_FAIL, when a look came at that moment."""
+    word: str  # PREEMPTED or NODE_FAIL, if a query came at that moment
 
 
 class Requeue(NamedTuple):
     """Why an element was started again."""
 
-    why: str
-    """`preempted on n2`."""
-    node: str
-    """Where it ran before; "" where no query saw it there."""
-    lost: bool
-    """That node failed."""
+    why: str  # such as `preempted on n2`
+    node: str  # where it ran before; "": no query showed it
+    lost: bool  # that node failed
 
 
 class Requeues:
-    """Remembers restarts and nodes of the elements between two looks."""
+    """Remembers restarts and nodes of elements between two queries."""
 
     def __init__(self, slurm: SlurmCommands) -> None:
         self._slurm = slurm
         self._last: dict[tuple[str, int], _Last] = {}
 
     def new(self, array: str, elements: Mapping[int, SlurmElement]) -> dict[int, Requeue]:
-        """The elements of this array that were requeued since the last call, by number. Never raises for
-        SLURM."""
+        """Return this array's elements that were requeued since the last call, by number. Errors of SLURM are
+        not raised."""
         again: dict[int, _Last] = {}
         for index, element in elements.items():
             key = (array, index)
@@ -64,7 +57,7 @@ class Requeues:
         return {index: _cause(old, down) for index, old in again.items()}
 
     def _down(self, nodes: Sequence[str]) -> list[str]:
-        """Those of the nodes that do not answer now; [] where SLURM cannot be asked."""
+        """Return the nodes that do not answer now; [] where SLURM does not answer."""
         with contextlib.suppress(TransientError, FailedError, PreflightError):
             states = self._slurm.node_states(nodes)
             return [node for node, state in states.items() if is_lost(state)]

@@ -1,7 +1,6 @@
 """What the site's SLURM allows: limits and settings, checked before anything is submitted.
 
-Each refusal quotes SLURM's own words and names the key of the configuration to change. For preflight, by
-`SlurmCluster.check`, and `new_options`. Runs SLURM's commands, and submits the probe's jobs (`probe_job`).
+Each refusal quotes SLURM's own words and names the key of the configuration to change.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.probe_job import Probe
     from penstock.config.settings import ClusterConfig, JobOptions
 
+# Nodes that the probe checks, at most, of those with the same options: more than one, since a node's mounts
+# may differ from the others'.
 PROBED = 4
-"""Nodes that the probe looks at, at most, of those with the same options: a node whose mounts differ from the
-others' is found by looking at several."""
 
 
 def reachable(slurm: SlurmCommands) -> Facts:
-    """`SlurmCommands.facts`, after a check that SLURM can be talked to from here. Raises PreflightError, also
-    where the controller does not answer."""
+    """Read `SlurmCommands.facts`, after a check that SLURM works from here. Raises PreflightError, also where
+    the controller does not answer."""
     conf = os.environ.get("SLURM_CONF")
     if conf and not Path(conf).is_file():
         raise PreflightError(
@@ -64,39 +63,39 @@ def check(
     slurm: SlurmCommands,
     config: ClusterConfig,
     steps: Sequence[str],
-    known: Facts,
+    facts: Facts,
     probe: Probe,
     *,
     met: bool,
 ) -> list[str]:
-    """Checks everything that can be known before arrays are submitted; returns warnings. `met`: elements of
-    an earlier submission still live, so refusals become warnings and no probe is submitted. Raises
+    """Check all that can be checked before arrays are submitted; return warnings. `met`: elements of an
+    earlier submission still live, so refusals become warnings and no probe is submitted. Raises
     PreflightError and ConfigError."""
     nodes = slurm.nodes()
     warnings = _not_shown(slurm, nodes)
     asked: dict[JobOptions, str] = {}
     for step in steps:
-        asked.setdefault(settled(slurm, config.of(step), known, nodes), step)
+        asked.setdefault(settled(slurm, config.of(step), facts, nodes), step)
     tried: dict[tuple[object, ...], tuple[JobOptions, list[str]]] = {}
     for options, step in asked.items():
         try:
-            warnings += _check_options(slurm, options, step, known, nodes)
+            warnings += _check_options(slurm, options, step, facts, nodes)
             warnings += _gpus(config, options, step, able(slurm, options, nodes))
         except PreflightError as error:
             if not met:
                 raise
             warnings.append(f"for elements that are still to be submitted: {error}")
-        there = able(slurm, options, nodes)
-        if not nodes or not all(node.away for node in there):
+        able_nodes = able(slurm, options, nodes)
+        if not nodes or not all(node.away for node in able_nodes):
             place = (options.partition, options.constraint, options.reservation)
-            tried.setdefault(place, (options, _probed(options, there)))
+            tried.setdefault(place, (options, _probed(options, able_nodes)))
     if config.probe and tried and not met:
         warnings += probe_job.run(slurm, probe, list(tried.values()))
     return list(dict.fromkeys(warnings))
 
 
 def _not_shown(slurm: SlurmCommands, nodes: Sequence[Node]) -> list[str]:
-    """What PrivateData keeps from this account is not wrong: it could not be looked at."""
+    """Warn of what PrivateData hides from this account: it is not wrong, but unchecked."""
     unchecked = {
         "nodes": "" if nodes else "reserved cores, GPUs, features and sizes of the nodes",
         "partitions": "" if slurm.partitions() else "the partitions' time limits",
@@ -108,22 +107,22 @@ def _not_shown(slurm: SlurmCommands, nodes: Sequence[Node]) -> list[str]:
     ]
 
 
-def settled(slurm: SlurmCommands, options: JobOptions, known: Facts, nodes: Sequence[Node]) -> JobOptions:
-    """The same options, with what `core_spec: auto` comes to on the nodes that such a job may run on."""
+def settled(slurm: SlurmCommands, options: JobOptions, facts: Facts, nodes: Sequence[Node]) -> JobOptions:
+    """Settle `core_spec: auto` on the nodes that such a job may use."""
     if options.core_spec != AUTO_CORES:
         return options
-    return core_choice.settled(options, able(slurm, options, nodes), allowed=known.allows_core_spec)
+    return core_choice.settled(options, able(slurm, options, nodes), allowed=facts.allows_core_spec)
 
 
 def _check_options(
-    slurm: SlurmCommands, options: JobOptions, step: str, known: Facts, nodes: Sequence[Node]
+    slurm: SlurmCommands, options: JobOptions, step: str, facts: Facts, nodes: Sequence[Node]
 ) -> list[str]:
     where = f"cluster, for the step {step}"
     warnings = []
     candidates = able(slurm, options, nodes)
     wanted = options.spec_cores
     if wanted is not None:
-        if not known.allows_core_spec:
+        if not facts.allows_core_spec:
             raise PreflightError(
                 f"this cluster ignores --core-spec={wanted}",
                 where=where,
@@ -132,7 +131,7 @@ def _check_options(
                 "or ask the site to allow it",
             )
         _check_core_spec(wanted, where, candidates)
-    if options.wckey is not None and not known.tracks_wckeys:
+    if options.wckey is not None and not facts.tracks_wckeys:
         warnings.append("this cluster ignores cluster.wckey: TrackWCKey=No in its slurm.conf")
     return [*warnings, *_judged(slurm, options, where, candidates)]
 
@@ -152,21 +151,21 @@ def _check_core_spec(wanted: int, where: str, candidates: Sequence[Node]) -> Non
 
 
 def able(slurm: SlurmCommands, options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
-    """The nodes that such a job may run on."""
+    """Return the nodes that such a job may use."""
     return placement.able(options, nodes, placement.default(slurm.partitions()))
 
 
-def _probed(options: JobOptions, there: Sequence[Node]) -> list[str]:
-    """The nodes that the probe is sent to by name: as many as elements run at once, at most PROBED. None
-    where it is not known which nodes the job may run on, or where no such node is idle: SLURM chooses one."""
+def _probed(options: JobOptions, able_nodes: Sequence[Node]) -> list[str]:
+    """Name the nodes that get the probe: as many as elements run at once, at most PROBED. [] where the job's
+    nodes are not known exactly, or none of them is idle: then SLURM chooses a node."""
     if not known(options):
         return []
-    return spread(there, min(PROBED, options.max_elements))
+    return spread(able_nodes, min(PROBED, options.max_elements))
 
 
 def _judged(slurm: SlurmCommands, options: JobOptions, where: str, candidates: Sequence[Node]) -> list[str]:
-    """SLURM's own judgement of partition, account, QOS, reservation, licences and sizes. SLURM refuses to
-    judge a job whose nodes are all drained or down, though it would queue the job: that is a warning. Raises
+    """Let SLURM judge partition, account, QOS, reservation, licences and sizes. SLURM refuses to judge a job
+    whose nodes are all drained or down, though it would queue the job: that is a warning. Raises
     PreflightError for any other refusal."""
     try:
         words = slurm.trial(options).refusal
@@ -183,8 +182,8 @@ def _judged(slurm: SlurmCommands, options: JobOptions, where: str, candidates: S
         shown = ", ".join(f"{node.name} {node.state}" for node in large[:8])
         reasons = ", ".join(sorted({node.reason for node in large if node.reason}))
         more = ", ..." if len(large) > 8 else ""
-        told = f"{shown}{more}: {reasons}" if reasons else f"{shown}{more}"
-        return [f"no node for such jobs is available now ({told}): elements wait in the queue until one is"]
+        away = f"{shown}{more}: {reasons}" if reasons else f"{shown}{more}"
+        return [f"no node for such jobs is available now ({away}): elements wait in the queue until one is"]
     raise PreflightError(
         "SLURM refuses such a job", where=where, why=_first_reason(words), hint=advice(words)
     )
@@ -194,7 +193,7 @@ AWAY_WORDS = re.compile(r"node configuration|nodes? .*(unavail|not avail|down|dr
 
 
 def _gpus(config: ClusterConfig, options: JobOptions, step: str, candidates: Sequence[Node]) -> Iterable[str]:
-    """Whether elements take whole nodes that have GPUs: training jobs then wait for GPUs that nobody uses.
+    """Judge whether elements take whole nodes with GPUs: training jobs then wait for GPUs that nobody uses.
 
     | whole nodes | a candidate has GPUs | all candidates are known | gpu_nodes | then           |
     |-------------|----------------------|--------------------------|-----------|----------------|
@@ -222,13 +221,14 @@ def _gpus(config: ClusterConfig, options: JobOptions, step: str, candidates: Seq
 
 
 def known(options: JobOptions) -> bool:
-    """Whether `able` is exact: a reservation, and a constraint of several features, leave fewer nodes."""
+    """Return whether `able` is exact: a reservation, and a constraint of several features, leave fewer
+    nodes."""
     plain = options.constraint is None or placement.PLAIN.fullmatch(options.constraint) is not None
     return options.reservation is None and plain
 
 
 def shares_memory(settings: SlurmSettings) -> bool:
-    """Whether a job that asks for no memory leaves some of its node's to others."""
+    """Return whether a job that asks for no memory leaves some of its node's to others."""
     by_memory = any("MEMORY" in word.upper() for word in settings.words("SelectTypeParameters"))
     bounds = [settings.values.get(f"DefMemPer{unit}", "UNLIMITED").upper() for unit in ("Node", "CPU", "Cpu")]
     return not by_memory or any(bound not in ("UNLIMITED", "0") for bound in bounds)

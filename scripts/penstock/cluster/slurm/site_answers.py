@@ -1,5 +1,4 @@
-"""Parses what scontrol and sacctmgr answer about the site: partitions, accounts, QOS. Pure; `command_line`
-runs both."""
+"""Parses what scontrol and sacctmgr answer about the site: partitions, accounts, QOS."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ NOTHING = frozenset({"(null)", "N/A", "n/a", "NONE", "None", ""})
 
 
 def read_partitions(text: str) -> list[Partition]:
-    """The partitions of `scontrol show partition --oneliner`."""
+    """Parse `scontrol show partition --oneliner`."""
     return [
         Partition(
             name=words["PartitionName"],
@@ -33,8 +32,8 @@ def read_partitions(text: str) -> list[Partition]:
 
 
 def read_association(text: str, account: str | None, partition: str | None) -> Association:
-    """`sacctmgr -nP show user withassoc format=ASSOCIATION_FIELDS` of one user: the row of this account
-    (None: the default one), and the one for jobs of this partition before that for jobs of any."""
+    """Parse a user's `sacctmgr -nP show user withassoc format=ASSOCIATION_FIELDS`. Takes the row of this
+    account (None: the default). A row of this partition comes before one for any partition."""
     rows = [row for row in _rows(text, ASSOCIATION_FIELDS) if row[1] == (account or row[0])]
     rows = [row for row in rows if row[2] in ("", partition)]
     if not rows:
@@ -44,13 +43,13 @@ def read_association(text: str, account: str | None, partition: str | None) -> A
 
 
 def read_accounts(text: str) -> list[str]:
-    """The accounts of the answer that `read_association` reads, each once, the default one first."""
+    """Return the accounts in the answer that `read_association` parses, each once, the default first."""
     rows = list(_rows(text, ASSOCIATION_FIELDS))
     return list(dict.fromkeys(name for row in rows for name in (row[0], row[1]) if name not in NOTHING))
 
 
 def read_qos(text: str) -> list[Qos]:
-    """The rows of `sacctmgr -nP show qos format=QOS_FIELDS`."""
+    """Parse `sacctmgr -nP show qos format=QOS_FIELDS`."""
     return [
         Qos(name, frozenset(flags.split(",")) - NOTHING, int(read_time(wall)))
         for name, flags, wall in _rows(text, QOS_FIELDS)
@@ -69,7 +68,7 @@ def _lines(text: str, first: str) -> Iterator[Mapping[str, str]]:
 
 
 def _rows(text: str, fields: Sequence[str]) -> Iterator[list[str]]:
-    """Rows with a value for each field; others are passed over."""
+    """Iterate over rows with a value for each field; skip others."""
     for line in text.splitlines():
         values = [value.strip() for value in line.split("|")]
         if len(values) == len(fields):

@@ -1,8 +1,7 @@
-"""When an element would start, and whether one with less time would start sooner: as SLURM says.
+"""When an element would start, and whether it would start sooner with less time, by SLURM.
 
-`sbatch --test-only` names the start by the jobs that run, and by reservations. Jobs that wait in the queue do
-not count, nor does how many elements an array has: hence "not before". For preflight, by
-`SlurmCluster.start_results`. Runs sbatch as a trial, which submits nothing.
+`sbatch --test-only` names the start by running jobs and reservations. Jobs that wait in the queue do not
+count, nor does the number of elements: hence "not before".
 """
 
 from __future__ import annotations
@@ -23,13 +22,12 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.command_line import SlurmCommands
     from penstock.config.settings import JobOptions
 
-LATE = 15 * 60.0
-"""Seconds from now on that a start counts as late."""
+LATE = 15 * 60.0  # seconds from now; a later start is late
 
 
 def results(slurm: SlurmCommands, options: JobOptions, longest: float) -> list[CheckResult]:
-    """The forecast for elements with these options; `longest`: the longest time limit that the cluster
-    allows, in seconds, 0 where it sets none. Raises as `SlurmCommands`."""
+    """Forecast the start of elements with these options. `longest`: the cluster's longest time limit, in
+    seconds; 0: none. Raises as `SlurmCommands`."""
     seconds = job_time.asked_for((), 0, 1, longest) if options.time == AUTO_TIME else options.time
     try:
         return judged(lambda asked: slurm.trial(replace(options, time=asked)).start, seconds, time.time())
@@ -38,8 +36,8 @@ def results(slurm: SlurmCommands, options: JobOptions, longest: float) -> list[C
 
 
 def judged(start: Callable[[int | None], float], seconds: int | None, now: float) -> list[CheckResult]:
-    """`start` returns when an element of so many seconds would start, 0 where SLURM does not say. `seconds`:
-    what elements ask for; None: the partition's default.
+    """Judge the start. `start` returns when an element of so many seconds would start; 0: SLURM does not say.
+    `seconds`: what elements ask for; None: the partition's default.
 
     | the start      | `seconds` | asked again                | verdict                               |
     |----------------|-----------|----------------------------|---------------------------------------|
@@ -54,9 +52,9 @@ def judged(start: Callable[[int | None], float], seconds: int | None, now: float
     if first <= now + LATE:
         return [CheckResult("start", "now, but for jobs that are ahead in the queue")]
     shorter = [limit for limit in (seconds // 120 * 60, seconds // 240 * 60) if limit] if seconds else []
-    starts = {limit: found for limit in shorter if (found := start(limit))}
-    sooner = next((limit for limit, found in starts.items() if found <= first - LATE), None)
-    texts = [f"{span(limit)}: {_moment(found, now)}" for limit, found in starts.items()]
+    starts = {limit: begins for limit in shorter if (begins := start(limit))}
+    sooner = next((limit for limit, begins in starts.items() if begins <= first - LATE), None)
+    texts = [f"{span(limit)}: {_moment(begins, now)}" for limit, begins in starts.items()]
     whole = f"{span(seconds)}: " if seconds else ""
     return [
         CheckResult(

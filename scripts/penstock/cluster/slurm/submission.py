@@ -1,10 +1,7 @@
-"""What is handed to sbatch: an argument list of validated options, and the batch script.
+"""What sbatch gets: an argument list of validated options, and the batch script.
 
-Every value of the configuration becomes exactly one argument `--option=value`, after it has
-matched that option's pattern; none is ever free text, and no shell sees any of them.
-
-For `command_line`, `bindings` and `probe_job`, which submit. Nothing is submitted here; `exporting` makes a
-file for as long as sbatch runs.
+Every value of the configuration becomes exactly one argument `--option=value`, after it has matched that
+option's pattern. None is ever free text, and no shell reads any of them.
 """
 
 from __future__ import annotations
@@ -51,18 +48,17 @@ PATTERNS = {
     "name": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"),
     "job": re.compile(r"[0-9]+"),
 }
+# The variables of the submitting process that a job gets. `--export=ALL` would carry every secret of the
+# submitting shell into the job. `--export=NONE`, `NIL` and a list of names also fetch a login environment
+# (22.05 sets SLURM_GET_USER_ENV for each), which fails on many sites.
 HANDED_ON = ("PATH", "SLURM_CONF", "TZ")
-"""The variables of the submitting process that a job gets. `--export=ALL` would carry every secret of the
-submitting shell into the job. `--export=NONE`, `NIL` and a list of names fetch a login environment, too (seen
-of 22.05, which sets SLURM_GET_USER_ENV for each of them): that fails on many sites."""
 _LIMITS = ("CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE", "MEMLOCK", "AS")
 _UNLIMITED = (1 << 64) - 1
-LEAD = 120
-"""Seconds between a tidy stop and the end of an element's time, at most; a quarter of short times."""
+LEAD = 120  # seconds between a tidy stop and the end of an element's time, at most; a quarter of short times
 
 
 def validated(key: str, value: str) -> str:
-    """The value, if it can be this option's. Raises ConfigError."""
+    """Return the value if it suits this option; else raise ConfigError."""
     if not PATTERNS[key].fullmatch(value):
         raise ConfigError(
             f"{in_quotes(value)} cannot be a SLURM {key}",
@@ -74,8 +70,8 @@ def validated(key: str, value: str) -> str:
 
 
 def handed_on() -> dict[str, str]:
-    """The environment that a job is given beside what SLURM itself adds: the variables of HANDED_ON, and what
-    slurmd reads of umask and limits, which it gives to the job's processes."""
+    """Return the environment that a job gets beside SLURM's own additions. These are the variables of
+    HANDED_ON, and umask and limits in the form that slurmd reads and gives to the job's processes."""
     handed = {
         "SUBMIT_DIR": "/",
         "SUBMIT_HOST": socket.gethostname(),
@@ -91,22 +87,20 @@ def handed_on() -> dict[str, str]:
 
 
 class Export(NamedTuple):
-    """How sbatch is to hand a job its environment."""
+    """How sbatch passes a job its environment."""
 
     option: str
-    env: Mapping[str | bytes, str] | None
-    """What sbatch itself gets; None: as any command."""
-    file: str = ""
-    """What the option names, if it is a file."""
+    env: Mapping[str | bytes, str] | None  # what sbatch itself gets; None: as any command
+    file: str = ""  # the file that the option names, if any
 
     def unread(self, words: str) -> bool:
-        """Whether sbatch, by its words, could not open the file: it then asked slurmctld for nothing."""
+        """Return whether sbatch, by its words, could not open the file: it then sent slurmctld no request."""
         return bool(self.file) and self.file in words
 
 
 @contextlib.contextmanager
 def exporting(name: str) -> Iterator[Export]:
-    """By it the job of this name gets what `handed_on` has.
+    """Within the context, sbatch can give the job of this name what `handed_on` returns.
 
     | a token (SLURM_JWT) | sbatch is a script | sbatch gets             | the job gets it by            |
     |---------------------|--------------------|-------------------------|-------------------------------|
@@ -116,13 +110,13 @@ def exporting(name: str) -> Iterator[Export]:
     | yes                 | yes                | the user's environment  | a file: sbatch then has to do |
     |                     |                    |                         | without the token             |
 
-    Where sbatch cannot open the file (`Export.unread`: a script runs it on another machine), or none can be
-    made, `without_file` is the way.
+    `without_file` is the way where no file can be made, or sbatch cannot open it (`Export.unread`: a script
+    runs it on another machine).
 
-    With `--export-file` sbatch forgets its environment, and with it the token, before it asks slurmctld for
-    anything; with every other option SLURM_* goes into the job, and so into slurmctld's files. So the token
-    stands in the environment twice: getenv(3) takes the first, and of what goes into the job the last one
-    counts (`env_array_merge` of SLURM's env.c). A script would hand on one of the two.
+    With `--export-file` sbatch forgets its environment, and so the token, before it asks slurmctld for
+    anything. With every other option SLURM_* goes into the job, and so into slurmctld's files. So the token
+    stands in the environment twice: getenv(3) takes the first, and into the job goes the last
+    (`env_array_merge` of SLURM's env.c). A script would pass on only one.
     """
     token = environment().get(TOKEN)
     if token and not _is_script("sbatch"):
@@ -130,12 +124,12 @@ def exporting(name: str) -> Iterator[Export]:
         yield bare._replace(env={**(bare.env or {}), TOKEN: token, TOKEN.encode(): ""})
         return
     # sbatch itself sets the job's name only in the environment that it then forgets.
-    given = {**handed_on(), "SLURM_JOB_NAME": name}
+    variables = {**handed_on(), "SLURM_JOB_NAME": name}
     with contextlib.ExitStack() as stack:
         try:
-            # A path, since a site's wrapper hands no open file on; of a name that no other machine has.
+            # A path, since a site's wrapper passes on no open file; with a name that no other machine has.
             stream = stack.enter_context(tempfile.NamedTemporaryFile(prefix="penstock-environment-"))
-            stream.write(os.fsencode("".join(f"{key}={value}\0" for key, value in given.items())))
+            stream.write(os.fsencode("".join(f"{key}={value}\0" for key, value in variables.items())))
             stream.flush()
             export = Export(f"--export-file={stream.name}", None, stream.name)
         except OSError:
@@ -144,7 +138,7 @@ def exporting(name: str) -> Iterator[Export]:
 
 
 def without_file() -> Export:
-    """For an sbatch that knows no file of this machine: the job gets what it has in its environment."""
+    """Export for an sbatch that cannot read files of this machine: the job gets sbatch's own environment."""
     names = {*HANDED_ON, *CONTROLLER} - {TOKEN}
     own: dict[str | bytes, str] = {name: os.environ[name] for name in names if name in os.environ}
     own.setdefault("PATH", os.defpath)
@@ -163,9 +157,8 @@ def _is_script(program: str) -> bool:
 
 
 def job_arguments(options: JobOptions, nodes: int = 1, exclude: Sequence[str] = ()) -> list[str]:
-    """The options that choose where a job runs and with what. Memory is rounded up to MiB, time to
-    minutes. On several nodes it has one task on each. `exclude`: nodes that it does not run on, beside those
-    of the options."""
+    """Return the options that choose where a job runs and with what. Memory is rounded up to MiB, time to
+    minutes. On several nodes each has a task. `exclude` adds to the options' excluded nodes."""
     if exclude:
         names = {*host_names(options.exclude or ""), *exclude}
         options = replace(options, exclude=host_list(names))
@@ -177,7 +170,9 @@ def job_arguments(options: JobOptions, nodes: int = 1, exclude: Sequence[str] = 
         if value is not None:
             arguments.append(f"--{key}={validated(key, value)}")
     if options.licenses:
-        arguments.append("--licenses=" + ",".join(validated("licenses", one) for one in options.licenses))
+        arguments.append(
+            "--licenses=" + ",".join(validated("licenses", licence) for licence in options.licenses)
+        )
     if options.time:
         arguments.append(f"--time={_minutes(options.time)}")
     if options.memory is not None:
@@ -192,8 +187,8 @@ def job_arguments(options: JobOptions, nodes: int = 1, exclude: Sequence[str] = 
 
 
 def single_arguments(name: str, options: JobOptions, node: str = "") -> list[str]:
-    """The whole of sbatch's arguments for one job without output, which is never started again; on this node
-    alone where one is named."""
+    """Return all of sbatch's arguments for a job without output, which is never started again; on this node
+    only, if named."""
     return [
         "sbatch", "--parsable", f"--job-name={validated('name', name)}", "--chdir=/",
         "--input=/dev/null", "--output=/dev/null", "--no-requeue", *job_arguments(options),
@@ -202,8 +197,8 @@ def single_arguments(name: str, options: JobOptions, node: str = "") -> list[str
 
 
 def together_arguments(name: str, options: JobOptions, nodes: int) -> list[str]:
-    """The whole of srun's arguments for a job with one task on each of so many nodes. Each task gets srun's
-    own standard input, all of it."""
+    """Return all of srun's arguments for a job with a task on each of so many nodes. Each task gets all of
+    srun's own standard input."""
     return [
         "srun", f"--job-name={validated('name', name)}", f"--export={','.join(HANDED_ON)}", "--chdir=/",
         "--quiet", "--kill-on-bad-exit=1", *job_arguments(options, nodes),
@@ -211,8 +206,8 @@ def together_arguments(name: str, options: JobOptions, nodes: int) -> list[str]:
 
 
 def array_arguments(spec: ArraySpec, at_once: int, options: JobOptions) -> list[str]:
-    """The whole of sbatch's arguments for one array. SIGUSR1 says that the time ends (`cli/time_limit`),
-    so that SIGTERM always means that somebody wants the element to stop."""
+    """Return all of sbatch's arguments for an array. SIGUSR1 announces the end of the time
+    (`cli/time_limit`), so that SIGTERM always means that somebody stops the element."""
     return [
         "sbatch",
         "--parsable",
@@ -235,7 +230,8 @@ def array_arguments(spec: ArraySpec, at_once: int, options: JobOptions) -> list[
 
 
 def comment(spec: ArraySpec) -> str:
-    """`penstock dataset=d step=copy release=r`. A label may hold several names, apart by commas."""
+    """Return `penstock dataset=d step=copy release=r`. A label may hold several names, separated by
+    commas."""
     labels = (
         f"{validated('name', key)}={','.join(validated('name', name) for name in text.split(','))}"
         for key, text in spec.labels.items()
@@ -244,7 +240,7 @@ def comment(spec: ArraySpec) -> str:
 
 
 def pattern(folder: Path) -> str:
-    """A folder in `--output`, where SLURM reads `%` and a backslash as its own."""
+    """Escape a folder for `--output`, where `%` and a backslash belong to SLURM."""
     text = str(folder)
     if "\\" in text or "\n" in text or not text.startswith("/"):
         raise ConfigError(
@@ -257,13 +253,10 @@ def pattern(folder: Path) -> str:
 
 
 def script(command: Sequence[str], options: JobOptions, account: Account, base: int = 0) -> str:
-    """A batch script that becomes the command with the element's index, its number in the array and `base`,
-    as its last argument.
-
-    It `exec`s, so that `--signal=B:` reaches the element itself, and names the node when the
-    interpreter is not there. HOME and USER are the account's, unless the node sets them: SLURM gives
-    them only with the submitting shell's whole environment, and profiles of credentials lie in the home.
-    """
+    """Write a batch script that becomes the command with the element's index (its number in the array plus
+    `base`) as last argument. It `exec`s, so that `--signal=B:` reaches the element itself, and names the node
+    if the interpreter is missing. HOME and USER are the account's, unless the node sets them. SLURM gives
+    them only with the submitting shell's whole environment, and profiles of credentials lie in the home."""
     interpreter = shlex.quote(command[0])
     lines = ["#!/bin/sh", *account.exports()]
     if options.time:
@@ -282,14 +275,14 @@ def script(command: Sequence[str], options: JobOptions, account: Account, base: 
 
 @dataclass(frozen=True)
 class Account:
-    """The account that submits, as its elements know it."""
+    """The account that submits, as its elements need it."""
 
     name: str
     home: str
 
     @classmethod
     def own(cls) -> Account:
-        """This process's account, as the system's table has it; empty where it has none."""
+        """Return this process's account from the system's table; empty where it has none."""
         try:
             entry = pwd.getpwuid(os.geteuid())
         except KeyError:
@@ -297,17 +290,17 @@ class Account:
         return cls(entry.pw_name, entry.pw_dir)
 
     def exports(self) -> list[str]:
-        """Lines of a shell script: what the node has set goes before."""
-        given = {"USER": self.name, "LOGNAME": self.name, "HOME": self.home}
+        """Return lines of a shell script; what the node has set wins."""
+        variables = {"USER": self.name, "LOGNAME": self.name, "HOME": self.home}
         return [
             f'[ -n "${{{name}:-}}" ] || {{ {name}={shlex.quote(text)}; export {name}; }}'
-            for name, text in given.items()
+            for name, text in variables.items()
             if text
         ]
 
 
 def _minutes(seconds: int) -> int:
-    """SLURM counts time limits in whole minutes."""
+    """Round up: SLURM counts time limits in whole minutes."""
     return -(-seconds // 60)
 
 
@@ -316,7 +309,7 @@ def _lead(options: JobOptions) -> int:
 
 
 def compressed(indices: Iterable[int]) -> str:
-    """`0-3,7,9-10` of any indices."""
+    """Return `0-3,7,9-10` for any indices."""
     ordered = sorted(set(indices))
     if not ordered:
         raise ValueError("an array needs at least one element")
@@ -330,8 +323,7 @@ def compressed(indices: Iterable[int]) -> str:
 
 
 def expanded(text: str) -> list[int]:
-    """The inverse of `compressed`; also reads `[3-9%2]` and `0-10:5`, as SLURM prints them.
-    Raises ValueError."""
+    """Invert `compressed`; also read `[3-9%2]` and `0-10:5`, as SLURM prints them. Raises ValueError."""
     indices: list[int] = []
     for run in text.strip("[]").partition("%")[0].split(","):
         span, _, step = run.partition(":")

@@ -1,10 +1,8 @@
 """The longest time that an element may ask for.
 
 SLURM refuses a job beyond it only where the site says so (EnforcePartLimits, a QOS's DenyOnLimit). By default
-the job waits in the queue for ever (PartitionTimeLimit, QOSMaxWallDurationPerJobLimit), and
-`sbatch --test-only` names a start of it all the same.
-
-For preflight, and for the time that elements ask for. Asks SLURM; changes nothing.
+the job waits in the queue for ever (PartitionTimeLimit, QOSMaxWallDurationPerJobLimit), and `sbatch
+--test-only` still names a start.
 """
 
 from __future__ import annotations
@@ -27,20 +25,18 @@ class TimeLimit(NamedTuple):
     """The longest time that a job may ask for."""
 
     seconds: int
-    by: str
-    """What sets it, for people: `MaxWall of the QOS bulk`; "" where no limit can be seen."""
-    shown: bool = True
-    """False: the site does not show these partitions (PrivateData), so a lower limit may be there."""
+    by: str  # what sets it, for people: `MaxWall of the QOS bulk`; "": no limit is visible
+    shown: bool = True  # False: the site hides these partitions (PrivateData), so a lower limit may exist
 
 
-def longest(slurm: SlurmCommands, options: JobOptions, known: Facts, user: str) -> TimeLimit | None:
-    """The partitions' MaxTime, or MaxWall where that is less; None: no limit is known. MaxWall counts where
+def longest(slurm: SlurmCommands, options: JobOptions, facts: Facts, user: str) -> TimeLimit | None:
+    """Return the partitions' MaxTime, or MaxWall if less; None: no known limit. MaxWall counts where
     accounting enforces limits. Raises TransientError where slurmctld or slurmdbd does not answer."""
     asked = partitions(slurm.partitions(), options)
     wall, lifted = None, False
-    if known.enforces_limits:
+    if facts.enforces_limits:
         with contextlib.suppress(FailedError, PreflightError):
-            wall, lifted = _wall(slurm, options, asked, known.cluster, user)
+            wall, lifted = _wall(slurm, options, asked, facts.cluster, user)
     limits = [limit for limit in (wall, None if lifted else of_partitions(asked)) if limit]
     shown = [limit for limit in limits if limit.shown]
     return min(shown)._replace(shown=len(shown) == len(limits)) if shown else min(limits, default=None)
@@ -49,11 +45,11 @@ def longest(slurm: SlurmCommands, options: JobOptions, known: Facts, user: str) 
 def _wall(
     slurm: SlurmCommands, options: JobOptions, asked: Sequence[Partition], cluster: str, user: str
 ) -> tuple[TimeLimit | None, bool]:
-    """MaxWall of the partition's QOS, else of the job's (this one first with OverPartQOS), else of the user's
-    association; and whether the job's QOS lifts MaxTime (PartitionTimeLimit)."""
+    """Return MaxWall, and whether the job's QOS lifts MaxTime (PartitionTimeLimit). MaxWall of the
+    partition's QOS, else of the job's (this first with OverPartQOS), else of the user's association."""
     mine = slurm.association(cluster, user, options)
     of_job = slurm.qos(options.qos or mine.default_qos or "normal")
-    # Of several partitions the job runs in any: the limit of one alone cannot be named.
+    # With several partitions the job runs in any: no single limit holds.
     alone = asked[0].qos if len(asked) == 1 else ""
     of_partition = slurm.qos(alone) if alone else None
     flags = of_job.flags if of_job else frozenset()
@@ -67,15 +63,15 @@ def _wall(
 
 
 def partitions(every: Sequence[Partition], options: JobOptions) -> list[Partition]:
-    """The partitions that such a job names, or the default one. Pure."""
+    """Return the partitions that such a job names, or the default."""
     named = set(options.partition.split(",")) if options.partition else set()
-    return [one for one in every if (one.name in named if named else one.default)]
+    return [partition for partition in every if (partition.name in named if named else partition.default)]
 
 
 def of_partitions(asked: Sequence[Partition]) -> TimeLimit | None:
-    """The limit by these partitions; None where one of them has no limit. Of several the longest counts: the
-    job waits for one that lets it run. Pure."""
-    times = {one.max_time or 0.0: one.name for one in asked}
+    """Return the limit of these partitions; None where one has no limit. The longest counts: the job waits
+    for a partition that lets it run."""
+    times = {partition.max_time or 0.0: partition.name for partition in asked}
     if not times:
         return TimeLimit(0, "", shown=False)
     if 0.0 in times:
@@ -84,7 +80,7 @@ def of_partitions(asked: Sequence[Partition]) -> TimeLimit | None:
 
 
 def judged(options: JobOptions, limit: TimeLimit | None) -> list[CheckResult]:
-    """A stop where `cluster.time` is above the limit; [] otherwise. Pure."""
+    """Stop where `cluster.time` is above the limit; [] otherwise."""
     if limit is None or not limit.by or not options.time or options.time <= limit.seconds:
         return []
     return [
@@ -100,6 +96,6 @@ def judged(options: JobOptions, limit: TimeLimit | None) -> list[CheckResult]:
 
 
 def span(seconds: int) -> str:
-    """`4 h`, `1 h 30 min`, `20 min`: whole minutes, rounded up, as SLURM counts time limits."""
+    """Write a time as `4 h`, `1 h 30 min`, `20 min`: whole minutes, rounded up, as SLURM counts."""
     hours, minutes = divmod(-(-seconds // 60), 60)
     return " ".join([f"{hours} h"] * bool(hours) + [f"{minutes} min"] * bool(minutes or not hours))

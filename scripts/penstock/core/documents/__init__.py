@@ -1,2 +1,2 @@
-"""The JSON documents that penstock keeps on the target. One module each, which alone knows its JSON. All are
-pure: types and their JSON forms; other modules read and write the files (most by `dataset.documents`)."""
+"""The JSON documents that penstock keeps on the target, one module each. The modules hold only types and
+their JSON forms; most files are read and written by `dataset.documents`."""

@@ -1,5 +1,4 @@
-"""`adoptions/<id>/adoption.json`: which tree is compared with which listing of a dataset's source. Pure;
-`penstock adopt` writes it when a comparison begins, and reads it to go on."""
+"""`adoptions/<id>/adoption.json`: the tree and the listing that `penstock adopt` compares."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 
@@ -11,35 +10,25 @@ from penstock.core.layout import DatasetLayout, RunLayout
 
 
 class Adoption(NamedTuple):
-    """One tree beside one listing."""
+    """A tree beside a listing."""
 
-    id: str
-    """16 hex digits of a hash: of the tree, the listing and what decides how rows are cut."""
+    id: str  # 16 hex digits of a hash over the tree, the listing and all that decides how rows are cut
     dataset: str
-    tree: str
-    """The absolute path of its top folder, without links."""
+    tree: str  # absolute path of its top folder, without links
     device: FileNumber
-    inode: FileNumber
-    """Of that folder."""
-    created: str
-    """UTC, ISO 8601."""
-    listing: str
-    """`sha256:<hex>` of the listing."""
+    inode: FileNumber  # of that folder
+    created: str  # UTC, ISO 8601
+    listing: str  # `sha256:<hex>` of the listing
     files: int
-    bytes: int
-    """Of the listing."""
+    bytes: int  # of the listing
     scanned: int
-    ignored: Mapping[str, int]
-    """What the listing left out by policy: as of `RunInfo`."""
-    read_source: bool
-    """Whether the source is read where it states no checksum."""
-    filesystem: str
-    """As `target.filesystem`."""
-    recall: int
-    """Bytes of tiered files of the tree that may be fetched back to be read, of all elements together."""
+    ignored: Mapping[str, int]  # left out of the listing by policy: as in `RunInfo`
+    read_source: bool  # the source is read where it states no checksum
+    filesystem: str  # as `target.filesystem`
+    recall: int  # bytes of tiered files that all elements together may fetch back to read
 
     def layout(self, layout: DatasetLayout) -> RunLayout:
-        """The paths of the comparison's state, which has the shape of a run's."""
+        """Return the paths of the comparison's state, which has the shape of a run's."""
         return RunLayout(layout.adoptions / self.id)
 
 

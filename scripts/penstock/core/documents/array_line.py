@@ -1,5 +1,4 @@
-"""One line of `arrays.jsonl`: what a controller (the process that submits the job arrays of a run) was about
-to do with an array, or did. Pure; `dataset.submission_log` reads and writes the file."""
+"""A line of `arrays.jsonl`: what a run's controller did, or was about to do, with a job array."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
@@ -9,54 +8,43 @@ from penstock.core.documents.typed_json import LEFT_OUT, Document
 
 
 class ArrayLine(NamedTuple):
-    """Exactly one of the first five is set: the array's name, or a node's. Of all lines about an array
-    `submission_log.ArrayBook.all` makes one: that of its submission, with what the later ones say."""
+    """Exactly one of the first five fields is set: the array's name, or a node's.
+    `submission_log.ArrayBook.all` merges the lines of an array into that of its submission."""
 
+    # the array is about to be submitted, with all fields from `step` to `spec_cores`
     intent: Annotated[str, LEFT_OUT] = ""
-    """The array is about to be submitted: with `step`, `kind`, `indices`, `workers`, `call`, `base`, `time`,
-    `at_once`, `cluster`, `by`, `whole_nodes` and `spec_cores`."""
-    submitted: Annotated[str, LEFT_OUT] = ""
-    """It was, as `array`."""
-    throttled: Annotated[str, LEFT_OUT] = ""
-    """No more than `at_once` of its workers are to run at once."""
+    submitted: Annotated[str, LEFT_OUT] = ""  # it was, as `array`
+    throttled: Annotated[str, LEFT_OUT] = ""  # at most `at_once` of its workers are to run at once
+    # none of its workers lives any more, or it was never submitted; with `starts`
     ended: Annotated[str, LEFT_OUT] = ""
-    """None of its workers lives any more, or it was never submitted; with `starts`."""
+    # no further array of the run goes to this node: elements of `step` failed there, for the reason in `why`
     excluded: Annotated[str, LEFT_OUT] = ""
-    """No further array of the run goes to this node: elements of `step` failed there, as `why` says."""
     step: Annotated[str, LEFT_OUT] = ""
-    kind: Annotated[str, LEFT_OUT] = ""
-    """The cluster's: `slurm` or `local`."""
+    kind: Annotated[str, LEFT_OUT] = ""  # of the cluster: `slurm` or `local`
+    # the open shards: its workers divide them by claims (`jobs.shard_claims`)
     indices: Annotated[Sequence[int], LEFT_OUT] = ()
-    """The shards that were open: its workers divide them by claims (`jobs.shard_claims`)."""
+    # number of elements; 0: of an older version, with a shard for each element
     workers: Annotated[int, LEFT_OUT] = 0
-    """How many elements it has; 0: it is of an older version, whose elements each did one shard."""
-    call: Annotated[str, LEFT_OUT] = ""
-    """The command that submitted it: what failed under another one is tried again."""
+    call: Annotated[str, LEFT_OUT] = ""  # the submitting command: failures under another one are retried
+    # number of its first worker, over all arrays of the step (`ArraySpec.base`)
     base: Annotated[int, LEFT_OUT] = 0
-    """The number of its first worker, over all arrays of the step (`ArraySpec.base`)."""
-    cluster: Annotated[str, LEFT_OUT] = ""
-    """The cluster's name; "" of a local array."""
+    cluster: Annotated[str, LEFT_OUT] = ""  # the cluster's name; "": a local array
+    # the controller, as `dataset.holder` describes processes
     by: Annotated[Mapping[str, object] | None, LEFT_OUT] = None
-    """The controller, as `dataset.holder` describes processes."""
-    array: Annotated[str, LEFT_OUT] = ""
-    """Its id; "" while only the intent to submit it is known."""
-    at_once: Annotated[int, LEFT_OUT] = 0
-    """How many of its workers may run at once; 0: not known."""
-    time: Annotated[int, LEFT_OUT] = 0
-    """The time limit that was asked for, in seconds; 0: none."""
+    array: Annotated[str, LEFT_OUT] = ""  # its id; "": only the intent is known
+    at_once: Annotated[int, LEFT_OUT] = 0  # workers that may run at once; 0: not known
+    time: Annotated[int, LEFT_OUT] = 0  # requested time limit in seconds; 0: none
     why: Annotated[str, LEFT_OUT] = ""
-    at: Annotated[float, LEFT_OUT] = 0.0
-    """Seconds since the epoch."""
+    at: Annotated[float, LEFT_OUT] = 0.0  # seconds since the epoch
+    # each element requested a whole node; None: the cluster has no nodes
     whole_nodes: Annotated[bool | None, LEFT_OUT] = None
-    """Whether each of its elements asked for a node of its own; None: the cluster has none."""
-    spec_cores: Annotated[int | None, LEFT_OUT] = None
-    """The core-spec that each of its elements asked for; None: none."""
+    spec_cores: Annotated[int | None, LEFT_OUT] = None  # core-spec that each element requested; None: none
+    # last known start of these workers, by the cluster's clock
     starts: Annotated[Sequence[tuple[int, float]], LEFT_OUT] = ()
-    """When the cluster last started these workers, by its own clock, as far as it was seen."""
 
     @property
     def name(self) -> str:
-        """Of the array that was to be submitted."""
+        """Of the array to be submitted."""
         return self.intent
 
     @property

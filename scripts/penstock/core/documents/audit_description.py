@@ -1,5 +1,4 @@
-"""`audits/<id>/audit.json`: what an audit reads of which release, and why. Pure; an audit writes it when it
-begins; the audit that goes on, its elements and repair read it."""
+"""`audits/<id>/audit.json`: what an audit reads of which release, and why."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 
@@ -11,29 +10,22 @@ from penstock.core.layout import DatasetLayout, RunLayout
 
 
 class Audit(NamedTuple):
-    """One audit of one release."""
+    """An audit of a release."""
 
     id: str
     dataset: str
     release: str
-    seal: str
-    """`sha256:<hex>` of the release's seal when the audit began: another seal, another audit."""
-    created: Utc
-    """UTC, ISO 8601."""
+    seal: str  # `sha256:<hex>` of the release's seal at the audit's beginning: another seal is another audit
+    created: Utc  # UTC, ISO 8601
     choice: AuditSelection
-    limit: int | None = None
-    """Bytes per second, of all elements together."""
-    recall: int = 0
-    """Bytes of tiered files that may be fetched back to be read, of all elements together."""
-    filesystem: str = "auto"
-    """As `target.filesystem`."""
-    direct: str = "unshared"
-    """As `verify.direct`."""
-    look: bool = False
-    """Whether it is the look of `gate --mend`, which is never continued."""
+    limit: int | None = None  # bytes a second, of all elements together
+    recall: int = 0  # bytes of tiered files that all elements together may fetch back to read
+    filesystem: str = "auto"  # as `target.filesystem`
+    direct: str = "unshared"  # as `verify.direct`
+    look: bool = False  # the look of `gate --mend`, which is never resumed
 
     def layout(self, layout: DatasetLayout) -> RunLayout:
-        """The paths of the audit's state, which has the shape of a run's."""
+        """Return the paths of the audit's state, which has the shape of a run's."""
         return RunLayout(layout.audits / self.id)
 
 

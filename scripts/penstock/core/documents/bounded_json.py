@@ -1,21 +1,19 @@
-"""JSON that another account may have written, as values of bounded memory and depth. Pure; whatever reads
-JSON from the target takes it."""
+"""Parses JSON that another account may have written, with bounded memory and depth."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, NoReturn
 
-MOST = 320 << 20
-"""Bytes of memory that one document's values may take."""
+MOST = 320 << 20  # bytes of memory that a document's values may take
+# Bytes, at most, in CPython 3.11 to 3.14: an object with a name, a list with a value, each further name,
+# number or short text.
 _OBJECT, _LIST, _VALUE = 240, 96, 64
-"""Bytes that CPython 3.11 to 3.14 take at most: for an object with a name in it, for a list with a value, and
-for each further name, number or short text."""
 
 
 def loads(content: bytes) -> Any:
-    """The value. Raises ValueError for what is no JSON by RFC 8259 (NaN and Infinity are none), is nested too
-    deep, has a number of more digits than Python reads, or would take more than `MOST` bytes of memory."""
+    """Parse the JSON. Raises ValueError for too much memory (`MOST`), nesting or digits of a number, and for
+    what RFC 8259 excludes, such as NaN."""
     check(content)
     try:
         return _DECODER.decode(content.decode("utf-8", "surrogatepass"))
@@ -24,8 +22,7 @@ def loads(content: bytes) -> Any:
 
 
 def check(content: bytes) -> None:
-    """Raises ValueError where the text and its values, or those of its lines, may take more than `MOST` bytes
-    of memory."""
+    """Raise ValueError if the text, or its lines, may take more than `MOST` bytes of memory as values."""
     # A text with one character beyond Latin-1 takes two or four bytes for each of its characters.
     wide = 1 if content.isascii() and b"\\u" not in content else 4
     values = _VALUE * (content.count(b",") + content.count(b":"))

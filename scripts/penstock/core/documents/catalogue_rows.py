@@ -1,7 +1,8 @@
-"""What `penstock releases`, `show` and `history` print with `--json`, and what their tables are made of.
+"""The rows that `penstock releases`, `show` and `history` print with `--json`, and the source of their
+tables.
 
-Pure; `look` fills it. A key once here keeps its meaning (docs/releases.md). Times are UTC, ISO 8601, ages are
-seconds, sizes are bytes. Keys of which nothing is known are null, or empty.
+A key keeps its meaning for ever (docs/releases.md). Times are UTC, ISO 8601, ages are seconds, sizes are
+bytes. Unknown values are null, or empty.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -12,51 +13,42 @@ from penstock.core.documents.verdict import AuditShown
 
 
 class OwnerJson(TypedDict):
-    """An account, by number, and by the name that this machine has for it ("" where it has none)."""
+    """An account: its number, and its name on this machine, or ""."""
 
     uid: int
     user: str
 
 
 class PinnedBy(TypedDict):
-    """Who pinned a release last, for a job."""
+    """The account that pinned a release last, for a job."""
 
     by: str
-    age: float
-    """Seconds since then."""
+    age: float  # seconds since then
 
 
 class ReleaseRow(TypedDict):
-    """One release of a dataset, as far as it can be read."""
+    """A release of a dataset, as far as it can be read."""
 
     release: str
-    path: str
-    """Its `data` folder."""
+    path: str  # its `data` folder
     current: bool
+    # As `gate` judges it: `published`, `held`, `damaged` (also by standing findings), `newer`, `unreadable`,
+    # `foreign`.
     state: str
-    """As `gate` judges it: `published`, `held`, `damaged` (also by findings that stand), `newer`,
-    `unreadable`, `foreign`."""
-    problem: str
-    """Why `state` is not `published`."""
+    problem: str  # why `state` is not `published`
     files: int | None
     bytes: int | None
     sealed: str | None
-    age: float | None
-    """Seconds since it was sealed."""
-    source_grade: str
-    """The weakest that any of its files has, as the seal says; `storage_grade` alike."""
-    storage_grade: str
+    age: float | None  # seconds since it was sealed
+    source_grade: str  # the weakest of any file, by the seal
+    storage_grade: str  # likewise
     base: str | None
     unchanged: int
     last_audit: AuditShown | None
-    audit_age: float | None
-    """Seconds since the last audit ended."""
-    findings: Mapping[str, int]
-    """Those that stand, by kind."""
-    held_by: Sequence[str]
-    """Who keeps it from being removed, in words."""
-    pins_unopened: int
-    """Further pins, by their names: whether they stand is not known."""
+    audit_age: float | None  # seconds since the last audit ended
+    findings: Mapping[str, int]  # standing findings, by kind
+    held_by: Sequence[str]  # what keeps it from being removed, in words
+    pins_unopened: int  # further pins, counted by name: not known whether they are valid
     last_pin: PinnedBy | None
 
 
@@ -64,71 +56,58 @@ class StagingRow(TypedDict):
     """A hidden folder beside the releases."""
 
     name: str
+    # `staging`, `repair`, `removing` (mark of a removal that begins), `removed` (its files are being
+    # removed), `rehearsal`, `trial` (of the file system), or `other`.
     kind: str
-    """`staging`, `repair`, `removing` (the mark of a removal that begins), `removed` (its files are being
-    removed), `rehearsal`, `trial` (of the file system), or `other`."""
+    # `under way`, `left` (by an unfinished run), `taken back` (of a removal), or `unknown`: all that accounts
+    # other than the owner see of a staging.
     state: str
-    """`under way`, `left` (by a run that did not end), `taken back` (of a removal), or `unknown`, which is
-    all that others than the owner see of a staging."""
-    age: float | None
-    """Seconds since the folder itself was changed last."""
+    age: float | None  # seconds since the folder itself last changed
 
 
 class DatasetRow(TypedDict):
-    """One dataset below a root, its releases the newest first."""
+    """A dataset below a root, its newest releases first."""
 
     dataset: str
     path: str
     owner: OwnerJson | None
     current: str | None
-    state: str
-    """That of the release that `current` names; `nothing published` without one."""
-    problem: str
-    """What keeps the dataset, or its `current`, from being read. "" where nothing does."""
-    pause: str
-    """Whose PAUSE stands at the root, and its text; "" where none does."""
-    hold: str
-    """What a HOLD at the root does not do that it may be meant to; "" where there is nothing to say."""
+    state: str  # of the release that `current` names; `nothing published` without one
+    problem: str  # why the dataset, or its `current`, cannot be read; or ""
+    pause: str  # author and text of a PAUSE at the root; or ""
+    hold: str  # what a HOLD at the root does not stop, although its author may expect it; or ""
     releases: Sequence[ReleaseRow]
+    # Sum over the releases with a readable seal, as `bytes`. A file that releases share counts in each.
     files: int
-    """The sum over the releases whose seal can be read; `bytes` alike. Files that releases share by hard
-    links are counted in each of them."""
     bytes: int
     stagings: Sequence[StagingRow]
 
 
 class GradeAmount(TypedDict):
-    """How many files, and bytes, have a grade."""
-
     grade: str
     files: int
     bytes: int
 
 
 class ShownManifest(TypedDict):
-    """One manifest beside a release's data."""
+    """A manifest beside a release's data."""
 
     name: str
-    bytes: int | None
-    """As it lies there now; null where it is missing or cannot be read."""
-    sha256: str
-    """As sealed."""
+    bytes: int | None  # on disk now; null: missing or unreadable
+    sha256: str  # as sealed
 
 
 class HistoryRow(TypedDict):
-    """One line of `history.jsonl`, or of `audits.jsonl`."""
+    """A line of `history.jsonl` or `audits.jsonl`."""
 
     at: str
     event: str
     release: str
     by: str
     host: str
-    text: str
-    """What was done, in words; of an event that this version does not know, its other fields."""
-    known: bool
-    """Whether this version knows the event and the line's format."""
-    line: Mapping[str, object]
-    """The line's own fields (docs/formats.md)."""
+    text: str  # the event in words; of an unknown event its other fields
+    known: bool  # whether this version knows the event and the line's format
+    line: Mapping[str, object]  # the line's own fields (docs/formats.md)
 
 
 class History(TypedDict):
@@ -136,51 +115,40 @@ class History(TypedDict):
 
     dataset: str
     path: str
-    problem: str
-    """Why they cannot be read."""
+    problem: str  # why they cannot be read
     lines: Sequence[HistoryRow]
-    damaged: int
-    """Lines that are no JSON, as a crash leaves them: passed over."""
+    damaged: int  # skipped lines that are no JSON, as a crash leaves them
 
 
 class ReleaseShown(TypedDict):
-    """One release in detail: its row, and what its seal, verdict and history say."""
+    """A release in detail: its row, and what its seal, verdict and history say."""
 
     dataset: str
     row: ReleaseRow
     owner: OwnerJson | None
-    seal: Mapping[str, object] | None
-    """The fields of `release.json` (docs/formats.md); null where it cannot be read."""
+    seal: Mapping[str, object] | None  # the fields of `release.json` (docs/formats.md); null: unreadable
     seal_digest: str
+    # `same`, `differs`, `none` (no line names it), or `unreadable` (the history is its owner's alone)
     seal_in_history: str
-    """`same`, `differs`, `none` (no line names it), or `unreadable`: the history is its owner's alone."""
-    signature: str
-    """Whether the signature over the seal holds, in words; "" where the release has none and none is asked
-    for."""
+    signature: str  # whether the seal's signature holds, in words; "": none exists and none is required
     source_evidence: Sequence[GradeAmount]
     storage_evidence: Sequence[GradeAmount]
     manifests: Sequence[ShownManifest]
+    # since when every byte was read back and compared, by verify or audits; null: never
     read_back: str | None
-    """Since when every byte was read back and compared, by verify or by audits; null if never."""
-    verdict: Mapping[str, object] | None
-    """`audits/<release>.json` (docs/formats.md); null where nothing was audited."""
-    advice: str
-    """What to do about the findings that stand; "" without any."""
+    verdict: Mapping[str, object] | None  # `audits/<release>.json` (docs/formats.md); null: never audited
+    advice: str  # what to do about standing findings; or ""
     history: Sequence[HistoryRow]
-    audits: Sequence[HistoryRow]
-    """What `audits.jsonl` says of the release; for its owner alone."""
+    audits: Sequence[HistoryRow]  # lines of `audits.jsonl` about the release; for its owner alone
 
 
 class DiffRow(NamedTuple):
-    """One file that is not the same in both."""
+    """A file that differs between two releases."""
 
     kind: str
-    path: bytes
-    """Of a renamed file the new one."""
-    was: bytes | None
-    """The path before, of a renamed one."""
-    bytes: int | None
-    """None: it is gone."""
+    path: bytes  # of a renamed file the new one
+    was: bytes | None  # the former path of a renamed file
+    bytes: int | None  # None: the file is gone
     bytes_before: int | None
 
 
@@ -188,31 +156,23 @@ class DiffCount(NamedTuple):
     """Files of one kind of difference."""
 
     files: int = 0
-    bytes: int = 0
-    """As they are in the latter; of removed files as they were."""
-    bytes_before: int = 0
-    """As they were in the former; 0 of added files."""
+    bytes: int = 0  # in the later release; of removed files in the former
+    bytes_before: int = 0  # in the former release; 0 of added files
 
     def __add__(self, other: object) -> Self:
         assert isinstance(other, DiffCount)
-        return type(self)(*(one + two for one, two in zip(self, other, strict=True)))
+        return type(self)(*(ours + theirs for ours, theirs in zip(self, other, strict=True)))
 
 
 class DiffResult(TypedDict):
-    """What `penstock diff` found: the last line of `--json`."""
+    """The result of `penstock diff`: the last line of `--json`."""
 
-    kind: str
-    """`summary`."""
+    kind: str  # `summary`
     dataset: str
-    before: str
-    """A release."""
-    after: str
-    """A release; "" for the source."""
-    source: Sequence[str]
-    """The URLs of the source that was listed now; [] between two releases."""
-    equal: bool
-    """Whether every file is known to be the same."""
+    before: str  # a release
+    after: str  # a release; "": the source
+    source: Sequence[str]  # URLs of the source listed now; []: two releases were compared
+    equal: bool  # every file is known to be the same
+    # by kind: `unchanged`, `changed`, `unproven`, `renamed`, `removed`, `added`
     counts: Mapping[str, DiffCount]
-    """By kind: `unchanged`, `changed`, `unproven`, `renamed`, `removed`, `added`."""
-    permissions: str
-    """How the two differ in modes, group, owner and ACL; "" where they do not. No difference of files."""
+    permissions: str  # how modes, group, owner and ACL differ; or "". Does not count as a difference of files

@@ -1,5 +1,5 @@
-"""What differs between a tree that penstock did not write and its source, as people know it from `diff`.
-Pure; for `penstock adopt`.
+"""Differences between a tree that penstock did not write and its source, with marks as in `diff`; for
+`penstock adopt`.
 
 | mark | kind     | means                                                                          |
 |------|----------|--------------------------------------------------------------------------------|
@@ -19,7 +19,7 @@ Pure; for `penstock adopt`.
 | ?    | unlinked | a symbolic link or special file, where those of the source are left out too    |
 | ?    | away     | its data lies in an archive or a lower tier: it was not read                   |
 
-Those marked `~` and `?` are reported and are no difference: the exit status does not count them.
+Kinds marked `~` and `?` are reported, but are no difference: the exit status does not count them.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -47,49 +47,44 @@ MARKS = {
     "away": "?",
 }
 KINDS = tuple(MARKS)
-TOLD = frozenset(kind for kind, mark in MARKS.items() if mark in "~?")
-"""Kinds that are no difference."""
+TOLD = frozenset(kind for kind, mark in MARKS.items() if mark in "~?")  # kinds that are no difference
+# Kinds of what the tree has and the listing does not.
 NOT_LISTED = frozenset({"extra", "link", "special", "excluded", "folder", "unlinked"})
-"""Kinds of what the tree has and the listing does not."""
+# Kinds of listed files whose bytes a release would have to get from the source.
 TO_FETCH = frozenset({"missing", "size", "content", "replaced", "unread", "moving", "away"})
-"""Kinds of listed files whose bytes a release would have to get from the source."""
 
 SAME, UNLIKE, OTHER, UNREAD, SOURCE, AWAY, STALE = (
     "same", "unlike", "other", "unread", "source", "away", "stale",
 )  # fmt: skip
+# Of a surveyed row. `unlike`: no regular file of the listed size; `other`: other bytes; `stale`: seen, and to
+# be read again.
 STATES = (SAME, UNLIKE, OTHER, UNREAD, SOURCE, AWAY, STALE)
-"""Of a surveyed row. `unlike`: no regular file of the listed size; `other`: other bytes; `stale`: it was
-seen, and has to be read again."""
 
 CHECKSUM, READ, SIZE = "checksum", "source", "size"
+# what a tree's bytes are compared by: the source's checksum, its bytes, or only the size
 PROOFS = (CHECKSUM, READ, SIZE)
-"""What bytes of a tree are compared by: a checksum that the source states; the source's bytes, read; nothing
-but the size."""
 
 
 class Difference(NamedTuple):
-    """One difference: a line of `differences.jsonl`, and a part of a comparison's result."""
+    """A difference: a line of `differences.jsonl`, and part of a comparison's result."""
 
     kind: str
-    path: str
-    """One that is not UTF-8 keeps its bytes as \\udcXX escapes, which JSON carries."""
-    size: int
-    """Bytes: of the listed file, or of what the tree has where nothing is listed."""
+    path: str  # bytes that are not UTF-8 stay as \udcXX escapes, which JSON carries
+    size: int  # bytes of the listed file, or of what the tree has if nothing is listed
     why: str
-    how: str = ""
-    """Of `content`: which of `PROOFS` says so."""
+    how: str = ""  # of `content`: one of `PROOFS`
 
     @property
     def mark(self) -> str:
         return MARKS[self.kind]
 
     def derived(self) -> Mapping[str, object]:
-        """What JSON has beside the fields."""
+        """Return the further JSON fields."""
         return {"mark": self.mark}
 
 
 def from_json(line: bytes) -> Difference:
-    """The difference in a line of `differences.jsonl`. Raises ValueError for any other."""
+    """Parse a line of `differences.jsonl`. Raises ValueError."""
     difference = typed_json.read(Difference, typed_json.loads(line))
     if difference.kind not in MARKS:
         raise ValueError(f"{in_quotes(difference.kind)} is no kind of difference")

@@ -1,6 +1,7 @@
-"""What `penstock du` prints with `--json`, a line a dataset (docs/releases.md). Bytes are allocated ones
-(`st_blocks`), files are inodes that are no folders; each inode is counted once in each sum. Pure;
-`look.dataset_use` fills it."""
+"""What `penstock du` prints with `--json`, a line a dataset (docs/releases.md).
+
+Bytes are allocated (`st_blocks`); files are inodes but folders. Each sum counts an inode once.
+"""
 
 from __future__ import annotations
 
@@ -13,61 +14,45 @@ if TYPE_CHECKING:
 
 
 class OwnedUse(TypedDict):
-    """What counts against the quotas of one user and one group."""
+    """What counts against the quotas of a user and a group."""
 
     uid: int
     user: str
     gid: int
     group: str
-    files: int
-    """Folders are counted, too: quotas count them."""
+    files: int  # with folders, as in quotas
     bytes: int
 
 
 class AreaUse(TypedDict):
     """A release, or another part of the dataset's folder."""
 
-    kind: str
-    """`release`, `state`, `other`, or that of a hidden folder (`catalogue_rows.StagingRow`)."""
+    kind: str  # `release`, `state`, `other`, or that of a hidden folder (`catalogue_rows.StagingRow`)
     name: str
-    state: str
-    """Of a release `current` or ""; of a hidden folder as in `StagingRow`."""
+    state: str  # of a release `current` or ""; of a hidden folder as in `StagingRow`
     files: int
     folders: int
-    bytes: int
-    """Of all that lies in it, what it shares with others included."""
-    unique_files: int
-    unique_bytes: int
-    """What a removal of it alone would free."""
-    frees: Sequence[OwnedUse]
-    """The same by user and group; folders included."""
-    project: int | None
-    """The id of its project quota, 0 for none; null where it cannot be read."""
-    pool: str
-    """The storage pool; "" where it is not known."""
-    unreadable: int
-    """Folders and files that this account could not look at: the figures are without them."""
+    bytes: int  # with those shared with other areas
+    unique_files: int  # that its removal alone would free
+    unique_bytes: int  # likewise
+    frees: Sequence[OwnedUse]  # the same by user and group, with folders
+    project: int | None  # id of its project quota, 0: none; null: unreadable
+    pool: str  # the storage pool; "": not known
+    unreadable: int  # folders and files that this account could not read: not in the figures
 
 
 class DiskUse(TypedDict):
-    """One dataset."""
-
     dataset: str
     path: str
     problem: str
     areas: Sequence[AreaUse]
-    shared_files: int
+    shared_files: int  # in several areas, by hard links: counted once
     shared_bytes: int
-    """In several areas, by hard links: counted once."""
-    outside_files: int
+    outside_files: int  # with names outside of the dataset, too: no removal here frees them
     outside_bytes: int
-    """Files that have names outside of the dataset, too: no removal here frees them."""
     files: int
     folders: int
-    bytes: int
-    """All, each inode once."""
-    owners: Sequence[OwnedUse]
-    """All by user and group, each inode once; folders included."""
-    last_pins: Mapping[str, PinnedBy]
-    """By release."""
+    bytes: int  # all, each inode once
+    owners: Sequence[OwnedUse]  # all by user and group, each inode once, with folders
+    last_pins: Mapping[str, PinnedBy]  # by release
     seconds: float

@@ -1,4 +1,4 @@
-"""What `penstock plan` says of a dataset's next run, for its screen and for programs. Pure."""
+"""What `penstock plan` says of a dataset's next run, for its screen and for programs."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
@@ -9,18 +9,16 @@ from penstock.core.documents.catalogue_rows import DiffCount
 
 
 class OtherSteps(NamedTuple):
-    """What a run takes after its copy, as the newest published run took it."""
+    """Time for the steps after a run's copy, by the newest published run."""
 
     release: str
-    seconds: float
-    """Of permissions, verify and publish."""
+    seconds: float  # of permissions, verify and publish
 
 
 class SizeClass(NamedTuple):
-    """Files of one class of sizes."""
+    """Files of a class of sizes."""
 
-    most: int | None
-    """Bytes that the largest of them may have; None: giants."""
+    most: int | None  # bytes of the largest possible file; None: giants
     files: int
     bytes: int
 
@@ -28,31 +26,19 @@ class SizeClass(NamedTuple):
 class Explanation(NamedTuple):
     """What a run would do. Sizes are bytes, times seconds."""
 
-    dataset: str
-    """"" where all of it is assumed."""
+    dataset: str  # "": all figures are assumed
     files: int
-    bytes: int | None
-    """None: the source gives no sizes, and nobody assumed them."""
-    copied: Work
-    """What the source sends; the other files lie on the target already."""
-    nodes: int
-    """Elements at once: on SLURM each is a node's."""
-    forecast: Forecast
-    """Of the copy."""
-    price: float | None = None
-    """In the currency of the prices that were given; None: none was given."""
-    current: str = ""
-    """The release that it is compared with; "" where there is none."""
-    changes: Mapping[str, DiffCount] = {}
-    """What differs from that release, by kind (`difference.KINDS`)."""
-    classes: Sequence[SizeClass] = ()
-    """Of all files; empty where they were assumed."""
+    bytes: int | None  # None: neither the source nor the user gave sizes
+    copied: Work  # what the source sends; other files are on the target already
+    nodes: int  # elements at once: on SLURM each has its own node
+    forecast: Forecast  # of the copy
+    price: float | None = None  # in the currency of the given prices; None: no prices
+    current: str = ""  # the release that it is compared with; "": none
+    changes: Mapping[str, DiffCount] = {}  # differences from that release, by kind (`difference.KINDS`)
+    classes: Sequence[SizeClass] = ()  # of all files; empty: sizes were assumed
     shards: int | None = None
-    other_steps: OtherSteps | None = None
-    """None: no run of the dataset has shown how long they take."""
-    requests: Mapping[str, int] = {}
-    """`get` and `list`, the fewest that it takes; empty where the source is no store of objects."""
-    queue: Sequence[str] = ()
-    """When elements would start, as the cluster says."""
+    other_steps: OtherSteps | None = None  # None: no run of the dataset has shown their time
+    requests: Mapping[str, int] = {}  # the fewest `get` and `list` requests; empty: not an object store
+    queue: Sequence[str] = ()  # when elements would start, by the cluster
+    # what the run needs of the target, its quotas and storage targets, and what they have
     space: Sequence[str] = ()
-    """What the run takes of the target, its quotas and storage targets, and what they have."""

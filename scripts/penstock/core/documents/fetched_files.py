@@ -1,5 +1,4 @@
-"""`repairs/<release>/fetched/<index>.json`: what an element of a repair did for each file of its shard.
-Pure; the element writes it, the repair reads it when all elements have ended."""
+"""`repairs/<release>/fetched/<index>.json`: what a repair's element did for each file of its shard."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Sequence
@@ -9,23 +8,19 @@ from penstock.core.documents.typed_json import Document, FileNumber
 
 
 class FetchedFile(NamedTuple):
-    """One damaged file. A path that is not UTF-8 keeps its bytes as \\udcXX escapes."""
+    """A damaged file. Bytes of a path that are not UTF-8 stay as \\udcXX escapes."""
 
     path: str
-    why: str = ""
-    """Why the release cannot get it back; "" where it can."""
-    how: str = ""
-    """The weakest way in which the caches were passed when it was read back."""
-    inode: FileNumber = 0
-    """Of the file in the repair's staging, which read back as published; 0 where there is none."""
+    why: str = ""  # why the release cannot get it back, or ""
+    how: str = ""  # weakest method of bypassing the caches on reading back
+    inode: FileNumber = 0  # of the file in the repair's staging, which read back as published; 0: none
 
 
 class FetchedFiles(NamedTuple):
-    """Those of a shard, in its order. A file without `why` and `inode` was right in the release already."""
+    """The files of a shard, in order. Without `why` and `inode`: the release's file was right already."""
 
     files: Sequence[FetchedFile] = ()
-    bytes: int = 0
-    """That came from the sources."""
+    bytes: int = 0  # from the sources
 
 
 FETCHED_FILES = Document(FetchedFiles, "what a repair fetched")

@@ -1,5 +1,4 @@
-"""What an audit found: one line a deviation, marked as people know it from `diff`. Pure; audits write it,
-repair and reports read it.
+"""The findings of an audit, one line a deviation, with marks as in `diff`.
 
 | mark | kind     | means                                                                     |
 |------|----------|---------------------------------------------------------------------------|
@@ -33,33 +32,31 @@ MARKS = {
     "unread": "!",
     "manifest": "!",
 }
+# kinds whose file a repair makes anew from its source
 REPAIRABLE = frozenset({"missing", "changed", "replaced", "unread"})
-"""Kinds of which a repair makes the file anew from its source."""
+# Kinds whose path is a record's: a comparison of the tree finds them in the manifest's order.
 OF_A_FILE = frozenset({"missing", "changed", "replaced"})
-"""Kinds whose path is a record's: a comparison of the tree finds them in the manifest's order."""
 
 
 class Finding(NamedTuple):
-    """One deviation: a line of `findings.jsonl`, and a part of an audit's result."""
+    """A deviation: a line of `findings.jsonl`, and part of an audit's result."""
 
     kind: str
-    path: str
-    """One that is not UTF-8 keeps its bytes as \\udcXX escapes, which JSON carries."""
+    path: str  # bytes that are not UTF-8 stay as \udcXX escapes, which JSON carries
     why: str
-    parts: Sequence[int] = ()
-    """Of a giant: the numbers of the parts that are damaged."""
+    parts: Sequence[int] = ()  # of a giant: numbers of the damaged parts
 
     @property
     def mark(self) -> str:
         return MARKS[self.kind]
 
     def derived(self) -> Mapping[str, object]:
-        """What JSON has beside the fields."""
+        """Return the further JSON fields."""
         return {"mark": self.mark}
 
 
 def from_json(line: bytes) -> Finding:
-    """The finding in a line of `findings.jsonl`. Raises ValueError for what is no finding."""
+    """Parse a line of `findings.jsonl`. Raises ValueError."""
     finding = typed_json.read(Finding, typed_json.loads(line))
     if finding.kind not in MARKS:
         raise ValueError(f"{in_quotes(finding.kind)} is no kind of finding")
@@ -67,12 +64,12 @@ def from_json(line: bytes) -> Finding:
 
 
 def also_repaired(release: str, count: int) -> str:
-    """The sentence for a release that shared damaged files with the repaired one, and was repaired, too."""
+    """Return the sentence for a release whose shared damaged files were repaired, too."""
     them = "1 file is" if count == 1 else f"{human.count(count)} files are"
     return f"{them} the same in release {release}, and repaired there, too"
 
 
 def also_in(release: str, count: int) -> str:
-    """The sentence for a release that shared damaged files with the repaired one, and still has them."""
+    """Return the sentence for a release that still has shared damaged files."""
     them = "1 damaged file is" if count == 1 else f"{human.count(count)} damaged files are"
     return f"{them} the same in release {release}, and not repaired there"

@@ -1,5 +1,4 @@
-"""`listing/<listing>/<number>.json`: a stretch of a listing that was broken off, whose rows lie beside it.
-Pure; `listing.resumption` writes it, and goes on from it when the source is listed again."""
+"""`listing/<listing>/<number>.json`: a part of an interrupted listing, which `listing.resumption` resumes."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 
@@ -9,13 +8,11 @@ from penstock.core.documents.typed_json import Document
 
 
 class ListingSegment(NamedTuple):
-    """All objects whose keys come behind one key, up to and with another one."""
+    """All objects with keys behind `after`, up to and with `upto`."""
 
-    after: str
-    """Bytes of a key, in hex; "": from the first one on."""
+    after: str  # bytes of a key, in hex; "": from the first
     upto: str
-    listed: float
-    """When the first of them was listed, in seconds since the epoch."""
+    listed: float  # when the first of them was listed, in seconds since the epoch
     rows: int
 
     @property

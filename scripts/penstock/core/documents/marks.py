@@ -1,6 +1,5 @@
-"""Small documents of a dataset, each a file of its own, which its class names first: what stands, what is to
-be done, what a person ordered. Pure; modules of `dataset`, `target`, `jobs` and `keep` read and
-write the files."""
+"""Small documents of a dataset, each a file of its own: what exists, what is to be done, what a person
+ordered."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
@@ -11,39 +10,32 @@ from penstock.core.documents.typed_json import INLINE, Document, FileNumber, Mom
 
 
 class StateMarker(NamedTuple):
-    """`state.json` in a dataset's state: penstock 1.0 or a later version made the state."""
+    """`state.json` in a dataset's state: penstock 1.0 or later made the state."""
 
-    penstock: str
-    """The version that made the state."""
+    penstock: str  # the version that made the state
 
 
 class StatePointer(NamedTuple):
     """`.penstock` in a dataset's folder, as a file: its state lies elsewhere (`target.state_root`)."""
 
     state_root: str
-    id: str
-    """That of the state's `root.json`: a state of another id was made where this one was not mounted."""
+    id: str  # of the state's `root.json`; another id: made while this state was not mounted
 
 
 class StateRoot(NamedTuple):
     """`root.json` in a state below `target.state_root`: the dataset's folder that it belongs to."""
 
     id: str
-    root: str
-    """The target's root, absolute."""
+    root: str  # the target's root, absolute
 
 
 class ClaimFile(NamedTuple):
     """`claims/<number>.json`: a run that a dataset was claimed for."""
 
-    run: RunName
-    """"" where the claim cannot be read."""
-    number: int
-    """One above the claim before."""
-    by: Mapping[str, object] | None
-    """The `list` that made it, as `dataset.holder` describes processes."""
-    controller: ProcessName
-    """The workflow above that list, on the same host; "" without one."""
+    run: RunName  # "": the claim cannot be read
+    number: int  # one above the previous claim's
+    by: Mapping[str, object] | None  # the `list` that made it, as `dataset.holder` describes processes
+    controller: ProcessName  # the workflow above that list, on the same host; "": none
 
 
 class Given(NamedTuple):
@@ -55,125 +47,87 @@ class Given(NamedTuple):
 
 
 class LastEnd(NamedTuple):
-    """`ended.json` in a dataset's state: how the last command that staged it ended, where it did not succeed.
+    """`ended.json` in a dataset's state: how the last command that staged it failed or was stopped."""
 
-    A step that failed, was stopped by a signal, or was cancelled."""
-
-    step: str = ""
-    """"" where it was stopped between two steps."""
-    exit: int = 1
-    """By the table of exit statuses; 128 and the number of a signal."""
-    why: str = ""
-    """One line."""
-    hint: str = ""
-    """What to do, as the message said; "" where it said nothing."""
+    step: str = ""  # "": stopped between two steps
+    exit: int = 1  # exit status of the table; 128 plus the signal's number
+    why: str = ""  # one line
+    hint: str = ""  # what to do, by the message; or ""
     given: Annotated[Given, INLINE] = Given()
-    stopped: bool = False
-    """By a signal or `penstock cancel`, and not by an error."""
+    stopped: bool = False  # by a signal or `penstock cancel`, not by an error
 
 
 class Cancellation(NamedTuple):
-    """`cancelled.json` in a dataset's state: the last `penstock cancel`.
+    """`cancelled.json` in a dataset's state: the last `penstock cancel`, which ended the dataset's arrays."""
 
-    One `penstock cancel`: who ended the dataset's arrays, and when."""
-
-    nonce: str = ""
-    """Tells one cancel from another; "" where there was none."""
+    nonce: str = ""  # distinguishes cancels; "": there was none
     given: Annotated[Given, INLINE] = Given()
 
 
 class Throttle(NamedTuple):
-    """`throttle.json` in a run's folder: how many of its elements may run at once, as a person said last.
+    """`throttle.json` in a run's folder: the last `penstock limit DATASET --nodes N`."""
 
-    One `penstock limit DATASET --nodes N`."""
-
-    at_once: int = 0
-    """Elements of a step; 0: as `cluster.max_elements` has it."""
+    at_once: int = 0  # elements of a step; 0: as in `cluster.max_elements`
     given: Annotated[Given, INLINE] = Given()
 
 
 class TakenMark(NamedTuple):
-    """`runs/<run>/taken.json`: another run was planned with this run's staging, and may hold files of it.
+    """`runs/<run>/taken.json`: another run was planned with this run's staging, and may hold files of it."""
 
-    Who took it, and what it is called."""
-
-    by: str
-    """The other run."""
-    staging: str
-    """Name of the staging below `releases/`; "": as the run itself named it."""
+    by: str  # the other run
+    staging: str  # name of the staging below `releases/`; "": unchanged
 
 
 class AdoptedTree(NamedTuple):
     """`runs/<run>/adopted.json`: the run's staging is, or is to become, a tree that penstock did not write.
-
-    It is written before anything of the tree is changed. Where the tree stands is seen by the inode of its
-    top folder: a run that was killed goes on from that."""
+    Written before the tree is changed. The inode of its top folder shows where it is now: a killed run
+    resumes from there."""
 
     run: RunName
-    adoption: str
-    """The comparison's id."""
-    folder: str
-    """Of that comparison's state."""
-    tree: str
-    """Where the tree stood, without links."""
+    adoption: str  # the comparison's id
+    folder: str  # of that comparison's state
+    tree: str  # the tree's former path, without links
     device: FileNumber
-    inode: FileNumber
-    """Of its top folder."""
-    aside: str
-    """Where what the release will not hold is moved to."""
-    at: str
-    """UTC, ISO 8601."""
-    settled: bool = False
-    """Every file that is taken over is recorded in the journals: no more is to be done than a copy does."""
+    inode: FileNumber  # of its top folder
+    aside: str  # where files are moved that the release will not hold
+    at: str  # UTC, ISO 8601
+    settled: bool = False  # every file taken over is in the journals: only a copy's work is left
 
     @property
     def key(self) -> str:
-        """What rows that are taken over name as their staging."""
+        """The `staging` of rows that are taken over."""
         return f"adopted-{self.adoption}"
 
 
 class RollbackIntent(NamedTuple):
-    """`rollback.json`: where `current` is about to be led, until the history says that it was.
-
-    The line that the history will get, once `current` names `release`."""
+    """`rollback.json`: where `current` is about to lead, until the history has the rollback, by this line."""
 
     release: str
-    left: Annotated[str, "from"]
-    """The release that `current` named when it was written."""
-    nonce: str
-    """The history's line has it, too: of two rollbacks in one second each has a line."""
-    at: str
-    """UTC, ISO 8601."""
+    left: Annotated[str, "from"]  # the release that `current` named at that time
+    nonce: str  # also in the history's line: two rollbacks in one second each have a line
+    at: str  # UTC, ISO 8601
     author: Annotated[Author, INLINE]
-    claim: int
-    """The number of the claim that stood."""
+    claim: int  # number of the valid claim
 
 
 class RemovalMark(NamedTuple):
-    """`releases/.removing-<release>`: a release is about to be removed, and no reader pins it any more.
-
-    The line that the history will get, once the release has lost its name."""
+    """`releases/.removing-<release>`: a release is about to be removed, and no reader pins it any more. The
+    history gets this line once the release has lost its name."""
 
     release: str
-    nonce: str
-    """In the name that the release's folder gets: `.removed-<release>-<nonce>`."""
-    at: str
-    """UTC, ISO 8601."""
+    nonce: str  # in the new name of the release's folder: `.removed-<release>-<nonce>`
+    at: str  # UTC, ISO 8601
     author: Annotated[Author, INLINE]
-    run: RunName
-    """The run that published it: its state goes, too. "" where there is no seal."""
+    run: RunName  # the run that published it, whose state is removed, too; "": no seal
     why: str
-    files: int
-    """As the seal has it; `bytes` likewise."""
+    files: int  # as in the seal; `bytes` likewise
     bytes: int
 
 
 class EmptyFolders(NamedTuple):
-    """`empty-folders.json` in a run, and beside the manifest: the folders of a source that hold nothing,
-    where a dataset keeps them."""
+    """`empty-folders.json` in a run, and beside the manifest: a source's empty folders, if they are kept."""
 
-    folders: Sequence[str]
-    """Paths below `data/` in byte order, bytes that are not UTF-8 as surrogate escapes."""
+    folders: Sequence[str]  # paths below `data/` in byte order; bytes that are not UTF-8 as surrogate escapes
 
 
 STATE_MARKER = Document(StateMarker, "a dataset's state")

@@ -1,8 +1,7 @@
-"""What a node answers to preflight's probe: one JSON document for the host, the target's mount and the
-sources.
+"""A node's answer to preflight's probe, as one JSON document: the host, the target's mount and the sources.
 
-The probe's job writes it into the target's folder, and preflight removes it when it has read it; the result
-of preflight keeps it (`nodes`). Here are its forms alone: pure.
+The probe's job writes it into the target's folder. Preflight reads and removes it, and keeps it in its result
+(`nodes`).
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -14,27 +13,23 @@ from penstock.core.documents.typed_json import Document
 
 
 class HostSeen(NamedTuple):
-    """The node itself, as this account's job sees it."""
+    """The node as this account's job sees it."""
 
     name: str
-    kernel: str
-    """Its release (`uname -r`)."""
+    kernel: str  # its release (`uname -r`)
     machine: str
-    cpus: int
-    """That the probe's job may use."""
-    memory: int
-    """Bytes, of the whole node."""
+    cpus: int  # that the probe's job may use
+    memory: int  # bytes of the whole node
     uid: int
     gid: int
     groups: Sequence[int] = ()
 
 
 class MountSeen(NamedTuple):
-    """The file system that holds one folder, as one machine sees it (`fs.capabilities`)."""
+    """The file system of a folder, as a machine sees it (`fs.capabilities`)."""
 
     path: str
-    kind: str = ""
-    """Its name in the table of file systems; "" where nothing is known, and `error` says why."""
+    kind: str = ""  # its name in the table of file systems; "": not known, for the reason in `error`
     options: str = ""
     device: str = ""
     free_bytes: int = 0
@@ -42,89 +37,70 @@ class MountSeen(NamedTuple):
     free_inodes: int | None = None
     durability: str = ""
     read_only: bool = False
-    passable: bool = False
-    """Whether a read can be shown to pass all caches of that machine."""
+    passable: bool = False  # whether a read provably bypasses all caches of that machine
     error: str = ""
 
 
 class OwnerSeen(NamedTuple):
-    """Owner and group of a file, as one machine sees them."""
+    """Owner and group of a file, as a machine sees them."""
 
     uid: int
     gid: int
-    user: str = ""
-    """The name of the number there; "" where that machine has none."""
+    user: str = ""  # the number's name there, or ""
     group: str = ""
 
 
 class AclEntrySeen(NamedTuple):
-    """A user or group that the dataset's ACL names, as one machine knows it."""
+    """A user or group of the dataset's ACL, as a machine knows it."""
 
-    entry: str
-    """As `permissions.acl` has it."""
-    number: int | None = None
-    """Of that user or group there; None where the machine knows none of this name."""
-    holder: str = ""
-    """The name there of the number that it has on the submitting machine; "" where that number has none."""
+    entry: str  # as in `permissions.acl`
+    number: int | None = None  # of that user or group there; None: the machine does not know the name
+    holder: str = ""  # name there of the number on the submitting machine; "": that number has no name
 
 
 class AclsSeen(NamedTuple):
-    """What one machine says of the ACLs that the dataset is to have (`permissions.acl`)."""
+    """What a machine says of the dataset's ACLs (`permissions.acl`)."""
 
-    refused: str = ""
-    """Why the target keeps no POSIX ACLs there, in words; "" where it answers a read of one."""
-    error: str = ""
-    """Why nothing is known of that."""
-    mapped: bool = False
-    """Whether the machine says that numbers of users and groups are mapped on the target's mount."""
+    refused: str = ""  # why the target keeps no POSIX ACLs there; "": it answers a read of one
+    error: str = ""  # why that is not known
+    mapped: bool = False  # the machine says that user and group numbers are mapped on the target's mount
     entries: Sequence[AclEntrySeen] = ()
 
 
 class SourceSeen(NamedTuple):
-    """One source of the dataset, opened on the node."""
+    """A source of the dataset, opened on the node."""
 
     url: str
-    error: str = ""
-    """Why it cannot be opened there; "" where it can."""
-    mount: MountSeen | None = None
-    """Of a folder."""
+    error: str = ""  # why it cannot be opened there, or ""
+    mount: MountSeen | None = None  # if the source is a folder
 
 
 class BandwidthFolderSeen(NamedTuple):
-    """The folder of the cap that all runs keep to (`bandwidth.folder`), as one machine sees it."""
+    """The folder of the cap that all runs share (`bandwidth.folder`), as a machine sees it."""
 
     path: str
-    error: str = ""
-    """Why elements cannot use it there; "" where they can."""
-    wrong: str = ""
-    """Why the cap file is not believed there; "" where it is, or there is none."""
+    error: str = ""  # why elements cannot use it there, or ""
+    wrong: str = ""  # why the cap file is not trusted there; "": it is, or does not exist
+    # whether the submitting machine sees the same folder at that path; None: not known
     same: bool | None = None
-    """Whether it is the folder that the submitting machine sees at that path; None: not known."""
 
 
 class NodeAnswer(NamedTuple):
-    """The whole answer."""
-
     host: HostSeen
     target: MountSeen
     sources: Sequence[SourceSeen]
+    # results of checks of the node's own mounts: `core.checks.CheckResult`s
     checks: Sequence[Mapping[str, str]] = ()
-    """What checks of the node's own mounts saw: `core.checks.CheckResult`s."""
-    penstock: str = ""
-    """The version on the node."""
-    written: OwnerSeen | None = None
-    """Of the file that holds this answer, which the node made; None: not known."""
-    acls: AclsSeen | None = None
-    """None where the dataset is to have none."""
-    cores: NodeCores | None = None
-    """None: not known."""
-    link: BandwidthFolderSeen | None = None
-    """None where no cap is configured."""
+    penstock: str = ""  # the version on the node
+    written: OwnerSeen | None = None  # owner of this answer's file, which the node made; None: not known
+    acls: AclsSeen | None = None  # None: no ACLs are configured
+    cores: NodeCores | None = None  # None: not known
+    link: BandwidthFolderSeen | None = None  # None: no cap is configured
 
     @property
     def errors(self) -> list[str]:
         """Why sources cannot be opened there."""
-        return [one.error for one in self.sources if one.error]
+        return [source.error for source in self.sources if source.error]
 
 
 NODE_ANSWER = Document(NodeAnswer, "a node's answer")

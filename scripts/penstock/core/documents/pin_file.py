@@ -1,5 +1,4 @@
-"""`pins/<name>`: a reader's word that it reads a release, so that the release is not removed. Pure;
-`dataset.pins` reads and writes the files."""
+"""`pins/<name>`: a reader declares that it reads a release, so that the release is not removed."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 
@@ -11,29 +10,24 @@ from penstock.core.documents.typed_json import Document
 
 
 class PinFile(NamedTuple):
-    """Which release is read, by whom, and how it is known that the reading has ended."""
+    """The release that is read, the reader, and how the end of the reading is recognised."""
 
     release: str
-    at: str
-    """UTC, ISO 8601: when it was placed."""
+    at: str  # UTC, ISO 8601: when it was placed
     user: str = ""
     host: str = ""
     boot: str = ""
-    namespace: str = ""
-    """Of the process numbers, as in a lock."""
+    namespace: str = ""  # of the process numbers, as in a lock
     pid: int = 0
-    start: str = ""
-    """In the kernel's ticks."""
-    program: str = ""
-    """The name of that process's program."""
-    job: str = ""
-    """The number of the job, where the kernel proves that the reader is in it."""
+    start: str = ""  # in the kernel's ticks
+    program: str = ""  # name of that process's program
+    job: str = ""  # the job's number, if the kernel proves that the reader is in it
     cluster: str = ""
     restart: str = ""
 
 
 class LastPin(NamedTuple):
-    """Who pinned a release last, and when."""
+    """The last reader that pinned a release."""
 
     uid: int
     at: float  # seconds since the epoch, by the file system's clock
@@ -50,8 +44,7 @@ LAST_PINS = Document(LastPins, "who pinned releases last")
 
 
 def from_json(raw: object) -> PinFile:
-    """The pin of a file's parsed JSON; of a newer format what each format says: `release` and `at`. Raises
-    ValueError for what is no pin."""
+    """Return the pin of parsed JSON; of a newer format `release` and `at` alone. Raises ValueError."""
     if not isinstance(raw, dict) or not isinstance(raw.get("format"), int):
         raise ValueError("it is no pin")
     if newer(raw):
@@ -60,6 +53,6 @@ def from_json(raw: object) -> PinFile:
 
 
 def newer(raw: object) -> int:
-    """The format of a pin that a newer version placed; else 0."""
+    """Return the format of a newer version's pin; else 0."""
     number = raw.get("format") if isinstance(raw, dict) else None
     return number if isinstance(number, int) and number > PIN.newest else 0

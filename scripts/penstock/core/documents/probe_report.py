@@ -1,5 +1,4 @@
-"""`runs/<run>/probe.json`: what the target's file system did when plan tried it (`fs.probe`). Pure; plan
-writes it, copy and later steps read it.
+"""`runs/<run>/probe.json`: what the target's file system did when plan tried it (`fs.probe`).
 
 | answer      | means                                                                        |
 |-------------|------------------------------------------------------------------------------|
@@ -18,6 +17,7 @@ from penstock.core.documents.typed_json import Document
 
 YES, NO, VALUE, ERROR, NOT_TRIED = "yes", "no", "value", "error", "not tried"
 
+# each tried ability, in the order of tables, and its name for people
 ABILITIES: Mapping[str, str] = {
     "rename_over_file": "rename over a file",
     "rename_over_symlink": "rename of a symbolic link over another",
@@ -55,35 +55,30 @@ ABILITIES: Mapping[str, str] = {
     "setgid_inherited": "folders inherit group and setgid",
     "time_resolution": "times are kept in steps of, ns",
 }
-"""Each ability that is tried, in the order in which a table shows them, and its name for people."""
 
 
 class TrialOutcome(NamedTuple):
-    """What came of one trial."""
+    """The result of one trial."""
 
     answer: str = NOT_TRIED
     value: int | None = None
-    error: str = ""
-    """The name of the errno (`EOPNOTSUPP`), where a call failed."""
-    why: str = ""
-    """For people: what was seen instead, or why it was not tried."""
+    error: str = ""  # the errno's name (`EOPNOTSUPP`), if a call failed
+    why: str = ""  # for people: what was seen instead, or why it was not tried
 
     def __str__(self) -> str:
-        """One line for people: `no (EXDEV)`, `4096`, `not tried: the file system is read-only`."""
+        """Return a line for people: `no (EXDEV)`, `4096`, `not tried: the file system is read-only`."""
         said = str(self.value) if self.answer == VALUE else self.answer
         if self.answer == NOT_TRIED:
             return ": ".join(filter(None, (said, self.why)))
-        told = ", ".join(filter(None, (self.error, self.why)))
-        return f"{said} ({told})" if told else said
+        reasons = ", ".join(filter(None, (self.error, self.why)))
+        return f"{said} ({reasons})" if reasons else said
 
 
 class LinkCost(NamedTuple):
-    """What a call took, in microseconds: medians, as this client saw it. All 0: not measured."""
+    """Median duration of a call in microseconds, as this client saw it. All 0: not measured."""
 
-    first_stat: float = 0.0
-    """Of a file with one name."""
-    linked_stat: float = 0.0
-    """Of a file with a second name in another folder."""
+    first_stat: float = 0.0  # of a file with one name
+    linked_stat: float = 0.0  # of a file with a second name in another folder
     first_open: float = 0.0
     linked_open: float = 0.0
 
@@ -102,35 +97,29 @@ UNMEASURED = LinkCost()
 
 @dataclass(frozen=True)
 class ProbeReport:
-    """One probe. A report without abilities, as of runs that were planned before there were probes, says of
-    each that it was not tried."""
+    """A probe. Runs from before there were probes have no abilities: none was tried."""
 
-    folder: str = ""
-    """Where it was tried."""
-    beside: str = ""
-    """The second folder, to and from which links and renames were tried; "": none."""
-    kind: str = ""
-    """The file system, by its row of the table."""
+    folder: str = ""  # where it was tried
+    beside: str = ""  # the second folder, to and from which links and renames were tried; "": none
+    kind: str = ""  # the file system, by its row of the table
     host: str = ""
-    kernel: str = ""
-    """Its release, as `uname -r` has it."""
-    at: str = ""
-    """UTC, ISO 8601."""
+    kernel: str = ""  # its release, as of `uname -r`
+    at: str = ""  # UTC, ISO 8601
     seconds: float = 0.0
     abilities: Mapping[str, TrialOutcome] = field(default_factory=dict)
     link_cost: LinkCost = UNMEASURED
+    # what one process does a second, in sequence: `files` (small, written and renamed), `links`; empty: not
+    # measured
     rates: Mapping[str, float] = field(default_factory=dict)
-    """How many one process makes a second, one after another: `files` (small ones, written and renamed) and
-    `links`. Empty: not measured."""
 
     def __getitem__(self, ability: str) -> TrialOutcome:
-        """What came of one of `ABILITIES`."""
+        """Return the outcome of one of `ABILITIES`."""
         return self.abilities.get(
             ability, TrialOutcome(why="the probe did not get so far" if self.abilities else "")
         )
 
     def refused(self, ability: str) -> bool:
-        """Whether the file system was seen not to do it. What was not tried is not refused."""
+        """Return whether the file system failed at it. What was not tried is not refused."""
         return self[ability].answer in (NO, ERROR)
 
 

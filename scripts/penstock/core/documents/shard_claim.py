@@ -1,5 +1,4 @@
-"""`claims/<step>/<index>.<generation>.json`: which worker does a shard. Pure; `jobs.shard_claims` makes and
-reads the file."""
+"""`claims/<step>/<index>.<generation>.json`: the worker that does a shard."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from typing import NamedTuple
@@ -8,21 +7,15 @@ from penstock.core.documents.typed_json import Document
 
 
 class ShardClaim(NamedTuple):
-    """A worker took the shard; of several claims of a shard the one with the highest generation counts."""
+    """A worker took the shard; the claim of the highest generation counts."""
 
-    worker: str = ""
-    """The name of the attempt, unique to this claim."""
-    array: str = ""
-    """The name of the array of workers (`ArraySpec.name`); "" where there is none."""
-    number: int = 0
-    """The worker's index, over all arrays of the step."""
-    call: str = ""
-    """The command for which the array was submitted."""
+    worker: str = ""  # name of the attempt, unique to this claim
+    array: str = ""  # name of the workers' array (`ArraySpec.name`); "": none
+    number: int = 0  # the worker's index, over all arrays of the step
+    call: str = ""  # the command that submitted the array
     host: str = ""
-    restarts: int = 0
-    """How often the scheduler had started the worker again: claims of fewer are of a process that is gone."""
-    charged: int = 0
-    """How many earlier claims of the same command failed, so that the shard was to blame."""
+    restarts: int = 0  # earlier starts by the scheduler: a claim with fewer is of a dead process
+    charged: int = 0  # earlier claims of the same command whose failure was the shard's fault
 
 
 SHARD_CLAIM = Document(ShardClaim, "a claim of a shard")

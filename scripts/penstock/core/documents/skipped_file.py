@@ -1,5 +1,4 @@
-"""A line of `audits/<id>/skipped.jsonl`: a file that an audit did not open, since its data is not here
-(in an archive, or on a lower tier). Pure; audits write and read the lines."""
+"""A line of `audits/<id>/skipped.jsonl`: a file not opened, as its data is in an archive or a lower tier."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from typing import NamedTuple
@@ -8,16 +7,14 @@ from penstock.core.documents import typed_json
 
 
 class SkippedFile(NamedTuple):
-    """A file; or, of a giant, all parts that were skipped for one reason."""
+    """A file; of a giant all parts that were skipped for one reason."""
 
-    kind: str
-    """`offline` or `tiered`."""
-    path: str
-    """A path that is not UTF-8 keeps its bytes as \\udcXX escapes, which JSON carries."""
+    kind: str  # `offline` or `tiered`
+    path: str  # bytes that are not UTF-8 stay as \udcXX escapes, which JSON carries
     bytes: int
     why: str
 
 
 def from_json(line: bytes) -> SkippedFile:
-    """The file in a line of `skipped.jsonl`. Raises ValueError for what is no such line."""
+    """Parse a line of `skipped.jsonl`. Raises ValueError."""
     return typed_json.read(SkippedFile, typed_json.loads(line))

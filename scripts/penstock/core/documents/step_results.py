@@ -1,7 +1,7 @@
 """What the steps return: the JSON of `--receipt` and `--progress json`. Copy, permissions, verify and publish
-keep it in `receipts/<step>.json`, too, with the number of its format (`dataset.receipts`). Pure.
+also keep it in `receipts/<step>.json`, with its format's number.
 
-A key once here keeps its meaning. Times are seconds since the epoch, sizes are bytes.
+A key keeps its meaning for ever. Times are seconds since the epoch, sizes bytes.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -17,36 +17,31 @@ from penstock.core.documents.verdict import AuditShown
 
 
 class StepReceipt(TypedDict):
-    """What the receipts of all steps have."""
+    """The fields that every receipt has."""
 
     step: str
     dataset: str
     run: str
     release: str
-    published: bool
-    """The release stands, so that nothing was left to do."""
+    published: bool  # the release is published: nothing was left to do
     started: float
     ended: float
-    seconds: NotRequired[float]
-    """Of all commands that worked on the step."""
+    seconds: NotRequired[float]  # of all commands that worked on the step
+    # read or copied by the last command that moved data: not what it found done, linked or carried over
     moved_bytes: NotRequired[int]
-    """What the last command that copied or read any moved itself: not what it found done, linked or carried
-    over."""
-    moved_seconds: NotRequired[float]
-    """Of that command."""
+    moved_seconds: NotRequired[float]  # of that command
     files: NotRequired[int]
     bytes: NotRequired[int]
     elements: NotRequired[int]
+    # of copy and verify: `commands`, `pyslurm 25.11.2`, or `pyslurm 25.11.2, then commands`; "": ran without
+    # SLURM
     slurm_api: NotRequired[str]
-    """How SLURM was spoken to, of copy and verify: `commands`, `pyslurm 25.11.2`, or `pyslurm 25.11.2, then
-    commands`. "" where elements ran without SLURM."""
 
 
 class CopyReceipt(StepReceipt, total=False):
-    """Of copy: all elements together; `linked` and `taken` count rows, `copied_bytes` bytes."""
+    """Copy's totals over all elements. `linked` and `taken` count rows."""
 
-    amended: int
-    """Files of another version than the listed one."""
+    amended: int  # files of another version than the listed one
     gone: int
     elements_run: int
     copied_rows: int
@@ -58,24 +53,21 @@ class CopyReceipt(StepReceipt, total=False):
 
 
 class ModesSet(TypedDict):
-    """What permissions found and set."""
+    """Modes that permissions set, and how many files and folders it changed."""
 
     files: int
     folders: int
     changed_files: int
     changed_folders: int
-    swept: int
-    """Temporary files of dead attempts that were removed."""
-    file_mode: str
-    """Octal, as people write it; `dir_mode` likewise."""
+    swept: int  # temporary files of dead attempts that were removed
+    file_mode: str  # octal text, as `dir_mode`
     dir_mode: str
     gid: int | None
-    acl: Sequence[str]
-    """The entries of named users and groups that everything has, by number."""
+    acl: Sequence[str]  # entries of named users and groups that everything has, by number
 
 
 class PermissionsReceipt(StepReceipt, total=False):
-    """Of permissions: what every file and folder has now, and how many this step changed."""
+    """Modes of every file and folder, and how many this step changed."""
 
     folders: int
     changed_files: int
@@ -84,46 +76,39 @@ class PermissionsReceipt(StepReceipt, total=False):
     dir_mode: str
     gid: int | None
     acl: Sequence[str]
-    swept: int
-    """Temporary files of dead attempts that were removed."""
-    copies: str
-    """Digest of the attempts whose copies were closed (`dataset.receipts.copies`)."""
+    swept: int  # temporary files of dead attempts that were removed
+    copies: str  # digest of the attempts whose copies were closed (`dataset.receipts.copies`)
 
 
 class VerifyReceipt(StepReceipt, total=False):
-    """Of verify: `grades` and `methods` count rows by how they were read back."""
+    """Verify's totals. `grades` and `methods` count rows."""
 
     grades: Mapping[str, int]
     methods: Mapping[str, int]
-    copied_again: Sequence[int]
-    """Shards of which files did not read back as they were copied."""
+    copied_again: Sequence[int]  # shards with files that did not read back as they were copied
     hosts: Sequence[str]
+    # linked files that were not read; they count in `files`, and `carried_bytes` in `bytes`
     carried_files: int
-    """Linked files that were not read, and their bytes; both are in `files` and `bytes`, too."""
     carried_bytes: int
-    beside_copy_bytes: int
-    """Those that elements of copy read, while others were copied: not in this step's seconds."""
+    beside_copy_bytes: int  # read back by elements of copy, outside this step's seconds
 
 
 class PublishReceipt(StepReceipt, total=False):
-    """Of publish: the release as it was sealed, and where `current` leads."""
+    """The sealed release, and where `current` leads."""
 
     giants: int
-    seal: str
-    """`sha256:<hex>` of the seal's bytes."""
+    seal: str  # `sha256:<hex>` of the seal's bytes
     root: str
     evidence: Mapping[str, object]
     manifests: Mapping[str, object]
-    previous: str | None
-    """What `current` named before."""
-    moved: bool
-    """Whether `current` was moved."""
+    previous: str | None  # the release that `current` named before
+    moved: bool  # whether `current` was moved
     path: str
     current: str | None
 
 
 class ListResult(TypedDict):
-    """Of list: the run that it made or met."""
+    """The run that list made, or that existed already."""
 
     dataset: str
     run: str
@@ -139,8 +124,6 @@ class ListResult(TypedDict):
 
 
 class PlanResult(TypedDict):
-    """Of plan."""
-
     dataset: str
     run: str
     release: str
@@ -150,28 +133,22 @@ class PlanResult(TypedDict):
     giants: int
     unchanged: int
     unchanged_bytes: int
-    renamed: int
-    """Those of the unchanged files that the release before holds under another name."""
+    renamed: int  # unchanged files that the release before holds under another name
     taken: int
     taken_bytes: int
-    shards: int
-    """How many."""
+    shards: int  # their number
     base: str | None
     folders: int
     why: Sequence[str]
 
 
 class PreflightResult(TypedDict):
-    """Of preflight."""
-
     dataset: str
-    checked: Sequence[str]
-    """What was found in order, and notes: a line each."""
+    checked: Sequence[str]  # facts in order, and notes: a line each
     warnings: Sequence[str]
-    results: Sequence[CheckResult]
-    """All that was looked at, with what warns and stops, in the order of the checks."""
+    results: Sequence[CheckResult]  # every check, in order, with the warnings and stops
+    # the nodes' answers to the probe (`core.documents.node_answer`), each with its format
     nodes: Sequence[Mapping[str, object]]
-    """What nodes answered to the probe: `core.documents.node_answer`, each with its format."""
 
 
 class SkippedJson(TypedDict):
@@ -179,30 +156,21 @@ class SkippedJson(TypedDict):
 
     files: int
     bytes: int
-    paths: Sequence[tuple[str, str]]
-    """The first ten, each with why, in words."""
+    paths: Sequence[tuple[str, str]]  # the first ten, each with its reason in words
 
 
 class AuditResult(TypedDict):
-    """Of `penstock audit`."""
-
     dataset: str
     release: str
     audit: str
-    status: str
-    """PASSED, PARTLY (nothing was found, and not all that was due, or nothing, was read) or FINDINGS."""
+    status: str  # PASSED, FINDINGS, or PARTLY: no findings, but not all that was due was read
     counts: Mapping[str, int]
-    findings: Sequence[Finding]
-    """The first thousand; `all_findings` is the path of the file that has all of them."""
-    all_findings: str
-    skipped: Mapping[str, SkippedJson]
-    """What was not opened: by `offline` and `tiered`."""
-    all_skipped: str
-    """The path of the file that names them all; "" where nothing was skipped."""
-    grade: str
-    """`core.grades.audit_grade`."""
-    files: int
-    """That were read; `bytes` likewise."""
+    findings: Sequence[Finding]  # the first thousand
+    all_findings: str  # path of the file with all of them
+    skipped: Mapping[str, SkippedJson]  # files not opened, by `offline` and `tiered`
+    all_skipped: str  # path of the file that names them all; "": nothing was skipped
+    grade: str  # `core.grades.audit_grade`
+    files: int  # files read; `bytes` likewise
     of_files: int
     rows: int
     resumed: int
@@ -210,27 +178,22 @@ class AuditResult(TypedDict):
     elements: int
     methods: Mapping[str, int]
     choice: str
-    owner: bool
-    """Whether this account stages the dataset: another one's audit does not count at the gate."""
+    owner: bool  # whether this account stages the dataset: the gate ignores other accounts' audits
     promise: str
-    began: str
-    """UTC, ISO 8601."""
-    moved_bytes: int
-    """Of `bytes`, those that this command read, in `seconds`."""
+    began: str  # UTC, ISO 8601
+    moved_bytes: int  # part of `bytes` that this command read, in `seconds`
     seconds: float
+    # files read because their modification time differs, where the audit compared these
     touched: NotRequired[int]
-    """Of an audit that compared modification times, too: files that were read since theirs is another."""
 
 
 class AmountJson(TypedDict):
-    """Files, and their bytes."""
-
     files: int
     bytes: int
 
 
 class SameJson(AmountJson):
-    """Files that are the same as in the source, and by what."""
+    """Files that equal the source's, and by which comparison."""
 
     how: str
     grade: str
@@ -241,53 +204,39 @@ class AdoptionResult(TypedDict):
 
     dataset: str
     tree: str
-    adoption: str
-    """The comparison's id."""
-    status: str
-    """SAME, PARTLY (no difference was found, and not all bytes could be compared) or DIFFERS."""
+    adoption: str  # the comparison's id
+    status: str  # SAME, DIFFERS, or PARTLY: no difference, but not all bytes could be compared
     same: Sequence[SameJson]
-    counts: Mapping[str, AmountJson]
-    """By kind of difference; kinds that are only told are among them."""
-    differences: Sequence[Difference]
-    """The first thousand; `all_differences` is the path of the file that has all of them."""
-    all_differences: str
-    files: int
-    """Of the listing; `bytes` likewise."""
+    counts: Mapping[str, AmountJson]  # by kind of difference, including kinds that are only reported
+    differences: Sequence[Difference]  # the first thousand
+    all_differences: str  # path of the file with all of them
+    files: int  # of the listing; `bytes` likewise
     bytes: int
     scanned: int
     ignored: Mapping[str, int]
     sources: Sequence[str]
     read_source: bool
     methods: Mapping[str, int]
-    earlier: int
-    """Files, and parts of giants, that are the same and were read by an earlier command: they stand as they
-    were read."""
+    earlier: int  # equal files, and parts of giants, that an earlier command read
     elements: int
-    began: str
-    """UTC, ISO 8601: when this tree was first compared with this listing."""
-    moved_bytes: int
-    """Those of the tree that this command read, in `seconds`."""
+    began: str  # UTC, ISO 8601: the first comparison of this tree with this listing
+    moved_bytes: int  # bytes of the tree that this command read, in `seconds`
     seconds: float
 
 
 class SealingResult(TypedDict):
-    """What became of a tree that `penstock adopt --seal` made a release."""
+    """The release that `penstock adopt --seal` made of a tree."""
 
     dataset: str
     release: str
     path: str
     current: str | None
-    fetched: int
-    """Files that the source was asked for, whole or some parts; also before the command was killed."""
-    aside: Sequence[str]
-    """The folder of what the release does not hold, if anything was moved there."""
-    undo: str
-    """The folder that says what was moved and which modes and times files had."""
+    fetched: int  # files requested from the source, whole or in part; those of killed commands count
+    aside: Sequence[str]  # the folder of files that the release does not hold, if any were moved there
+    undo: str  # the folder that records moves, and the earlier modes and times of files
 
 
 class OverruleResult(TypedDict):
-    """Of `penstock audit --overrule`."""
-
     dataset: str
     release: str
     status: str
@@ -301,102 +250,78 @@ class MendResult(TypedDict):
     dataset: str
     release: str
     path: str
-    status: str
-    """`WHOLE`, or `REPAIRED`."""
-    files: int
-    """Whose names, sizes and modification times were compared."""
-    read: int
-    """Files of these that were read past the caches."""
+    status: str  # `WHOLE`, or `REPAIRED`
+    files: int  # files whose names, sizes and modification times were compared
+    read: int  # files of these that were read past the caches
     read_bytes: int
-    touched: int
-    """Files that were read since their modification time is another than was published."""
-    promise: str
-    """What the look can miss, in words."""
+    touched: int  # files read because their modification time is not the published one
+    promise: str  # what the look can miss, in words
     look_seconds: float
     repaired: int
-    also_repaired: Mapping[str, int]
-    """Other release to files that it shared with this one, and that were repaired there, too."""
-    also_in: Mapping[str, int]
-    """Other release to damaged files that it shared with this one, and still has."""
+    also_repaired: Mapping[str, int]  # other release: number of shared files that were repaired there, too
+    also_in: Mapping[str, int]  # other release: number of shared files that are still damaged there
     fetched_bytes: int
     repair_seconds: float
 
 
 class RepairResult(TypedDict):
-    """Of `penstock repair`."""
-
     dataset: str
     release: str
     audit: str
-    status: str
-    """REPAIRED, PARTLY or NOTHING."""
-    repaired: Sequence[Sequence[str]]
-    """[path, how] of each."""
-    unrepairable: Sequence[Sequence[str]]
-    """[path, why] of each."""
+    status: str  # REPAIRED, PARTLY or NOTHING
+    repaired: Sequence[Sequence[str]]  # [path, how] of each
+    unrepairable: Sequence[Sequence[str]]  # [path, why] of each
     left: Sequence[str]
-    also_repaired: Mapping[str, Sequence[str]]
-    """Other releases that had damaged files as the same inodes, to their paths that were repaired."""
+    also_repaired: Mapping[str, Sequence[str]]  # other release: repaired paths of inodes that it shared
+    # other release: number of damaged files that it still has, since they could not be repaired
     also_in: Mapping[str, int]
-    """Other releases to how many of the damaged files they still have, since they could not be repaired."""
     fetched_bytes: int
-    moved_bytes: int
-    """Those that this command fetched, in `seconds`."""
+    moved_bytes: int  # bytes that this command fetched, in `seconds`
     seconds: float
+    # where an fsync of fetched files ended, if not on the servers' disks, by the nodes' mounts
     fsync_ends: NotRequired[str]
-    """Where an fsync of the fetched files ended, if not on the servers' disks: what the nodes' mounts say."""
 
 
 class RollbackResult(TypedDict):
-    """Of `penstock rollback`."""
-
     dataset: str
-    release: str
-    """The release that `current` names now."""
-    left: str
-    """The one that it named before; "" where it named this one already."""
-    finished: bool
-    """An interrupted rollback was finished, and nothing else was asked for."""
+    release: str  # the release that `current` names now
+    left: str  # the release that it named before; "": the same
+    finished: bool  # the call only finished an interrupted rollback
     path: str
 
 
 class CollectedRelease(TypedDict):
-    """What gc or remove did with one release, or would do."""
+    """What gc or remove did with a release, or would do."""
 
     release: str
     removed: bool
-    held_by: Sequence[str]
-    """In words, each beginning with the rule, the pin or the run."""
-    files: int
-    """As its seal has it; `bytes` likewise."""
+    held_by: Sequence[str]  # in words; each begins with the rule, the pin or the run
+    files: int  # as in its seal; `bytes` likewise
     bytes: int
 
 
 class CollectedStaging(TypedDict):
-    """What gc did with the staging of a run that did not end."""
+    """What gc did with the staging of an unfinished run."""
 
     staging: str
     removed: bool
-    why: str
-    """Why it stays."""
+    why: str  # why it stays
 
 
 class Frees(NamedTuple):
-    """What a removal gives back, counted before: blocks, of inodes all of whose names go."""
+    """Space that a removal frees, counted beforehand: of inodes that lose all their names."""
 
     bytes: int
     inodes: int
-    shared_bytes: int
-    """Of files that other names hold."""
+    shared_bytes: int  # of files that keep other names
+    # bytes by name, or by number without a name; `groups` likewise, `projects` by number
     users: Mapping[str, int]
-    """Bytes by name, or number where there is none; `groups` likewise, `projects` by number."""
     groups: Mapping[str, int]
     projects: Mapping[str, int]
-    unseen_folders: int
-    """Files and folders that could not be looked at."""
+    unseen_folders: int  # files and folders that could not be read
 
     def in_words(self, verb: str) -> list[str]:
-        """Lines for people: the sum, then by user, group and project."""
+        """Return lines for people: the sum, then by user, group and project."""
         amount = f"{human.size(self.bytes)} ({self.bytes:,} bytes) in {human.counted(self.inodes, 'inode')}"
         lines = [f"  {verb}: {amount}; {human.size(self.shared_bytes)} are shared with what stays"]
         for name, amounts in (("user", self.users), ("group", self.groups), ("project", self.projects)):
@@ -413,27 +338,23 @@ class Frees(NamedTuple):
 
 
 class Collected(TypedDict):
-    """Of `penstock gc` and `remove`."""
+    """Result of `penstock gc` and `remove`."""
 
     dataset: str
     dry_run: bool
     releases: Sequence[CollectedRelease]
     stagings: Sequence[CollectedStaging]
-    interrupted: Sequence[str]
-    """Folders that an interrupted removal had left."""
+    interrupted: Sequence[str]  # folders left by an interrupted removal
     ended_pins: Sequence[str]
     unpinned: Sequence[str]
     frees: Frees
-    cleared: int
-    """Folders of which all files were removed."""
-    waits: str
-    """Why files are left; "": none are."""
-    gone: NotRequired[str]
-    """The dataset's folder, where all of it is removed."""
+    cleared: int  # folders whose files were all removed
+    waits: str  # why files are left; "": none are
+    gone: NotRequired[str]  # the dataset's folder, if all of it is removed
 
 
 class Counts(TypedDict):
-    """How far a step is that elements do."""
+    """Progress of a step that elements do."""
 
     elements: int  # its shards
     done: int
@@ -451,74 +372,61 @@ class StagingStatus(TypedDict, total=False):
     files: int
     bytes: int
     idle_seconds: int
-    holds_tree: bool
-    """It is what is left of a tree that penstock did not write (`adopt --seal`)."""
+    holds_tree: bool  # it is the rest of an adopted tree (`adopt --seal`)
 
 
 class RunState(TypedDict, total=False):
-    """What a dataset's last run does, or how it ended (`jobs.dataset_state`); {} where it came to its end."""
+    """What a dataset's last run does, or how it ended (`jobs.dataset_state`); {} after a complete run."""
 
+    # `listing`, `planning`, `copying`, `setting permissions`, `verifying`, `publishing`, `starting`,
+    # `waiting`, `stopped`, `failed`, `unknown`; `damaged`: its state is in no folder
     state: str
-    """`listing`, `planning`, `copying`, `setting permissions`, `verifying`, `publishing`, `starting`,
-    `waiting`, `stopped`, `failed`, `unknown`; `damaged` where its state lies in no folder."""
     step: str
-    percent: float
-    """Of the step's bytes, where elements do it; of its files where it has none."""
+    percent: float  # of the step's bytes, or files if it has no bytes; of steps in elements
     why: str
     to_do: str
-    exit: int
-    """By the table of exit statuses, of a run that failed or was stopped."""
-    signal: str
-    """`SIGINT`."""
-    at: str
-    """When it failed or was stopped."""
+    exit: int  # exit status of a failed or stopped run
+    signal: str  # `SIGINT`
+    at: str  # when it failed or was stopped
     copy: Counts
     verify: Counts
 
 
 class StatusResult(TypedDict, total=False):
-    """Keys without a value are left out."""
+    """Status of a dataset; keys without a value are left out."""
 
     dataset: str
+    # `published`, `nothing published`, `held`, `damaged`, `foreign`, `newer`, `unreadable`, as `gate` judges;
+    # the last run's state, where `gate` is open and that run is unfinished
     state: str
-    """As `gate` judges the dataset: `published`, `nothing published`, `held`, `damaged`, `foreign`, `newer`,
-    `unreadable`. Where nothing stands against it and its last run is not at its end, that run's state."""
     why: str
     to_do: str
     pause: str
-    hold: str
-    """What a HOLD at the root does not do that it may be meant to."""
+    hold: str  # what a HOLD at the root does not stop, although its author may expect it
     current: str | None
     releases: Sequence[str]
     lock: str
-    path: str
-    """Where `gate` is open."""
+    path: str  # if `gate` is open
     files: int
     bytes: int
     sealed: str
     last_audit: AuditShown | None
     findings: Mapping[str, int]
     seen: str
-    under_way: str
-    """What the dataset's owner stages now, for other accounts (`dataset.staging_notice`)."""
+    under_way: str  # what the dataset's owner stages now, for other accounts (`dataset.staging_notice`)
     run: str
     release: str
-    work: RunState
-    """What the last run does, or how it ended; for the dataset's owner."""
-    problem: str
-    """Why the rest cannot be said."""
+    work: RunState  # the last run; for the dataset's owner
+    problem: str  # why the rest cannot be said
     arrays: Sequence[str]
     abandoned: Sequence[str]
-    pins: Sequence[str]
-    """The release of each pin that stands, and the pin in words."""
-    pinned: int
-    """How many pins stand, those that no file was opened of included."""
-    ops: Sequence[str]
-    """Who has a part of `target.ops` now: account, host, since when; where there is a budget."""
+    pins: Sequence[str]  # [release and pin in words] of each valid pin
+    pinned: int  # valid pins, including those whose file was not opened
+    ops: Sequence[str]  # holders of a share of `target.ops`: account, host, since when; if there is a budget
 
 
 class Preview(TypedDict, total=False):
-    """What a dry run says of one dataset."""
+    """A dataset in a dry run."""
 
     dataset: str
     sources: Sequence[str]
@@ -535,8 +443,6 @@ class Preview(TypedDict, total=False):
 
 
 class DryRunResult(TypedDict):
-    """Of `penstock run --dry-run`."""
-
     datasets: Mapping[str, Preview]
 
 
@@ -549,4 +455,3 @@ RECEIPTS: Mapping[str, Document[Any]] = {
         ("publish", PublishReceipt),
     )
 }
-"""By step."""

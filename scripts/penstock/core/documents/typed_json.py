@@ -1,5 +1,4 @@
-"""JSON documents as named tuples, dataclasses and TypedDicts: a field's annotation says what is read. Pure;
-the modules of this room declare their documents by it.
+"""Reads and writes JSON documents as named tuples, dataclasses and TypedDicts, by their fields' annotations.
 
 | the field                                | what is read                                |
 |------------------------------------------|---------------------------------------------|
@@ -9,9 +8,9 @@ the modules of this room declare their documents by it.
 | has another type                         | nothing: ValueError                         |
 | is one that the document does not know   | without it                                  |
 
-The first row is how documents of earlier versions are read: a field that is added after 1.0 has a default
-that says what documents without it meant. All fields are written, and beside them what the document's method
-`derived` returns, for people. Annotations are read at run time, so a module that declares documents has no
+The first row reads documents of earlier versions: a field added after 1.0 has a default, which says what
+documents without it meant. All fields are written, and the result of the document's method `derived`, for
+people. Annotations are read at run time, so modules with documents have no
 `from __future__ import annotations`.
 
 | the annotation             | the field                                                              |
@@ -24,8 +23,8 @@ that says what documents without it meant. All fields are written, and beside th
 | `Mapping[int, ...]`        | has keys that are numbers written as text                              |
 | `Literal["a", "b"]`        | is one of these words                                                  |
 
-A document is a named tuple where it can be (no other is based on it, no field is called `count` or `index`):
-each command declares them all, which takes 1.8 ms for a dataclass and 0.1 ms for a named tuple.
+Prefer a named tuple, unless another document is based on it or a field is called `count` or `index`: each
+command declares all documents, at 1.8 ms for a dataclass and 0.1 ms for a named tuple.
 """
 
 from __future__ import annotations
@@ -55,16 +54,14 @@ from penstock.core.timestamps import nanoseconds
 
 T = TypeVar("T")
 ValueReader = Callable[[Any], Any]
-INLINE, LEFT_OUT = object(), object()
-"""Marks of annotations, by the second table above."""
-LARGEST = 1 << 63
-"""Numbers lie below it: what is counted, timed or measured here does, and tables hold no larger ones."""
+INLINE, LEFT_OUT = object(), object()  # marks of annotations, by the second table above
+LARGEST = 1 << 63  # all numbers are below it: no count, time or table entry is larger
 _FILE_NUMBER = object()
 FileNumber = Annotated[int, _FILE_NUMBER]
 
 
 def between(least: int, below: int) -> ValueReader:
-    """A mark of an annotation: the number is `least` or more, and below the other one."""
+    """Return a mark for an annotation: the number is at least `least`, and less than `below`."""
 
     def check(value: Any) -> None:
         if not least <= value < below:
@@ -87,22 +84,19 @@ def _utc(value: Any) -> None:
         nanoseconds(value)
 
 
+# a process as `workflow.ancestors` names it: `<pid>.<start time in ticks>`; "": none
 ProcessName = Annotated[str, _written_as(r"([0-9]{1,10}\.[0-9]{1,20})?")]
-"""A process, as `workflow.ancestors` names it: `<pid>.<start time in ticks>`; "" for none."""
+# a run's id, which names its folder; "": none
 RunName = Annotated[str, _written_as("([0-9A-Za-z][0-9A-Za-z_-]{0,63})?")]
-"""A run's id, which names its folder; "" for none."""
-Moment = Annotated[float, between(0, 253_402_300_800)]
-"""Seconds since the epoch, up to the year 9999."""
-Utc = Annotated[str, _utc]
-"""A moment as `2026-01-31T12:00:00Z`, or ""."""
-NOTHING: Mapping[Any, Any] = types.MappingProxyType({})
-"""What a field of names and values is where nothing is said."""
+Moment = Annotated[float, between(0, 253_402_300_800)]  # seconds since the epoch, up to the year 9999
+Utc = Annotated[str, _utc]  # a moment as `2026-01-31T12:00:00Z`, or ""
+NOTHING: Mapping[Any, Any] = types.MappingProxyType({})  # default of an empty mapping
 
 
 class Document(Generic[T]):
-    """A kind of document on disk: its type, its name for people (`what`), the highest format that is read,
-    which is the one that is written, and what else is wrong with one whose types are right (`check` raises
-    ValueError). Where something is read, `where` is the file's path, for messages."""
+    """A kind of document on disk. `what` names it for people. Formats up to `newest` are read; `newest` is
+    written. `check` raises ValueError for contents whose types are right. `where` is the file's path, for
+    messages."""
 
     def __init__(
         self, kind: type[T], what: str, newest: int = 1, *, check: Callable[[T], None] | None = None
@@ -110,24 +104,22 @@ class Document(Generic[T]):
         self.kind, self.what, self.newest, self._check = kind, what, newest, check
 
     def to_json(self, document: T) -> dict[str, object]:
-        """The JSON object to write, with its format's number; `from_json` reads it."""
+        """Return the JSON object to write, with its format's number."""
         return {**plain(document), "format": self.newest}
 
     def from_json(self, content: bytes, where: object) -> T:
-        """A document of a file's bytes. Raises NewerFormatError, OlderVersionError, and ValueError for what
-        is no such document."""
+        """Parse a file's bytes. Raises NewerFormatError, OlderVersionError, and else ValueError."""
         return self.from_value(loads(content), where)
 
     def from_value(self, raw: object, where: object) -> T:
-        """As `from_json`, of JSON that is parsed already."""
+        """As `from_json`, of parsed JSON."""
         document = read(self.kind, self.numbered(raw, where))
         if self._check is not None:
             self._check(document)
         return document
 
     def numbered(self, raw: object, where: object) -> dict[str, object]:
-        """The fields of a document as they were written, once its format is seen to be one that is read.
-        Raises as `from_json`."""
+        """Check the document's format and return its fields as written. Raises as `from_json`."""
         if not isinstance(raw, dict):
             raise ValueError("it is no JSON object")
         number, by = raw.get("format"), raw.get("penstock")
@@ -139,7 +131,7 @@ class Document(Generic[T]):
 
 
 def loads(content: bytes) -> dict[str, object]:
-    """The JSON object in a file's or a line's bytes. Raises ValueError."""
+    """Parse the JSON object in a file's or a line's bytes. Raises ValueError."""
     try:
         raw = bounded_json.loads(content)
     except ValueError as error:
@@ -150,7 +142,7 @@ def loads(content: bytes) -> dict[str, object]:
 
 
 def read(kind: type[T], raw: object) -> T:
-    """A document of JSON that is parsed already. Raises ValueError."""
+    """Read a document from parsed JSON. Raises ValueError."""
     if not isinstance(raw, Mapping):
         raise ValueError("it is no JSON object")
     typed = is_typeddict(kind)
@@ -171,8 +163,7 @@ def read(kind: type[T], raw: object) -> T:
 
 
 def plain(value: Any) -> Any:
-    """A document, or a part of one, as JSON has it: documents and all mappings as dictionaries, sequences as
-    lists."""
+    """Convert a document, or a part of it, to plain dictionaries and lists."""
     if is_dataclass(value) or hasattr(value, "_fields"):
         written: dict[str, object] = {}
         for field in _fields(type(value)):  # type: ignore[arg-type]
@@ -189,11 +180,9 @@ def plain(value: Any) -> Any:
 
 class _Field(NamedTuple):
     name: str
-    key: str
-    """In JSON."""
+    key: str  # in JSON
     reader: ValueReader
-    needed: bool
-    """Whether it has no default."""
+    needed: bool  # it has no default
     may_be_none: bool
     default: object
     left_out: bool
@@ -233,8 +222,8 @@ def _field(name: str, hint: Any, defaults: Mapping[str, object]) -> _Field:
 
 
 def _reader(kind: Any) -> ValueReader:
-    """What checks a value that is not None against an annotation. Raises ValueError. A function for each
-    annotation, made once: receipts are read often, and hold hundreds of samples."""
+    """Return a function that checks a value other than None by an annotation and raises ValueError. Made once
+    each: receipts are read often, and hold hundreds of samples."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is object:
         return lambda value: value
@@ -247,7 +236,7 @@ def _reader(kind: Any) -> ValueReader:
     if origin is Literal:
         return _word(inner)
     if origin is tuple:
-        return _tuple([(int, float) if one is float else one for one in inner])
+        return _tuple([(int, float) if member is float else member for member in inner])
     if origin is Sequence:
         return _list(_reader(inner[0]))
     if origin is Mapping:
@@ -303,8 +292,6 @@ def _list(member: ValueReader) -> ValueReader:
 
 
 def _tuple(kinds: Sequence[Any]) -> ValueReader:
-    """Of so many plain values."""
-
     def reader(value: Any) -> Any:
         if not isinstance(value, list) or len(value) != len(kinds) or not all(map(isinstance, value, kinds)):
             raise ValueError(f"it is no list of {len(kinds)} values of their types")
@@ -318,9 +305,9 @@ def _mapping(name: Callable[[str], Any], member: ValueReader) -> ValueReader:
         if not isinstance(value, dict):
             raise ValueError("it is no JSON object")
         members = {}
-        for key, told in value.items():
+        for key, inner in value.items():
             try:
-                members[name(key)] = member(told)
+                members[name(key)] = member(inner)
             except ValueError as error:
                 raise ValueError(f"`{key}`: {error}") from error
         return members

@@ -1,5 +1,5 @@
-"""`under-way.json` in a dataset's folder: what its owner stages now and will still write, for other accounts
-and for plans of other runs. Pure; `dataset.staging_notice` reads and writes the file."""
+"""`under-way.json` in a dataset's folder: what its owner stages now and will still write, for others'
+plans."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 
@@ -24,21 +24,17 @@ class StillToWrite(NamedTuple):
 class UnderWay(NamedTuple):
     """The process that stages the dataset, or the job that will."""
 
-    step: str
-    """By the table of steps; `submit` while a submitted controller waits for SLURM."""
-    since: str
-    """When this controller or job began to stage it, or was submitted: UTC, ISO 8601."""
+    step: str  # by the table of steps; `submit`: a submitted controller waits for SLURM
+    since: str  # UTC, ISO 8601: when this controller or job began, or was submitted
     host: str = ""
-    job: str = ""
-    """The number of the job whose end is the end of the staging, decimal; "" where it is in none."""
+    job: str = ""  # decimal number of the job that ends with the staging; "": none
     cluster: str = ""
-    controller: ProcessName = ""
-    """The workflow above the step; "" for a step by hand."""
+    controller: ProcessName = ""  # the workflow above the step; "": a step by hand
     writes: Annotated[StillToWrite, INLINE] = StillToWrite()
     made: bool = False  # a submission made the dataset's folder, which goes with the notice
 
     def continues(self, before: "UnderWay") -> bool:
-        """Whether it is the work of the same job, or outside jobs of the same controller."""
+        """Return whether it is work of the same job, or outside jobs of the same controller."""
         if self.job or before.job:
             return (self.job, self.cluster) == (before.job, before.cluster)
         return bool(self.controller) and (self.host, self.controller) == (before.host, before.controller)

@@ -1,7 +1,5 @@
-"""`audits/<release>.json`: what the last audits and repairs of a release said, and which findings stand.
-
-Times are UTC, ISO 8601. Pure; `dataset.verdicts` reads and writes the file, and says when a finding falls.
-"""
+"""`audits/<release>.json`: last audits and repairs of a release, and its standing findings. Times: UTC, ISO
+8601."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
@@ -13,90 +11,76 @@ from penstock.core.documents.typed_json import INLINE, LEFT_OUT, Document, Utc
 
 
 class StandingFindings(NamedTuple):
-    """The findings of one audit, or what one repair left of them, that stand."""
+    """The findings of an audit that stand, or that a repair left."""
 
     audit: str = ""
     at: str = ""
-    counts: Mapping[str, int] = typed_json.NOTHING
-    """By kind of finding."""
-    from_disks: Annotated[bool, LEFT_OUT] = False
-    """As of `LastAudit`."""
+    counts: Mapping[str, int] = typed_json.NOTHING  # by kind of finding
+    from_disks: Annotated[bool, LEFT_OUT] = False  # as in `LastAudit`
 
 
 class LastAudit(NamedTuple):
-    """The result of the last audit."""
-
     audit: str = ""
     began: str = ""
-    choice: str = ""
-    """`whole`, `sample` or `slice`."""
-    status: str = ""
-    """`PASSED`, `PARTLY` or `FINDINGS`."""
+    choice: str = ""  # `whole`, `sample` or `slice`
+    status: str = ""  # `PASSED`, `PARTLY` or `FINDINGS`
     counts: Mapping[str, int] = typed_json.NOTHING
-    files: int = 0
-    """That it read, of `of_files` in the release."""
+    files: int = 0  # read, of `of_files` in the release
     of_files: int = 0
     bytes: int = 0
     seconds: float = 0.0
-    promise: str = ""
-    """What it would have found, for people."""
+    promise: str = ""  # what it would have found, for people
     ended: str = ""
-    by: str = ""
-    """The account."""
+    by: str = ""  # the account
+    # files not opened, since their data is not here: by `offline` and `tiered`
     skipped: Mapping[str, int] = typed_json.NOTHING
-    """Files that were not opened, since their data is not here: by `offline` and `tiered`."""
     grade: str = ""
+    # all that it read came from the disks of a file system's servers, past their memory
     from_disks: Annotated[bool, LEFT_OUT] = False
-    """Whether all that it read came from the disks of a file system's servers, past their memory."""
 
 
 class AuditShown(NamedTuple):
-    """The last audit in results, and whether what it found still counts."""
+    """The last audit in results, and whether its findings still count."""
 
     audit: Annotated[LastAudit, INLINE]
+    # what closed all its findings: `repaired 2026-03-14T12:03:11Z` or `overruled`
     closed: Annotated[str, LEFT_OUT] = ""
-    """What closed its findings, where none stand any more: `repaired 2026-03-14T12:03:11Z` or `overruled`."""
 
 
 class ReadBack(NamedTuple):
     """When the release's bytes were last read back: the moment that the audit began."""
 
-    whole: Utc | None = None
-    """All of them by one audit; None if never."""
+    whole: Utc | None = None  # all of them by one audit; None: never
+    # when each slice was, by the number of slices in the rotation
     slices: Mapping[int, Mapping[int, Utc]] = typed_json.NOTHING
-    """By rotations of so many slices: when each slice was."""
+    # of rotations that first read files that were read back soon: their order
     soon_first: Annotated[Mapping[int, SoonFirst], LEFT_OUT] = typed_json.NOTHING
-    """Of those rotations that take files first that were read back soon: how."""
 
 
 class LastRepair(NamedTuple):
-    """The result of the last repair; `audit` is the id of the audit by which it went, `repaired` counts
-    files."""
+    """The last repair. `audit`: the audit that it followed; `repaired` counts files."""
 
     at: str = ""
     audit: str = ""
     repaired: int = 0
-    left: int = 0
-    """Findings that it could not repair."""
+    left: int = 0  # findings that it could not repair
 
 
 class Overruling(NamedTuple):
-    """The owner's word that the findings need not stand in the way."""
+    """The owner's decision to ignore the findings."""
 
     at: str = ""
     by: str = ""
     why: str = ""
-    counts: Mapping[str, int] = typed_json.NOTHING
-    """The findings that stood."""
+    counts: Mapping[str, int] = typed_json.NOTHING  # findings that stood
 
 
 class Verdict(NamedTuple):
-    """The whole document, of one release."""
+    """The document of one release."""
 
     dataset: str = ""
     release: str = ""
-    seal: str = ""
-    """`sha256:<hex>` of the seal as it was published."""
+    seal: str = ""  # `sha256:<hex>` of the seal as it was published
     stands: Sequence[StandingFindings] = ()
     read: ReadBack = ReadBack()
     last: Annotated[LastAudit | None, LEFT_OUT] = None

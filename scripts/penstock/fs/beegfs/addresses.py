@@ -1,12 +1,10 @@
 """BeeGFS 8: by which path `beegfs` finds a file or a folder.
 
-It looks a path up from the file system's root, by what is left of it below the mount point, which is where
-the number of the device changes on the way up (beegfs-go: `common/filesystem/fs.go`, and
-`ctl/pkg/ctl/entry/entry.go`, `getEntryAndOwnerFromPathViaRPC`). Below a bind mount of a folder that is
-another path: nothing may be there, or another folder, whose striping it would set. `beegfs-ctl` of version 7
-asks the client's kernel module about the path as it stands, and needs none of this.
-
-For `commands` and `states` beside it. Reads the mount table; changes nothing.
+It looks up a path from the file system's root by its part below the mount point: where the device number
+changes on the way up. (Source: beegfs-go, `common/filesystem/fs.go`, and `ctl/pkg/ctl/entry/entry.go`,
+`getEntryAndOwnerFromPathViaRPC`.) Below a bind mount of a folder that is another path: of nothing, or of
+another folder, whose striping it would set. `beegfs-ctl` of version 7 asks the client's kernel module about
+the path itself, and needs none of this.
 """
 
 from __future__ import annotations
@@ -16,25 +14,22 @@ from typing import NamedTuple
 
 from penstock.host.mounts import holding, mount_of, mounts
 
-CLIENT = "beegfs"
-"""The type of its mounts."""
+CLIENT = "beegfs"  # the type of its mounts
 UNMOUNTED = "none"
 
 
 class CommandPaths(NamedTuple):
-    """How `beegfs` is given the paths of what lies below one mount point."""
+    """How paths below a mount point are passed to `beegfs`."""
 
     point: str = ""
-    base: str = ""
-    """What stands for `point` in a path that the command is given."""
-    mount: tuple[str, ...] = ()
-    """The value of `--mount`; () where none is needed."""
+    base: str = ""  # what replaces `point` in the command's path
+    mount: tuple[str, ...] = ()  # the value of `--mount`; (): not needed
+    # The mount point below which paths are passed: the command prints only the rest of them. "": the file
+    # system itself.
     root: str = ""
-    """The mount point below which paths are given: the command prints what is left of them. "" for the file
-    system itself."""
 
     def of(self, path: str) -> str:
-        """The path that the command is given for this one."""
+        """Return the path to pass to the command for this path."""
         if self.base == self.point:
             return path
         real = path if _below(path, self.point) else os.path.realpath(path)
@@ -42,7 +37,7 @@ class CommandPaths(NamedTuple):
 
 
 def find(point: str, proc: str | os.PathLike[str]) -> CommandPaths:
-    """How paths are given of what is mounted at `point`.
+    """Find how paths below the mount at `point` are passed.
 
     | the mount shows       | the whole is mounted, too | paths are given     | `--mount`                    |
     |-----------------------|---------------------------|---------------------|------------------------------|
@@ -53,7 +48,7 @@ def find(point: str, proc: str | os.PathLike[str]) -> CommandPaths:
     """
     made = mounts(proc)
     mine = mount_of(point, proc) if point else None
-    several = len({one.number for one in made if one.type == CLIENT}) > 1
+    several = len({mounted.number for mounted in made if mounted.type == CLIENT}) > 1
     if mine is None or mine.type != CLIENT or mine.root in ("", "/"):
         return CommandPaths(point, point, (point,) if point and several else (), point)
     for mount in made:

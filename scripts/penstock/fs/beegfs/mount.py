@@ -1,12 +1,9 @@
-"""BeeGFS: the live configuration of its clients, which any account may read in
-/proc/fs/beegfs/<client>/config, and the line of the mount table. Formats: `ProcFsHelper_readV2_config`
-(client_module/source/filesystem) of 7.1 to 8.3, where switches are printed as 0 and 1; BeeOND: `mount -t
-beegfs beegfs_ondemand` of beeond/source/beeond.
+"""BeeGFS: the live configuration of its clients (/proc/fs/beegfs/<client>/config), and the mount table's
+line.
 
-A mount does not say which client it is, so a mount takes the configurations that do not contradict what its
-options say. Where several are left, what is weakest among them holds.
-
-For `fs.mount_checks`. Reads /proc and the configuration files that clients name; changes nothing.
+Formats: `ProcFsHelper_readV2_config` (client_module/source/filesystem) of 7.1 to 8.3, with switches as 0 and
+1; BeeOND: `mount -t beegfs beegfs_ondemand` of beeond/source/beeond. A mount does not name its client, so it
+takes every configuration that its options do not contradict. Of several, the weakest setting holds.
 """
 
 from __future__ import annotations
@@ -28,8 +25,7 @@ if TYPE_CHECKING:
     from penstock.fs.stores.facts import StoreStatus
     from penstock.host.mounts import Mount
 
-ON_DEMAND = "beegfs_ondemand"
-"""The device under which beeond mounts what it made for a job."""
+ON_DEMAND = "beegfs_ondemand"  # the device under which beeond mounts what it made for a job
 
 _PROOFS = {
     "buffered": MountProof("dropped", direct_from_disks=True, direct_harms=True),
@@ -40,59 +36,50 @@ _UNKNOWN = MountProof("direct", direct_harms=True)
 
 
 class Client(NamedTuple):
-    """One client's live configuration. None and "": the configuration does not say."""
+    """A client's live configuration. None and "": not stated."""
 
-    name: str
-    """The client's id, the name of its folder in /proc."""
+    name: str  # the client's id, the name of its folder in /proc
     config_file: str = ""
-    management: str = ""
-    """`sysMgmtdHost`."""
-    cache: str = ""
-    """`tuneFileCacheType`: buffered, native or none."""
+    management: str = ""  # `sysMgmtdHost`
+    cache: str = ""  # `tuneFileCacheType`: buffered, native or none
     remote_fsync: bool | None = None
     global_file_locks: bool | None = None
     global_append_locks: bool | None = None
     xattrs: bool | None = None
     acls: bool | None = None
-    links_are_symlinks: bool | None = None
-    """`sysCreateHardlinksAsSymlinks`."""
-    ebusy_as_xdev: bool | None = None
-    """`sysRenameEbusyAsXdev`."""
+    links_are_symlinks: bool | None = None  # `sysCreateHardlinksAsSymlinks`
+    ebusy_as_xdev: bool | None = None  # `sysRenameEbusyAsXdev`
     quota: bool | None = None
+    # `connUseRDMA`; False also where connections or interfaces are known, none of RDMA
     rdma: bool | None = None
-    """`connUseRDMA`; False also where connections or interfaces are known, and none is RDMA's."""
     rdma_buffers: int | None = None
-    rdma_buffer_size: int | None = None
-    """Bytes."""
+    rdma_buffer_size: int | None = None  # bytes
+    # `connCommRetrySecs`: how long a call waits for a server that is away; 0: for ever
     retry_seconds: int | None = None
-    """`connCommRetrySecs`: how long a call waits for a server that is away; 0 is for ever."""
+    # `sysTargetOfflineTimeoutSecs`: how long the client goes on without the management service
     offline_seconds: int | None = None
-    """`sysTargetOfflineTimeoutSecs`: how long the client goes on without news of the management service."""
-    metadata_cache: bool | None = None
-    """Whether the long-lived metadata cache of 8.4 is on; None: the configuration has no such key."""
+    metadata_cache: bool | None = None  # the long-lived metadata cache of 8.4; None: no such key
 
     @property
     def rdma_bytes(self) -> int | None:
-        """What all RDMA buffers of a connection hold, bytes."""
+        """Bytes of all RDMA buffers of a connection."""
         if self.rdma_buffers is None or self.rdma_buffer_size is None:
             return None
         return self.rdma_buffers * self.rdma_buffer_size
 
 
 class BeegfsMount(NamedTuple):
-    """One mount, with the clients that may be its own."""
+    """A mount, with the clients that may be its own."""
 
     point: str
     device: str
-    config_file: str
-    """The mount option `cfgFile`; "" where the default holds."""
-    management: str
-    """The mount option `sysMgmtdHost`; "" where the configuration file says it."""
+    config_file: str  # the mount option `cfgFile`; "": the default holds
+    management: str  # the mount option `sysMgmtdHost`; "": the configuration file has it
     clients: tuple[Client, ...] = ()
 
     @property
     def on_demand(self) -> bool:
-        """Whether beeond made it: it ends with the job that it was made for.
+        """Whether beeond made it: it ends with its job.
 
         | device            | a folder named beeond in mount point or `cfgFile` | on demand |
         |-------------------|---------------------------------------------------|-----------|
@@ -107,11 +94,11 @@ class BeegfsMount(NamedTuple):
 
 
 def parse_config(text: str, name: str) -> Client:
-    """Of the lines `key = value`. Keys that are missing, and values that are not understood, are None."""
+    """Parse lines `key = value`. Missing keys, and values not understood, are None."""
     settings: dict[str, str] = {}
     for line in text.splitlines():
-        key, given, value = line.partition("=")
-        if given:
+        key, equals, value = line.partition("=")
+        if equals:
             settings[key.strip()] = value.strip()
     cached = [
         flag(value)
@@ -141,9 +128,9 @@ def parse_config(text: str, name: str) -> Client:
 
 
 def with_file(client: Client, text: str) -> Client:
-    """The client with what its live configuration does not print, taken from the text of its configuration
-    file: the deadline without the management service, and 8.4's metadata cache. The file may have been
-    changed since the mount, so nothing else is taken from it. Pure."""
+    """Add to the client, from its configuration file, what its live configuration does not print. That is the
+    deadline without the management service, and 8.4's metadata cache. The file may have changed since the
+    mount, so nothing else counts."""
     written = parse_config(text, client.name)
     return client._replace(
         offline_seconds=written.offline_seconds if client.offline_seconds is None else client.offline_seconds,
@@ -152,9 +139,8 @@ def with_file(client: Client, text: str) -> Client:
 
 
 def live_clients(proc: str | os.PathLike[str] = PROC) -> list[Client]:
-    """The clients of all BeeGFS mounts of this node, sorted by id; those that cannot be read are left out.
-    What their live configuration does not print comes from the configuration file that it names, where that
-    can be read."""
+    """Read the clients of all BeeGFS mounts of this node, sorted by id, without unreadable ones. What their
+    live configuration does not print comes from the configuration file that it names, if readable."""
     folder = f"{proc}/{proc_states.CLIENTS}"
     try:
         names = sorted(os.listdir(folder))
@@ -173,7 +159,7 @@ def live_clients(proc: str | os.PathLike[str] = PROC) -> list[Client]:
 
 
 def _text(path: str) -> str | None:
-    """None where it cannot be read."""
+    """Read a file; None where it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as stream:
             return stream.read()
@@ -182,8 +168,8 @@ def _text(path: str) -> str | None:
 
 
 def shown_servers(mount: Mount, proc: str | os.PathLike[str]) -> StoreStatus | None:
-    """The servers and targets of this mount, as its client shows them (`proc_states.status`); None where the
-    client is not known. Makes no call on the mount; waits up to `proc_states.ANSWER` seconds."""
+    """Return the servers and targets of this mount, as its client shows them (`proc_states.status`); None
+    where the client is unknown. Makes no call on the mount; waits up to `proc_states.ANSWER` seconds."""
     clients = parse_mount(mount, live_clients(proc)).clients
     if len({client.management for client in clients}) != 1:
         return None
@@ -202,7 +188,7 @@ def check(mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[C
 
 
 def parse_mount(mount: Mount, clients: Iterable[Client]) -> BeegfsMount:
-    """The mount with those of `clients` that may be its own.
+    """Combine the mount with those of `clients` that may be its own.
 
     | the mount says             | a client says | it may be its own |
     |----------------------------|---------------|-------------------|
@@ -223,7 +209,8 @@ def parse_mount(mount: Mount, clients: Iterable[Client]) -> BeegfsMount:
 
 
 def proof(mount: BeegfsMount) -> MountProof:
-    """
+    """Return what the mount proves.
+
     | tuneFileCacheType | method    | why                                                                |
     |-------------------|-----------|--------------------------------------------------------------------|
     | none              | `any`     | reads and writes go to the servers                                 |
@@ -238,11 +225,11 @@ def proof(mount: BeegfsMount) -> MountProof:
     | native            | yes                                | no                                     |
     | another, not said | not measured: not claimed          | not measured: taken for true           |
 
-    Measured on 7.4.7 and 8.3.1: of a chunk file that a client read by O_DIRECT no page was in the storage
-    server's memory (mincore), of one that it read otherwise all were; a byte that was flipped on the target's
-    disk showed by O_DIRECT alone. Who reads first by the handle decides how the server opens the chunk. While
-    it was open by O_DIRECT, `pread(fd, 1000, 3)` of another process failed with EREMOTEIO on the same node,
-    and offsets and lengths that are multiples of 512 worked.
+    Measured on 7.4.7 and 8.3.1: after a client read a chunk file by O_DIRECT, the storage server's memory had
+    none of its pages (mincore). After other reads it had all. A byte flipped on the target's disk showed only
+    by O_DIRECT. The first reader by the handle decides how the server opens the chunk. While it was open by
+    O_DIRECT, `pread(fd, 1000, 3)` of another process on the node failed with EREMOTEIO; multiples of 512
+    worked.
 
     | tuneRemoteFSync | an fsync ends                                    |
     |-----------------|--------------------------------------------------|
@@ -250,14 +237,17 @@ def proof(mount: BeegfsMount) -> MountProof:
     | false           | in the servers' memory                           |
     """
     proofs = []
-    for one in mount.clients:
-        ends = "in the storage servers' memory (tuneRemoteFSync=false)" if one.remote_fsync is False else ""
-        proofs.append(_PROOFS.get(one.cache, _UNKNOWN)._replace(fsync_ends=ends))
+    for client in mount.clients:
+        ends = (
+            "in the storage servers' memory (tuneRemoteFSync=false)" if client.remote_fsync is False else ""
+        )
+        proofs.append(_PROOFS.get(client.cache, _UNKNOWN)._replace(fsync_ends=ends))
     return weakest(proofs or [_UNKNOWN])
 
 
 def judge(mount: BeegfsMount, *, source: bool = False) -> list[CheckResult]:
-    """
+    """Judge the mount.
+
     | what is seen                             | verdict                                                  |
     |------------------------------------------|----------------------------------------------------------|
     | BeeOND                                   | warning                                                  |
@@ -276,9 +266,9 @@ def judge(mount: BeegfsMount, *, source: bool = False) -> list[CheckResult]:
     about = f"BeeGFS mount {printable(mount.point)}"
     results = []
     if mount.on_demand:
-        seen = "BeeOND: this file system was made for a job, and is removed with it"
+        text = "BeeOND: this file system was made for a job, and is removed with it"
         mend = "stage while that job runs" if source else "name another `target.root` for releases that last"
-        results.append(CheckResult(about, seen, "warning", "a file system that lasts", mend))
+        results.append(CheckResult(about, text, "warning", "a file system that lasts", mend))
     if not mount.clients:
         results.append(
             CheckResult(
@@ -289,7 +279,7 @@ def judge(mount: BeegfsMount, *, source: bool = False) -> list[CheckResult]:
             )
         )
     elif len(mount.clients) > 1:
-        names = ", ".join(printable(one.name) for one in mount.clients)
+        names = ", ".join(printable(client.name) for client in mount.clients)
         results.append(
             CheckResult(
                 about,
@@ -390,8 +380,8 @@ def _judge_target(about: str, client: Client) -> Iterable[CheckResult]:
 
 
 def judge_chunk(about: str, client: Client, chunk: int | None = None) -> CheckResult:
-    """Whether a stripe's chunk fits into the RDMA buffers of a connection: "the largest commonly used chunk
-    size should be < connRDMABufNum * connRDMABufSize" (beegfs-client.conf).
+    """Judge whether a stripe's chunk fits into the RDMA buffers of a connection: "the largest commonly used
+    chunk size should be < connRDMABufNum * connRDMABufSize" (beegfs-client.conf).
 
     | buffers   | chunk       | verdict |
     |-----------|-------------|---------|

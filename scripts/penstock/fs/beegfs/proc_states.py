@@ -1,5 +1,6 @@
-"""BeeGFS: what its client shows of servers and targets in /proc/fs/beegfs/<client>/, to any account, without
-a command, a secret or a licence. Seen of 7.4.7, and of 8.3.1 where it differs:
+"""BeeGFS: servers and targets by its client, in /proc/fs/beegfs/<client>/, open to any account.
+
+Formats of 7.4.7, and of 8.3.1 where it differs:
 
     storage_target_state, meta_target_state   [Target ID: 101] @ beegfs-storage stor1 [ID: 1]: Online / Good
       8.3.1                                   [Target ID: 101] @ stor1 [beegfs-storage:1]: Online / Good
@@ -7,12 +8,10 @@ a command, a secret or a licence. Seen of 7.4.7, and of 8.3.1 where it differs:
                                                  Connections: TCP: 2 (10.9.9.1:8003);
     client_info                               + bee0[ip addr: 10.9.9.1; type: TCP]
 
-The client learns states from the management service each 30 s (`sysUpdateTargetStatesSecs`), which itself
-waits for minutes before it calls a server offline, and a connection stays listed until a call needs it. So a
-server that ended just now still looks well here. `connect` finds out: it opens a TCP connection to each
-address listed, and closes it. `<none>` as connections says nothing: a client connects when a call needs it.
-
-For `mount` beside it, whose `shown_servers` `fs.servers` calls. Reads /proc; changes nothing.
+The client gets states from the management service every 30 s (`sysUpdateTargetStatesSecs`). The service waits
+minutes before it calls a server offline, and a connection stays listed until a call needs it. So a server
+that ended just now still looks well. `connect` finds out: it opens a TCP connection to each listed address,
+and closes it. `<none>` as connections says nothing: a client connects when a call needs it.
 """
 
 from __future__ import annotations
@@ -35,11 +34,9 @@ if TYPE_CHECKING:
     from penstock.fs.stores.facts import Consistency, Reachability
 
 SYS = "/sys"
-CLIENTS = "fs/beegfs"
-"""Below /proc; in it a folder for each client."""
+CLIENTS = "fs/beegfs"  # below /proc; holds a folder for each client
 PRODUCT = "BeeGFS"
-ANSWER = 3.0
-"""Seconds that servers have to take a connection, all of them together."""
+ANSWER = 3.0  # seconds that servers have to take a connection, all together
 _TARGETS: dict[str, Role] = {"meta_target_state": "metadata", "storage_target_state": "storage"}
 _NODES: dict[str, Role] = {
     "mgmt_nodes": "management",
@@ -57,7 +54,7 @@ _CONSISTENCY = ("good", "needs-resync", "bad")
 
 
 class Connection(NamedTuple):
-    """Open connections of the client to one address of a server."""
+    """Open connections of the client to an address of a server."""
 
     protocol: str  # TCP or RDMA
     host: str
@@ -65,7 +62,7 @@ class Connection(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A server process, as the client knows it."""
+    """A server process, as the client shows it."""
 
     role: Role
     name: str
@@ -74,7 +71,7 @@ class Node(NamedTuple):
 
 
 class ClientView(NamedTuple):
-    """What one client shows."""
+    """What a client shows."""
 
     targets: tuple[Target, ...] = ()
     nodes: tuple[Node, ...] = ()
@@ -82,7 +79,7 @@ class ClientView(NamedTuple):
 
 
 def view(client: str, proc: str | os.PathLike[str] = PROC) -> ClientView:
-    """What the client of this id shows. What cannot be read is left out."""
+    """Read what the client of this id shows. Unreadable parts are left out."""
     folder = f"{proc}/{CLIENTS}/{client}"
     targets = [row for name, role in _TARGETS.items() for row in read_targets(role, _text(folder, name))]
     nodes = [node for name, role in _NODES.items() for node in read_nodes(role, _text(folder, name))]
@@ -90,7 +87,7 @@ def view(client: str, proc: str | os.PathLike[str] = PROC) -> ClientView:
 
 
 def read_targets(role: Role, text: str) -> list[Target]:
-    """The targets of `storage_target_state` or `meta_target_state`; lines of another form are left out."""
+    """Parse the targets of `storage_target_state` or `meta_target_state`; skip lines of another form."""
     targets = []
     for line in text.splitlines():
         row = _TARGET.fullmatch(line.strip())
@@ -109,7 +106,7 @@ def read_targets(role: Role, text: str) -> list[Target]:
 
 
 def read_nodes(role: Role, text: str) -> list[Node]:
-    """The servers of `storage_nodes`, `meta_nodes` or `mgmt_nodes`, each with its connections."""
+    """Parse the servers of `storage_nodes`, `meta_nodes` or `mgmt_nodes`, each with its connections."""
     nodes: list[Node] = []
     for line in text.splitlines():
         head = _NODE.fullmatch(line)
@@ -125,8 +122,8 @@ def read_nodes(role: Role, text: str) -> list[Node]:
 
 
 def uses_rdma(nodes: Iterable[Node], client_info: str) -> bool | None:
-    """Whether the client's connections are by RDMA. `connUseRDMA` says it of no client: it is on as shipped,
-    also where neither the client nor the network has RDMA.
+    """Return whether the client's connections are by RDMA. `connUseRDMA` does not show it: it is on by
+    default, even without RDMA in client or network.
 
     | connections        | interfaces of `client_info` | RDMA      |
     |--------------------|-----------------------------|-----------|
@@ -143,7 +140,7 @@ def uses_rdma(nodes: Iterable[Node], client_info: str) -> bool | None:
 
 
 def status(views: Sequence[ClientView]) -> StoreStatus:
-    """The file system of these clients, which are all of one. Waits up to `ANSWER` seconds.
+    """Return the status of the file system that these clients share. Waits up to `ANSWER` seconds.
 
     | TCP connections of a server | a new connection | its targets                        | reached   |
     |-----------------------------|------------------|------------------------------------|-----------|
@@ -152,15 +149,15 @@ def status(views: Sequence[ClientView]) -> StoreStatus:
     | none                        |                  | all `offline`, `probably-offline`  | no        |
     | none                        |                  | none, or others                    | not known |
 
-    Where all targets are `probably-offline`, the client has no news from the management service: that one is
-    away, and the states of the targets are not known. A client of version 8 goes on for some minutes; with
-    one of version 7 each call on the mount waits (seen on 7.4.7), which `mount.shown_servers` says.
+    Where all targets are `probably-offline`, the client has no news from the management service: that is
+    away, and the targets' states are unknown. A client of version 8 goes on for some minutes. With version 7
+    each call on the mount waits (measured on 7.4.7), as `mount.shown_servers` reports.
     """
     targets = {(target.role, target.id): target for shown in views for target in shown.targets}
     nodes: dict[tuple[Role, str], Node] = {}
     for node in (node for shown in views for node in shown.nodes):
-        known = nodes.get((node.role, node.id), node)
-        nodes[node.role, node.id] = node._replace(connections=known.connections or node.connections)
+        earlier = nodes.get((node.role, node.id), node)
+        nodes[node.role, node.id] = node._replace(connections=earlier.connections or node.connections)
     without_news = bool(targets) and {target.reachability for target in targets.values()} == {
         "probably-offline"
     }
@@ -186,8 +183,8 @@ def status(views: Sequence[ClientView]) -> StoreStatus:
 
 
 def client_version(sys: str = SYS) -> str:
-    """The version of the kernel's client, such as `7.4.2` (MODULE_VERSION in its source); "" where it is not
-    known."""
+    """Return the version of the kernel's client, such as `7.4.2` (MODULE_VERSION in its source); "":
+    unknown."""
     try:
         with open(f"{sys}/module/beegfs/version", encoding="utf-8", errors="replace") as stream:
             return stream.read().strip()
@@ -196,7 +193,7 @@ def client_version(sys: str = SYS) -> str:
 
 
 def connect(addresses: Iterable[tuple[str, int]], seconds: float = ANSWER) -> dict[tuple[str, int], bool]:
-    """Whether each address takes a TCP connection, all tried at once; each is closed again. False: it was
+    """Try TCP connections to all addresses at once, and close them; return which succeeded. False: it was
     refused, has no route, or did not answer within `seconds`. Never raises."""
     taken: dict[tuple[str, int], bool] = dict.fromkeys(addresses, False)
     with contextlib.ExitStack() as opened:
@@ -206,7 +203,7 @@ def connect(addresses: Iterable[tuple[str, int]], seconds: float = ANSWER) -> di
                 family = socket.AF_INET6 if ":" in host else socket.AF_INET
                 tried = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
                 tried.setblocking(False)
-                # What fails at once, as on this machine, is not waited for: its error is not kept.
+                # An immediate failure, as on this machine, is not waited for: its error is not kept.
                 if tried.connect_ex((host, port)) in (0, errno.EINPROGRESS):
                     waiting[tried.fileno()] = (tried, (host, port))
                     poll.register(tried, select.POLLOUT)
@@ -224,7 +221,7 @@ def _known(word: str, words: tuple[str, ...]) -> str:
 
 
 def _text(folder: str, name: str) -> str:
-    """ "" where it cannot be read."""
+    """Read a file; "" where it cannot be read."""
     try:
         with open(f"{folder}/{name}", encoding="utf-8", errors="replace") as stream:
             return stream.read()

@@ -1,14 +1,12 @@
 """BeeGFS 8: whether files are stubs, whose data lies in a remote target (`beegfs entry info`).
 
-A stub is a small file with the address of its data. Its state says how it is restored, `manual-restore`,
-`auto-restore` or `delayed-restore`; penstock restores none. From 8.4 on states have these names
-(`common/beegfs/entry.go` of beegfs-go); earlier they are numbers, in the same order (8.3.1), and so are
-locks: 1 against reading, 2 against writing, 3 against both. A file that is locked against reading is left
-alone too: its opening would wait for minutes. BeeGFS 7 has no stubs.
+A stub is a small file with the address of its data. Its state says how it is restored: `manual-restore`,
+`auto-restore` or `delayed-restore`; penstock restores none. States have these names from 8.4
+(`common/beegfs/entry.go` of beegfs-go); earlier they are numbers in the same order (8.3.1). So are locks: 1
+against reading, 2 against writing, 3 against both. A file locked against reading is left alone too: opening
+it would wait for minutes. BeeGFS 7 has no stubs.
 
 `beegfs` reads the paths from its standard input and prints them as they are below the mount.
-`fs.store_checks` finds this module, and `fs.data_states` calls what `find` returns. Starts `beegfs`; changes
-nothing.
 """
 
 from __future__ import annotations
@@ -37,30 +35,29 @@ STUBS = {
 
 
 def ask(mounted: CommandPaths, paths: Sequence[str]) -> Said:
-    """As `data_states.Ask`, for the file system of one mount."""
-    given = {mounted.of(path): path for path in paths}
-    answer = command.run(argv(mounted.mount), deadline=DEADLINE, given="".join(f"{path}\0" for path in given))
-    states = read(answer.out, [*given], mounted.root)
-    return Said.by(answer, {given[path]: state for path, state in states.items()})
+    """As `data_states.Ask`, for the file system of a mount."""
+    asked = {mounted.of(path): path for path in paths}
+    answer = command.run(argv(mounted.mount), deadline=DEADLINE, given="".join(f"{path}\0" for path in asked))
+    states = read(answer.out, [*asked], mounted.root)
+    return Said.by(answer, {asked[path]: state for path, state in states.items()})
 
 
 def argv(mount: tuple[str, ...] = ()) -> list[str]:
-    """The command; each path that it is given ends with a NUL."""
+    """Return the command; each path on its standard input ends with a NUL."""
     columns = ("--columns", "path,type,access,state")
     where = ("--mount", mount[0]) if mount else ()
     return [v8.BEEGFS, "entry", "info", *columns, *v8.LINES, *where, r"--stdin-delimiter=\x00", "-"]
 
 
 def find(point: str, proc: str | os.PathLike[str]) -> Ask | None:
-    """What asks the command, for what is mounted at `point`; None where it is not there."""
+    """Find what queries the command for the mount at `point`; None where the command is missing."""
     if not command.present(v8.BEEGFS):
         return None
     return partial(ask, addresses.find(point, proc))
 
 
 def read(out: str, paths: Sequence[str], point: str) -> dict[str, DataState]:
-    """The states of the rows, by the path that was asked. A row of anything but a regular file says
-    nothing."""
+    """Parse the states of the rows, by the path asked for. Rows of anything but regular files are skipped."""
     base = point.rstrip("/")
     asked = {path.removeprefix(base): path for path in paths if path.startswith(f"{base}/")}
     asked |= {path: path for path in paths}
@@ -74,7 +71,7 @@ def read(out: str, paths: Sequence[str], point: str) -> dict[str, DataState]:
 
 
 def state_of(access: str, state: str) -> DataState | None:
-    """The state by the columns `access` and `state`.
+    """Judge the columns `access` and `state`.
 
     | state                  | access           | the data is                        |
     |------------------------|------------------|------------------------------------|

@@ -1,15 +1,13 @@
 """BeeGFS 7: command lines of `beegfs-ctl`, and parsers of its output; `fs.beegfs.commands` runs them.
 
-Nothing is run or read here. Functions named as beegfs-ctl's modes return a command line; `read_*` parse
-standard output, and leave out a line that they do not know.
+Functions named as beegfs-ctl's modes return a command line; `read_*` parse standard output, and skip unknown
+lines. Neither beegfs-ctl nor `beegfs-check-servers`, a script around it, has JSON. The columns of its table
+of targets differ between releases (`Pool` became `Cap. Pool`) and options. So a row is an id, some words, the
+figures, perhaps a node: words are recognised by content, not by column. A target that did not answer has
+zeros in the table and ` [ERROR from ...]` on standard error. The exit status is then 1, and the other rows
+count.
 
-beegfs-ctl has no JSON, nor has `beegfs-check-servers`, a script around it. The columns of its table of
-targets differ between releases (`Pool` became `Cap. Pool`) and with the options given. So a row is read as an
-id, some words, the figures, perhaps a node: a word is known by what it says, not by its column. A target that
-did not answer has zeros in the table and ` [ERROR from ...]` on standard error, and the exit status is 1
-then: the caller takes the other rows whatever the status.
-
-`mount` is empty, or holds the mount point to ask about where several BeeGFS are mounted.
+`mount` is empty, or holds the mount point to query where several BeeGFS are mounted.
 """
 
 from __future__ import annotations
@@ -25,8 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.fs.stores.facts import Capacity, Consistency, Reachability, SilenceCause
 
-PRODUCT = "BeeGFS 7"
-"""For messages."""
+PRODUCT = "BeeGFS 7"  # for messages
 CTL = "beegfs-ctl"
 DF = "beegfs-df"
 CHECK_SERVERS = "beegfs-check-servers"
@@ -48,7 +45,7 @@ _SUFFIX = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def list_targets(role: Role, mount: tuple[str, ...] = ()) -> list[str]:
-    """The table of targets of a role: space as `beegfs-df` shows it, states, storage pools and nodes."""
+    """Show the table of targets of a role: space as in `beegfs-df`, states, storage pools and nodes."""
     storage = role == "storage"
     pools = ["--storagepools"] if storage else []
     kind = "storage" if storage else "meta"
@@ -57,59 +54,58 @@ def list_targets(role: Role, mount: tuple[str, ...] = ()) -> list[str]:
 
 
 def df(mount: tuple[str, ...] = ()) -> list[str]:
-    """The tables of both roles, without states, storage pools and nodes: also of releases before 7.0."""
+    """Show the tables of both roles, without states, storage pools and nodes; also in releases before 7.0."""
     return [DF, *(("-p", mount[0]) if mount else ())]
 
 
 def check_servers(mount: tuple[str, ...] = ()) -> list[str]:
-    """Which servers are reached, by which route."""
+    """Show which servers are reached, by which route."""
     return [CHECK_SERVERS, *(("-p", mount[0]) if mount else ())]
 
 
 def entry_info(folder: str, mount: tuple[str, ...] = ()) -> list[str]:
-    """How new files of `folder` are striped."""
+    """Show how new files of `folder` are striped."""
     return [CTL, "--getentryinfo", *_mounted(mount), folder]
 
 
 def get_quota(
     scope: Literal["user", "group"], number: int, pool: str, mount: tuple[str, ...] = ()
 ) -> list[str]:
-    """Use and limits of one user or group, in the storage pool of this number; in each pool where `pool` is
-    no number."""
+    """Show use and limits of a user or group, in the storage pool of this number; in each pool where `pool`
+    is no number."""
     pools = [f"--storagepoolid={pool}"] if pool.isdigit() else []
     return [CTL, "--getquota", "--csv", *pools, *_mounted(mount), "--uid" if scope == "user" else "--gid",
             str(number)]  # fmt: skip
 
 
 def set_pattern(folder: str, targets: int, chunk: int = 0, mount: tuple[str, ...] = ()) -> list[str]:
-    """The command that stripes new files of `folder` over so many targets, in chunks of so many bytes (0: as
-    they are); pool and kind of pattern stay. Bytes, since the suffixes of the two versions differ: `1m` here
-    is `1Mi` there, where `1M` is a million and refused."""
+    """Stripe new files of `folder` over so many targets, in chunks of so many bytes (0: unchanged); pool and
+    kind of pattern stay. In bytes, since the suffixes of the two versions differ: `1m` here is `1Mi` there,
+    where `1M` is a million and refused."""
     chunks = [f"--chunksize={chunk}"] if chunk else []
     return [CTL, "--setpattern", f"--numtargets={targets}", *chunks, *_mounted(mount), folder]
 
 
 def read_targets(role: Role, out: str) -> list[Target]:
-    """The targets of `list_targets`, of `beegfs-df`'s part for this role, and of older releases' tables.
-
-    Space in bytes; None of a target that did not answer (a row of zeros). States that a table does not show
-    are `unknown`."""
+    """Parse the targets of `list_targets`, of `beegfs-df`'s part for this role, and of older releases'
+    tables. Space in bytes; None for a target that did not answer (a row of zeros). States that a table does
+    not show are `unknown`."""
     return [target for line in out.splitlines() if (target := _target(role, line)) is not None]
 
 
 def read_df(out: str) -> list[Target]:
-    """The two tables of `beegfs-df`: metadata servers, then storage targets."""
+    """Parse the two tables of `beegfs-df`: metadata servers, then storage targets."""
     head, _, tail = out.partition("STORAGE TARGETS:")
     return [*read_targets("metadata", head), *read_targets("storage", tail)]
 
 
 def has_rows(out: str) -> bool:
-    """Whether `out` has the row of any target, so that it counts in spite of the exit status."""
+    """Return whether `out` has any target's row, so that it counts despite the exit status."""
     return bool(read_targets("storage", out))
 
 
 def read_servers(out: str) -> list[Server]:
-    """The servers of `check_servers`, by the headings above them (storage without one)."""
+    """Parse the servers of `check_servers`, by the headings above them (storage without one)."""
     servers: list[Server] = []
     role: Role = "storage"
     for line in out.splitlines():
@@ -122,7 +118,7 @@ def read_servers(out: str) -> list[Server]:
 
 
 def read_pattern(out: str) -> Pattern | None:
-    """The pattern of `entry_info`; None where the text has none. `pool` is a number, `pool_name` its name."""
+    """Parse the pattern of `entry_info`; None without one. `pool` is a number, `pool_name` its name."""
     kind = re.search(r"^\s*\+ Type: (.+?)\s*$", out, re.MULTILINE)
     chunk = re.search(r"^\s*\+ Chunksize: (\d+)([KMG]?)\s*$", out, re.MULTILINE)
     targets = re.search(r"^\s*\+ Number of (?:storage targets|\S.*?): desired: (\d+)", out, re.MULTILINE)
@@ -139,18 +135,18 @@ def read_pattern(out: str) -> Pattern | None:
 
 
 def read_quotas(scope: Literal["user", "group"], out: str, pool: str = "") -> list[Quota]:
-    """The rows of `get_quota`: bytes and chunk files; a limit of None is none. `pool` is that of the command;
-    without one the output has a table for each pool, under a line that names it."""
+    """Parse the rows of `get_quota`: bytes and chunk files; a limit of None is none. `pool` is that of the
+    command; without it the output has a table for each pool, under a line that names it."""
     return list(_quotas(scope, out, pool))
 
 
 def refused(words: str) -> bool:
-    """Whether beegfs-ctl's words on `set_pattern` say that the account has not the right to it."""
+    """Return whether beegfs-ctl's words on `set_pattern` deny the account the right to it."""
     return bool(re.search(r"only root|permission|not allowed|not permitted|EPERM", words, re.IGNORECASE))
 
 
 def silence_cause(words: str) -> SilenceCause:
-    """Why beegfs-ctl got no answer, by its words."""
+    """Classify why beegfs-ctl got no answer, by its words."""
     if re.search(r"auth(?:entication)? file", words, re.IGNORECASE):
         return "secret"
     return "management" if re.search(r"mgmtd|management", words, re.IGNORECASE) else ""
@@ -187,12 +183,12 @@ def _scaled(figure: str, unit: int) -> int:
     return int(float(figure) * unit)
 
 
-def _state(words: list[str], known: set[str]) -> str:
-    return next((word for word in words if word in known), "unknown")
+def _state(words: list[str], states: set[str]) -> str:
+    return next((word for word in words if word in states), "unknown")
 
 
 def _node(text: str) -> str:
-    """`storage01` of `beegfs-storage storage01 [ID: 1]`; other text stays as it is."""
+    """Return `storage01` of `beegfs-storage storage01 [ID: 1]`; other text unchanged."""
     named = re.match(r"(?:beegfs-\S+ )?(\S+) \[ID: ", text)
     return named[1] if named else text
 
@@ -216,6 +212,7 @@ def _quotas(scope: Literal["user", "group"], out: str, pool: str) -> Iterator[Qu
 
 
 def _count(field: str) -> int | None:
-    """The number of `1024`, `0 Byte` and `12+` (some disks count no inodes); None of `unlimited` and `-`."""
+    """Parse the number of `1024`, `0 Byte` and `12+` (some disks count no inodes); None for `unlimited` and
+    `-`."""
     number = re.match(r"(\d+)(?: Byte|\+)?$", field)
     return int(number[1]) if number else None

@@ -1,17 +1,13 @@
-"""BeeGFS 8: command lines of `beegfs`, and parsers of its output (`--output ndjson --raw`: lines of JSON,
-sizes in bytes); `fs.beegfs.commands` runs them.
+"""BeeGFS 8: command lines of `beegfs`, and parsers of its output; `fs.beegfs.commands` runs them.
 
-Nothing is run or read here. Functions named by what they ask for return a command line; `read_*` parse
-standard output, and leave out a line that they do not know. `mount` is empty, or names the mount that is
-meant.
+The output is `--output ndjson --raw`: lines of JSON, sizes in bytes. Functions named by their question return
+a command line; `read_*` parse standard output, and skip unknown lines. `mount` is empty, or names the mount.
 
-`--output json` prints several lists where there are more rows than a page, and `health df` prints headings
-between its tables: neither is used. Column names differ between 8.0 and 8.4 (`on node`, `pool`, `sfree` are
-`node`, `storage_pool`, `space_free` there): both are read. Types of nodes are numbers (8.3.1), and nodes and
-pools are `s:1`, with and without --raw; words and aliases, which other releases print, are read as well.
-
-Where the licence cannot be verified, a command prints its rows, then says so and ends with status 1: the
-caller takes the rows whatever the status.
+`--output json` prints several lists beyond a page of rows, and `health df` prints headings between its
+tables: neither is used. Column names differ between 8.0 (`on node`, `pool`, `sfree`) and 8.4 (`node`,
+`storage_pool`, `space_free`): both are read. Types of nodes are numbers (8.3.1), and nodes and pools are
+`s:1`, with and without --raw. Words and aliases of other releases are read as well. Where the licence cannot
+be verified, a command prints its rows, then ends with status 1: the rows count.
 """
 
 from __future__ import annotations
@@ -31,14 +27,14 @@ if TYPE_CHECKING:
 PRODUCT = "BeeGFS 8"
 BEEGFS = "beegfs"
 LINES = ("--output", "ndjson", "--raw")
+# from here on a limit is none: `set-limits unlimited` stores the largest number of 63 bits
 UNLIMITED = 1 << 62
-"""A limit from here on is none: `set-limits unlimited` stores the largest number of 63 bits."""
+# By the word, letter and number of a node's type. Clients (1) have none.
 _ROLES: dict[str, Role] = {
     "meta": "metadata", "m": "metadata", "2": "metadata",
     "storage": "storage", "s": "storage", "3": "storage",
     "management": "management", "4": "management",
 }  # fmt: skip
-"""By the word, letter and number of a node's type. Clients (1) have none."""
 _CAPACITY = ("normal", "low", "emergency")
 _REACHABILITY = ("online", "probably-offline", "offline")
 _CONSISTENCY = ("good", "needs-resync", "bad")
@@ -49,7 +45,7 @@ def list_targets(mount: tuple[str, ...] = ()) -> list[str]:
 
 
 def list_nodes(mount: tuple[str, ...] = ()) -> list[str]:
-    """Its exit status is 5 where a node is not reached; the rows say which."""
+    """List nodes. The exit status is 5 where a node is not reached; the rows say which."""
     return [BEEGFS, "node", "list", "--reachability-error", *LINES, *_mounted(mount)]
 
 
@@ -62,10 +58,21 @@ def entry_info(folder: str, mount: tuple[str, ...] = ()) -> list[str]:
 
 
 def list_usage(ids: tuple[str, str], pool: str = "", mount: tuple[str, ...] = ()) -> list[str]:
-    """What users and groups use, and their limits. `ids`: those of users, then those of groups, as the
-    command takes them; others than `current` are for root alone. `pool`: a storage pool; "": all."""
-    one = ["--pool", pool] if pool else []
-    return [BEEGFS, "quota", "list-usage", "--uids", ids[0], "--gids", ids[1], *one, *LINES, *_mounted(mount)]
+    """Show what users and groups use, and their limits. `ids`: those of users, then those of groups, as the
+    command takes them; only root may use others than `current`. `pool`: a storage pool; "": all."""
+    pool_option = ["--pool", pool] if pool else []
+    return [
+        BEEGFS,
+        "quota",
+        "list-usage",
+        "--uids",
+        ids[0],
+        "--gids",
+        ids[1],
+        *pool_option,
+        *LINES,
+        *_mounted(mount),
+    ]
 
 
 def set_pattern(folder: str, targets: int, chunk: int = 0, mount: tuple[str, ...] = ()) -> list[str]:
@@ -79,8 +86,8 @@ def _mounted(mount: tuple[str, ...]) -> list[str]:
 
 
 def rows(out: str) -> Iterator[dict[str, Any]]:
-    """The objects of `out`, one a line; also the objects of lists. Lines that are no JSON are left out:
-    remarks for people belong on standard error, and not all of them go there."""
+    """Iterate over the JSON objects of `out`, one a line, also inside lists. Skips lines without JSON: some
+    remarks for people come on standard output."""
     for line in out.splitlines():
         try:
             value = json.loads(line) if line.strip() else None
@@ -88,11 +95,11 @@ def rows(out: str) -> Iterator[dict[str, Any]]:
             continue
         for row in value if isinstance(value, list) else [value]:
             if isinstance(row, dict):
-                yield {str(name).lower().replace(" ", "_"): one for name, one in row.items()}
+                yield {str(name).lower().replace(" ", "_"): field for name, field in row.items()}
 
 
 def read_targets(out: str, pools: dict[str, str] | None = None) -> list[Target]:
-    """The targets of `list_targets`. `pools` gives a pool's number by its alias (`read_pools`)."""
+    """Parse the targets of `list_targets`. `pools` maps a pool's alias to its number (`read_pools`)."""
     return [_target(row, pools or {}) for row in rows(out) if "id" in row]
 
 
@@ -124,7 +131,8 @@ def _consistency(row: dict[str, Any]) -> str:
 
 
 def _identity(value: object) -> tuple[str, str]:
-    """Number and type of an `id`: `{"num_id": 1, "node_type": 3}`, `storage:1`, `s:1`, or a number alone."""
+    """Parse number and type of an `id`: `{"num_id": 1, "node_type": 3}`, `storage:1`, `s:1`, or only a
+    number."""
     if isinstance(value, dict):
         fields = {str(name).lower().replace("_", ""): field for name, field in value.items()}
         return str(fields.get("numid", "")), str(fields.get("nodetype", "")).lower()
@@ -133,7 +141,7 @@ def _identity(value: object) -> tuple[str, str]:
 
 
 def _pool(text: str, pools: dict[str, str]) -> str:
-    """The number of a pool that a row names as `s:1` or by its alias; the text where it is not known."""
+    """Return the number of a pool that a row names as `s:1` or by its alias; the text where unknown."""
     numbered = re.fullmatch(r"s(?:torage)?:(\d+)", text)
     return numbered[1] if numbered else pools.get(text, text)
 
@@ -142,8 +150,8 @@ def _text(row: dict[str, Any], *names: str) -> str:
     return next((str(row[name]) for name in names if row.get(name) is not None), "")
 
 
-def _one(text: str, known: tuple[str, ...]) -> str:
-    return text.lower() if text.lower() in known else "unknown"
+def _one(text: str, words: tuple[str, ...]) -> str:
+    return text.lower() if text.lower() in words else "unknown"
 
 
 def _count(row: dict[str, Any], *names: str) -> int | None:
@@ -152,13 +160,13 @@ def _count(row: dict[str, Any], *names: str) -> int | None:
 
 
 def read_pools(out: str) -> dict[str, str]:
-    """The number of each pool, by its alias."""
+    """Parse the number of each pool, by its alias."""
     return {_text(row, "alias"): _identity(row["id"])[0] for row in rows(out) if "id" in row}
 
 
 def read_servers(out: str) -> list[Server]:
-    """The nodes of `list_nodes`: a node is reached by any of its addresses, which stand in lines of their
-    own. Clients are left out."""
+    """Parse the nodes of `list_nodes`, without clients. A node is reached by any of its addresses, which have
+    their own lines."""
     servers = []
     for row in rows(out):
         number, kind = _identity(row.get("id", ""))
@@ -172,7 +180,7 @@ def read_servers(out: str) -> list[Server]:
 
 
 def read_pattern(out: str) -> Pattern | None:
-    """The pattern of `entry_info`: `RAID0 (4x1048576)` with --raw, `RAID0 (4x1M)` without."""
+    """Parse the pattern of `entry_info`: `RAID0 (4x1048576)` with --raw, `RAID0 (4x1M)` without."""
     for row in rows(out):
         pattern = re.match(r"(.+?)\s*\((\d+)x(\d+)([KMG]?)i?B?\)", _text(row, "stripe_pattern"))
         pool = re.match(r"(.*)\((\d+)\)$", _text(row, "storage_pool"))
@@ -189,7 +197,8 @@ def read_pattern(out: str) -> Pattern | None:
 
 
 def read_quotas(out: str, pools: dict[str, str] | None = None) -> list[Quota]:
-    """The rows of `list_usage`: `used/limit`, with `?` for not known, the sign of infinity for no limit."""
+    """Parse the rows of `list_usage`: `used/limit`, with `?` for unknown, the sign of infinity for no
+    limit."""
     quotas = []
     for row in rows(out):
         scope = _text(row, "type").lower()
@@ -231,7 +240,7 @@ def refused(words: str) -> bool:
 
 
 def silence_cause(words: str) -> SilenceCause:
-    """Why a command got no answer, by its words.
+    """Classify why a command got no answer, by its words.
 
     | the words have                                   | cause        |
     |--------------------------------------------------|--------------|
@@ -242,7 +251,7 @@ def silence_cause(words: str) -> SilenceCause:
     | `deadline exceeded`, ...                         |              |
     | anything else                                    | none of them |
 
-    The secret, /etc/beegfs/conn.auth, is root's as shipped.
+    The secret, /etc/beegfs/conn.auth, is root's by default.
     """
     if re.search(r"licen[sc]e", words, re.IGNORECASE):
         return ""

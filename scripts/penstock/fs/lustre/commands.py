@@ -1,7 +1,6 @@
-"""Asks Lustre's `lfs` about the file system of one folder: its targets, striping and quotas.
+"""Queries Lustre's `lfs` about the file system of a folder: its targets, striping and quotas.
 
-For `fs.store_checks`. Starts `lfs`, whose output `lfs` (the module) reads; nothing is changed but by the
-command of `set_pattern`, which the caller runs.
+Only the command of `set_pattern`, which the caller runs, changes anything.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from penstock.fs.stores.facts import Pattern, Role, Target
 
 PROGRAMS = (lfs.LFS,)
-MOST_POOLS = 8
-"""Pools whose targets are asked for."""
+MOST_POOLS = 8  # pools whose targets are queried
 _ROLES: tuple[Role, ...] = ("metadata", "storage")
 RULES = FillRules(
     storage_limits=(0,),
@@ -35,31 +33,31 @@ RULES = FillRules(
 
 
 class Tools(NamedTuple):
-    """`lfs`, for the file system of one folder."""
+    """`lfs`, for the file system of a folder."""
 
     product: str = lfs.PRODUCT
 
     @staticmethod
     def set_pattern(folder: str, targets: int, chunk: int, now: Pattern | None) -> list[str]:
-        """The command that stripes new files of `folder` over so many targets, in chunks of so many bytes (0:
-        as they are). `setstripe` keeps nothing of what the folder has `now`: chunk and pool are given with
-        it."""
+        """Return the command that stripes new files of `folder` over so many targets, in chunks of so many
+        bytes (0: unchanged). `setstripe` keeps nothing of what the folder has `now`: chunk and pool are
+        passed with it."""
         chunk = chunk or (now.chunk_bytes if now else lfs.CHUNK)
         return lfs.set_stripe(folder, targets, chunk, now.pool if now else "")
 
     @staticmethod
     def refused(answer: command.Answer) -> bool:
-        """Whether this answer to `set_pattern` says that the account has not the right to it."""
+        """Return whether this answer to `set_pattern` denies the account the right to it."""
         return lfs.refused(answer.words)
 
     @staticmethod
     def pattern(folder: str, budget: command.TimeBudget | None = None) -> Pattern | None:
-        """What new files of `folder` get now; None where `lfs` does not say it."""
+        """Read what new files of `folder` get now; None where `lfs` does not say."""
         return lfs.read_pattern(command.run(lfs.get_stripe(folder), budget).out)
 
     def status(self, folder: str, uid: int, gid: int) -> StoreStatus:
-        """What `lfs` says of the file system of `folder`, and of the quotas of its files' owner and project.
-        A question without an answer is a `Silence`; never raises."""
+        """Read what `lfs` reports of the file system of `folder`, and of its files' owner's and project's
+        quotas. An unanswered query is a `Silence`; never raises."""
         asking = StatusQueries()
         targets = _targets(asking, folder)
         pattern = lfs.read_pattern(asking.ask("stripe pattern", lfs.get_stripe(folder), bool).out)
@@ -78,7 +76,7 @@ class Tools(NamedTuple):
 
 
 def find(proc: str | os.PathLike[str] = PROC, point: str = "") -> Tools | None:
-    """`lfs`, where it is on PATH. It finds the file system by the folder."""
+    """Return `lfs`, where it is on PATH. It finds the file system by the folder."""
     del proc, point
     return Tools() if command.present(lfs.LFS) else None
 
@@ -100,7 +98,7 @@ def _targets(asking: StatusQueries, folder: str) -> list[Target]:
 
 
 def _pools(asking: StatusQueries, folder: str) -> dict[str, list[str]]:
-    """The targets of each pool, by its name without the file system's."""
+    """Read the targets of each pool, by its name without the file system's."""
     names = lfs.read_pools(asking.ask("pools", lfs.pool_list(folder), bool).out)[:MOST_POOLS]
     return {
         name.partition(".")[2]: lfs.read_members(asking.ask(f"pool {name}", lfs.pool_list(name), bool).out)
@@ -109,7 +107,7 @@ def _pools(asking: StatusQueries, folder: str) -> dict[str, list[str]]:
 
 
 def _in_pool(target: Target, pools: dict[str, list[str]], pattern: Pattern | None) -> Target:
-    """A target may be in several pools: the folder's first."""
+    """Put a target into its pools: the folder's first."""
     mine = [name for name, members in pools.items() if target.id in members]
     wanted = pattern.pool if pattern else ""
     mine.sort(key=lambda name: name != wanted)
@@ -128,16 +126,16 @@ def _project(folder: str) -> int:
 
 
 def _quotas(asking: StatusQueries, folder: str, owner: dict[Scope, int]) -> list[Quota]:
-    """Of id 0 nothing is asked: nothing limits it. That quotas are not enabled is no silence."""
+    """Read quotas, but not of id 0, which nothing limits. Quotas that are not enabled are no silence."""
     quotas = []
     for scope, number in owner.items():
         if not number:
             continue
         before = len(asking.silences)
         answer = asking.ask(f"quota of {scope} {number}", lfs.quota(scope, number, folder), bool)
-        one = lfs.read_quota(scope, number, answer.out)
-        if one is not None:
-            quotas.append(one)
+        held = lfs.read_quota(scope, number, answer.out)
+        if held is not None:
+            quotas.append(held)
         if asking.silences[before:] and "not enabled" in asking.silences[-1].why:
             asking.silences.pop()
     return quotas

@@ -1,11 +1,9 @@
 """Command lines of Lustre's `lfs`, and parsers of its output; `fs.lustre.commands` runs them.
 
-Nothing is run or read here. `lfs` has no JSON: it is asked in KiB and whole numbers (never `-h`). What the
-parsers return is in bytes.
-
-Formats are those of `lustre/utils/lfs.c` (`showdf`, `print_quota`) and `liblustreapi.c` (the layouts), of
-2.15 and later. What older releases print otherwise is read as well: a file system's name that is too long
-stands on a line of its own above its figures, and `none` is a grace that is over.
+`lfs` has no JSON: its figures are in KiB and whole numbers (never `-h`). The parsers return bytes. Formats
+are those of `lustre/utils/lfs.c` (`showdf`, `print_quota`) and `liblustreapi.c` (the layouts), of 2.15 and
+later. Older forms are read as well: a long file system's name on its own line, and `none` for a grace that is
+over.
 """
 
 from __future__ import annotations
@@ -25,13 +23,11 @@ if TYPE_CHECKING:
 PRODUCT = "Lustre"
 LFS = "lfs"
 KIB = 1 << 10
-CHUNK = 1 << 20
-"""The stripe size where the folder's is not said (0), bytes: the default of Lustre."""
-ALL = 0xFFFF
-"""As a number of targets: all that there are (`-1`)."""
+CHUNK = 1 << 20  # bytes of a stripe where the folder's is not stated (0): Lustre's default
+ALL = 0xFFFF  # as a number of targets: all (`-1`)
+# States of a target without new objects (`obd_statfs_state_names` of lustre_user.h): read-only, no creation,
+# no space, no inodes.
 CLOSED = set("RNSI")
-"""States of a target on which no new objects are made (`obd_statfs_state_names` of lustre_user.h): read-only,
-no creation, no space, no inodes."""
 _ROW = re.compile(
     r"^(?P<name>\S+)\s+(?P<total>\d+)\s+\d+\s+(?P<free>\d+)\s+\d+%\s+\S.*\[(?P<type>MDT|OST):\d+\]\s*(?P<state>\S*)\s*$"
 )
@@ -43,8 +39,8 @@ _TIMES = {"w": 604_800, "d": 86_400, "h": 3600, "m": 60, "s": 1}
 
 
 def df(folder: str, *, inodes: bool = False, pool: str = "") -> list[str]:
-    """The table of targets: space in KiB, or inodes. `--lazy`: a target that is not connected is left out in
-    place of being waited for. `-v`: inactive ones are shown."""
+    """Show the table of targets: space in KiB, or inodes. `--lazy` leaves out targets that are not connected,
+    in place of waiting; `-v` shows inactive ones."""
     return [
         LFS,
         "df",
@@ -57,13 +53,13 @@ def df(folder: str, *, inodes: bool = False, pool: str = "") -> list[str]:
 
 
 def listed(role: Role, folder: str) -> list[str]:
-    """The command that lists all targets of the role, whether they answer or not."""
+    """List all targets of the role, whether they answer or not."""
     return [LFS, "osts" if role == "storage" else "mdts", folder]
 
 
 def pool_list(what: str) -> list[str]:
-    """The command that lists pools. `what`: a folder, for the names of its file system's pools, or
-    `<file system>.<pool>`, for the targets of one."""
+    """List pools. `what`: a folder, for the names of its file system's pools, or `<file system>.<pool>`, for
+    a pool's targets."""
     return [LFS, "pool_list", what]
 
 
@@ -72,19 +68,18 @@ def quota(scope: Scope, number: int, folder: str) -> list[str]:
 
 
 def get_stripe(folder: str) -> list[str]:
-    """The command that prints the folder's own layout: what its new files get."""
+    """Print the folder's own layout, which its new files get."""
     return [LFS, "getstripe", "-d", folder]
 
 
 def set_stripe(folder: str, targets: int, chunk: int, pool: str = "") -> list[str]:
-    """The command that gives a folder this plain layout, and nothing of what it had: `setstripe` replaces
-    all."""
+    """Give a folder this plain layout only: `setstripe` replaces all."""
     pools = ["-p", pool] if pool else []
     return [LFS, "setstripe", "-c", str(targets), "-S", size(chunk), *pools, folder]
 
 
 def size(count: int) -> str:
-    """`1G`, `4M`, `64K`: powers of 1024 (`llapi_parse_size`)."""
+    """Write `1G`, `4M`, `64K`: powers of 1024 (`llapi_parse_size`)."""
     power, letter = next(
         (at, letter) for at, letter in ((30, "G"), (20, "M"), (10, "K")) if count % (1 << at) == 0
     )
@@ -92,12 +87,12 @@ def size(count: int) -> str:
 
 
 def short(name: str) -> str:
-    """`lustre-OST0003` of `lustre-OST0003_UUID`."""
+    """Return `lustre-OST0003` of `lustre-OST0003_UUID`."""
     return name.removesuffix("_UUID")
 
 
 def read_targets(out: str) -> list[Target]:
-    """The rows of `lfs df` in KiB. The summary is none."""
+    """Parse the rows of `lfs df` in KiB, without the summary."""
     return [target for line in out.splitlines() if (target := _target(line)) is not None]
 
 
@@ -122,7 +117,7 @@ def _target(line: str) -> Target | None:
 
 
 def read_inodes(out: str) -> dict[str, tuple[int, int]]:
-    """(all, free) of each target, by `lfs df -i`."""
+    """Parse `lfs df -i`: (all, free) of each target."""
     inodes = {}
     for line in out.splitlines():
         row = _ROW.match(line)
@@ -132,7 +127,7 @@ def read_inodes(out: str) -> dict[str, tuple[int, int]]:
 
 
 def read_listed(out: str) -> dict[str, bool]:
-    """Whether each target of `lfs osts` or `lfs mdts` is active."""
+    """Parse `lfs osts` or `lfs mdts`: whether each target is active."""
     return {
         short(row["name"]): row["state"] == "ACTIVE"
         for line in out.splitlines()
@@ -141,17 +136,17 @@ def read_listed(out: str) -> dict[str, bool]:
 
 
 def read_pools(out: str) -> list[str]:
-    """`lustre.flash` and so on: the lines below `Pools from lustre:`."""
+    """Parse the lines below `Pools from lustre:`, such as `lustre.flash`."""
     return [line.strip() for line in out.splitlines() if re.fullmatch(r"[^\s.:]+\.\S+", line.strip())]
 
 
 def read_members(out: str) -> list[str]:
-    """The targets below `Pool: lustre.flash`."""
+    """Parse the targets below `Pool: lustre.flash`."""
     return [short(line.strip()) for line in out.splitlines() if re.search(r"-OST[0-9a-f]{4}", line)]
 
 
 class Figures(NamedTuple):
-    """One of the two halves of a quota's line: bytes or files."""
+    """One half of a quota's line: bytes or files."""
 
     used: int
     soft: int
@@ -161,7 +156,7 @@ class Figures(NamedTuple):
 
 
 def read_quota(scope: Scope, number: int, out: str) -> Quota | None:
-    """The first line of figures of `lfs quota`; None where there is none.
+    """Parse the first line of figures of `lfs quota`; None without any.
 
     | figure or grace     | means                                                              |
     |---------------------|--------------------------------------------------------------------|
@@ -194,7 +189,7 @@ def read_quota(scope: Scope, number: int, out: str) -> Quota | None:
 
 
 def _fields(out: str) -> list[str] | None:
-    """The eight figures below the heading: behind the file system's name, or below it where that is long."""
+    """Find the eight figures below the heading: behind the file system's name, or below it if long."""
     lines = out.splitlines()
     head = next((at for at, line in enumerate(lines) if line.split()[:1] == ["Filesystem"]), len(lines))
     for line in lines[head + 1 : head + 3]:
@@ -220,13 +215,13 @@ def _grace(text: str) -> float | None:
 
 
 def read_pattern(out: str) -> Pattern | None:
-    """The layout of `get_stripe`. Of one with several components the widest counts, and none that lies on
-    metadata targets (`mdt`). None where the text has none."""
+    """Parse the layout of `get_stripe`; None without one. Of several components the widest counts, but none
+    on metadata targets (`mdt`)."""
     blocks = re.split(r"^\s*lcme_extent\.e_start:", out, flags=re.MULTILINE)
-    components = [one for block in blocks if (one := _component(block)) is not None]
+    components = [component for block in blocks if (component := _component(block)) is not None]
     if not components:
         return None
-    targets, chunk = max(components, key=lambda one: one[0])
+    targets, chunk = max(components, key=lambda component: component[0])
     pool = re.search(r"\b(?:lmm_)?pool:\s+(\S+)", out)
     copies = re.search(r"lcm_mirror_count:\s+(\d+)", out)
     composite = len(blocks) > 2
@@ -237,7 +232,7 @@ def read_pattern(out: str) -> Pattern | None:
 
 
 def _component(block: str) -> tuple[int, int] | None:
-    """Targets and bytes of a chunk."""
+    """Parse targets and bytes of a chunk."""
     count = re.search(r"\b(?:lmm_)?stripe_count:\s+(-?\d+)", block)
     chunk = re.search(r"\b(?:lmm_)?stripe_size:\s+(\d+)", block)
     kind = re.search(r"\b(?:lmm_)?pattern:\s+(\S+)", block)
@@ -248,14 +243,14 @@ def _component(block: str) -> tuple[int, int] | None:
 
 
 def states(names: dict[str, bool], targets: Sequence[Target], role: Role) -> Iterator[Target]:
-    """Targets that `lfs osts` names and `lfs df` has no row of: they did not answer."""
-    seen = {target.id for target in targets}
+    """Make targets that `lfs osts` names and `lfs df` has no row of: they did not answer."""
+    reported = {target.id for target in targets}
     for name, active in names.items():
-        if name not in seen:
+        if name not in reported:
             state: Literal["unknown", "inactive"] = "unknown" if active else "inactive"
             yield Target(role, name, reachability=state, capacity="unknown" if active else "closed")
 
 
 def refused(words: str) -> bool:
-    """Whether lfs' words say that the account has not the right to it."""
+    """Return whether lfs' words deny the account the right to it."""
     return bool(re.search(r"permission denied|not permitted", words, re.IGNORECASE))

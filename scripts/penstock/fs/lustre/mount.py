@@ -1,5 +1,4 @@
-"""Lustre: the mount options of its client, as the mount table has them (mount.lustre(8)), parsed and judged.
-Pure; for `fs.mount_checks`."""
+"""Lustre: the mount options of its client (mount.lustre(8)), parsed and judged."""
 
 from __future__ import annotations
 
@@ -14,20 +13,16 @@ if TYPE_CHECKING:
 
 
 class LustreMount(NamedTuple):
-    """One mount."""
-
     point: str
-    servers: str
-    """The management servers, as the device names them."""
+    servers: str  # the management servers, as in the device
     filesystem: str
-    locks: str
-    """Who sees flock(2): `nodes`, `machine`, or `nobody`: then flock(2) fails."""
+    locks: str  # who sees flock(2): `nodes`, `machine`, or `nobody`: then flock(2) fails
     user_xattr: bool
     read_only: bool
 
 
 def parse_mount(mount: Mount) -> LustreMount:
-    """The mount, of a line of the mount table.
+    """Parse a line of the mount table.
 
     | options        | locks     |
     |----------------|-----------|
@@ -48,7 +43,8 @@ def parse_mount(mount: Mount) -> LustreMount:
 
 
 def proof(_: LustreMount) -> MountProof:
-    """Its client keeps pages in the page cache alone, and writes them back later."""
+    """Return what the mount proves: its client keeps pages only in the page cache, and writes them back
+    later."""
     return MountProof("synced")
 
 
@@ -64,7 +60,8 @@ def check(mount: Mount, _: object, *, source: bool) -> list[CheckResult]:
 
 
 def judge(mount: LustreMount) -> list[CheckResult]:
-    """
+    """Judge the mount.
+
     | what is seen                                | verdict                                               |
     |---------------------------------------------|-------------------------------------------------------|
     | the cache                                   | ok                                                    |

@@ -1,11 +1,8 @@
 """Lustre: whether the data of files was released to an archive (`lfs hsm_state`, of many files at once).
 
 `lfs` opens each file without reading it (O_RDONLY | O_NONBLOCK, `llapi_hsm_state_get` in
-lustre/utils/liblustreapi_hsm.c), which restores nothing: reading does. It prints a line for each file,
+lustre/utils/liblustreapi_hsm.c). That restores nothing: reading does. It prints a line for each file,
 `<path>: (0x0000000d) released exists archived, archive_id:1`, and ends at the first that it cannot open.
-
-`fs.store_checks` finds this module, and `fs.data_states` calls what `find` returns. Starts `lfs`; changes
-nothing.
 """
 
 from __future__ import annotations
@@ -24,8 +21,7 @@ if TYPE_CHECKING:
     from penstock.fs.data_states import Ask
 
 LFS = "lfs"
-RELEASED, LOST = 0x4, 0x40
-"""Flags of `enum hsm_states` in lustre_user.h."""
+RELEASED, LOST = 0x4, 0x40  # flags of `enum hsm_states` in lustre_user.h
 _FLAGS = re.compile(r": \(0x([0-9a-f]{8})\)[^\n]*(?:\n|\Z)")
 
 
@@ -40,12 +36,12 @@ def argv(paths: Sequence[str]) -> list[str]:
 
 
 def find(point: str, proc: str | os.PathLike[str]) -> Ask | None:  # noqa: ARG001 (it finds the mount itself)
-    """What asks the command; None where it is not there."""
+    """Find what queries the command; None where it is missing."""
     return ask if command.present(LFS) else None
 
 
 def read(out: str, paths: Sequence[str]) -> dict[str, DataState]:
-    """The states, by path; the lines stand in the order of `paths`, and a path may hold line feeds."""
+    """Parse the states, by path. The lines are in the order of `paths`, and a path may hold line feeds."""
     states = {}
     at = 0
     for path in paths:
@@ -58,7 +54,7 @@ def read(out: str, paths: Sequence[str]) -> dict[str, DataState]:
 
 
 def state_of(flags: int) -> DataState:
-    """The state by the flags.
+    """Judge the flags.
 
     | released | lost | the data is                              |
     |----------|------|------------------------------------------|

@@ -1,1 +1,1 @@
-"""NFS by the mount options of the kernel's client: `mount`. It has no commands of a vendor."""
+"""NFS by the mount options of the kernel's client (`mount`): it has no vendor's commands."""

@@ -1,5 +1,4 @@
-"""NFS: the mount options of the kernel's client, as the mount table has them (nfs(5)), parsed and judged. For
-`fs.mount_checks`; changes nothing."""
+"""NFS: the mount options of the kernel's client (nfs(5)), parsed and judged."""
 
 from __future__ import annotations
 
@@ -16,36 +15,26 @@ if TYPE_CHECKING:
 
     from penstock.host.mounts import Mount
 
-GROUPS = 16
-"""Groups of an account that AUTH_SYS carries to the server (RFC 5531, appendix A)."""
-DIRECTORY_SECONDS = 60
-"""`acdirmax` where the mount does not say it."""
+GROUPS = 16  # groups of an account that AUTH_SYS carries to the server (RFC 5531, appendix A)
+DIRECTORY_SECONDS = 60  # `acdirmax` where the mount does not state it
 
 
 class NfsMount(NamedTuple):
-    """One mount."""
-
     point: str
     server: str
     export: str
-    version: str
-    """`3`, `4.2`, ...; "" where the mount does not say."""
-    security: str
-    """`sys`, `krb5`, `krb5i`, `krb5p`, ...; "" where the mount does not say."""
+    version: str  # `3`, `4.2`, ...; "": not stated
+    security: str  # `sys`, `krb5`, `krb5i`, `krb5p`, ...; "": not stated
     noatime: bool
     read_only: bool
-    soft: bool
-    """A call fails after a while without an answer; else it waits for ever (`hard`)."""
-    local_lock: str
-    """Which locks stay on this node: `none`, `flock`, `posix`, `all`; "" where the mount does not say."""
-    local_cache: bool
-    """`fsc`: what was read is kept on a disk of this node, too."""
-    directory_seconds: int
-    """How long a folder may be seen as it was (`acdirmax`)."""
+    soft: bool  # a call fails after a while without an answer; else it waits for ever (`hard`)
+    local_lock: str  # locks that stay on this node: `none`, `flock`, `posix`, `all`; "": not stated
+    local_cache: bool  # `fsc`: data that was read is also kept on a disk of this node
+    directory_seconds: int  # for which a folder's old content may show (`acdirmax`)
 
 
 def parse_mount(mount: Mount) -> NfsMount:
-    """The mount, of a line of the mount table."""
+    """Parse a line of the mount table."""
     values = mount.values
     server, _, export = mount.device.rpartition(":/")
     version = one_of(values.get("vers")) or one_of(values.get("nfsvers"))
@@ -66,7 +55,8 @@ def parse_mount(mount: Mount) -> NfsMount:
 
 
 def proof(mount: NfsMount) -> MountProof:
-    """
+    """Return what the mount proves.
+
     | fsc | method   | why                                                          |
     |-----|----------|--------------------------------------------------------------|
     | no  | `synced` | the page cache, written back later                           |
@@ -87,7 +77,7 @@ def check(mount: Mount, _: object, *, source: bool) -> list[CheckResult]:
 
 
 def judge(mount: NfsMount, *, source: bool = False, groups: int = 0, root: bool = False) -> list[CheckResult]:
-    """`groups`: how many groups this account is in; `root`: whether it is uid 0.
+    """Judge the mount. `groups`: the number of this account's groups; `root`: it is uid 0.
 
     | what is seen                                    | as a source | as a target |
     |-------------------------------------------------|-------------|-------------|

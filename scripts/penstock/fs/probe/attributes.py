@@ -1,8 +1,7 @@
 """Trials of what files carry beside their bytes: owner, modes, ACLs, xattrs, times, locks.
 
-`trials.probe` calls each function by its name, which is that of the ability (`core.documents.probe_report`),
-in an empty folder of its own. Each writes there, and returns what it saw; an OSError that it raises counts as
-an answer (`trials.seen_error`). `flock` starts a process.
+`trials.probe` calls each function by the name of its ability (`core.documents.probe_report`), in its own
+empty folder. An OSError counts as an answer (`trials.seen_error`). `flock` starts a process.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 
 _XATTRS = (65536, 32000, 16000, 8000, 4000, 2000, 1000, 900, 500, 100)
 _TOO_LARGE = frozenset({errno.E2BIG, errno.ENOSPC, errno.ERANGE, errno.EDQUOT, errno.EINVAL})
-_TIME_NS = 1_234_567_891_123_456_789
-"""An odd second, and a digit in each place behind it."""
+_TIME_NS = 1_234_567_891_123_456_789  # an odd second, and a digit in each place behind it
 _GRAINS = (1, 10**2, 10**3, 10**6, 10**9, 2 * 10**9)
 
 LOCK_WITHIN = 10.0
@@ -45,14 +43,14 @@ sys.exit({_TAKEN})
 
 
 def owner_kept(place: TrialFolders) -> TrialOutcome:
-    """Whether a new file is this account's. A server that squashes root, and an id-mapped mount, show another
-    number."""
-    seen = os.lstat(place.file("file"))
-    return answered(seen.st_uid == os.geteuid(), f"they belong to uid {seen.st_uid}, not {os.geteuid()}")
+    """Try whether a new file belongs to this account. A server that squashes root, and an id-mapped mount,
+    show another number."""
+    status = os.lstat(place.file("file"))
+    return answered(status.st_uid == os.geteuid(), f"they belong to uid {status.st_uid}, not {os.geteuid()}")
 
 
 def create_mode(place: TrialFolders) -> TrialOutcome:
-    """Whether new files and folders get the mode that was asked for, less the umask of this process."""
+    """Try whether new files and folders get the requested mode, less this process's umask."""
     umask = proc.umask(place.proc)
     if umask is None:
         return TrialOutcome(why="the kernel does not say the umask")
@@ -63,7 +61,7 @@ def create_mode(place: TrialFolders) -> TrialOutcome:
 
 
 def chmod_kept(place: TrialFolders) -> TrialOutcome:
-    """Whether modes stay as chmod set them, as the permissions step does."""
+    """Try whether modes stay as chmod set them, as the permissions step does."""
     path, folder = place.file("file"), place.folder("folder")
     os.chmod(path, 0o440)
     os.chmod(folder, 0o750)  # noqa: S103 (as releases are)
@@ -71,7 +69,7 @@ def chmod_kept(place: TrialFolders) -> TrialOutcome:
 
 
 def _modes_are(wanted: Mapping[Path, int]) -> TrialOutcome:
-    """Whether these have these modes; the setgid bit apart."""
+    """Compare modes, without the setgid bit."""
     modes = {path: stat.S_IMODE(os.lstat(path).st_mode) for path in wanted}
     wrong = [
         f"{modes[path]:04o} in place of {mode:04o}"
@@ -82,7 +80,7 @@ def _modes_are(wanted: Mapping[Path, int]) -> TrialOutcome:
 
 
 def setgid_inherited(place: TrialFolders) -> TrialOutcome:
-    """Whether new files get a setgid folder's group: another group of this account, where it has one."""
+    """Try whether new files get a setgid folder's group: another group of this account, if it has one."""
     folder = place.folder("folder")
     others = [gid for gid in os.getgroups() if gid != os.lstat(folder).st_gid]
     if others:
@@ -111,7 +109,7 @@ def time_resolution(place: TrialFolders) -> TrialOutcome:
 
 
 def xattr_bytes(place: TrialFolders) -> TrialOutcome:
-    """The largest of `_XATTRS`, in bytes, that is taken and reads back."""
+    """Return the largest of `_XATTRS`, in bytes, that is accepted and reads back."""
     path = place.file("file")
     for size in _XATTRS:
         content = b"x" * size
@@ -145,12 +143,12 @@ def acl_inherited(place: TrialFolders) -> TrialOutcome:
 
 
 def _acl() -> posix_acl.Acl:
-    """Owner rwx, one more group r: this account's own, whose number every mapping knows."""
+    """Make an ACL: owner rwx, and r for this account's own group, whose number every mapping knows."""
     return posix_acl.made(0o740, {(posix_acl.GROUP, os.getegid()): 4})
 
 
 def _named(acl: posix_acl.Acl | None) -> set[tuple[int, int]]:
-    """Tag and number of each entry."""
+    """Return tag and number of each entry."""
     return {(entry.tag, entry.number) for entry in acl or ()}
 
 

@@ -1,8 +1,7 @@
 """Trials of files' bytes: durability, direct reads, reservations, holes.
 
-`trials.probe` calls each function by its name, which is that of the ability (`core.documents.probe_report`),
-in an empty folder of its own. Each writes there, and returns what it saw; an OSError that it raises counts as
-an answer (`trials.seen_error`).
+`trials.probe` calls each function by the name of its ability (`core.documents.probe_report`), in its own
+empty folder. An OSError counts as an answer (`trials.seen_error`).
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
 RESERVED = 1 << 20
 DIRECT = 64 << 10
 ALIGNMENTS = (1, 512, 4096, DIRECT)
-SYNCFS_WITHIN = 0.2
-"""Seconds. syncfs waits for whatever all users of the file system wrote."""
+SYNCFS_WITHIN = 0.2  # seconds; syncfs waits for whatever all users of the file system wrote
 
 
 def fsync_file(place: TrialFolders) -> TrialOutcome:
@@ -34,7 +32,8 @@ def fsync_file(place: TrialFolders) -> TrialOutcome:
 
 
 def fsync_folder(place: TrialFolders) -> TrialOutcome:
-    """A success may mean that nothing was done: BeeGFS, whose servers have the names already."""
+    """Try to sync a folder. A success may mean that nothing was done: BeeGFS's servers have the names
+    already."""
     place.file("file")
     fd = os.open(place.work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -45,7 +44,7 @@ def fsync_folder(place: TrialFolders) -> TrialOutcome:
 
 
 def syncfs(place: TrialFolders) -> TrialOutcome:
-    """Whether the call succeeds. Whether it makes data durable cannot be seen: the table of file systems
+    """Try whether the call succeeds. Whether it makes data durable cannot be tried: the table of file systems
     states that."""
     place.file("file", b"x")
     fd = os.open(place.work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -70,7 +69,7 @@ def syncfs(place: TrialFolders) -> TrialOutcome:
 
 
 def direct_alignment(place: TrialFolders) -> TrialOutcome:
-    """The smallest of `ALIGNMENTS` with which a direct read brings the file's bytes.
+    """Return the smallest of `ALIGNMENTS` with which a direct read returns the file's bytes.
 
     | a read fails                         | with                                  | then              |
     |--------------------------------------|---------------------------------------|-------------------|
@@ -121,7 +120,7 @@ def fallocate(place: TrialFolders) -> TrialOutcome:
 
 
 def reflink(place: TrialFolders) -> TrialOutcome:
-    """Between two folders, as from one release to the next."""
+    """Try a reflink between two folders, as from a release to the next."""
     old, new = place.file("file", b"x" * DIRECT), place.folder("to") / "file"
     with old.open("rb") as first, new.open("xb") as second:
         libc.reflink(second.fileno(), first.fileno())
@@ -147,7 +146,7 @@ def tmpfile(place: TrialFolders) -> TrialOutcome:
 
 
 def holes(place: TrialFolders) -> TrialOutcome:
-    """Of a file of 1 MiB with one block of data in its middle, on the disk."""
+    """Try holes in a file of 1 MiB with a block of data in its middle, on the disk."""
     fd = _holed(place)
     try:
         os.fsync(fd)
@@ -161,8 +160,8 @@ def holes(place: TrialFolders) -> TrialOutcome:
 
 
 def holes_before_writeback(place: TrialFolders) -> TrialOutcome:
-    """The same before anything was written back. A file system that calls such bytes a hole would let a copy
-    leave them out."""
+    """Try the same before write-back. If written bytes were reported as a hole, a copy would leave them
+    out."""
     fd = _holed(place)
     try:
         first = os.lseek(fd, RESERVED // 2, os.SEEK_DATA)

@@ -1,5 +1,5 @@
-"""What follows from a probe: which abilities of a file system's row in `kinds` are not used, and what people
-should know. For plan, which probes the target, for the elements, and for selftest. Pure."""
+"""What follows from a probe: which abilities of the row in `kinds` are not used, and what people should
+know."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from penstock.fs.capabilities import StorageFacts
     from penstock.fs.kinds import Kind
 
-DIRECT_ALIGN = 4096
-"""Bytes: what penstock reads directly is aligned to this (`batched_reads.ALIGN`)."""
+DIRECT_ALIGN = 4096  # bytes to which penstock's direct reads are aligned (`batched_reads.ALIGN`)
+# Abilities without which no release can be staged, and why.
 NEEDED = {
     "rename_over_file": "every small file of the state is replaced by such a rename",
     "rename_over_symlink": "`current` leads to a release by such a rename",
     "exclusive_create": "two runs could hold the dataset's lock at a time",
     "fsync_file": "no file would be known to be on the disk",
 }
-"""Abilities without which no release can be staged, and why."""
+# Abilities that a release is better with, and what happens without them.
 MISSED = {
     "link_between_folders": "files that did not change are copied again, and take room in each release",
     "inode_stable": "a staging folder that was replaced by another of its name is not noticed",
     "chmod_kept": "files keep other modes than `permissions` asks for",
     "owner_kept": "files of this account are shown as another's: root squash, or an id-mapped mount",
 }
-"""Abilities that a release is better with, and what happens without them."""
 
 
 def limited(facts: StorageFacts, report: ProbeReport) -> StorageFacts:
-    """The facts without the abilities that the probe saw refused. It adds none: that a call succeeds proves
-    neither durability nor that no cache holds the bytes.
+    """Remove from the facts the abilities that the probe saw refused.
+
+    None is added: a call's success proves neither durability nor that no cache holds the bytes.
 
     | ability of the row  | taken away where the probe saw                  | then                        |
     |---------------------|-------------------------------------------------|-----------------------------|
@@ -50,7 +50,7 @@ def limited(facts: StorageFacts, report: ProbeReport) -> StorageFacts:
     |                     | the kind of file system that is seen now        | their pages were dropped    |
     """
     preallocate = facts.traits.preallocate and not report.refused("fallocate")
-    # Another kind (a gateway's mount, where the plan was made) says nothing of reads here.
+    # The probe of another kind (a gateway's mount, where the plan was made) says nothing of reads here.
     direct = facts.traits.direct and not (report.kind == facts.kind and _refuses_direct(report))
     return replace(
         facts,
@@ -60,20 +60,20 @@ def limited(facts: StorageFacts, report: ProbeReport) -> StorageFacts:
 
 
 def links_work(report: ProbeReport) -> bool:
-    """Whether unchanged files may be linked from a release. Also True where it could not be tried (no room):
-    each link is checked when it is made."""
+    """Return whether unchanged files may be linked from a release. Also True where it could not be tried (no
+    room), since each link is checked when made."""
     tried = (report["link_between_folders"], report["link_between_trees"])
-    return all(one.answer in (YES, NOT_TRIED) for one in tried)
+    return all(outcome.answer in (YES, NOT_TRIED) for outcome in tried)
 
 
 def reflinks_work(report: ProbeReport) -> bool:
-    """Whether a file may share its blocks with one of another release. What was not tried does not."""
+    """Return whether a file may share its blocks with a file of another release. Not if untried."""
     return report["reflink"].answer == YES
 
 
 def differences(facts: StorageFacts, report: ProbeReport) -> list[CheckResult]:
-    """What people should know of a probe, the gravest first. `facts` are those by the table alone. A
-    result has no `wanted` where the row states nothing.
+    """List what people should know of a probe, the gravest first. `facts` are those of the table. A result
+    has no `wanted` where the row states nothing.
 
     | what the probe saw                                               | verdict   |
     |------------------------------------------------------------------|-----------|
@@ -87,16 +87,21 @@ def differences(facts: StorageFacts, report: ProbeReport) -> list[CheckResult]:
     | nothing could be tried                                           | `note`    |
     """
     if all(report[name].answer == NOT_TRIED for name in ABILITIES):
-        why = next((one.why for one in report.abilities.values()), "")
+        why = next((outcome.why for outcome in report.abilities.values()), "")
         return [CheckResult("what the file system can do", f"not tried: {why}", "note")]
     results: dict[str, CheckResult] = {}
-    for one in (*_wrong(facts, report), *_trees(report), *_failed(report), *_otherwise(facts.traits, report)):
-        results.setdefault(one.about, one)
-    return sorted(results.values(), key=lambda one: -VERDICTS.index(one.verdict))
+    for result in (
+        *_wrong(facts, report),
+        *_trees(report),
+        *_failed(report),
+        *_otherwise(facts.traits, report),
+    ):
+        results.setdefault(result.about, result)
+    return sorted(results.values(), key=lambda result: -VERDICTS.index(result.verdict))
 
 
 def acls(report: ProbeReport, named: int, mend: str) -> list[CheckResult]:
-    """Whether the ACLs of a release can be set, with `named` users and groups. `mend` as of `Kind.acls`.
+    """Judge whether a release's ACLs can be set, with `named` users and groups. `mend` as in `Kind.acls`.
 
     | named | what the probe saw                                     | verdict   |
     |-------|--------------------------------------------------------|-----------|
@@ -161,7 +166,7 @@ def _failed(report: ProbeReport) -> Iterator[CheckResult]:
 
 
 def _otherwise(row: Kind, report: ProbeReport) -> Iterator[CheckResult]:
-    """Where the row is wrong, and nothing rests on it here."""
+    """Report where the row is wrong, and nothing rests on it here."""
     says = {
         "rename_over_empty_folder": {"empty folder": YES, "nothing": NO}.get(row.folder_over),
         "flock": YES if row.flock == "machine" else None,
@@ -180,5 +185,7 @@ def _result(
 
 
 def _refuses_direct(report: ProbeReport) -> bool:
-    seen = report["direct_alignment"]
-    return report.refused("direct_alignment") or (seen.answer == VALUE and (seen.value or 0) > DIRECT_ALIGN)
+    outcome = report["direct_alignment"]
+    return report.refused("direct_alignment") or (
+        outcome.answer == VALUE and (outcome.value or 0) > DIRECT_ALIGN
+    )

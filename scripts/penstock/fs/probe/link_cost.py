@@ -1,5 +1,5 @@
-"""Measures what stat and open cost this client of a file that has a second name in another folder, compared
-with a file that has one name. Called by the probe; makes and removes files in the folder that it is given.
+"""Measures what stat and open cost here for a file with a second name in another folder, against a file with
+one name.
 
 BeeGFS keeps the inode of a file with one name in that name's folder entry. A hard link moves it out for good
 (since 7.4), and an open may then ask two metadata servers.
@@ -23,8 +23,8 @@ ROUNDS = 3
 
 
 def link_cost(folder: Path, between: Callable[[], object]) -> LinkCost:
-    """Medians of some dozen calls of each kind, in turn; `folder` is empty. `between` is called now and then:
-    it may wait. Raises OSError where no links are made."""
+    """Return medians of some dozen calls of each kind, in turn; `folder` is empty. `between` is called now
+    and then, and may wait. Raises OSError where links are impossible."""
     first, linked = folder / "first", folder / "linked"
     for place in (first, linked):
         place.mkdir()

@@ -1,8 +1,7 @@
 """Trials of names: renames, links, what names may be.
 
-`trials.probe` calls each function by its name, which is that of the ability (`core.documents.probe_report`),
-in an empty folder of its own (`work`; some also in `beside`). Each writes there, and returns what it saw; an
-OSError that it raises counts as an answer (`trials.seen_error`).
+`trials.probe` calls each function by the name of its ability (`core.documents.probe_report`), in its own
+empty folder (`work`; some also in `beside`). An OSError counts as an answer (`trials.seen_error`).
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 
     from penstock.fs.probe.place import TrialFolders
 
+# bytes of a name: of most, and what encrypting and older file systems leave of them
 _LENGTHS = (255, 250, 200, 143, 100)
-"""Bytes of a name: of most, and what encrypting and older file systems leave of them."""
 _TOO_LONG = frozenset({errno.ENAMETOOLONG, errno.EINVAL})
 _ALONE = TrialOutcome(why="no folder beside was given")
 
@@ -33,7 +32,7 @@ def rename_over_file(place: TrialFolders) -> TrialOutcome:
 
 
 def rename_over_symlink(place: TrialFolders) -> TrialOutcome:
-    """As publish moves `current`."""
+    """Try as publish moves `current`."""
     for name in ("one", "two"):
         place.folder(name)
     old, new = place.work / "old", place.work / "new"
@@ -61,9 +60,9 @@ def rename_noreplace(place: TrialFolders) -> TrialOutcome:
 
 
 def rename_exchange(place: TrialFolders) -> TrialOutcome:
-    one, two = place.file("one", b"1"), place.file("two", b"2")
-    libc.renameat2(one, two, libc.RENAME_EXCHANGE)
-    return answered((one.read_bytes(), two.read_bytes()) == (b"2", b"1"), "the files were not exchanged")
+    first, second = place.file("one", b"1"), place.file("two", b"2")
+    libc.renameat2(first, second, libc.RENAME_EXCHANGE)
+    return answered((first.read_bytes(), second.read_bytes()) == (b"2", b"1"), "the files were not exchanged")
 
 
 def rename_between_folders(place: TrialFolders) -> TrialOutcome:
@@ -71,7 +70,8 @@ def rename_between_folders(place: TrialFolders) -> TrialOutcome:
 
 
 def rename_open_between_folders(place: TrialFolders) -> TrialOutcome:
-    """A small file of BeeGFS that is open lies in its folder's metadata and is refused with EBUSY."""
+    """Try to rename an open file. On BeeGFS a small open file is in its folder's metadata, and is refused
+    with EBUSY."""
     old = place.file("file", b"x")
     with old.open("rb"):
         return _moved(old, place.folder("to") / "file")
@@ -101,7 +101,8 @@ def link_between_trees(place: TrialFolders) -> TrialOutcome:
 
 
 def _linked(old: Path, new: Path) -> TrialOutcome:
-    """BeeGFS with sysCreateHardlinksAsSymlinks answers with a success, and makes a symbolic link."""
+    """Link, and check the new name: BeeGFS with sysCreateHardlinksAsSymlinks silently makes a symbolic
+    link."""
     os.link(old, new, follow_symlinks=False)
     if new.is_symlink():
         return answered(False, "a symbolic link was made in its place")
@@ -143,7 +144,7 @@ def inode_stable(place: TrialFolders) -> TrialOutcome:
 
 
 def name_bytes(place: TrialFolders) -> TrialOutcome:
-    """The longest of `_LENGTHS` that can be created and is listed as it was given."""
+    """Return the longest of `_LENGTHS` that can be created and is listed unchanged."""
     for length in _LENGTHS:
         try:
             place.file("n" * length)

@@ -1,4 +1,4 @@
-"""The folders that one trial of the probe works in, and the small things that trials have in common."""
+"""The folders of a trial of the probe, and what trials share."""
 
 from __future__ import annotations
 
@@ -13,29 +13,27 @@ if TYPE_CHECKING:
 
 
 class TrialFolders(NamedTuple):
-    """The folders of one trial, which no other uses."""
+    """The folders of a trial, used by no other."""
 
-    work: Path
-    """An empty folder."""
-    beside: Path | None = None
-    """An empty folder below the folder beside; None where none was given."""
+    work: Path  # an empty folder
+    beside: Path | None = None  # an empty folder below the folder beside; None: not given
     proc: str = PROC
 
     def file(self, name: str, content: bytes = b"") -> Path:
-        """A new file. Raises OSError."""
+        """Make a file below `work`."""
         path = self.work / name
         path.write_bytes(content)
         return path
 
     def folder(self, name: str) -> Path:
-        """A new folder. Raises OSError."""
+        """Make a folder below `work`."""
         path = self.work / name
         path.mkdir()
         return path
 
 
 def answered(does: bool, why: str = "") -> TrialOutcome:
-    """`yes`, or `no` with what was seen instead."""
+    """Answer `yes`, or `no` with what was observed instead."""
     return TrialOutcome(YES) if does else TrialOutcome(NO, why=why)
 
 
@@ -44,7 +42,7 @@ def valued(value: int, why: str = "") -> TrialOutcome:
 
 
 def write_whole(fd: int, content: bytes, offset: int = 0) -> None:
-    """Raises OSError; a write that takes only some of the bytes is continued."""
+    """Write all bytes, also where a write takes only some."""
     view = memoryview(content)
     while view:
         done = os.pwrite(fd, view, offset)

@@ -1,9 +1,8 @@
-"""The probe: each ability tried in a folder of its own below a hidden one, which is removed at the end.
+"""The probe: each ability tried in its own folder below a hidden one, which is removed at the end.
 
-It makes some 400 calls and writes less than 1 MiB: 0.05 to 0.3 s on a local disk, of which syncfs may take
-0.2. No file outside of the hidden folders is touched. The caller is the only one who probes this folder
-now: it holds the dataset's lock, or made the folder itself. So what lies there of an earlier probe is of
-one that was killed, and is removed.
+Some 400 calls and less than 1 MiB: 0.05 to 0.3 s on a local disk, of which syncfs may take 0.2. Only the
+hidden folders are touched. The caller alone probes this folder: it holds the dataset's lock, or made the
+folder. So remains of an earlier probe come from a killed one, and are removed.
 """
 
 from __future__ import annotations
@@ -52,18 +51,17 @@ REFUSALS = frozenset(
         errno.ENOTTY, errno.ENOLCK, errno.ENODATA, errno.E2BIG, errno.ERANGE,
     }
 )  # fmt: skip
-SECONDS, MOST = 0.05, 100
-"""How long, and how many at most, a rate is measured."""
+SECONDS, MOST = 0.05, 100  # for how long, and over how many at most, a rate is measured
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 def probe(
     folder: Path, beside: Path | None = None, *, between: Callable[[], object] = bool, proc: str = PROC
 ) -> ProbeReport:
-    """Try what the file system of `folder` does; links and renames also to `beside`, which may be of another
-    quota tree. Both are folders that this account may write: where it may not, where the file system is
-    read-only or full, each ability is `not tried`, and says why. `between` is called before each trial: it
-    may wait. Raises no OSError."""
+    """Try what the file system of `folder` does; links and renames also to `beside`, perhaps of another quota
+    tree. This account must be allowed to write both. Where it is not, or the file system is read-only or
+    full, each ability is `not tried`, with the reason. `between` is called before each trial, and may wait.
+    Raises no OSError."""
     began = time.monotonic()
     measured: dict[str, float] = {}
     kind = ""
@@ -105,8 +103,8 @@ def probe(
 
 
 def rates(place: Path) -> dict[str, float]:
-    """How many small files, and links to them, this process makes a second in a folder, one after another:
-    each for SECONDS, or MOST of them. Empty where that fails."""
+    """Measure how many small files, and links to them, this process makes a second in a folder, one after
+    another. Each for SECONDS, or MOST of them. Empty where that fails."""
     folder = place / "rates"
     try:
         folder.mkdir(0o700)
@@ -133,7 +131,7 @@ def _small_file(folder: Path, number: int) -> None:
 
 
 def _tried(trial: Trial, name: str, places: list[Path], proc: str) -> TrialOutcome:
-    """What came of one trial. Its folders are removed with the hidden one."""
+    """Run a trial in its folders, which are removed with the hidden one."""
     try:
         made = [place / name for place in places]
         for folder in made:
@@ -144,7 +142,7 @@ def _tried(trial: Trial, name: str, places: list[Path], proc: str) -> TrialOutco
 
 
 def seen_error(error: OSError) -> TrialOutcome:
-    """What the error of a trial's call says.
+    """Turn the error of a trial's call into an outcome.
 
     | errno                                      | answer      |
     |--------------------------------------------|-------------|

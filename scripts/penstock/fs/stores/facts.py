@@ -1,8 +1,8 @@
-"""What vendors' commands say of a file system, as types: made by `fs.beegfs`, `fs.lustre` and `fs.weka`,
-judged by the modules beside this one. Pure. Sizes are in bytes; None is "not known".
+"""What vendors' commands report of a file system, as types. Sizes are in bytes; None is unknown.
 
-The names are those of BeeGFS, which has the most of them: a target is one store of a server (Lustre: an OST
-or MDT), a pool a set of targets, a pattern what new files of a folder get.
+Made by `fs.beegfs`, `fs.lustre` and `fs.weka`; judged by the modules here. The names are BeeGFS's. A target
+is a store of a server (Lustre: an OST or MDT), a pool a set of targets, a pattern the striping of a folder's
+new files.
 """
 
 from __future__ import annotations
@@ -14,27 +14,26 @@ if TYPE_CHECKING:
     from penstock.fs.quotas import Quota
 
 Role = Literal["storage", "metadata", "management"]
+# BeeGFS's capacity pools: new files go to `low` targets only where too few are `normal`, and to `emergency`
+# only where no others are left. `closed`: never (Lustre).
 Capacity = Literal["normal", "low", "emergency", "closed", "unknown"]
-"""BeeGFS's capacity pools: new files go to targets in `low` only where too few are `normal`, and to those in
-`emergency` only where nothing else is left. `closed`: to none of these (Lustre)."""
+# `inactive`: taken out by the administrator; its files wait, and it gets no new ones (Lustre)
 Reachability = Literal["online", "probably-offline", "offline", "inactive", "unknown"]
-"""`inactive`: taken out by the administrator; its files wait, no new ones come to it (Lustre)."""
 Consistency = Literal["good", "needs-resync", "resyncing", "bad", "unknown"]
 
 
+# Where a file's data is: here; behind a tier that reads it back by itself, at a cost; or elsewhere, with only
+# a stub here.
 DataPlace = Literal["local", "tiered", "offline"]
-"""Where a file's data is: here; behind a tier that reads it back by itself, at a cost; or only a stub of the
-file is here."""
 
 
 class DataState(NamedTuple):
-    """Where the data of one file is."""
+    """Where the data of a file is."""
 
     place: DataPlace
-    why: str = ""
-    """In words; "" for `local`."""
+    why: str = ""  # in words; "" for `local`
+    # Only a guess, since the file has a size and no blocks. A file of zeros can look the same.
     hinted: bool = False
-    """Nobody said so: the file has a size and no blocks. A file of zeros alone can look like that, too."""
 
 
 class Target(NamedTuple):
@@ -44,8 +43,7 @@ class Target(NamedTuple):
     id: str
     alias: str = ""
     node: str = ""
-    pool: str = ""
-    """The storage pool, by its number where that is known, else by its name; "" for metadata."""
+    pool: str = ""  # the storage pool, by its number if known, else by its name; "" for metadata
     total_bytes: int | None = None
     free_bytes: int | None = None
     total_inodes: int | None = None
@@ -53,8 +51,7 @@ class Target(NamedTuple):
     capacity: Capacity = "unknown"
     reachability: Reachability = "unknown"
     consistency: Consistency = "unknown"
-    further_pools: tuple[str, ...] = ()
-    """Pools that it is in as well (Lustre)."""
+    further_pools: tuple[str, ...] = ()  # other pools that it is in (Lustre)
     sized: bool = True  # False: only /proc names it, which has no figures of its space
 
     @property
@@ -65,34 +62,31 @@ class Target(NamedTuple):
 
 
 class Server(NamedTuple):
-    """A server process of the file system, as it is reached from this machine."""
+    """A server process of the file system, as reached from this machine."""
 
     role: Role
     name: str
     id: str = ""
     reachable: bool | None = None
-    route: str = ""
-    """Address and protocol; "" where it is not known."""
+    route: str = ""  # address and protocol; "": unknown
 
 
 class Pattern(NamedTuple):
     """How a folder's new files are striped."""
 
+    # `raid0`; `mirrored`: each byte is on two targets; `composite`: by ranges of the file (Lustre), with
+    # `targets` and `chunk_bytes` of the widest.
     kind: str
-    """`raid0`; `mirrored`: each byte lies on two targets; `composite`: by ranges of the file (Lustre), of
-    which the widest one's `targets` and `chunk_bytes` are these."""
     chunk_bytes: int
-    targets: int
-    """Over how many targets (or groups of two) a file is striped that is long enough."""
-    pool: str = ""
-    """The pool's number."""
+    targets: int  # targets (or groups of two) of a long enough file
+    pool: str = ""  # the pool's number
     pool_name: str = ""
+    # a file has an object on each of its targets, however small it is (Lustre)
     objects_of_empty: bool = False
-    """Whether a file has an object on each of its targets however small it is (Lustre)."""
 
     @property
     def copies(self) -> int:
-        """On how many targets each byte lies."""
+        """Targets that hold each byte."""
         return 2 if self.kind == "mirrored" else 1
 
 
@@ -101,72 +95,64 @@ GIB = 1 << 30
 
 
 class FillRules(NamedTuple):
-    """How a product fills its targets, and what it counts: the defaults are those of BeeGFS."""
+    """How a product fills its targets, and what it counts; the defaults are BeeGFS's."""
 
+    # Free bytes of a storage target at which its state changes, by default; the last: full. BeeGFS'
+    # management puts it into `low` and `emergency` (`storage low 1T, emergency 20G`). A site's own limits are
+    # hidden from users.
     storage_limits: tuple[int, ...] = (TIB, 20 * GIB, 0)
-    """Free bytes of a storage target at which its state changes, as shipped; the last is that it is full.
-    BeeGFS' management puts it into `low` and `emergency` (`storage low 1T, emergency 20G`). A site's own are
-    not shown to users."""
     metadata_limits: tuple[int, ...] = (10 * GIB, 3 * GIB, 0)
+    # Of metadata for each file or folder: 500 GB hold some 150 million (doc.beegfs.io, system requirements).
+    # Their older rule is 0.3 to 0.5 % of the data. 0: only inodes count.
     entry_bytes: float = 500 * 10**9 / (150 * 10**6)
-    """Of metadata for each file or folder: 500 GB hold some 150 million of them (doc.beegfs.io, system
-    requirements). Beside it stands their older rule, 0.3 to 0.5 % of the data. 0: inodes alone count."""
+    # on a metadata target of BeeGFS a folder is two folders and two files (doc.beegfs.io)
     folder_inodes: int = 4
-    """On a metadata target of BeeGFS a folder is two folders and two files, a file is one (doc.beegfs.io)."""
-    objects: str = "chunk files"
-    """What a file is on its storage targets."""
-    quota_counts: str = "chunk files"
-    """What quotas count as files; what is not `objects` is files and folders."""
+    objects: str = "chunk files"  # what a file is on its storage targets
+    quota_counts: str = "chunk files"  # what quotas count as files; if not `objects`, then files and folders
 
 
+# Why a query got no answer: the management service was not reached; this account may not read the secret that
+# the service wants; "" for all else.
 SilenceCause = Literal["", "management", "secret"]
-"""Why a question got no answer: the management service was not reached; this account may not read the secret
-that the service wants; "" for all else."""
 
 
 class Silence(NamedTuple):
-    """A question to the vendor's commands that got no answer."""
+    """A query to the vendor's commands without an answer."""
 
-    about: str
-    """What was asked, in words."""
-    command: str
-    """The command line."""
-    why: str
-    """The command's own words, or why it did not run."""
+    about: str  # the query, in words
+    command: str  # the command line
+    why: str  # the command's own words, or why it did not run
     cause: SilenceCause = ""
 
 
 class StoreStatus(NamedTuple):
-    """All that a vendor's commands said of the file system of one folder."""
+    """All that a vendor's commands reported of the file system of a folder."""
 
-    product: str
-    """`BeeGFS 7`, for people."""
+    product: str  # `BeeGFS 7`, for people
     targets: tuple[Target, ...] = ()
     servers: tuple[Server, ...] = ()
     pattern: Pattern | None = None
     quotas: tuple[Quota, ...] = ()
     silences: tuple[Silence, ...] = ()
+    # (number, name) of each storage pool, where the commands show them
     pools: tuple[tuple[str, str], ...] = ()
-    """(number, name) of each storage pool, where the commands say them."""
     rules: FillRules = FillRules()
-    results: tuple[CheckResult, ...] = ()
-    """What the vendor's own package judges (WEKA)."""
-    max_files: int | None = None
-    """How many files the file system may have."""
+    results: tuple[CheckResult, ...] = ()  # judgements of the vendor's own package (WEKA)
+    max_files: int | None = None  # files that the file system may have
     management_holds: bool = False  # calls on the mount wait while the management service is away
 
     def of_role(self, role: Role) -> list[Target]:
-        """The targets of this role, in the order of the commands' answers."""
+        """Return the targets of this role, in the order of the commands' answers."""
         return [target for target in self.targets if target.role == role]
 
     def in_pool(self) -> list[Target]:
-        """The storage targets that new files of the folder can get: those of the pattern's pool; all where
-        the pool is not known, of which `unmatched_pool` says whether it should be."""
+        """Return the storage targets for new files of the folder: those of the pattern's pool, or all where
+        the pool is unknown (see `unmatched_pool`)."""
         return self._of_pool() or self.of_role("storage")
 
     def filling(self, said: StoreStatus) -> StoreStatus:
-        """What the vendor's commands `said`, and of what they did not say what this, from /proc, shows:
-        targets and servers that they do not name, and states that they do not know."""
+        """Return what the vendor's commands `said`, completed by this status from /proc: further targets and
+        servers, and states that the commands do not know."""
         states = {(target.role, target.id): target for target in self.targets}
         targets = []
         for target in said.targets:
@@ -188,7 +174,7 @@ class StoreStatus(NamedTuple):
 
     @property
     def unmatched_pool(self) -> str:
-        """The pool of the pattern, where there are targets and none of them is known to be in it; else ""."""
+        """The pattern's pool, if there are targets and none is known to be in it; else ""."""
         if self.pattern is None or not self.of_role("storage") or self._of_pool():
             return ""
         return self.pattern.pool_name or self.pattern.pool

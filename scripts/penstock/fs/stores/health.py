@@ -1,5 +1,4 @@
-"""Whether the servers and targets of a file system are in order, by what its commands say. Pure; for
-preflight, by `fs.store_checks.check_target`.
+"""Whether the servers and targets of a file system are in order, by what its commands report.
 
 | what                          | seen                            | verdict                             |
 |-------------------------------|---------------------------------|-------------------------------------|
@@ -33,13 +32,13 @@ if TYPE_CHECKING:
     from penstock.core.checks import Verdict
     from penstock.fs.stores.facts import Server, Silence, StoreStatus, Target
 
+# `sysTargetOfflineTimeoutSecs` of BeeGFS' servers and clients, in seconds, by default: without the management
+# service targets then count as offline. 180 where data is mirrored.
 OFFLINE_TIMEOUT = 900
-"""`sysTargetOfflineTimeoutSecs` of BeeGFS' servers and clients, in seconds, as it is shipped: after so long
-without the management service targets count as offline. Where data is mirrored it is 180."""
 
 
 def judge(status: StoreStatus) -> list[CheckResult]:
-    """One result for each thing that is not in order, and one for all that is."""
+    """Return a result for each trouble, else one for all."""
     results = [*_servers(status), *_targets(status), *status.results]
     if not results:
         results = [_in_order(status)] if status.targets or status.servers else []
@@ -47,7 +46,7 @@ def judge(status: StoreStatus) -> list[CheckResult]:
 
 
 def away(status: StoreStatus) -> bool:
-    """Whether a server, or a target that new files can get, is away: calls on the mount may wait for it."""
+    """Return whether a server, or a target for new files, is away: calls on the mount may wait for it."""
     used = {target.id for target in status.in_pool()}
     holds = status.management_holds
     servers = any(
@@ -155,12 +154,11 @@ def _troubles(target: Target) -> Iterator[tuple[Verdict, str, str]]:
 
 
 def silences(status: StoreStatus) -> Iterator[CheckResult]:
-    """A note for each question that got no answer. Those that say that the management service was not reached
-    are one warning; those for which this account lacks the secret are one note. A pool that no target is
-    known to be in is a warning."""
+    """Note each query that got no answer. Unanswered queries for want of the management service are a single
+    warning; those for want of the secret are a single note. A pool without known targets is a warning."""
     management = next((silence for silence in status.silences if silence.cause == "management"), None)
-    known = any(server.role == "management" and server.reachable is False for server in status.servers)
-    if management is not None and not known:
+    reported = any(server.role == "management" and server.reachable is False for server in status.servers)
+    if management is not None and not reported:
         yield _management(status, "", f"`{printable(management.command)}`: {management.why}")
     secret = [silence for silence in status.silences if silence.cause == "secret"]
     if secret:

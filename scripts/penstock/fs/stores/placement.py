@@ -1,15 +1,15 @@
-"""How much of a plan comes to lie on one storage target, by the stripe pattern that its files will get. Pure.
+"""How much of a plan is placed on a single storage target, by the stripe pattern of its files.
 
 | of a plan        | comes to one of T targets                                                            |
 |------------------|--------------------------------------------------------------------------------------|
 | all its bytes    | the T-th part (of both copies, where files are mirrored), and a margin of `MARGIN` % |
 | its largest file | its bytes, divided over as many targets as its chunks and the pattern take           |
 
-A target needs room for the larger of the two. The margin is for targets that are chosen at random for each
-file, as BeeGFS does (`tuneTargetChooser=randomized`, as shipped): of 10,000 files of one size on 4 of 64
-targets each, the fullest target has some 10 % more than the mean; of more files less.
+A target needs room for the larger of the two. The margin is for targets chosen at random for each file, as
+BeeGFS does by default (`tuneTargetChooser=randomized`). With 10,000 equal files on 4 of 64 targets each, the
+fullest target gets some 10 % more than the mean; with more files less.
 
-Limit: a few large files can meet on one target. That is not foreseen, and ends the copy for lack of space.
+Limit: a few large files can meet on a target. Such a copy ends for lack of space.
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GIB", "TIB"]
 
-MARGIN = 10
-"""Percent of its even share that a target may get more."""
-_BITS = 4
-"""Leading bits of a size that tell its class."""
+MARGIN = 10  # percent of its even share that a target may get more
+_BITS = 4  # leading bits of a size that tell its class
 
 
 class SizeClasses:
@@ -60,17 +58,17 @@ class SizeClasses:
 
     @property
     def files(self) -> int:
-        """How many files were counted."""
+        """Files counted."""
         return sum(self._counts.values())
 
     @property
     def bytes(self) -> int:
-        """Their sizes together."""
+        """The sum of their sizes."""
         return sum(self._sums.values())
 
     def half_of_the_bytes(self) -> float:
-        """The mean size of the class in which half of all bytes are reached, from the smallest on; 0 of
-        none."""
+        """Return the mean size of the class that contains the middle of all bytes, from the smallest on; 0
+        without files."""
         left = self.bytes / 2
         for count, size in self:
             left -= count * size
@@ -80,16 +78,14 @@ class SizeClasses:
 
 
 class TargetLoad(NamedTuple):
-    """What one of the targets gets."""
+    """What a target gets."""
 
-    bytes: int
-    """For which it needs room: by the table above."""
-    chunk_files: float
-    """Files that it has to hold, in the mean."""
+    bytes: int  # for which it needs room, by the table above
+    chunk_files: float  # files that it must hold, in the mean
 
 
 def load(sizes: SizeClasses, pattern: Pattern, among: int) -> TargetLoad:
-    """What each of `among` targets gets of these files."""
+    """Compute what each of `among` targets gets of these files."""
     places = max(1, among // pattern.copies)
     mean = -(-sizes.bytes * (100 + MARGIN) // (100 * places))
     chunks = math.ceil(sizes.largest / pattern.chunk_bytes)
@@ -99,18 +95,17 @@ def load(sizes: SizeClasses, pattern: Pattern, among: int) -> TargetLoad:
 
 
 def chunk_files(sizes: SizeClasses, pattern: Pattern) -> int:
-    """How many chunk files these files make on all targets together: what a quota counts as files."""
+    """Count the chunk files of these files on all targets together: what a quota counts as files."""
     return pattern.copies * sum(count * _objects(size, pattern, pattern.targets) for count, size in sizes)
 
 
 def _objects(size: float, pattern: Pattern, wide: int) -> int:
-    """On how many of `wide` targets a file has an object; an empty file may have some."""
+    """Return on how many of `wide` targets a file has an object; an empty file may have some."""
     return wide if pattern.objects_of_empty else min(wide, math.ceil(size / pattern.chunk_bytes))
 
 
 def eligible(targets: Sequence[Target], wanted: int) -> list[Target]:
-    """The targets among which BeeGFS chooses `wanted`: by capacity pools, the lower only where too few lie
-    above.
+    """Return the targets among which BeeGFS chooses `wanted`, by capacity pools.
 
     | enough for `wanted`                 | chosen among            |
     |-------------------------------------|-------------------------|
@@ -118,27 +113,26 @@ def eligible(targets: Sequence[Target], wanted: int) -> list[Target]:
     | `normal` and `low`                  | these                   |
     | neither                             | all that are not offline|
 
-    Those that are inactive or closed are among none of these.
+    Inactive and closed targets are never among them.
     """
     up = [target for target in targets if target.reachability not in ("offline", "inactive")]
     up = [target for target in up if target.capacity != "closed"]
     for pools in (("normal", "unknown"), ("normal", "unknown", "low")):
-        found = [target for target in up if target.capacity in pools]
-        if len(found) >= wanted:
-            return found
+        chosen = [target for target in up if target.capacity in pools]
+        if len(chosen) >= wanted:
+            return chosen
     return up
 
 
 class FreeRoom(NamedTuple):
-    """What a target still takes."""
+    """What a target can still take."""
 
     bytes: int
-    limit: int
-    """Bytes that are free when it is reached; 0: until it is full."""
+    limit: int  # bytes free when it is reached; 0: until it is full
 
 
 def room(target: Target, limits: tuple[int, ...] = FillRules().storage_limits) -> FreeRoom | None:
-    """What a target takes before its next limit. None where its free space is not known.
+    """Return what a target takes before its next limit; None where its free space is unknown.
 
     | free bytes                              | next limit                                      |
     |-----------------------------------------|-------------------------------------------------|

@@ -1,4 +1,4 @@
-"""Whether a plan fits: its storage targets, the metadata, the quotas of its owner. Pure.
+"""Whether a plan fits: its storage targets, the metadata, the quotas of its owner.
 
 | what                          | seen                                                   | verdict |
 |-------------------------------|--------------------------------------------------------|---------|
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from penstock.fs.stores.facts import FillRules, Pattern, StoreStatus, Target
     from penstock.fs.stores.placement import FreeRoom, SizeClasses
 
-NAMED = 8
-"""Targets that results name; the others are counted."""
+NAMED = 8  # targets that results name; the others are counted
 MEND = (
     "stage less, have the target's folder striped over fewer targets or in another pool, or have room made "
     f"on these targets: {ADMINISTRATOR}"
@@ -38,7 +37,7 @@ MEND = (
 
 
 class Placing(NamedTuple):
-    """How files come to lie on the targets among which their pattern chooses."""
+    """How files are placed on the targets among which their pattern chooses."""
 
     pattern: Pattern
     among: list[Target]
@@ -47,7 +46,7 @@ class Placing(NamedTuple):
 
     @property
     def wide(self) -> int:
-        """Over how many targets a file lies that is long enough."""
+        """Targets of a long enough file."""
         return min(self.pattern.targets, len(self.among))
 
     def room(self, target: Target) -> FreeRoom | None:
@@ -61,7 +60,7 @@ def _placing(targets: Sequence[Target], pattern: Pattern, sizes: SizeClasses, ru
 
 
 def placed(status: StoreStatus, sizes: SizeClasses) -> list[CheckResult]:
-    """Whether the storage targets take these files, striped as the folder is now."""
+    """Judge whether the storage targets take these files, striped as the folder is now."""
     pattern = status.pattern
     if pattern is None or not status.of_role("storage"):
         return []
@@ -74,18 +73,18 @@ def placed(status: StoreStatus, sizes: SizeClasses) -> list[CheckResult]:
         CheckResult(
             f"{status.product} {printable(target.name)}",
             f"about {_size(need)} ({need:,} bytes) of this plan come to lie on it ({placing.wide} of "
-            f"{len(placing.among)} targets a file), and it takes {_size(there)}"
-            f"{_until(placing.room(target))}: {need - there:,} bytes are missing",
+            f"{len(placing.among)} targets a file), and it takes {_size(room)}"
+            f"{_until(placing.room(target))}: {need - room:,} bytes are missing",
             "stop",
             f"{_size(need)} of room",
             MEND,
         )
-        for target, need, there in full[:NAMED]
+        for target, need, room in full[:NAMED]
     ]
     if len(full) > NAMED:
-        there = sum(max(0, one) for *_, one in full)
+        left = sum(max(0, takes) for *_, takes in full)
         text = (
-            f"{len(full) - NAMED} further targets take too little; {_size(there)} on all {len(full)} together"
+            f"{len(full) - NAMED} further targets take too little; {_size(left)} on all {len(full)} together"
         )
         results.append(
             CheckResult(f"{status.product} storage targets", text, "stop", _size(sizes.bytes), MEND)
@@ -94,7 +93,7 @@ def placed(status: StoreStatus, sizes: SizeClasses) -> list[CheckResult]:
 
 
 def beside(status: StoreStatus, others: Sequence[StillToWrite]) -> StoreStatus:
-    """The file system as it will be when other runs have written what they state. Pure.
+    """Return the file system as it will be when other runs have written what they plan.
 
     | of the status    | takes                                                   | of which runs       |
     |------------------|---------------------------------------------------------|---------------------|
@@ -104,9 +103,9 @@ def beside(status: StoreStatus, others: Sequence[StillToWrite]) -> StoreStatus:
     | quota of a user  | all bytes and files                                     | of its uid and pool |
     | quota of a group | all bytes and files                                     | of its gid and pool |
 
-    A pool that is not known counts as the same. Where quotas count chunk files, a run counts with its
-    own number of them. One that says none (where the vendor's commands did not say how its files are
-    striped) counts one for each file, which is rather too few.
+    An unknown pool counts as the same. Where quotas count chunk files, a run counts with its own number of
+    them. A run without that number (the vendor's commands did not show its striping) counts one for each
+    file, rather too few.
     """
     if not others:
         return status
@@ -117,11 +116,11 @@ def beside(status: StoreStatus, others: Sequence[StillToWrite]) -> StoreStatus:
         size = files = 0
         beside_it = of_role.get(target.role, [])
         if target.role == "storage":
-            beside_it = [one for one in beside_it if one.pool == target.pool]
-            theirs = [one for one in others if _same_pool(status, one.pool, target.pool)]
-            size, files = copies * sum(one.bytes for one in theirs), sum(map(_chunk_files, theirs))
+            beside_it = [neighbour for neighbour in beside_it if neighbour.pool == target.pool]
+            theirs = [run for run in others if _same_pool(status, run.pool, target.pool)]
+            size, files = copies * sum(run.bytes for run in theirs), sum(map(_chunk_files, theirs))
         elif target.role == "metadata":
-            size, files = metadata_need(sum(one.files for one in others), 0, status.rules)
+            size, files = metadata_need(sum(run.files for run in others), 0, status.rules)
         among = max(1, len(beside_it))
         return target._replace(
             free_bytes=_less(target.free_bytes, size / among),
@@ -129,30 +128,30 @@ def beside(status: StoreStatus, others: Sequence[StillToWrite]) -> StoreStatus:
         )
 
     def used(quota: Quota) -> Quota:
-        theirs = [one for one in others if _same_pool(status, one.pool, quota.pool)]
+        theirs = [run for run in others if _same_pool(status, run.pool, quota.pool)]
         if status.rules.quota_counts == status.rules.objects:
-            theirs = [one._replace(files=_chunk_files(one)) for one in theirs]
+            theirs = [run._replace(files=_chunk_files(run)) for run in theirs]
         return quotas_beside(quota, theirs, copies)
 
     return status._replace(targets=tuple(map(filled, status.targets)), quotas=tuple(map(used, status.quotas)))
 
 
-def _chunk_files(one: StillToWrite) -> int:
-    return one.chunk_files or one.files
+def _chunk_files(run: StillToWrite) -> int:
+    return run.chunk_files or run.files
 
 
 def _same_pool(status: StoreStatus, first: str, second: str) -> bool:
-    """Pools go by number or by name."""
+    """Return whether the pools are the same, by number or by name."""
     numbers = {name: number for number, name in status.pools}
     return "" in (first, second) or numbers.get(first, first) == numbers.get(second, second)
 
 
-def _less(there: int | None, taken: float) -> int | None:
-    return None if there is None else max(0, there - math.ceil(taken))
+def _less(free: int | None, taken: float) -> int | None:
+    return None if free is None else max(0, free - math.ceil(taken))
 
 
 class Overfilled(NamedTuple):
-    """A target that takes less than comes to it, in bytes."""
+    """A target that takes less than it gets, in bytes."""
 
     target: Target
     need: int
@@ -160,14 +159,14 @@ class Overfilled(NamedTuple):
 
 
 def _overfilled(placing: Placing) -> list[Overfilled]:
-    """The one that lacks most first."""
+    """Return the overfilled targets, the worst first."""
     need = placing.load.bytes
     overfilled = []
     for target in placing.among:
-        there = placing.room(target)
-        if there is not None and need > there.bytes:
-            overfilled.append(Overfilled(target, need, there.bytes))
-    return sorted(overfilled, key=lambda one: one.takes - one.need)
+        room = placing.room(target)
+        if room is not None and need > room.bytes:
+            overfilled.append(Overfilled(target, need, room.bytes))
+    return sorted(overfilled, key=lambda lacking: lacking.takes - lacking.need)
 
 
 def _lacking_inodes(product: str, placing: Placing) -> Iterator[CheckResult]:
@@ -184,15 +183,15 @@ def _lacking_inodes(product: str, placing: Placing) -> Iterator[CheckResult]:
             )
 
 
-def _until(there: FreeRoom | None) -> str:
-    limit = there.limit if there else 0
+def _until(room: FreeRoom | None) -> str:
+    limit = room.limit if room else 0
     return f" until {_size(limit)} are left" if limit else " until it is full"
 
 
 def _fits(product: str, placing: Placing) -> CheckResult:
     pattern, among, load, _ = placing
     unknown = [target for target in among if placing.room(target) is None]
-    takes = {target: there.bytes for target in among if (there := placing.room(target)) is not None}
+    takes = {target: room.bytes for target in among if (room := placing.room(target)) is not None}
     least = min(takes, key=takes.__getitem__, default=None)
     text = (
         f"a file lies on up to {placing.wide} of {len(among)} targets, in chunks of "
@@ -206,7 +205,7 @@ def _fits(product: str, placing: Placing) -> CheckResult:
 
 
 def metadata(status: StoreStatus, sizes: SizeClasses, folders: int) -> list[CheckResult]:
-    """Whether the metadata targets take these files and folders."""
+    """Judge whether the metadata targets take these files and folders."""
     targets = status.of_role("metadata")
     entries = sizes.files + folders
     if not targets or not entries:
@@ -218,47 +217,49 @@ def metadata(status: StoreStatus, sizes: SizeClasses, folders: int) -> list[Chec
     needed = f"about {_size(need)}{percent}" if rules.entry_bytes else f"{inodes:,} inodes"
     demand = f"{sizes.files:,} files and {folders:,} folders need {needed}"
     rooms = [
-        there.bytes
+        free_room.bytes
         for target in targets
-        if (there := placement.room(target, rules.metadata_limits)) is not None
+        if (free_room := placement.room(target, rules.metadata_limits)) is not None
     ]
-    known = [target.free_inodes for target in targets if target.free_inodes is not None]
+    inodes_free = [target.free_inodes for target in targets if target.free_inodes is not None]
     mend = f"stage fewer files, or have metadata targets enlarged: {ADMINISTRATOR}"
     if len(rooms) == len(targets) and sum(rooms) < need:
         missing = need - sum(rooms)
         text = f"{demand}; {_size(sum(rooms))} are left above the limits: {missing:,} bytes are missing"
         return [CheckResult(about, text, "stop", _size(need), mend)]
-    if len(known) == len(targets) and sum(known) < inodes:
+    if len(inodes_free) == len(targets) and sum(inodes_free) < inodes:
         also = f" and {inodes:,} inodes" if rules.entry_bytes else ""
-        text = f"{demand}{also}; {sum(known):,} are free"
+        text = f"{demand}{also}; {sum(inodes_free):,} are free"
         return [CheckResult(about, text, "stop", f"{inodes:,} inodes", mend)]
-    free = rooms if rules.entry_bytes else known
+    free = rooms if rules.entry_bytes else inodes_free
     if len(free) < len(targets):
         return [CheckResult(about, f"{demand}; what is free is not known of every target", "note")]
     left = (
-        f"{_size(sum(rooms))} are left above the limits" if rules.entry_bytes else f"{sum(known):,} are free"
+        f"{_size(sum(rooms))} are left above the limits"
+        if rules.entry_bytes
+        else f"{sum(inodes_free):,} are free"
     )
     return [CheckResult(about, f"{demand}; {left}")]
 
 
 def files_allowed(status: StoreStatus, sizes: SizeClasses, folders: int) -> list[CheckResult]:
-    """Whether the file system may have so many files at all. How many it has is not known."""
+    """Judge whether the file system may have so many files at all. How many it has is unknown."""
     most, wanted = status.max_files, sizes.files + folders
     if most is None or wanted <= most:
         return []
-    found = f"{sizes.files:,} files and {folders:,} folders, and the file system may have {most:,}"
+    text = f"{sizes.files:,} files and {folders:,} folders, and the file system may have {most:,}"
     mend = f"stage fewer files, or have its limit raised: {ADMINISTRATOR}"
-    return [CheckResult(f"{status.product} files", found, "stop", f"{wanted:,} files", mend)]
+    return [CheckResult(f"{status.product} files", text, "stop", f"{wanted:,} files", mend)]
 
 
 def metadata_need(files: int, folders: int, rules: FillRules) -> tuple[int, int]:
-    """Bytes and inodes that so many files and folders take on metadata targets."""
+    """Return bytes and inodes that so many files and folders take on metadata targets."""
     return round((files + folders) * rules.entry_bytes), files + rules.folder_inodes * folders
 
 
 def quotas(status: StoreStatus, sizes: SizeClasses, folders: int = 0) -> list[CheckResult]:
-    """Whether the quotas of the files' final owner and group take them. Without a file: whether any is
-    passed already."""
+    """Judge whether the quotas of the files' final owner and group take them. Without files: whether any is
+    used up."""
     pattern, rules = status.pattern, status.rules
     copies = pattern.copies if pattern else 1
     files = sizes.files + folders

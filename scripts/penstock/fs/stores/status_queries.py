@@ -1,6 +1,5 @@
-"""Runs the commands for one store's status one after the other, within a budget of seconds, and keeps which
-got no answer. For the `commands` modules of `beegfs`, `lustre` and `weka`; starts processes, changes
-nothing."""
+"""Runs the commands for a store's status one after the other, within a budget, and keeps which got no
+answer."""
 
 from __future__ import annotations
 
@@ -14,13 +13,11 @@ if TYPE_CHECKING:
 
     from penstock.fs.stores.facts import SilenceCause
 
-BUDGET = 40.0
-"""Seconds for all commands that one status needs."""
+BUDGET = 40.0  # seconds for all commands of a status
 
 
 class StatusQueries:
-    """The queries for one status. `cause` says why, of the words of a command without an answer. No method
-    raises."""
+    """The queries for a status. `cause` classifies a failed command's words. No method raises."""
 
     def __init__(self, cause: Callable[[str], SilenceCause] = lambda _: "") -> None:
         self._budget, self._cause = command.TimeBudget(BUDGET), cause
@@ -29,10 +26,10 @@ class StatusQueries:
     def ask(
         self, about: str, argv: Sequence[str], useful: Callable[[str], object] = lambda _: False
     ) -> command.Answer:
-        """Run the command, and return its answer, `about` naming the question in messages. The answer counts
-        where the exit status is 0, or where `useful` says so of its output: one target that does not answer
-        makes the command for a whole table fail. Else it is kept as a silence. After one for want of the
-        management service no command is run any more: each would wait for it, 3.2 s on BeeGFS 7.4.7."""
+        """Run the command, and return its answer; `about` names the query in messages. The answer counts
+        where the exit status is 0, or `useful` accepts its output: a silent target makes the command for a
+        whole table fail. Else it is kept as a silence. Once the management service did not answer, no further
+        command is run: each would wait for it, 3.2 s on BeeGFS 7.4.7."""
         away = next((silence for silence in self.silences if silence.cause == "management"), None)
         if away is not None:
             self.silent(about, argv, away.why, away.cause)
@@ -43,5 +40,5 @@ class StatusQueries:
         return answer
 
     def silent(self, about: str, argv: Sequence[str], why: str, cause: SilenceCause = "") -> None:
-        """Keep that a question got no answer."""
+        """Keep that a query got no answer."""
         self.silences.append(Silence(about, " ".join(argv), why, cause))

@@ -1,5 +1,4 @@
-"""Over how many targets new files are to be striped, in which chunks: `target.striping`. Pure; for plan, by
-`fs.store_checks.check_plan`.
+"""Over how many targets new files must be striped, in which chunks: `target.striping`.
 
 | `target.striping` | the folder has                         | what is set                                |
 |-------------------|----------------------------------------|--------------------------------------------|
@@ -15,8 +14,8 @@
 |                   | mirrored files, or a composite layout, | nothing, and a warning                     |
 |                   | or what is not known                   |                                            |
 
-For `auto` that class of sizes decides up to which half of all bytes lie, since one pattern holds for all
-files of a folder.
+For `auto`, the class of sizes that contains the middle of all bytes decides, since a single pattern holds for
+all files of a folder.
 
 | mean size of that class | targets |
 |-------------------------|---------|
@@ -43,21 +42,19 @@ if TYPE_CHECKING:
 KEY = "target.striping"
 INHERIT, AUTO = "inherit", "auto"
 WIDTHS = ((16 << 20, 1), (1 << 30, 4))
-WIDEST = 8
-"""The widest stripe that is set."""
+WIDEST = 8  # the widest stripe that is set
 
 
 class StripingChoice(NamedTuple):
-    """What is to be set on a folder, and what is to be said of it."""
+    """What to set on a folder, and the results to show."""
 
-    targets: int = 0
-    """Over how many a new file is to be striped; 0: nothing is to be set."""
+    targets: int = 0  # targets of a new file; 0: nothing to set
     chunk: int = 0  # bytes; 0: as the folder has it
     results: tuple[CheckResult, ...] = ()
 
 
 def choose(wish: str, status: StoreStatus, sizes: SizeClasses) -> StripingChoice:
-    """What to set on the folder of that status, of whose new files these are the sizes. `wish` is
+    """Choose what to set on the folder of that status, for new files of these sizes. `wish` is
     `target.striping`."""
     if wish == INHERIT:
         return StripingChoice()
@@ -66,14 +63,14 @@ def choose(wish: str, status: StoreStatus, sizes: SizeClasses) -> StripingChoice
         text = "how the folder is striped is not known, so nothing is set"
         mend = f"see whether the vendor's commands answer, or set {KEY}: {INHERIT}"
         return StripingChoice(results=(CheckResult(KEY, text, "warning", mend=mend),))
-    there = len(placement.eligible(status.in_pool(), 1))
+    usable = len(placement.eligible(status.in_pool(), 1))
     if wish != AUTO:
-        return _wished(wish, pattern, there)
+        return _wished(wish, pattern, usable)
     if not sizes.bytes or pattern.kind != "raid0":
         return StripingChoice()
     typical = sizes.half_of_the_bytes()
     wanted = next((targets for below, targets in WIDTHS if typical < below), WIDEST)
-    wanted = min(wanted, there) if there else wanted
+    wanted = min(wanted, usable) if usable else wanted
     if wanted == pattern.targets:
         return StripingChoice()
     text = (
@@ -84,20 +81,20 @@ def choose(wish: str, status: StoreStatus, sizes: SizeClasses) -> StripingChoice
 
 
 def parse(wish: str) -> tuple[int, int]:
-    """Targets and chunk (bytes; 0: as the folder has it) of `targets=4, chunk=1MiB`, as the configuration has
-    checked it (`config.settings.STRIPING`)."""
+    """Parse targets and chunk (bytes; 0: unchanged) of `targets=4, chunk=1MiB`, as checked by the
+    configuration (`config.settings.STRIPING`)."""
     values = dict(part.strip().split("=") for part in wish.split(","))
     chunk = values.get("chunk", "0KiB")
     return int(values["targets"]), int(chunk[:-3]) * {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[chunk[-3]]
 
 
-def _wished(wish: str, pattern: Pattern, there: int) -> StripingChoice:
+def _wished(wish: str, pattern: Pattern, usable: int) -> StripingChoice:
     targets, chunk = parse(wish)
     if pattern.kind != "raid0":
         text = f"the folder's pattern is {pattern.kind}, which is left as it is"
         mend = f"set {KEY}: {INHERIT}, or name a target whose folder has a plain pattern"
         return StripingChoice(results=(CheckResult(KEY, text, "warning", mend=mend),))
-    wanted = min(targets, there) if there else targets
+    wanted = min(targets, usable) if usable else targets
     results = []
     if wanted < targets:
         text = f"files are striped over {wanted} targets: no more of those that they can get have room"
@@ -112,13 +109,12 @@ def _wished(wish: str, pattern: Pattern, there: int) -> StripingChoice:
 
 
 def holds(targets: int, chunk: int, pattern: Pattern | None) -> bool:
-    """Whether a folder of this pattern has so many targets, and this chunk where one is wished."""
+    """Return whether a folder of this pattern has so many targets, and the wished chunk, if any."""
     return pattern is not None and pattern.targets == targets and chunk in (0, pattern.chunk_bytes)
 
 
 def compared(targets: int, chunk: int, pattern: Pattern | None, answer: Answer) -> CheckResult:
-    """Whether a folder has, when it is read back, the targets and the chunk that the command of `answer` set
-    on it."""
+    """Judge whether a folder, read back, has the targets and the chunk that the command of `answer` set."""
     ended = f"`{printable(shlex.join(answer.argv))}` ended with exit status {answer.code}"
     if pattern is not None and holds(targets, chunk, pattern):
         pool = f", pool {pattern.pool} ({pattern.pool_name})" if pattern.pool else ""
@@ -129,7 +125,7 @@ def compared(targets: int, chunk: int, pattern: Pattern | None, answer: Answer) 
 
 
 def failed(words: str, command: str, pattern: Pattern | None, *, refused: bool) -> CheckResult:
-    """The command that sets the pattern did not do it: files get what the folder gives, `pattern`."""
+    """Warn that the command failed to set the pattern: files get what the folder gives, `pattern`."""
     why = "this account has not the right" if refused else "the command failed"
     text = f"not striped as wished: {why} ({printable(words)}); files are striped as the folder gives it"
     text += f": {_shape(pattern)}" if pattern else ""

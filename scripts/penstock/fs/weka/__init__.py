@@ -1,6 +1,6 @@
-"""WEKA by its one command, `weka`: asked by `commands`, its JSON read by `cli` and judged by `health`;
-`states` asks it of files.
+"""WEKA by its only command, `weka`: `commands` runs it, `cli` parses its JSON, `health` judges; `states` asks
+it of files.
 
 Written from WEKA's documentation (4.4), its own CSI driver (`weka/csi-wekafs`, `apiclient`) and outputs of
-sites. None of it was run on a live WEKA. Nothing is set: quotas are the organization's administrator's.
+sites; never run on a live WEKA. Nothing is set: only the organization's administrator sets quotas.
 """

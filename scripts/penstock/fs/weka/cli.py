@@ -1,12 +1,9 @@
-"""Command lines of WEKA's `weka`, and parsers of its output (`-J`, `--format json -R`: JSON, sizes in bytes);
-`fs.weka.commands` runs them.
+"""Command lines of WEKA's `weka`, and parsers of its output; `fs.weka.commands` runs them.
 
-Nothing is run or read here. What is not known is None or "".
-
-Keys are those of the REST API, which the command prints as they are (`weka/csi-wekafs`,
-`apiclient/filesystem.go`: `available_total`, `used_total`, `total_budget`); of quotas older releases print
-`hardLimitBytes` for `hard_limit_bytes`, so a key is compared without underlines and case. A figure may be a
-number or its digits.
+The output is `-J` or `--format json -R`: JSON, sizes in bytes. Unknown is None or "". Keys are those of the
+REST API (`weka/csi-wekafs`, `apiclient/filesystem.go`: `available_total`, `used_total`, `total_budget`). For
+quotas older releases print `hardLimitBytes` for `hard_limit_bytes`, so keys are compared without underlines
+and case. A figure may be a number or its digits.
 """
 
 from __future__ import annotations
@@ -22,8 +19,7 @@ if TYPE_CHECKING:
 
 PRODUCT = "WEKA"
 WEKA = "weka"
-UNLIMITED = 1 << 62
-"""A limit from here on is none: the CSI driver sets 2^64 - 4096 for it."""
+UNLIMITED = 1 << 62  # from here on a limit is none: the CSI driver sets 2^64 - 4096 for it
 
 
 def status() -> list[str]:
@@ -35,7 +31,7 @@ def file_systems() -> list[str]:
 
 
 def quotas(file_system: str) -> list[str]:
-    """The command that lists all quotas of a file system: without `--all` it lists exceeded ones alone."""
+    """List all quotas of a file system; without `--all` only exceeded ones appear."""
     return [WEKA, "fs", "quota", "list", file_system, "--all", "-f", "json"]
 
 
@@ -48,24 +44,20 @@ class ActiveCount(NamedTuple):
 
 
 class WekaCluster(NamedTuple):
-    """What `weka status` says. None and "" are not known."""
+    """What `weka status` reports. None and "" are unknown."""
 
     name: str = ""
     io_status: str = ""
     active_counts: tuple[ActiveCount, ...] = ()
     unavailable_percent: float | None = None
-    rebuilding: bool = False
-    """Whether any data has lost a part of its redundancy."""
-    fill: str = ""
-    """How full the drives are, in WEKA's word: `Normal`."""
-    licence: str = ""
-    """The mode of the licence: `Classic`, `PAYG`, `Unlicensed`."""
-    may_start: bool | None = None
-    """Whether the licence allows that I/O is started."""
+    rebuilding: bool = False  # some data has lost a part of its redundancy
+    fill: str = ""  # how full the drives are, in WEKA's word: `Normal`
+    licence: str = ""  # the mode of the licence: `Classic`, `PAYG`, `Unlicensed`
+    may_start: bool | None = None  # the licence allows to start I/O
 
 
 class FileSystem(NamedTuple):
-    """One line of `weka fs`."""
+    """A line of `weka fs`."""
 
     name: str
     ready: bool = True
@@ -74,7 +66,7 @@ class FileSystem(NamedTuple):
 
 
 def read_status(out: str) -> WekaCluster | None:
-    """None where the text is no such object."""
+    """Parse the status; None where the text is no such object."""
     try:
         status = json.loads(out)
     except ValueError:
@@ -83,7 +75,9 @@ def read_status(out: str) -> WekaCluster | None:
         return None
     rebuild, licence = _object(status, "rebuild"), _object(status, "licensing")
     states = rebuild.get("protectionState")
-    failures = [one for one in states if isinstance(one, dict)] if isinstance(states, list) else []
+    failures = (
+        [failure for failure in states if isinstance(failure, dict)] if isinstance(states, list) else []
+    )
     kinds = (
         ("drives", _object(status, "drives")),
         ("I/O processes", _object(status, "io_nodes")),
@@ -95,11 +89,12 @@ def read_status(out: str) -> WekaCluster | None:
         io_status=str(status["io_status"]),
         active_counts=tuple(
             ActiveCount(noun, active, total)
-            for noun, one in kinds
-            if (active := _count(one, "active")) is not None and (total := _count(one, "total")) is not None
+            for noun, counts in kinds
+            if (active := _count(counts, "active")) is not None
+            and (total := _count(counts, "total")) is not None
         ),
         unavailable_percent=float(percent) if isinstance(percent, int | float) else None,
-        rebuilding=any(_count(one, "numfailures") and _count(one, "mib") for one in failures),
+        rebuilding=any(_count(failure, "numfailures") and _count(failure, "mib") for failure in failures),
         fill=str(_object(status, "buckets_info").get("reportedRaidFillLevelSeverity", "")),
         licence=str(licence.get("mode", "")),
         may_start=eligible if isinstance(eligible, bool) else None,
@@ -107,7 +102,7 @@ def read_status(out: str) -> WekaCluster | None:
 
 
 def read_file_systems(out: str) -> list[FileSystem]:
-    """The file systems that this account may see."""
+    """Parse the file systems that this account may see."""
     return [
         FileSystem(
             name=str(row["name"]),
@@ -121,8 +116,8 @@ def read_file_systems(out: str) -> list[FileSystem]:
 
 
 def read_quotas(out: str, file_system: str, folder: str) -> list[Quota]:
-    """The quotas of `folder`, which is given by its path in the file system, and of all folders above it.
-    Those of other folders are left out. How long a soft limit has been passed is not said."""
+    """Parse the quotas of `folder` (its path in the file system) and of all folders above it. Quotas of other
+    folders are skipped. The output does not show for how long a soft limit has been passed."""
     quotas = []
     for row in rows(out):
         name, _, path = str(row.get("path", "")).rpartition(":")
@@ -144,7 +139,7 @@ def read_quotas(out: str, file_system: str, folder: str) -> list[Quota]:
 
 
 def has_rows(out: str) -> bool:
-    """Whether `out` is a list, if an empty one."""
+    """Return whether `out` is a list, even an empty one."""
     try:
         return isinstance(json.loads(out), list)
     except ValueError:
@@ -152,26 +147,26 @@ def has_rows(out: str) -> bool:
 
 
 def rows(out: str) -> list[dict[str, Any]]:
-    """The objects of a list, by their keys in small letters without underlines."""
+    """Parse the objects of a list, by their keys in small letters without underlines."""
     try:
         value = json.loads(out)
     except ValueError:
         return []
     listed = value if isinstance(value, list) else []
     return [
-        {str(key).lower().replace("_", ""): one for key, one in row.items()}
+        {str(key).lower().replace("_", ""): field for key, field in row.items()}
         for row in listed
         if isinstance(row, dict)
     ]
 
 
 def _object(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = value.get(key)
-    return found if isinstance(found, dict) else {}
+    field = value.get(key)
+    return field if isinstance(field, dict) else {}
 
 
 def _count(row: Mapping[str, Any], *names: str) -> int | None:
-    by_name = {str(key).lower().replace("_", ""): one for key, one in row.items()}
+    by_name = {str(key).lower().replace("_", ""): field for key, field in row.items()}
     for name in names:
         value = by_name.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool):

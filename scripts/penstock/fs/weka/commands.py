@@ -1,5 +1,4 @@
-"""Asks WEKA's `weka` about the cluster, the file system and the quotas of one folder. For `fs.store_checks`;
-starts `weka`, changes nothing."""
+"""Queries WEKA's `weka` about the cluster, the file system and the quotas of a folder."""
 
 from __future__ import annotations
 
@@ -23,28 +22,27 @@ RULES = FillRules((0,), (0,), 0.0, 1, objects="objects", quota_counts="files")
 
 
 class Tools(NamedTuple):
-    """`weka`, for the file system of one mount."""
+    """`weka`, for the file system of a mount."""
 
     mount: Mount
-    file_system: str
-    """Its name, behind the server's in the mount's device (`10.0.0.1/default`)."""
+    file_system: str  # its name, behind the server's in the mount's device (`10.0.0.1/default`)
     product: str = cli.PRODUCT
 
     @staticmethod
     def pattern(folder: str, budget: command.TimeBudget | None = None) -> None:
-        """None, for every folder: the cluster itself spreads files over its drives."""
+        """Return None: the cluster itself spreads files over its drives."""
         del folder, budget
 
     def status(self, folder: str, uid: int, gid: int) -> StoreStatus:
-        """What the command says of the cluster, the file system, and the quotas of `folder` and of those
-        above it: quotas of WEKA are folders'. A question without an answer is a `Silence`; never raises."""
+        """Read what the command reports of the cluster, the file system, and the quotas of `folder` and of
+        those above it. WEKA's quotas belong to folders. An unanswered query is a `Silence`; never raises."""
         del uid, gid
         asking = StatusQueries()
         cluster = cli.read_status(_json(asking, "cluster", cli.status(), cli.read_status))
         listed = cli.read_file_systems(_json(asking, "file systems", cli.file_systems(), cli.has_rows))
-        mine = next((one for one in listed if one.name == self.file_system), None)
+        mine = next((entry for entry in listed if entry.name == self.file_system), None)
         out = _json(asking, "quotas", cli.quotas(self.file_system), cli.has_rows)
-        # Of a bind mount the path below its point is another than the one that quotas have.
+        # In a bind mount, the path below its point differs from that of quotas.
         inside = self.mount.inside(os.path.realpath(folder))
         quotas = [] if inside is None else cli.read_quotas(out, self.file_system, inside)
         return StoreStatus(
@@ -58,7 +56,7 @@ class Tools(NamedTuple):
 
 
 def find(proc: str | os.PathLike[str] = PROC, point: str = "") -> Tools | None:
-    """`weka`, where it is on PATH."""
+    """Return `weka`, where it is on PATH."""
     if not command.present(cli.WEKA):
         return None
     mount = mount_of(point or "/", proc)
@@ -66,7 +64,7 @@ def find(proc: str | os.PathLike[str] = PROC, point: str = "") -> Tools | None:
 
 
 def _json(asking: StatusQueries, about: str, argv: Sequence[str], useful: Callable[[str], object]) -> str:
-    """What the command printed, if that is of use."""
+    """Return the command's output, if it is useful."""
     answer = asking.ask(about, argv)
     if not answer.ok:
         return ""

@@ -1,5 +1,6 @@
-"""Which cores WEKA's client holds on this machine, as any account can find out: asked in this order, and the
-first that answers counts for a container.
+"""Which cores WEKA's client holds on this machine, as any account can find out.
+
+For each container the first source that answers counts:
 
 | what is asked                     | who may ask         | what it says                                   |
 |-----------------------------------|---------------------|------------------------------------------------|
@@ -8,13 +9,10 @@ first that answers counts for a container.
 | WEKA's processes                  | all, unless hidepid | the CPUs that their threads may run on         |
 | cpusets of WEKA's control groups  | all                 | the CPUs of all containers together            |
 
-All numbers are the kernel's. The last two say where WEKA may run, which can be more than it holds. Not run on
-WEKA: the keys of the command's JSON (`nodes`, by number, with `core_id`, `dedicate_core` and `roles`;
-`net_devices`) are those that WEKA's operator reads and writes (weka_runtime.py, resourcedoc.go), the paths of
-cpusets those of docs.weka.io.
-
-For preflight's look at a node's cores. Starts `weka`, reads /proc, /sys and WEKA's configuration; changes
-nothing.
+All numbers are the kernel's. The last two show where WEKA may run, which can be more than it holds. Not run
+on WEKA: the keys of the command's JSON (`nodes`, by number, with `core_id`, `dedicate_core` and `roles`;
+`net_devices`) are those of WEKA's operator (weka_runtime.py, resourcedoc.go), the paths of cpusets those of
+docs.weka.io.
 """
 
 from __future__ import annotations
@@ -44,35 +42,34 @@ if TYPE_CHECKING:
 
 TYPE = "wekafs"
 SETTING = "isolate_cpusets"
+# Files of isolate_cpusets: by Lenovo's brief on WEKA, and by WEKA's own documentation.
 FILES = ("etc/wekaio/weka.conf", "etc/wekaio/service.conf")
-"""Where isolate_cpusets is said to stand: by Lenovo's brief on WEKA, and by WEKA's own documentation."""
+# below /sys, under cgroup v1 and v2; `name` begins with `weka`
 CPUSETS = (
     "fs/cgroup/cpuset/{name}/cpuset.effective_cpus",
     "fs/cgroup/cpuset/{name}/cpuset.cpus",
     "fs/cgroup/{name}/cpuset.cpus.effective",
 )
-"""Below /sys, under cgroup v1 and v2; `name` begins with `weka`."""
-BUDGET = 6.0
-"""Seconds for all commands: the probe's job has a minute for everything."""
+BUDGET = 6.0  # seconds for all commands: the probe's job has a minute for everything
 
 
 def weka_mounts(proc: Root = PROC) -> list[WekaMount]:
-    """The WEKA mounts of this machine."""
-    return [parse_mount(one) for one in mounts(proc) if one.type == TYPE]
+    """List the WEKA mounts of this machine."""
+    return [parse_mount(mount) for mount in mounts(proc) if mount.type == TYPE]
 
 
 def held(
     proc: Root = PROC, sys: Root = SYS, ask: Callable[[Sequence[str]], Answer] | None = None
 ) -> list[HeldCores]:
-    """By container; [] where WEKA is not there, and where nothing is known. `ask` runs a command. Never
-    raises."""
+    """Find the held cores by container; [] where WEKA is absent, or nothing is known. `ask` runs a command.
+    Never raises."""
     mounted, running = weka_mounts(proc), cores_of_containers(proc)
     if not mounted and not running:
         return _cpusets(sys)
     budget = command.TimeBudget(BUDGET)
     asked = ask or (lambda argv: command.run(argv, budget))
-    # Of several mounts of one container the first one made it: the others may leave its cores out.
-    by_name = {one.container: one for one in sorted(mounted, key=lambda one: one.cores is not None)}
+    # The first of a container's mounts made it: the others may leave its cores out.
+    by_name = {entry.container: entry for entry in sorted(mounted, key=lambda entry: entry.cores is not None)}
     names = sorted({*by_name, *running} - {""}) or [""]
     holders = []
     for name in names:
@@ -88,13 +85,13 @@ def held(
 
 
 def resources(container: str) -> list[str]:
-    """The command that prints what a container holds; "" is the only one."""
+    """Return the command that prints what a container holds; "": the only one."""
     return [cli.WEKA, "local", "resources", *(["-C", container] if container else []), "-J"]
 
 
 def read_resources(out: str, container: str = "") -> HeldCores | None:
-    """None where the text is not the JSON of `resources`, or names no core. A core that is chosen when the
-    container starts is no number, and is left out."""
+    """Parse the JSON of `resources`; None for other text, or without a core. A core chosen at the container's
+    start has no number, and is left out."""
     try:
         answer = json.loads(out)
         nodes = answer["nodes"]
@@ -112,24 +109,26 @@ def read_resources(out: str, container: str = "") -> HeldCores | None:
             cores.add(core)
     if not cores:
         return None
-    given = (one.get("name") or one.get("device") for one in devices if isinstance(one, dict))
-    net = tuple(printable(name) for name in given if isinstance(name, str))
+    device_names = (
+        device.get("name") or device.get("device") for device in devices if isinstance(device, dict)
+    )
+    net = tuple(printable(name) for name in device_names if isinstance(name, str))
     return HeldCores(container, tuple(sorted(cores)), "weka local resources", net)
 
 
 def isolation(root: Root = "/") -> list[FileValue]:
-    """isolate_cpusets in both files."""
+    """Read isolate_cpusets in both files."""
     return [setting(Path(root, name), SETTING) for name in FILES]
 
 
 def is_there(proc: Root = PROC, root: Root = "/") -> bool:
-    """Whether WEKA is on this machine: a mount, an I/O process, or its configuration."""
+    """Return whether WEKA is on this machine: a mount, an I/O process, or its configuration."""
     return bool(weka_mounts(proc) or cores_of_containers(proc)) or Path(root, "etc/wekaio").is_dir()
 
 
 def _devices(mount: WekaMount) -> tuple[str, ...]:
-    """`net=ib0/10.0.0.1/24` names ib0."""
-    return tuple(printable(one.partition("/")[0]) for one in mount.net if one != "udp")
+    """Return ib0 for `net=ib0/10.0.0.1/24`."""
+    return tuple(printable(option.partition("/")[0]) for option in mount.net if option != "udp")
 
 
 def _cpusets(sys: Root) -> list[HeldCores]:

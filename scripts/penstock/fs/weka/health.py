@@ -1,4 +1,4 @@
-"""Whether a WEKA cluster and one of its file systems are in order. Pure.
+"""Whether a WEKA cluster and one of its file systems are in order.
 
 | what                     | seen                                          | verdict |
 |--------------------------|-----------------------------------------------|---------|
@@ -31,13 +31,15 @@ PRODUCT = "WEKA"
 
 
 def judge(cluster: WekaCluster | None, file_system: FileSystem | None) -> list[CheckResult]:
-    """What is not in order, and one result for all that is. Nothing where neither is known."""
+    """Return the troubles, and a result for all that is in order. [] where neither is known."""
     results = [*_file_system(file_system)]
     if cluster is not None:
         troubles = list(_cluster(cluster))
         results += troubles
-        if all(one.verdict == "note" for one in results):
-            active = ", ".join(f"{one.active:,} of {one.total:,} {one.noun}" for one in cluster.active_counts)
+        if all(result.verdict == "note" for result in results):
+            active = ", ".join(
+                f"{count.active:,} of {count.total:,} {count.noun}" for count in cluster.active_counts
+            )
             results.append(
                 CheckResult(
                     _about(cluster), f"I/O is started; {active} active" if active else "I/O is started"
@@ -50,9 +52,9 @@ def _about(cluster: WekaCluster) -> str:
     return printable(f"{PRODUCT} cluster {cluster.name}".strip())
 
 
-def _file_system(seen: FileSystem | None) -> Iterator[CheckResult]:
-    if seen is not None and not seen.ready:
-        about = f"{PRODUCT} file system {printable(seen.name)}"
+def _file_system(file_system: FileSystem | None) -> Iterator[CheckResult]:
+    if file_system is not None and not file_system.ready:
+        about = f"{PRODUCT} file system {printable(file_system.name)}"
         yield CheckResult(about, "not ready", "stop", "READY", f"have it brought up: {ADMINISTRATOR}")
 
 

@@ -1,6 +1,8 @@
-"""WEKA: the mount options of wekafs, as the mount table has them. Formats: the fixtures of csi-wekafs
-(pkg/wekafs/utilities_test.go), options and modes: docs.weka.io 4.4, mounting filesystems. For
-`fs.mount_checks`, and for `cores` beside it; reads the mount table and /proc, changes nothing."""
+"""WEKA: the mount options of wekafs, parsed and judged.
+
+Formats: the fixtures of csi-wekafs (pkg/wekafs/utilities_test.go); options and modes: docs.weka.io 4.4,
+mounting filesystems.
+"""
 
 from __future__ import annotations
 
@@ -22,36 +24,29 @@ if TYPE_CHECKING:
     from penstock.fs.mount_proof import Method
     from penstock.host.mounts import Mount
 
+# The cache modes, of which a mount has exactly one, and how a read passes each cache. No present manual says
+# what `coherent` keeps on a node, so there only O_DIRECT counts.
 METHODS: dict[str, Method] = {
     "forcedirect": "any",
     "readcache": "dropped",
     "writecache": "synced",
     "coherent": "direct",
 }
-"""The cache modes, exactly one of which a mount has, and how a read passes the cache of each. What `coherent`
-keeps on a node is in no present manual, so there O_DIRECT alone counts."""
 _MASKS = ("file_create_mask", "directory_create_mask", "force_file_mode", "force_directory_mode")
 
 
 class WekaMount(NamedTuple):
-    """One mount."""
-
     point: str
-    filesystem: str
-    """Its name in the cluster."""
-    backends: str = ""
-    """What stands before the name in the device; "" where nothing does."""
-    modes: tuple[str, ...] = ()
-    """The cache modes that the options name."""
+    filesystem: str  # its name in the cluster
+    backends: str = ""  # the part before the name in the device; "": none
+    modes: tuple[str, ...] = ()  # the cache modes that the options name
     sync_on_close: bool = False
     acl: bool = False
     obs_direct: bool = False
+    # the options that change the modes of new files and folders, with their values
     masks: tuple[tuple[str, str], ...] = ()
-    """The options that change the modes of new files and folders, with their values."""
-    cores: tuple[int, ...] | None = None
-    """The node's cores that the client keeps (`core=`); None: the options do not name them."""
-    core_count: int | None = None
-    """How many it keeps (`num_cores=`, or those of `core=`); None: not known."""
+    cores: tuple[int, ...] | None = None  # the node's cores that the client keeps (`core=`); None: not named
+    core_count: int | None = None  # how many it keeps (`num_cores=`, or those of `core=`); None: unknown
     net: tuple[str, ...] = ()
     container: str = ""
 
@@ -62,11 +57,11 @@ class WekaMount(NamedTuple):
 
 
 def parse_mount(mount: Mount) -> WekaMount:
-    """The mount, of a line of the mount table. Options that are not understood are left out."""
+    """Parse a line of the mount table. Options that are not understood are skipped."""
     values = mount.values
     backends, _, filesystem = mount.device.rpartition("/")
-    given = [number(core) for core in values.get("core", ())]
-    cores = tuple(core for core in given if core is not None) if given and None not in given else None
+    listed = [number(core) for core in values.get("core", ())]
+    cores = tuple(core for core in listed if core is not None) if listed and None not in listed else None
     return WekaMount(
         point=mount.point,
         filesystem=filesystem,
@@ -84,7 +79,8 @@ def parse_mount(mount: Mount) -> WekaMount:
 
 
 def proof(mount: WekaMount) -> MountProof:
-    """
+    """Return what the mount proves.
+
     | cache mode       | method    | why                                                      |
     |------------------|-----------|----------------------------------------------------------|
     | forcedirect      | `any`     | neither reads nor writes use the page cache              |
@@ -104,9 +100,9 @@ def proof_of(mount: Mount, _: object) -> MountProof:
 def check(mount: Mount, proc: str | os.PathLike[str], *, source: bool) -> list[CheckResult]:
     """As `mount_checks.MountModule`, beside the node's further WEKA mounts and containers."""
     # A bind mount is the same mount by another path: it has the same device number.
-    further = {one.number: one for one in mounts(proc) if one.type == mount.type}
+    further = {entry.number: entry for entry in mounts(proc) if entry.type == mount.type}
     further.pop(mount.number, None)
-    others = [parse_mount(one) for one in further.values()]
+    others = [parse_mount(entry) for entry in further.values()]
     return judge(parse_mount(mount), others, source=source, cores=cores_of_containers(proc))
 
 
@@ -117,8 +113,8 @@ def judge(
     source: bool = False,
     cores: Mapping[str, str] = types.MappingProxyType({}),
 ) -> list[CheckResult]:
-    """`others` are the further WEKA mounts of this node, `cores` what the processes of its containers say
-    (`processes`).
+    """Judge the mount. `others`: the further WEKA mounts of this node; `cores`: those of its containers'
+    processes (`processes`).
 
     | what is seen                                    | verdict                                           |
     |-------------------------------------------------|---------------------------------------------------|
@@ -145,7 +141,7 @@ def judge(
                 about, f"its options name {named}: {IN_WORDS['direct']}", "note", " or ".join(METHODS)
             )
         )
-    twins = [printable(one.point) for one in others if one.filesystem == mount.filesystem]
+    twins = [printable(twin.point) for twin in others if twin.filesystem == mount.filesystem]
     if twins:
         results.append(
             CheckResult(
@@ -189,11 +185,11 @@ def _judge_target(about: str, mount: WekaMount) -> Iterable[CheckResult]:
 def _judge_cores(
     about: str, mounts: Sequence[WekaMount], running: Mapping[str, str]
 ) -> Iterable[CheckResult]:
-    named = {one.container for one in mounts if one.container}
-    # One container, of which the options do not have the name.
+    named = {entry.container for entry in mounts if entry.container}
+    # A single container, whose name the options do not have.
     alone = next(iter(running.values())) if len(running) == 1 and not named else ""
     beside = {name: cores for name, cores in running.items() if name not in named} if not alone else {}
-    several = len({one.container for one in mounts}) + len(beside) > 1
+    several = len({entry.container for entry in mounts}) + len(beside) > 1
     containers = set()
     for mount in mounts:
         if mount.container in containers:

@@ -1,12 +1,10 @@
-"""Which cores WEKA's containers keep, by what the kernel says of their processes: any account may read it,
-unless /proc is mounted with `hidepid`.
+"""Which cores WEKA's containers keep, by the kernel's view of their processes, open to any account without
+`hidepid`.
 
 A container's processes are called `/weka/wekanode --slot N --container-name NAME`. Slot 0 manages, and runs
-where there is room; the others do the I/O, with threads that are pinned to the container's cores (weka/tools,
-install/scripts.d/950_wekanode_cpu_affinity.sh, and the commands that WEKA's operator shows). A cpuset of a
-cgroup, v1 or v2, is part of what the kernel lets a thread use. Not run on WEKA.
-
-For `cores` and `mount` beside it. Reads /proc; changes nothing.
+anywhere. The others do the I/O, with threads pinned to the container's cores (weka/tools,
+install/scripts.d/950_wekanode_cpu_affinity.sh, and commands of WEKA's operator). A cpuset of a cgroup, v1 or
+v2, limits what the kernel lets a thread use. Not run on WEKA.
 """
 
 from __future__ import annotations
@@ -20,9 +18,9 @@ PROGRAM = "wekanode"
 
 
 def cores_of_containers(proc: str | os.PathLike[str] = PROC) -> dict[str, str]:
-    """The CPUs that the I/O processes of each container may run on, as lists of the kernel's form (`3-4,19`),
-    by the container's name ("" where the process has none). A thread that may run wherever the first process
-    of this host may is pinned to nothing, and says nothing. {} where nothing can be read."""
+    """Return the CPUs that each container's I/O processes may use, as lists in the kernel's form (`3-4,19`).
+    By the container's name ("": the process has none). A thread that may run wherever this host's first
+    process may is not pinned, and is skipped. {} where nothing can be read."""
     anywhere = _allowed(f"{proc}/1/status")
     cpus: dict[str, set[int]] = {}
     for process in _numbers(str(proc)):
@@ -52,7 +50,7 @@ def _words(path: str) -> list[str]:
 
 
 def _given(words: list[str], option: str) -> str:
-    """The value of `--option VALUE` or `--option=VALUE`; "" where it is not there."""
+    """Return the value of `--option VALUE` or `--option=VALUE`; "" without it."""
     for word, after in zip(words, [*words[1:], ""], strict=True):
         if word == option:
             return after
@@ -62,10 +60,10 @@ def _given(words: list[str], option: str) -> str:
 
 
 def _allowed(path: str) -> set[int]:
-    """The CPUs of Cpus_allowed_list; empty where they cannot be read."""
+    """Read Cpus_allowed_list; empty where it cannot be read."""
     try:
         with open(path, encoding="ascii", errors="replace") as stream:
-            line = next((one for one in stream if one.startswith("Cpus_allowed_list:")), "")
+            line = next((row for row in stream if row.startswith("Cpus_allowed_list:")), "")
         return set(cpu_lists.cpus(line.partition(":")[2]))
     except (OSError, ValueError):
         return set()

@@ -1,13 +1,10 @@
-"""WEKA: how much of files lies on the SSDs, and how much in the object store alone (`weka fs tier location`).
+"""WEKA: how much of files is on the SSDs, and how much only in the object store (`weka fs tier location`).
 
-Reading a tiered file fetches it to the SSDs by itself. The command's table has the columns `PATH`, `FILE
+A read of a tiered file fetches it to the SSDs by itself. The command's table has the columns `PATH`, `FILE
 TYPE`, `FILE SIZE`, `CAPACITY IN SSD (WRITE-CACHE)`, `CAPACITY IN SSD (READ-CACHE)`, `CAPACITY IN OBJECT
-STORAGE` and `CAPACITY IN REMOTE STORAGE`; the reference of its command line names them `path`, `file_type`,
+STORAGE` and `CAPACITY IN REMOTE STORAGE`. The reference of its command line names them `path`, `file_type`,
 `file_size`, `ssd_write_cache_bytes`, `ssd_read_cache_bytes`, `object_storage_bytes` and
-`remote_storage_bytes`. How the keys are written as JSON was not seen: both are read.
-
-`fs.store_checks` finds this module, and `fs.data_states` calls what `find` returns. Starts `weka`; changes
-nothing.
+`remote_storage_bytes`. The keys in JSON are not documented: both are read.
 """
 
 from __future__ import annotations
@@ -36,17 +33,17 @@ def ask(paths: Sequence[str]) -> Said:
 
 
 def argv(paths: Sequence[str]) -> list[str]:
-    """The command: JSON, and sizes in bytes."""
+    """Return the command: JSON, and sizes in bytes."""
     return [WEKA, "fs", "tier", "location", "--json", "--raw-units", *paths]
 
 
 def find(point: str, proc: str | os.PathLike[str]) -> Ask | None:  # noqa: ARG001 (it finds the mount itself)
-    """What asks the command; None where it is not there."""
+    """Find what queries the command; None where it is missing."""
     return ask if command.present(WEKA) else None
 
 
 def read(out: str, paths: Sequence[str]) -> dict[str, DataState]:
-    """The states, by path. What is no JSON, or lacks a size, says nothing."""
+    """Parse the states, by path. Rows without JSON, or without a size, are skipped."""
     try:
         rows = json.loads(out)
     except ValueError:
@@ -78,8 +75,8 @@ def _bytes(cells: dict[str, Any], *names: str) -> int | None:
 
 
 def state_of(size: int, written: int, cached: int, stored: int) -> DataState:
-    """The state by the file's size and the bytes of it in the SSDs' write cache, in their read cache and in
-    the object store.
+    """Judge the file's size and its bytes in the SSDs' write cache, in their read cache and in the object
+    store.
 
     | on SSDs, in both caches | in the object store | the data is                           |
     |-------------------------|---------------------|---------------------------------------|

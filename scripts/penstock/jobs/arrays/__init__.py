@@ -1,2 +1,1 @@
-"""A step's elements as job arrays, from the controller's side: how many run at once, what becomes of those
-that ended, and the book of arrays and submissions."""
+"""A step's elements as job arrays, as the controller sees them: limits, ends, and the book of submissions."""

@@ -1,20 +1,14 @@
-"""Runs a step's shards by workers, which are the elements of job arrays, until each has its receipt.
+"""Run a step's shards by workers, the elements of job arrays, until each shard has its receipt.
 
-Each step with shards, audit and repair call `run_array`. It submits arrays of workers (processes on this
-machine, or on a SLURM cluster), watches them by one query at a time, cancels what is superfluous, and writes
-the folder's `arrays.jsonl`: the "book" of submissions, by which the next controller finds arrays that still
-live. Which worker does which shard the workers settle among themselves (`jobs.shard_claims`).
-
-Guarantees:
+The "book" (`arrays.jsonl`) names each submission, so that the next controller finds arrays that still live.
+Workers divide the shards among themselves (`jobs.shard_claims`). Guarantees:
 
 - A shard with a good receipt is not done again.
-- An array that still lives is found and awaited by the next controller.
-- No more workers live than may run at once (`cluster.max_elements`, or what a person said by
-  `penstock limit DATASET --nodes N`), and no more than there are shards that can be taken. Where some end and
-  shards are left, a further array is submitted, while the first one still runs.
-- A step ends when all receipts are there and the cluster says that all workers ended; a cluster that does
-  not know them, or does not answer, is not waited for longer than `RECEIPT_GRACE`.
-- In place of workers that a person cancelled others are submitted only by a new command.
+- The next controller finds and awaits an array that still lives.
+- Live workers never exceed the limit (`cluster.max_elements` or `penstock limit`), nor the shards left.
+- A step ends when all receipts exist and all workers have ended. It waits for a silent cluster, or for
+  workers unknown to it, no longer than `RECEIPT_GRACE`.
+- Only a new command replaces workers that a person cancelled.
 - While PAUSE stands at the root, nothing is submitted, and nothing fails for that.
 """
 
@@ -67,13 +61,9 @@ if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
 
-CANCEL_GRACE = 120.0
-"""Seconds that a cancelled step waits for its elements to end; the next run waits for those that still
-live."""
-ARRAYS = 16
-"""The most live arrays of one step."""
-TOGETHER = 60.0
-"""Seconds in which workers that end are replaced together, where they are few among those that live."""
+CANCEL_GRACE = 120.0  # seconds a cancelled step waits for its elements; the next run waits for survivors
+ARRAYS = 16  # live arrays of one step, at most
+TOGETHER = 60.0  # seconds for which a few ended workers are collected, to be replaced by one array
 
 
 def _nothing(files: int, size: int) -> None:
@@ -90,16 +80,16 @@ def run_array(
     amounts: Callable[[int, int], None] = _nothing,
     expected: Callable[[int], Estimate] | None = None,
 ) -> Mapping[int, Status]:
-    """Have workers do the shards of these indices. Returns, when every one has a good receipt, the last
-    status of each worker by its number. `amounts` is called with the files and bytes that are done, at each
-    look at the workers. `expected` estimates how long a shard takes: by it workers ask for their time where
-    `cluster.time` is `auto`.
+    """Have workers do these shards; return the last status of each worker by its number.
 
-    Raises PreflightError where the job that this process is keeps its workers from starting; FailedError
-    that names the shards, reasons and files (exit status 5 when every failure is a changed source, 6 when
-    one is a full target), also when a person cancelled the dataset or workers of it; LockedError where
-    workers may live that only another cluster or backend can end; and InterruptedRunError on a signal:
-    local workers have ended tidily by then, SLURM's run on, and the next call finds them.
+    Returns when every shard has a good receipt. `amounts` gets the files and bytes done. `expected` estimates
+    a shard's time, which workers ask for where `cluster.time` is `auto`.
+
+    Raises PreflightError where this process's own job keeps its workers from starting. Raises LockedError
+    where workers may live that only another cluster or backend can end. Raises FailedError with shards,
+    reasons and files, also after a cancellation; its exit status is 5 when every failure is a changed source,
+    6 when one is a full target. Raises InterruptedRunError on a signal: local workers have ended tidily by
+    then; SLURM's run on.
     """
     link, ops = None, context.ops_hold if BY_NAME[step].copies else None
     shared = BY_NAME[step].fetches and context.config.bandwidth.folder is not None
@@ -120,10 +110,10 @@ def run_array(
                 link.begin(processes, context.stop.wait, first=first)
             if ops:
                 try:
-                    # This process makes none meanwhile.
+                    # this process makes no metadata operations meanwhile
                     ops.begin(processes, context.stop.wait, first=first)
                 except FailedError:
-                    context.ops_hold = None  # each element is a holder by itself
+                    context.ops_hold = None  # each element takes its own share
 
         watch.widen = share
         share(array_throttle.read_slots(context, run, step), first=not any(watch.book.open(step)))
@@ -171,7 +161,6 @@ def _watched(watch: Watch) -> Mapping[int, Status]:
 
 
 def _takeable(watch: Watch) -> list[int]:
-    """The shards that a worker may claim now: those that no worker holds, and that are not given up."""
     return [
         index
         for index in watch.open
@@ -181,14 +170,12 @@ def _takeable(watch: Watch) -> list[int]:
 
 
 def _wanted(watch: Watch, takeable: Sequence[int]) -> int:
-    """How many workers may live."""
     slots = array_throttle.watched_slots(watch)
     at_work = {claim.number if claim.worker else -index - 1 for index, (_, claim) in watch.standing()}
     return min(slots - watch.ended_by_person, len(takeable) + len(at_work))
 
 
 def _may_submit(watch: Watch, takeable: Sequence[int]) -> bool:
-    """Whether further workers may be submitted, if not at this moment."""
     return bool(takeable) and _wanted(watch, takeable) > 0 and not worker_ends.in_vain(watch)
 
 
@@ -202,17 +189,19 @@ def still_alive(
     indices: Sequence[int] = (),
     receipt_ok: Callable[[int], bool] = lambda _: False,
 ) -> list[str]:
-    """Ids of arrays of this step that have workers which may still write; submits nothing. With `patient` it
-    waits until the cluster answers, or these shards all have good receipts; otherwise it raises
-    TransientError. Raises LockedError as `run_array`."""
+    """Return the ids of this step's arrays whose workers may still write; submit nothing.
+
+    With `patient`, waits until the cluster answers or these shards all have good receipts; without it, raises
+    TransientError. Raises LockedError as `run_array`.
+    """
     watch = watch_of(context, dataset, run, step, receipt_ok, indices)
     watch.patient = patient
-    return [one.array for one in _living(watch)]
+    return [live.array for live in _living(watch)]
 
 
 def element_command(context: Context, run: RunLayout, step: str, link_holder: str = "") -> list[str]:
-    """The command line of a worker, but for its array and number. `link_holder`: that of the run on the
-    network link (`shares.rule`); "": each worker is one by itself."""
+    """Return the command line of a worker, without its array and number. `link_holder`: the run's holder on
+    the network link (`shares.rule`); "": each worker holds its own share."""
     root = str(context.config.target.root.absolute())
     words = ["element", "--run", str(run.folder.absolute()), "--root", root, "--step", step]
     words += ["--retries", str(context.config.cluster.retries)]
@@ -234,8 +223,11 @@ def element_command(context: Context, run: RunLayout, step: str, link_holder: st
 
 
 def reads_back_beside(context: Context, run: RunLayout, step: str) -> bool:
-    """Whether workers of this step read back what is copied, too: those of copy, where verify's would get the
-    same from the cluster, and where no later step changes the files (those of an adopted tree)."""
+    """Return whether workers of this step also read copied files back.
+
+    Those of copy do, if verify's would get the same resources. Those of an adopted tree do not: a later step
+    still changes its files.
+    """
     cluster = context.config.cluster
     return step == "copy" and cluster.of(step) == cluster.of("verify") and adopted_trees.read(run) is None
 
@@ -246,13 +238,13 @@ def _meet(watch: Watch) -> None:
         _refuse_older(watch, live)
         watch.live.append(live)
         watch.own_arrays.add(live.submission.name)
-        told = f"{live.alive} of {human.counted(len(live.statuses), 'element')} wait or run"
+        counts = f"{live.alive} of {human.counted(len(live.statuses), 'element')} wait or run"
         if live.statuses:
-            watch.note(f"array {live.array} of an earlier controller lives and is watched: {told}")
+            watch.note(f"array {live.array} of an earlier controller lives and is watched: {counts}")
     if watch.live:
         tell(watch)
-        # An earlier controller may have noted a number that it did not live to tell the cluster, or a person
-        # said it while none was at work.
+        # An earlier controller may have died between noting a limit and setting it, or a person may have set
+        # the limit while no controller ran.
         array_throttle.let_go(watch)
         array_throttle.share_out(watch, again=True)
     worker_ends.judge(watch)
@@ -260,7 +252,7 @@ def _meet(watch: Watch) -> None:
 
 
 def _living(watch: Watch) -> list[WatchedArray]:
-    """Submissions of this step with elements that may be alive."""
+    """Return this step's submissions with elements that may be alive."""
     cluster = watch.context.cluster
     arrays: list[WatchedArray] = []
     for submission in watch.book.open(watch.step):
@@ -288,7 +280,7 @@ def _living(watch: Watch) -> list[WatchedArray]:
 
 
 def _refuse_beyond(watch: Watch, submission: ArrayLine) -> None:
-    """Raises LockedError for an array that may live where this process cannot ask or end it.
+    """Raise LockedError for an array that may live where this process cannot query or end it.
 
     | submission               | here           | then                                             |
     |--------------------------|----------------|--------------------------------------------------|
@@ -319,7 +311,7 @@ def _refuse_beyond(watch: Watch, submission: ArrayLine) -> None:
 
 
 def _refuse_older(watch: Watch, live: WatchedArray) -> None:
-    """Raises LockedError for an array of an older version that lives: its elements know nothing of claims."""
+    """Raise LockedError for a live array of an older version, whose elements ignore claims."""
     if not live.submission.workers:
         raise LockedError(
             f"elements of {watch.step} that an older version submitted have not ended",
@@ -331,7 +323,7 @@ def _refuse_older(watch: Watch, live: WatchedArray) -> None:
 
 
 def _submit_some(watch: Watch, takeable: Sequence[int]) -> bool:
-    """Submit one array of workers, as many as may live beside those that do."""
+    """Submit one array, with as many workers as may live beside those alive."""
     alive = sum(
         not status.state.ended and number not in watch.silent
         for live in watch.live
@@ -341,7 +333,7 @@ def _submit_some(watch: Watch, takeable: Sequence[int]) -> bool:
     few = len(watch.live) > 1 and workers * 10 < alive + workers
     soon = few and time.monotonic() - watch.submitted < TOGETHER
     if workers < 1 or soon or len(watch.live) >= ARRAYS or worker_ends.in_vain(watch):
-        # No further array takes slots: those whose workers wait get all of them.
+        # No further array takes slots now: those whose workers wait share all of them.
         array_throttle.share_out(watch)
         return False
     workers = min(workers, watch.queue.free(), patiently(watch, watch.context.cluster.max_elements))
@@ -349,7 +341,7 @@ def _submit_some(watch: Watch, takeable: Sequence[int]) -> bool:
 
 
 def _submit(watch: Watch, shards: Sequence[int], workers: int) -> bool:
-    """False where the cluster takes no more elements for now."""
+    """Submit one array; return False where the cluster takes no more elements for now."""
     context, run, step = watch.context, watch.run, watch.step
     context.stop.check()
     name = f"penstock-{watch.dataset}-{run.folder.name}-{step}-{secrets.token_hex(4)}"
@@ -365,13 +357,13 @@ def _submit(watch: Watch, shards: Sequence[int], workers: int) -> bool:
     cluster = patiently(watch, context.cluster.name)
     alone = context.config.cluster.of(step).node_alone if context.cluster.abilities.has_nodes else None
     cores = patiently(watch, partial(context.cluster.spec_cores, step))
-    # Also what others hold now: where they leave it, a worker that runs takes it without a wait.
+    # The array covers held shards too: a running worker takes a shard that its holder leaves, without a wait.
     watch.book.intend(
         name, step, context.cluster.kind, watch.open, cluster, workers=workers, call=watch.call,
         base=base, time=limit, whole_nodes=alone, at_once=workers, spec_cores=cores,
     )  # fmt: skip
-    # The lock is checked after the array is noted: a run that overtakes this one reads the notes under the
-    # lock, so it either finds this array, or this check raises.
+    # The array is noted before the lock is checked. A run that overtakes this one reads the notes under the
+    # lock: either it finds this array, or this check raises.
     context.assert_held()
     try:
         array = patiently(watch, unanswered_submissions.once(watch, spec))
@@ -400,18 +392,17 @@ def _submit(watch: Watch, shards: Sequence[int], workers: int) -> bool:
 
 
 def _labels(watch: Watch) -> dict[str, str]:
-    """The labels by which people find the array in the cluster's own listings."""
     labels = {"dataset": watch.dataset, "step": watch.step}
     try:
         release = durable.read_json(watch.run.run_file).get("release")
     except (OSError, ValueError, AttributeError):
-        release = None  # the array goes without this label
+        release = None  # the array has no such label
     return {**labels, "release": release} if isinstance(release, str) and release else labels
 
 
 def _look(watch: Watch) -> None:
-    """Query the elements' states, one query for all arrays; report them; drop arrays that have ended. A
-    cluster that does not answer is not asked once all receipts are there."""
+    """Query all arrays at once, report their elements' states, and drop arrays that have ended. A cluster
+    that does not answer is not asked once all receipts exist."""
     if watch.asked_in_vain is None or not watch.all_proven():
         look(watch, watch.live)
     if watch.asked_in_vain is None:
@@ -423,8 +414,8 @@ def _look(watch: Watch) -> None:
 
 
 def _refuse_beyond_limit(watch: Watch) -> None:
-    """Raises PreflightError where elements ask for more than a single job may have. They are ended before, so
-    that a further run, with other limits, submits them anew."""
+    """Raise PreflightError where elements ask for more than a single job may have. These elements are
+    cancelled first, so that a further run, with other limits, submits them anew."""
     for live in watch.live:
         beyond = {index: status for index, status in live.statuses.items() if status.beyond_limit}
         if beyond:
@@ -441,7 +432,7 @@ def _refuse_beyond_limit(watch: Watch) -> None:
 
 
 def _rest(watch: Watch, seconds: float) -> None:
-    """Wait that long for the next query, or until the last receipt is there; report progress meanwhile."""
+    """Wait for the next query, or until the last receipt exists; report progress meanwhile."""
     until = time.monotonic() + (seconds if watch.proven_at is None else min(seconds, BETWEEN))
     while (left := until - time.monotonic()) > 0:
         watch.context.stop.wait(min(left, BETWEEN))
@@ -452,9 +443,9 @@ def _rest(watch: Watch, seconds: float) -> None:
 
 
 def _cancel_waiting(watch: Watch) -> None:
-    """Cancel the workers that wait: every open shard is held by a worker that lives, so they would start for
-    nothing. What a holder leaves other holders take, or workers of a further array."""
-    # One that holds a shard has begun since the cluster was asked.
+    """Cancel the waiting workers: live workers hold every open shard, so they would start in vain. A shard
+    that its holder leaves goes to other holders, or to workers of a further array."""
+    # A worker that holds a shard has begun since the last query.
     kept = watch.dismissed | watch.held().keys()
     for live in watch.live:
         pending = [number for number, s in live.statuses.items() if s.state is State.PENDING]
@@ -466,7 +457,7 @@ def _cancel_waiting(watch: Watch) -> None:
 
 
 def _ended_by_receipts(watch: Watch) -> bool:
-    """Whether the step is done although arrays of it live, as far as the cluster says.
+    """Return whether the step is done although the cluster reports live arrays.
 
     | all receipts are there, and   |                                              |                        |
     | nothing more is read back     | elements without an end, as the cluster says | then                   |
@@ -507,14 +498,14 @@ def _shown(watch: Watch, live: WatchedArray) -> str:
 
 def _close(watch: Watch) -> None:
     for live in list(watch.live):
-        # A receipt that a worker wrote on its node may become visible here later: its end is not judged then.
+        # A worker's receipt may become visible here later: until then its end is not judged.
         if live.over and all(number in watch.judged for number in live.statuses):
             watch.book.ended(live.submission.name, live.starts)
             watch.live.remove(live)
 
 
 def _cancel(watch: Watch, who: str) -> None:
-    """Obey the mark of `penstock cancel`: end the arrays, wait for their elements. Raises FailedError."""
+    """Obey the mark of `penstock cancel`: end the arrays, wait for their elements, raise FailedError."""
     cluster = watch.context.cluster
     for live in watch.live:
         patiently(watch, partial(cluster.cancel, live.array))

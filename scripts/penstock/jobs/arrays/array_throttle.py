@@ -1,11 +1,9 @@
-"""Limits how many workers of a step run at once, over all its job arrays: `cluster.max_elements`, or the
-number of `penstock limit DATASET --nodes N` (a mark in the run's folder, `dataset.throttle_mark`).
+"""Limit how many workers of a step run at once over all its arrays.
 
-For `array_runner`, which calls `obey` at each look at its arrays. Reads that mark, notes a number in the
-run's `arrays.jsonl`, then sets it as the scheduler's limit on the array (SLURM's ArrayTaskThrottle). No
-worker is stopped amid a shard: where more run than may, those of the highest numbers end before their next
-one (`leaving`). Waits, without a time limit, while the
-scheduler does not answer; raises InterruptedRunError on a signal.
+The limit is `cluster.max_elements`, or the number set by `penstock limit DATASET --nodes N`
+(`dataset.throttle_mark`). A change goes into `arrays.jsonl` first, then to the scheduler (SLURM's
+ArrayTaskThrottle). No worker stops amid a shard: surplus workers, those of the highest numbers, end before
+their next one (`leaving`). Waits without a time limit for a silent scheduler.
 """
 
 from __future__ import annotations
@@ -31,24 +29,23 @@ if TYPE_CHECKING:
 
 
 def read_slots(context: Context, run: RunLayout, step: str) -> int:
-    """How many elements of the step may run at once, by the mark as it stands now."""
+    """Return how many elements of the step may run at once, by the mark as it stands now."""
     return _slots(throttle_mark.read(run), step, context.cluster.slots(step))
 
 
 def started_event(context: Context, run: Run, step: str, files: int) -> Started:
-    """The event that the step begins, with the run's shards and how many elements may work on them."""
     shards, at_once = len(run.indices), read_slots(context, run.folder, step)
     return Started(run.dataset, step, files, run.plan.bytes, shards, at_once)
 
 
 def watched_slots(watch: Watch) -> int:
-    """The same by the mark that `obey` read last: reads nothing."""
+    """Return how many elements may run at once by the mark that `obey` read last."""
     return _slots(watch.throttled, watch.step, watch.context.cluster.slots(watch.step))
 
 
 def obey(watch: Watch) -> None:
-    """Read the mark. Where it changed, report that and share the new number out among the live arrays;
-    `watch.widen` is called before the number rises."""
+    """Read the mark; report a change and share the new number out among the live arrays. `watch.widen` is
+    called before the number rises."""
     mark, before = throttle_mark.read(watch.run), watched_slots(watch)
     if mark == watch.throttled:
         return
@@ -64,7 +61,7 @@ def obey(watch: Watch) -> None:
 
 
 def let_go(watch: Watch) -> None:
-    """Have workers end before their next shard where more run than may: those of the highest numbers."""
+    """Have surplus running workers, those of the highest numbers, end before their next shard."""
     running = sorted(n for live in watch.live for n, s in live.statuses.items() if s.state is State.RUNNING)
     path = watch.run.leaving(watch.step)
     durable.make_dirs(path.parent)
@@ -72,32 +69,33 @@ def let_go(watch: Watch) -> None:
 
 
 def share_out(watch: Watch, *, again: bool = False) -> None:
-    """Set the limit of each array that has waiting elements, so that the step's arrays together keep to its
-    slots. `again`: also a limit that did not change."""
+    """Set the limit of each array with waiting elements, so that all arrays together keep to the slots.
+    `again`: also set a limit that did not change."""
     arrays = [live for live in watch.live if live.pending]
-    # The others have no element to hold back: they keep the slots of those that run.
+    # Arrays without waiting elements keep the slots of their running ones.
     free = watched_slots(watch) - sum(live.used for live in watch.live if not live.pending)
     alive = [live.alive for live in arrays]
     limits = shares(alive, [live.alive - live.pending for live in arrays], free)
     for live, limit in zip(arrays, limits, strict=True):
-        # Any limit from the number of live elements on has the same effect.
+        # A limit at or above the number of live elements has no effect.
         if again or (limit != live.at_once and min(limit, live.at_once) < live.alive):
             throttle(watch, live, limit)
 
 
 def throttle(watch: Watch, live: WatchedArray, at_once: int) -> None:
-    """Set how many elements of this array may run at once, in the book of arrays and at the scheduler."""
-    # In the book first: where this controller dies in between, the next one sets the number.
+    """Set how many elements of this array may run at once, in the book and at the scheduler."""
+    # In the book first: if this controller dies in between, the next one sets the number.
     watch.book.throttled(live.submission.name, at_once)
     patiently(watch, lambda: watch.context.cluster.throttle(live.array, at_once))
     live.at_once = at_once
 
 
 def shares(alive: Sequence[int], running: Sequence[int], most: int) -> list[int]:
-    """The limit of each array, at least 1, so that no more than `most` elements run at once in all. `alive`:
-    how many of each wait or run; `running`: how many run. Where more run than `most`, the array with the
-    highest limit is lowered, again and again. Free slots go to the first array that can use them, and what
-    none can use to the last.
+    """Return the limit of each array, at least 1, so that at most `most` elements run at once in all.
+
+    `alive` counts each array's waiting and running elements, `running` those that run. Where more run than
+    `most`, the array with the highest limit is lowered, again and again. Free slots go to the first array
+    that can use them; the last array gets the rest.
 
     | alive    | running  | most | limits   | why                                                     |
     |----------|----------|------|----------|---------------------------------------------------------|

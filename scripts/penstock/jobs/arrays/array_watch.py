@@ -1,13 +1,8 @@
-"""What one call of `run_array` knows of its workers and shards: the arrays that live, each worker's status,
-and how each shard stands.
+"""What one call of `run_array` knows: the live arrays, each worker's status, and how each shard stands.
 
-`jobs.arrays.array_runner` makes a `Watch` by `watch_of`, and calls `look` and `tell` again and again; it and
-the modules beside it decide by what the `Watch` holds. This module queries the cluster, reads small files of
-the run, and emits events; it submits and cancels nothing and writes no file. The states of all arrays come
-from one query, and what shards came to from three listings: of receipts, claims and outcomes.
-
-A worker is an element of an array; its number counts over all arrays of the step. It takes one shard after
-another by claims (`jobs.shard_claims`). A receipt is the small file that proves what was done of a shard.
+One query returns the states of all arrays; three listings (receipts, claims, outcomes) return the shards'.
+Submits and cancels nothing. A worker is an element of an array, numbered over all arrays of the step. A
+receipt is the small file that proves what was done of a shard.
 """
 
 from __future__ import annotations
@@ -51,23 +46,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Seconds for which an array unknown to the cluster counts as alive, at most. A cluster that says it forgets
+# nothing has lost its state then.
 DOUBT = 3600.0
-"""Seconds for which an array that a cluster does not know counts as alive, at most: also where the cluster
-says that it forgets nothing, since then it lost its state."""
+# Seconds in which a receipt from another node must become visible here, and in which the cluster must report
+# that an element with a receipt ended.
 RECEIPT_GRACE = 30.0
-"""Seconds in which a receipt written on another node must become visible here, and in which the cluster has
-to say of an element with a receipt that it ended."""
-SLOW = 5.0
-"""Seconds from which on a query counts as slow, which is reported: an answer usually takes 50 ms."""
-SAID = 30.0
-"""Seconds between two reports that the cluster does not answer, at least. It is asked once a minute or more
-often, so a minute at most."""
-SILENT = 6 * 3600.0
-"""Seconds without an answer after which a step ends."""
-SHORTEST = 0.05
-"""Seconds between two listings of receipts, at least."""
-BETWEEN = 15.0
-"""Seconds, at most, between two looks at receipts and progress, however long the cluster's answers take."""
+SLOW = 5.0  # seconds after which a query is reported as slow; 50 ms is usual
+SAID = 30.0  # seconds between two reports of a silent cluster, at least; one query a minute bounds them
+SILENT = 6 * 3600.0  # seconds without an answer after which a step ends
+SHORTEST = 0.05  # seconds between two listings of receipts, at least
+BETWEEN = 15.0  # seconds between two looks at receipts and progress, at most
 
 
 @dataclass
@@ -75,36 +64,31 @@ class WatchedArray:
     """An array whose workers may still live."""
 
     submission: ArrayLine
-    array: str
-    """Its id, as the cluster gave it."""
-    at_once: int
-    """How many of its workers may run at once."""
-    statuses: Mapping[int, Status] = field(default_factory=dict)
-    """By the workers' numbers, as the cluster reported last."""
+    array: str  # its id, as the cluster gave it
+    at_once: int  # how many of its workers may run at once
+    statuses: Mapping[int, Status] = field(default_factory=dict)  # the last answer, by worker number
 
     @property
     def over(self) -> bool:
-        """Whether all its workers have ended, by the last answer; False before the first."""
+        """Whether all its workers have ended; False before the first answer."""
         return bool(self.statuses) and all(s.state.ended for s in self.statuses.values())
 
     @property
     def starts(self) -> dict[int, float]:
-        """When the cluster last started each worker, in seconds since the epoch, as far as it says."""
+        """When the cluster last started each worker, in seconds since the epoch, if it says."""
         return {number: status.started for number, status in self.statuses.items() if status.started}
 
     @property
     def pending(self) -> int:
-        """How many of its workers wait in the queue."""
         return sum(s.state is State.PENDING for s in self.statuses.values())
 
     @property
     def alive(self) -> int:
-        """How many of its workers wait or run."""
         return sum(not s.state.ended for s in self.statuses.values())
 
     @property
     def used(self) -> int:
-        """The slots that it takes, or may take at any moment."""
+        """The slots that the array takes, or may take at any moment."""
         return max(self.alive - self.pending, min(self.at_once, self.alive))
 
 
@@ -116,103 +100,67 @@ class Watch:
     dataset: str
     run: RunLayout
     step: str
-    receipt_ok: Callable[[int], bool]
-    """Whether a shard has a good receipt: reads it."""
-    indices: Sequence[int]
-    """Of all shards that the step needs."""
-    command: Sequence[str]
-    """Of a worker, but for its array and number."""
+    receipt_ok: Callable[[int], bool]  # reads a shard's receipt: is it good?
+    indices: Sequence[int]  # of all shards that the step needs
+    command: Sequence[str]  # of a worker, without its array and number
     cancelled: CancelMark
-    book: ArrayBook
-    """The run's list of arrays that were submitted."""
+    book: ArrayBook  # the run's submissions
     ends: Ends
-    call: str = ""
-    """The name of this call, in claims."""
+    call: str = ""  # the name of this call, in claims
+    # Each worker's status that `tell` reported last.
     statuses: dict[int, Status] = field(default_factory=dict)
-    """The last status of each worker, by number, as `tell` reported it."""
-    live: list[WatchedArray] = field(default_factory=list)
-    """Arrays whose workers may still live."""
-    done: set[int] = field(default_factory=set)
-    """Shards with a good receipt."""
-    done_before: set[int] = field(default_factory=set)
-    """Those of them that had it before."""
+    live: list[WatchedArray] = field(default_factory=list)  # arrays whose workers may still live
+    done: set[int] = field(default_factory=set)  # shards with a good receipt
+    done_before: set[int] = field(default_factory=set)  # shards that had a good receipt before this call
+    # Each shard's highest claim, with its generation.
     claims: dict[int, tuple[int, ShardClaim]] = field(default_factory=dict)
-    """The highest claim of each shard, with its generation."""
-    began: set[int] = field(default_factory=set)
-    """Workers that claimed a shard."""
+    began: set[int] = field(default_factory=set)  # workers that claimed a shard
     progress: Progress = field(default_factory=Progress)
-    proven: Progress = field(default_factory=Progress)
-    """Of verify, whose work elements of copy do as well."""
+    proven: Progress = field(default_factory=Progress)  # verify's work, which elements of copy also do
     report: WaitReport = field(default_factory=WaitReport)
-    asked_in_vain: float | None = None
-    """Since when the cluster has not answered; None: it does."""
-    complained: float = float("-inf")
-    """When it was reported last that the cluster does not answer, or answers slowly."""
-    patient: bool = True
-    """Whether to wait for a cluster that does not answer."""
-    amounts: Callable[[int, int], None] | None = None
-    """Called with the files and bytes that are done."""
+    asked_in_vain: float | None = None  # since when the cluster has been silent; None: it answers
+    complained: float = float("-inf")  # when a silent or slow cluster was reported last
+    patient: bool = True  # whether to wait for a cluster that does not answer
+    amounts: Callable[[int, int], None] | None = None  # gets the files and bytes done
+    # The last limit that a person set on workers at once.
     throttled: Throttle = field(default_factory=Throttle)
-    """What a person said last of how many workers run at once."""
-    uses: Callable[[int, int], None] = lambda *_: None
-    """Called with the workers at work and the bytes that are done, with `amounts`."""
-    widen: Callable[[int], None] = lambda _: None
-    """Called before more workers than ever run at once."""
+    uses: Callable[[int, int], None] = lambda *_: None  # gets workers at work and bytes done, after `amounts`
+    widen: Callable[[int], None] = lambda _: None  # gets a raised limit of workers before it applies
+    # Since when the cluster has not known an array, by its id or name.
     unknown: dict[str, float] = field(default_factory=dict)
-    """When the cluster was first seen not to know an array, by its id or name."""
     queue: QueuePlaces = field(default_factory=QueuePlaces)
+    # The last unanswered submission, by array name: its array may yet appear.
     doubted: dict[str, float] = field(default_factory=dict)
-    """When a submission without an answer was last made, by the array's name: a second one may appear."""
-    expected: Callable[[int], Estimate] | None = None
-    """How long a shard takes; None where nobody knows."""
-    own_arrays: set[str] = field(default_factory=set)
-    """The names of all arrays that this call watches or watched."""
-    late: dict[int, float] = field(default_factory=dict)
-    """When a worker was first seen as DONE that holds an open shard."""
-    judged: set[int] = field(default_factory=set)
-    """Workers whose end was judged (`worker_ends`)."""
-    fruitless: int = 0
-    """Workers that ended before they took a shard, since one was taken or done last."""
-    bad_workers: int = 0
-    """Workers that ended with BAD_NODE."""
-    silent: set[int] = field(default_factory=set)
-    """Workers of whose shard nothing was heard for PATIENCE, and that took none since."""
-    beats: dict[int, WatchedClaim] = field(default_factory=dict)
-    """The claims of open shards, as the looks at their files show them."""
-    ended_by_person: int = 0
-    """Workers that a person cancelled: no others take their places."""
+    expected: Callable[[int], Estimate] | None = None  # how long a shard takes; None: not known
+    own_arrays: set[str] = field(default_factory=set)  # names of all arrays this call watches or watched
+    late: dict[int, float] = field(default_factory=dict)  # since when a DONE worker has held an open shard
+    judged: set[int] = field(default_factory=set)  # workers whose end was judged (`worker_ends`)
+    fruitless: int = 0  # workers that ended without a shard since the last claim or receipt
+    bad_workers: int = 0  # workers that ended with BAD_NODE
+    silent: set[int] = field(default_factory=set)  # workers silent for PATIENCE that took no shard since
+    beats: dict[int, WatchedClaim] = field(default_factory=dict)  # the claims of open shards, as seen last
+    ended_by_person: int = 0  # cancelled by a person: not replaced
     failures: NodeFailures = field(default_factory=NodeFailures)
-    excluded: list[str] = field(default_factory=list)
-    """Nodes that no further array goes to."""
-    exclusion_tried: bool = False
-    """Whether nodes that an earlier controller excluded are still spared by the cluster was looked up."""
-    proven_at: float | None = None
-    """When the last of all receipts was read."""
+    excluded: list[str] = field(default_factory=list)  # nodes that no further array goes to
+    exclusion_tried: bool = False  # an earlier controller's exclusions were checked with the cluster
+    proven_at: float | None = None  # when the last of all receipts was read
+    # Of a lost worker's shard: its progress file's mtime, and when that was first read.
     moved: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """Of the shard of a worker that the cluster lost: the time of its progress file, and when that was first
-    read."""
+    # Workers cancelled in the queue: no shard was left for them.
     dismissed: set[int] = field(default_factory=set)
-    """Workers that were cancelled while they waited, since there was no shard for them to take."""
+    # Cancelled arrays: all is done, or another array has their workers.
     superfluous: set[str] = field(default_factory=set)
-    """Arrays that were cancelled since all receipts are there, or since another one has the same workers."""
-    submitted: float = float("-inf")
-    """When an array was submitted last."""
-    listed: float = float("-inf")
-    """When receipts were listed last."""
-    reads_back: bool = False
-    """Whether its workers read back what was copied, too."""
-    reading: tuple[float, object] = (float("-inf"), None)
-    """When they last showed that they do, and by what."""
-    reads: bool = False
-    """Whether they may, at the last look, at `looked_at_reading`."""
+    submitted: float = float("-inf")  # when an array was submitted last
+    listed: float = float("-inf")  # when receipts were listed last
+    reads_back: bool = False  # whether its workers also read copied files back
+    reading: tuple[float, object] = (float("-inf"), None)  # when reading last progressed, and the proof
+    reads: bool = False  # whether they may still read, at `looked_at_reading`
     looked_at_reading: float = float("-inf")
 
     def note(self, text: str) -> None:
-        """Report a line for people, as an event."""
         self.context.emit(events.Noted(self.dataset, self.step, text))
 
     def warn(self, text: str) -> None:
-        """The same, as a warning."""
         self.context.emit(events.Warned(self.dataset, self.step, text))
 
     @property
@@ -221,7 +169,7 @@ class Watch:
         return [index for index in self.indices if index not in self.done]
 
     def all_proven(self) -> bool:
-        """Whether every shard has a good receipt: lists them once a second, and reads those that are new."""
+        """Return whether every shard has a good receipt; list receipts once in SHORTEST seconds."""
         if len(self.done) == len(self.indices):
             return True
         now = time.monotonic()
@@ -238,8 +186,11 @@ class Watch:
         return True
 
     def still_read(self, grace: float) -> bool:
-        """Whether workers may read back what was copied: shards lack a receipt of verify, and claims or
-        receipts moved within PATIENCE, or twice `grace` where none holds a claim. Raises FailedError."""
+        """Return whether workers may still read copied files back. Raises FailedError.
+
+        They may while shards lack a receipt of verify, and claims or receipts moved within PATIENCE; without
+        a claim, within twice `grace`.
+        """
         now, step = time.monotonic(), "verify"
         if not self.reads_back or now - self.looked_at_reading < shard_claims.LOOK:
             return self.reads
@@ -257,8 +208,7 @@ class Watch:
         return self.reads
 
     def standing(self) -> list[tuple[int, tuple[int, ShardClaim]]]:
-        """The claims, with their generations, of open shards of which no end is known: their workers live, as
-        far as anybody knows."""
+        """Return the claims of open shards without a known end: their workers live, for all we know."""
         return [
             (index, claim)
             for index, claim in self.claims.items()
@@ -266,7 +216,7 @@ class Watch:
         ]
 
     def held(self) -> dict[int, list[int]]:
-        """Those shards, by the number of their worker."""
+        """Return the shards of these claims, by the number of their worker."""
         shards: dict[int, list[int]] = {}
         for index, (_, claim) in self.standing():
             if claim.worker:
@@ -274,27 +224,27 @@ class Watch:
         return shards
 
     def took_nothing(self, number: int, status: Status) -> None:
-        """A worker ended that took no shard; well, where none was left for it."""
+        """Count a worker that ended without a shard; a DONE worker only if a shard was left for it."""
         if status.state is not State.DONE or len(self.claims) + len(self.done_before) < len(self.indices):
             self.fruitless += 1
             self.ends.took_nothing = number, status
 
     def read_claims(self) -> None:
-        """Read the claims that are new, but of shards that were done before. Raises FailedError."""
+        """Read new claims, except of shards that were done before."""
         for index, generation in shard_claims.standing(self.run, self.step).items():
-            known, claim = self.claims.get(index, (0, None))
-            if index in self.done_before or (known >= generation and claim and claim.worker):
+            read_generation, claim = self.claims.get(index, (0, None))
+            if index in self.done_before or (read_generation >= generation and claim and claim.worker):
                 continue
             claim = shard_claims.read(self.run, self.step, index, generation)
             self.claims[index] = generation, claim
-            if claim.worker:  # else its content comes yet, or it never gets one
+            if claim.worker:  # else its content comes later, or never
                 self.silent.discard(claim.number)
                 self.began.add(claim.number)
                 self.fruitless, self.ends.took_nothing = 0, None
 
 
 def listed(folder: Path) -> set[str]:
-    """The names in a folder; none where it is missing. Raises by `errno_map.storage_error`."""
+    """Return the names in a folder; none if it is missing. Raises by `errno_map.storage_error`."""
     try:
         return set(os.listdir(folder))
     except FileNotFoundError:
@@ -311,7 +261,7 @@ def watch_of(
     receipt_ok: Callable[[int], bool],
     indices: Sequence[int] = (),
 ) -> Watch:
-    """A `Watch` that knows of no array yet. Reads the dataset's cancel mark and the run's throttle."""
+    """Return a `Watch` without arrays. Reads the dataset's cancel mark and the run's throttle."""
     ends = Ends(run, step, context.config.cluster)
     mark = CancelMark.of(context.layout(dataset), step)
     said = throttle_mark.read(run)
@@ -322,17 +272,22 @@ def watch_of(
 
 
 def ask(watch: Watch, *arrays: WatchedArray) -> None:
-    """Set the statuses of all workers of these arrays, by one query. Waits for the cluster as `patiently`,
-    but no longer than until all receipts are there: then the statuses stay as they were."""
+    """Set the statuses of all workers of these arrays, by one query.
+
+    Waits for the cluster as `patiently`, but only until all receipts exist: then the statuses stay as they
+    were.
+    """
     begun = time.monotonic()
     while not look(watch, arrays) and not (watch.indices and watch.all_proven()):
         watch.context.stop.wait(watch.context.cluster.interval(time.monotonic() - begun))
 
 
 def look(watch: Watch, arrays: Sequence[WatchedArray]) -> bool:
-    """Set the statuses of all workers of these arrays, by one query. Where the cluster does not answer, or
-    its commands are gone, they stay as they were, since receipts may end the step meanwhile, and False is
-    returned; with `Watch.patient` off, TransientError is raised."""
+    """Set the statuses of all workers of these arrays, by one query; return whether the cluster answered.
+
+    Without an answer, or without the cluster's commands, the statuses stay, since receipts may end the step
+    meanwhile. With `Watch.patient` off, raises TransientError.
+    """
     began = time.monotonic()
     try:
         _ask(watch, arrays)
@@ -364,10 +319,12 @@ def _ask(watch: Watch, arrays: Sequence[WatchedArray]) -> None:
 
 
 def _not_yet_lost(watch: Watch, live: WatchedArray, before: Mapping[int, Status]) -> Mapping[int, Status]:
-    """An array that the cluster does not know counts as alive until the cluster may have forgotten it: an
-    earlier answer comes from another controller, or from one that lost its state. An element at work counts
-    as alive after that, too: one whose array was renamed, say. One with a receipt is done. An element that
-    an answer showed alive is not forgotten so soon: an answer without it was cut off.
+    """Count an array unknown to the cluster as alive until the cluster may have forgotten it.
+
+    An answer without the array may come from another controller, or from a slurmctld that lost its state.
+    Beyond that time an element at work still counts as alive: its array may have been renamed. An element
+    with a receipt is done. An element that an answer showed alive is forgotten no sooner: a later answer was
+    cut off.
 
     | submitted, by the clock of who did       | unknown, by this process's clock | progress   | counts as |
     |------------------------------------------|----------------------------------|------------|-----------|
@@ -377,7 +334,7 @@ def _not_yet_lost(watch: Watch, live: WatchedArray, before: Mapping[int, Status]
     | later, or known to this process          | less                             | any        | alive     |
     """
     if watch.context.cluster.abilities.elements_end_with_controller:
-        # Whether one of them may still write was judged when the array was met, by its processes.
+        # Whether local elements may still write was judged by their processes, when the array was met.
         return live.statuses
     remembers = watch.context.cluster.remembers()
     now = time.monotonic()
@@ -393,8 +350,8 @@ def _not_yet_lost(watch: Watch, live: WatchedArray, before: Mapping[int, Status]
             held.setdefault(claim.number, []).append(index)
 
     def alive(number: int) -> bool:
-        # All are read from the first look on, so that it is known at once when they stand still.
-        # Elements of an older version each did the shard of their number.
+        # Read every shard from the first look on: only then is it known when they stand still. Elements of an
+        # older version each did the shard of their number.
         shards = held.get(number, ()) if live.submission.workers else [number]
         moves = sum(_moves(watch, index) for index in shards) > 0
         return moves or (doubted and (young or (number in before and not before[number].state.ended)))
@@ -406,7 +363,7 @@ def _not_yet_lost(watch: Watch, live: WatchedArray, before: Mapping[int, Status]
 
 
 def _moves(watch: Watch, index: int) -> bool:
-    """Whether a shard's progress file changed within `heartbeat.PATIENCE`, by this process's own clock: a
+    """Return whether a shard's progress file changed within `heartbeat.PATIENCE`, by this process's clock. A
     node's clock is trusted for no more than CLOCKS."""
     try:
         written = os.stat(watch.run.progress(watch.step, index)).st_mtime_ns
@@ -423,7 +380,7 @@ def _moves(watch: Watch, index: int) -> bool:
 
 
 def tell(watch: Watch) -> None:
-    """Report, as events: statuses that changed, the files and bytes done, and what the step waits for."""
+    """Report, as events: changed statuses, the files and bytes done, and what the step waits for."""
     elements = [
         Element(live.array, number, status, number - live.submission.base)
         for live in watch.live
@@ -433,12 +390,12 @@ def tell(watch: Watch) -> None:
         status, old = element.status, watch.statuses.get(element.index)
         watch.statuses[element.index] = status
         if status.state is State.CANCELLED and element.index in watch.dismissed:
-            del watch.statuses[element.index]  # there was nothing left for it to do
+            del watch.statuses[element.index]  # no shard was left for it
             continue
         if old is None or (old.state, old.reason, old.node) != (status.state, status.reason, status.node):
             state, reason = status.state.value, status.reason
             if status.cause is Cause.TIME:
-                # What follows from it is a line of its own (`worker_ends`).
+                # `worker_ends` reports what follows.
                 state, reason = "stopped", "its time ended"
             watch.context.emit(
                 events.ElementChanged(watch.dataset, watch.step, element.index, state, status.node, reason)
@@ -448,14 +405,13 @@ def tell(watch: Watch) -> None:
     if pause.standing() is not None:
         idle = "no array is submitted while PAUSE stands at the root"
     if watch.asked_in_vain is not None:
-        return  # why elements wait is not known then
+        return  # the reasons for waiting are unknown then
     for text in watch.report.look(time.monotonic(), elements, moved, idle):
         watch.note(text)
 
 
 def tell_amounts(watch: Watch) -> tuple[int, int, int | None]:
-    """Report the files and bytes that are done, and the bytes that were read back, as an event; returns these
-    three."""
+    """Report the files and bytes done and the bytes read back, as an event; return these three."""
     waiting = {index for index in watch.open if index not in watch.claims}
     files, size, failed = watch.progress.total(watch.run, watch.step, watch.indices, waiting)
     if watch.amounts is not None:
@@ -468,9 +424,11 @@ def tell_amounts(watch: Watch) -> tuple[int, int, int | None]:
 
 
 def patiently(watch: Watch, ask: Callable[[], T]) -> T:
-    """Call `ask` until the cluster answers, and return the answer: a slurmctld that is down for hours ends
-    nothing. Each TransientError is reported and retried after a pause; with `Watch.patient` off it is raised.
-    Raises InterruptedRunError on a signal."""
+    """Call `ask` until the cluster answers, and return the answer: a slurmctld down for hours ends nothing.
+
+    Each TransientError is reported and retried after a pause; with `Watch.patient` off it is raised. Raises
+    InterruptedRunError on a signal.
+    """
     begun, failed = time.monotonic(), False
     while True:
         try:
@@ -480,14 +438,17 @@ def patiently(watch: Watch, ask: Callable[[], T]) -> T:
             _in_vain(watch, error)
             watch.context.stop.wait(watch.context.cluster.interval(time.monotonic() - begun))
             continue
-        if failed:  # else it may not have been the cluster that answered, but what is known of it
+        if failed:  # otherwise the answer may come from memory, not from the cluster
             _answered(watch)
         return answer
 
 
 def _in_vain(watch: Watch, error: PenstockError) -> None:
-    """Say that the cluster does not answer, once in SAID seconds. Raises the error where nobody waits,
-    InterruptedRunError where a signal ended the query, and FailedError after SILENT seconds."""
+    """Report that the cluster does not answer, once in SAID seconds.
+
+    Raises the error if nobody waits, InterruptedRunError after a signal, and FailedError after SILENT
+    seconds.
+    """
     watch.context.stop.signalled()
     if not watch.patient:
         raise error

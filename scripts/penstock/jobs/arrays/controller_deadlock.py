@@ -1,8 +1,4 @@
-"""Ends a controller whose own job keeps all of its elements from starting: they would wait for each other.
-
-`jobs.arrays.array_runner` calls it at each look at a step's arrays. It asks the cluster and reports a
-warning; nothing is written, and no array is ended.
-"""
+"""End a controller whose own job keeps all of its elements from starting: they would wait for each other."""
 
 from __future__ import annotations
 
@@ -17,11 +13,9 @@ from penstock.host import job_environment
 if TYPE_CHECKING:
     from penstock.jobs.arrays.array_watch import Watch
 
-ASKED = 60.0
-"""Seconds for which all elements must have waited before the cluster is asked, and between two such calls."""
+ASKED = 60.0  # seconds for which all elements wait before each such query
+# Seconds from the cluster's first yes to the controller's end: other jobs may end meanwhile and make room.
 BOUND = 300.0
-"""Seconds from the cluster's first yes to the controller's end, if that does not change: other jobs may end
-meanwhile and make room."""
 HINT = (
     "run `penstock run` outside a job that takes a node of its elements (on a login node), or give the "
     "controller another partition or QOS: cluster.steps.submit"
@@ -29,7 +23,7 @@ HINT = (
 
 
 class KeptOut:
-    """The check for one step's arrays (`array_watch.Watch`), with the times of its earlier answers."""
+    """The deadlock check for one step's arrays, with the times of its earlier answers."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -37,7 +31,7 @@ class KeptOut:
         self._since: float | None = None
 
     def check(self) -> None:
-        """Raises PreflightError once the cluster has found the elements kept out for BOUND seconds.
+        """Raise PreflightError once the cluster has found the elements kept out for BOUND seconds.
 
         | this process is a job | its elements     | the cluster finds it kept out | then                 |
         |-----------------------|------------------|-------------------------------|----------------------|

@@ -1,8 +1,7 @@
-"""Gathers what is known of the elements of a run: what each of their processes says that it used, the claims
-and receipts of the shards that it did, the controller's book of submissions (`arrays.jsonl`), and what
-SLURM's accounting keeps of their arrays.
+"""Gather the usage of a run's elements for the report.
 
-The report calls it. It reads these files and queries the cluster; it writes nothing.
+Sources: the figures that each process measured, the claims and receipts of its shards, the book of
+submissions (`arrays.jsonl`), and SLURM's accounting.
 """
 
 from __future__ import annotations
@@ -29,21 +28,22 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
 
-Worker = tuple[str, int]
-"""The name of its array, and its number over all arrays of the step."""
+Worker = tuple[str, int]  # its array's name, and its number over all arrays of the step
 
 
 class ElementAccounts(NamedTuple):
-    """A row for each start of a worker, by step and worker, and what people should know of them."""
+    """A row for each start of a worker, by step and worker, and notes for people."""
 
     rows: Sequence[ElementRow]
     notes: Sequence[str]
 
 
 def gather(context: Context, run: Run, elements: Iterable[ElementReceipt]) -> ElementAccounts:
-    """What is known of the elements of a run that was planned; `elements` are the receipts that hold. What
-    cannot be asked is left out and named in the notes: SLURM's accounting only adds to what the elements
-    measured. Raises FailedError where claims or figures cannot be read."""
+    """Return the usage of a planned run's elements; `elements` are the receipts that hold.
+
+    A source that does not answer is left out and named in the notes: SLURM's accounting only adds to what the
+    elements measured. Raises FailedError where claims or figures cannot be read.
+    """
     notes: list[str] = []
     book: Sequence[ArrayLine] = ()
     excluded: Mapping[str, str] = {}
@@ -68,7 +68,6 @@ def gather(context: Context, run: Run, elements: Iterable[ElementReceipt]) -> El
 
 
 def _accounted(context: Context, book: Sequence[ArrayLine]) -> Mapping[Worker, Accounted]:
-    """What accounting says of each worker of this cluster. Raises PenstockError."""
     cluster = context.cluster
     return {
         (line.name, account.element + line.base): account
@@ -85,7 +84,7 @@ def _rows(
     arrays: Mapping[str, ArrayLine],
     accounted: Mapping[Worker, Accounted],
 ) -> Iterator[ElementRow]:
-    """What is known of a worker as a whole stands in the row of its last start."""
+    """Yield a row for each start; the last start's row also holds the figures of the worker as a whole."""
     done = _done(run, elements)
     for step in RUN_IN_ELEMENTS:
         workers: dict[Worker, list[ElementUsage]] = {
@@ -94,7 +93,7 @@ def _rows(
         for path in run.folder.usage(step).glob("*.json"):
             if usage := documents.find_whole(ELEMENT_USAGE, path):
                 workers.setdefault((usage.array, usage.number), []).append(usage)
-        for worker, starts in sorted(workers.items(), key=lambda known: known[0][1]):
+        for worker, starts in sorted(workers.items(), key=lambda item: item[0][1]):
             starts.sort(key=lambda usage: (usage.restarts, usage.began))
             line, account = arrays.get(worker[0]), accounted.get(worker)
             *earlier, last = starts or [ElementUsage(*worker)]
@@ -108,8 +107,8 @@ def _rows(
 def _done(
     run: Run, elements: Iterable[ElementReceipt]
 ) -> defaultdict[tuple[str, str, int, int], list[ElementReceipt]]:
-    """Receipts by step, array, number and restarts of the worker that has the shard's highest claim: no other
-    one writes a receipt."""
+    """Group receipts by step, array, number and restarts of the worker with the shard's highest claim. Only
+    that worker writes the shard's receipt."""
     standing = {step: shard_claims.standing(run.folder, step) for step in RUN_IN_ELEMENTS}
     done: defaultdict[tuple[str, str, int, int], list[ElementReceipt]] = defaultdict(list)
     for receipt in elements:
@@ -128,9 +127,11 @@ def _row(
     before: float = 0.0,
     missing: int | None = None,
 ) -> ElementRow:
-    """`shards`: receipts of what this start did. `account`: what accounting says of the worker; `before`:
-    seconds of its earlier starts, which have rows of their own; `missing`: how many left none. None: there
-    are later starts."""
+    """Return the row of one start, which did the `shards` of these receipts.
+
+    `before`: seconds of earlier starts, which have rows of their own. `missing`: earlier starts without
+    figures; None: later starts exist.
+    """
     last = missing is not None
     submitted = (account.submitted if account else 0.0) or (line.at if line else 0.0)
     start = dict(line.starts).get(usage.number, 0.0) if line and last else 0.0

@@ -1,7 +1,6 @@
 """How attempts at shards ended without a receipt, and the error of a step whose shards did not finish.
 
-The controller's loop over arrays (`jobs.arrays.array_runner`) keeps one `Ends` a step, which `worker_ends`
-fills. It looks for logs of workers; it writes nothing.
+The controller's loop keeps one `Ends` a step; `worker_ends` fills it.
 """
 
 from __future__ import annotations
@@ -39,22 +38,18 @@ if TYPE_CHECKING:
     from penstock.core.errors import PenstockError
     from penstock.core.layout import RunLayout
 
-NAMED_SHARDS = 50
-"""Shards that an error names, each with what was reported of it."""
+NAMED_SHARDS = 50  # shards that an error describes, at most
 GOES_ON = "what was done is kept; the same command goes on"
 
 
 class Fate(NamedTuple):
     """How the last attempt at a shard came to nothing."""
 
-    generation: int
-    """Of its claim."""
+    generation: int  # of its claim
     claim: ShardClaim
     outcome: ElementOutcome
-    status: Status | None
-    """The worker's own, as far as the cluster says."""
-    own: bool = False
-    """Whether the worker itself said how it ended."""
+    status: Status | None  # the worker's, as far as the cluster reports one
+    own: bool = False  # whether the worker itself wrote the outcome
 
 
 @dataclass
@@ -65,31 +60,30 @@ class Ends:
     step: str
     cluster: ClusterConfig
     fates: dict[int, Fate] = field(default_factory=dict)
-    took_nothing: tuple[int, Status] | None = None
-    """The last worker that ended before it took a shard."""
+    took_nothing: tuple[int, Status] | None = None  # the last worker that ended before it took a shard
     _charged: dict[int, tuple[int, bool]] = field(default_factory=dict)
 
     def judged(self, index: int, generation: int) -> bool:
-        """Whether it is known how the claim of this generation ended."""
         fate = self.fates.get(index)
         return fate is not None and fate.generation == generation
 
     def given_up(self, index: int, call: str) -> bool:
-        """Whether workers of this call try the shard no more, by what `jobs.shard_claims` says: of shards
-        whose last claim has ended."""
+        """Return whether this call's workers no longer try a shard whose last claim has ended."""
         generation, claim, outcome = self.fates[index][:3]
         if claim.call == call:
             return not outcome.retry or claim.charged + (not outcome.free) > self.cluster.retries
-        known = self._charged.get(index)
-        if known is None or known[0] != generation:
+        decision = self._charged.get(index)
+        if decision is None or decision[0] != generation:
             charged = shard_claims.charged(self.run, self.step, index, generation, call, self.cluster.retries)
-            known = self._charged[index] = generation, charged is None
-        return known[1]
+            decision = self._charged[index] = generation, charged is None
+        return decision[1]
 
     def failure(self, missing: Sequence[int], cancelled: int, call: str) -> PenstockError:
-        """The error for these shards: SourceChangedError, NoSpaceError or FindingsError where that
-        is what kept them, else FailedError. It names shards, nodes, reasons, files and logs. `cancelled`: so
-        many workers were, by a person: then what came to nothing before this `call` is left out."""
+        """Return the error for these shards, with nodes, reasons, files and logs.
+
+        It is SourceChangedError, NoSpaceError or FindingsError where that kept the shards, else FailedError.
+        `cancelled` counts workers that a person cancelled: then failures before this `call` are left out.
+        """
         lines: list[str] = []
         fates = {index: fate for index in missing if (fate := self.fates.get(index))}
         if cancelled:
@@ -141,12 +135,12 @@ class Ends:
                 "what could be proven is kept; lower `verify.source_checksum`, or have the source state "
                 "checksums"
             )
-        elif outcomes and all(one.failures and not one.retry for one in outcomes):
+        elif outcomes and all(outcome.failures and not outcome.retry for outcome in outcomes):
             hint = (
                 "what was done is kept; repair what is named above, or leave it out by `exclude`: then the "
                 "same command goes on"
             )
-        elif any(one.stopped == "time" for one in outcomes):
+        elif any(outcome.stopped == "time" for outcome in outcomes):
             hint = f"a worker must finish something before its time ends: raise cluster.time; {GOES_ON}"
         return kind(f"{self.step}: {what}", hint="\n  ".join([*lines, hint]))
 
@@ -171,7 +165,6 @@ class Ends:
         return fate.status is not None and fate.status.out_of_memory
 
     def _short_of_memory(self, fate: Fate) -> str:
-        """What a worker had that ran out of memory, and the key that gives the next one more."""
         word = (fate.status.reason if fate.status else "").partition(":")[0] or "out of memory"
         options = self.cluster.of(self.step)
         key = "cluster.memory"
@@ -186,7 +179,7 @@ class Ends:
         return [*(f"  {line}" for line in _last_lines(log)), f"  its log: {log}"]
 
     def _log(self, number: int) -> Path:
-        """Where the worker wrote: in an array of the cluster, or beside the controller."""
+        """Return the worker's newest log, in an array of the cluster or beside the controller."""
         name = re.compile(rf"{re.escape(self.step)}(?:-from(\d+))?-\d+_(\d+)\.log")
         newest, log = 0.0, self.run.logs / f"{self.step}-{number}.log"
         with contextlib.suppress(OSError):
@@ -197,7 +190,7 @@ class Ends:
         return log
 
     def _free(self) -> str:
-        """What the target's file system says is free now; a quota may leave less."""
+        """Return the free space and inodes of the target's file system; a quota may leave less."""
         try:
             space = facts(self.run.folder)
         except OSError:
@@ -207,7 +200,7 @@ class Ends:
 
 
 def exit_status(fate: Fate) -> int:
-    """1 where nobody says."""
+    """Return the attempt's exit status; 1 if neither worker nor cluster reports one."""
     return fate.outcome.exit_code or (fate.status and fate.status.exit_code) or 1
 
 
@@ -216,7 +209,6 @@ def _cancelled(fate: Fate) -> bool:
 
 
 def _last_lines(log: Path, count: int = 3) -> list[str]:
-    """The last lines of an element's log, for an element that left no outcome."""
     try:
         with plain_files.opened(log) as stream:
             stream.seek(max(0, stream.seek(0, 2) - 2048))

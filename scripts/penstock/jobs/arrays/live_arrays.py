@@ -1,8 +1,4 @@
-"""The arrays of a dataset that still live, of every run and audit, as their `arrays.jsonl` name them.
-
-Cancel, limit, preflight and the removal of a dataset use it. It reads these files and queries clusters; it
-writes nothing.
-"""
+"""The live arrays of a dataset, of every run and audit, as their `arrays.jsonl` name them."""
 
 from __future__ import annotations
 
@@ -23,21 +19,23 @@ if TYPE_CHECKING:
 
 
 class LiveArray(NamedTuple):
-    """One array with elements that have not ended, as far as can be known here."""
+    """An array with elements that have not ended, as far as can be known here."""
 
     array: str
     submission: ArrayLine
     cluster: Cluster
-    elsewhere: str = ""
-    """The name of this cluster, where the array is another's, which cannot be asked here; else ""."""
+    elsewhere: str = ""  # this cluster's name, if the array is on another, which cannot be asked here
 
 
 def live_arrays(context: Context, dataset: str) -> Iterator[LiveArray]:
-    """The arrays with elements that have not ended. Queries the backend that each array was submitted to,
-    whatever the configuration names. Local elements are left out, since they end with their controller.
-    Arrays that ended are not noted as such: only the holder of the dataset's lock may write."""
+    """Yield the arrays with elements that have not ended.
+
+    Queries the backend of each submission, whatever the configuration names. Local elements are left out:
+    they end with their controller. Ended arrays are not noted: only the holder of the dataset's lock may
+    write.
+    """
     clusters = {context.cluster.kind: context.cluster}
-    for submission in (one for book in books(context.layout(dataset)) for one in book.open()):
+    for submission in (line for book in books(context.layout(dataset)) for line in book.open()):
         kind = submission.kind
         if abilities_of(kind).elements_end_with_controller:
             continue
@@ -53,7 +51,6 @@ def live_arrays(context: Context, dataset: str) -> Iterator[LiveArray]:
 
 
 def _alive(cluster: Cluster, submission: ArrayLine) -> Iterator[str]:
-    """The ids of its arrays that have elements which have not ended."""
     for array in [submission.array] if submission.array else cluster.find(submission.name):
         cluster.recall(array, submission.name)
         states = cluster.states(array, submission.numbers).values()
@@ -62,10 +59,9 @@ def _alive(cluster: Cluster, submission: ArrayLine) -> Iterator[str]:
 
 
 def unanswered(context: Context, dataset: str) -> Iterator[tuple[ArrayLine, float]]:
-    """Submissions to this cluster that had no answer, and whose array is not there, each with the seconds
-    for which it may yet appear."""
+    """Yield this cluster's unanswered submissions without an array, and each one's seconds left to appear."""
     cluster = context.cluster
-    for submission in (one for book in books(context.layout(dataset)) for one in book.open()):
+    for submission in (line for book in books(context.layout(dataset)) for line in book.open()):
         if submission.array or submission.kind != cluster.kind or cluster.find(submission.name):
             continue
         left = submission.at + cluster.appears_within(ended=False) - time.time()

@@ -1,8 +1,7 @@
-"""Whether elements of a local array (processes beside their controller) may still write. The kernel ends them
-when their controller dies; a controller that is frozen (a suspended process, a node that hangs) keeps them.
+"""Whether elements of a local array (processes beside their controller) may still write.
 
-`jobs.arrays.array_runner` asks before it submits anything for a step that an earlier controller began. Reads
-progress files and the state of processes; writes and ends nothing.
+The kernel ends them when their controller dies. A frozen controller (a suspended process, a hanging node)
+keeps them.
 """
 
 from __future__ import annotations
@@ -21,8 +20,9 @@ if TYPE_CHECKING:
 
 
 def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submission: ArrayLine) -> str:
-    """Names the controller of a local array whose elements may still write; "" when they have ended. May
-    wait for `heartbeat.PATIENCE` seconds.
+    """Name the controller of a local array whose elements may still write; "" if they have ended.
+
+    May wait for `heartbeat.PATIENCE` seconds.
 
     | the controller (holder.lives)      | progress files of its elements              | may write |
     |------------------------------------|---------------------------------------------|-----------|
@@ -42,8 +42,8 @@ def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submissio
 
 
 def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: ArrayLine) -> bool:
-    """Whether a progress file of the array changes within `heartbeat.PATIENCE`, by this process's own clock.
-    The files' times come from the clocks of other nodes: that they change counts, not what they say."""
+    """Return whether a progress file of the array changes within `heartbeat.PATIENCE`. By this process's
+    clock: other nodes' clocks set the files' times, so only a change counts."""
     first = _progress(run, submission)
     if not first:
         return False
@@ -61,7 +61,6 @@ def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: 
 
 
 def _progress(run: RunLayout, submission: ArrayLine) -> dict[int, int]:
-    """When each element's progress was written last, in nanoseconds."""
     written = {}
     for index in submission.indices:
         try:

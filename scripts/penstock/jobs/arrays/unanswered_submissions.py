@@ -1,13 +1,8 @@
-"""Submissions whose outcome nobody knows: the cluster did not answer, or the controller was killed.
+"""Submissions with an unknown outcome: the cluster did not answer, or the controller was killed.
 
-The array may appear late: slurmctld carries out requests whose sender has gone. So nothing is submitted
-again, and no submission counts as never made, before the time in which it can appear is over
-(`Cluster.appears_within`). What appears later all the same is a second array of the same elements: the one
-that is watched stays, the others are ended.
-
-`jobs.arrays.array_runner` calls it at each submission and when it finds those of earlier controllers. It
-queries the cluster, submits, cancels arrays that are there twice, and writes the run's `arrays.jsonl` (the
-"book").
+The array may appear late: slurmctld carries out requests whose sender has gone. Until that time is over
+(`Cluster.appears_within`), nothing is submitted again, and no submission counts as never made. If a second
+array of the same elements appears later all the same, the watched array stays and the others are ended.
 """
 
 from __future__ import annotations
@@ -32,9 +27,10 @@ if TYPE_CHECKING:
 
 
 def once(watch: Watch, spec: ArraySpec) -> Callable[[], str]:
-    """A call that submits the array and returns its id, to be repeated after each TransientError: it submits
-    again only once the array of the last try can appear no more. It notes a refusal as `ended`, and raises
-    it.
+    """Return a call that submits the array and returns its id; repeat it after a TransientError.
+
+    It submits again only once the last try's array can no longer appear. A refusal is noted as `ended` and
+    raised.
 
     | this try is | `find` says | since the last try's end | then                                        |
     |-------------|-------------|--------------------------|---------------------------------------------|
@@ -49,8 +45,8 @@ def once(watch: Watch, spec: ArraySpec) -> Callable[[], str]:
     def submitted() -> str:
         nonlocal last
         if last:
-            if found := cluster.find(name):
-                return one_of(watch, name, found)
+            if arrays := cluster.find(name):
+                return one_of(watch, name, arrays)
             if time.monotonic() - last < cluster.appears_within(ended=True):
                 raise TransientError("nothing is known of a submission yet", where=name)
             watch.book.tried(name)
@@ -61,8 +57,7 @@ def once(watch: Watch, spec: ArraySpec) -> Callable[[], str]:
             watch.doubted[name] = last
             raise
         except PenstockError:
-            # An array that was submitted, and is being ended since it is not as it was asked for, is left to
-            # the next controller.
+            # An array that was submitted wrongly, and is being ended, is left to the next controller.
             with contextlib.suppress(TransientError):
                 if not cluster.find(name):
                     watch.book.ended(name)
@@ -72,8 +67,9 @@ def once(watch: Watch, spec: ArraySpec) -> Callable[[], str]:
 
 
 def array_of(watch: Watch, submission: ArrayLine) -> str:
-    """The id of the array of which a controller that is gone noted no more than that it was about to submit
-    it; "" where it was never submitted. Raises TransientError while it may yet appear.
+    """Return the id of the array that a lost controller was about to submit; "" if it never did.
+
+    Raises TransientError while the array may yet appear.
 
     | `find` says | noted, by the clock of this machine | this process has looked | then           |
     |-------------|-------------------------------------|-------------------------|----------------|
@@ -85,9 +81,9 @@ def array_of(watch: Watch, submission: ArrayLine) -> str:
     """
     cluster, name = watch.context.cluster, submission.name
     now = time.monotonic()
-    if there := cluster.find(name):
+    if arrays := cluster.find(name):
         watch.doubted[name] = now
-        return one_of(watch, name, there)
+        return one_of(watch, name, arrays)
     within = cluster.appears_within(ended=False)
     first = watch.unknown.setdefault(name, now)
     by = holders.from_json(submission.by)
@@ -103,7 +99,7 @@ def array_of(watch: Watch, submission: ArrayLine) -> str:
 
 
 def one_of(watch: Watch, name: str, arrays: Sequence[str], keep: str = "") -> str:
-    """The array that stays of several of one name: `keep`, or the oldest. The others are ended."""
+    """Return the array that stays of several of one name, `keep` or the oldest; end the others."""
     keep = keep or arrays[0]
     for array in arrays:
         if array != keep and array not in watch.superfluous:
@@ -118,9 +114,8 @@ def one_of(watch: Watch, name: str, arrays: Sequence[str], keep: str = "") -> st
 
 
 def end_doubles(watch: Watch) -> None:
-    """End further arrays of the same elements, where a submission had no answer and may be carried out late:
-    as long as such an array can appear."""
-    for live in [one for one in watch.live if one.submission.name in watch.doubted]:
+    """End further arrays of the same elements, as long as an unanswered submission can produce one."""
+    for live in [array for array in watch.live if array.submission.name in watch.doubted]:
         patiently(watch, partial(_end_doubles, watch, live))
 
 

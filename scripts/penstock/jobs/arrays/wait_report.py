@@ -1,8 +1,5 @@
 """What a step that waits for its arrays reports, beside counts and bytes.
 
-`jobs.arrays.array_watch` calls it with each answer of the cluster, and reports the lines. It reads the clock
-of this machine, and touches nothing else. What it reports, and when:
-
 | at once                 | elements that the cluster started again, with the reason; elements that     |
 |                         | somebody holds in the queue, each once                                      |
 | while nothing moves     | what the step waits for, in the cluster's own words, with the start that    |
@@ -25,31 +22,24 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import Status
 
-FIRST = 10.0
-"""Seconds without anything that runs or moves before the first line."""
+FIRST = 10.0  # seconds without anything that runs or moves before the first line
+# Seconds between two lines while nothing moves, and until running elements count as stalled. With the time
+# between two looks, no step is silent for more than a minute.
 EVERY = 45.0
-"""Seconds between two lines while nothing moves; also until running elements count as stalled. With the time
-between two looks no step is silent for more than a minute."""
-NAMED = 5
-"""Elements, nodes or reasons that a line names at most."""
+NAMED = 5  # elements, nodes or reasons that a line names, at most
 
 
 @dataclass(frozen=True)
 class Element:
-    """One element of a live array."""
-
-    array: str
-    """Its id, as the cluster gave it."""
-    index: int
-    """Its number over all arrays of the step."""
+    array: str  # its id, as the cluster gave it
+    index: int  # its number over all arrays of the step
     status: Status
-    number: int
-    """In its array, as the cluster counts."""
+    number: int  # its number within its array
 
 
 @dataclass
 class WaitReport:
-    """Remembers when something moved last, and what was reported; to be called with every answer."""
+    """When work moved last, and what was reported. Call it with every answer."""
 
     _moved: object = None
     _moved_at: float = 0.0
@@ -57,9 +47,11 @@ class WaitReport:
     _held: set[tuple[str, int]] = field(default_factory=set)
 
     def look(self, now: float, elements: Sequence[Element], moved: object, idle: str = "") -> list[str]:
-        """The lines to be shown now. `now`: seconds by a monotonic clock; `moved`: anything that changes when
-        work was done (counts of files and bytes); `idle`: why nothing is submitted, where no element waits or
-        runs, else ""."""
+        """Return the lines to show now, in seconds `now` of a monotonic clock.
+
+        `moved` is any value that changes with work done. `idle`: why nothing is submitted while no element
+        waits or runs.
+        """
         states = tuple(sorted((e.array, e.index, e.status.state.value) for e in elements))
         if (moved, states) != self._moved:
             self._moved, self._moved_at = (moved, states), now
@@ -155,7 +147,7 @@ def _held(held: Sequence[Element]) -> str:
 
 
 def named(indices: Sequence[int]) -> str:
-    """Some elements in words: `element 7`, `12 elements (0, 3, 4, 5, 6, ...)`. Pure."""
+    """Return some elements in words: `element 7`, `12 elements (0, 3, 4, 5, 6, ...)`."""
     if len(indices) == 1:
         return f"element {indices[0]}"
     shown = ", ".join(map(str, sorted(indices)[:NAMED]))
@@ -163,12 +155,11 @@ def named(indices: Sequence[int]) -> str:
     return f"{human.counted(len(indices), 'element')} ({shown}{more})"
 
 
-def _verb(things: Sequence[object], one: str, many: str) -> str:
-    return one if len(things) == 1 else many
+def _verb(things: Sequence[object], singular: str, plural: str) -> str:
+    return singular if len(things) == 1 else plural
 
 
 def states(statuses: Mapping[int, Status]) -> dict[str, int]:
-    """How many elements are in which state, for the display, as {state in a word: number}. Pure."""
     return dict(Counter(_word(s) for s in statuses.values()))
 
 

@@ -1,10 +1,6 @@
-"""What follows from the way in which workers ended: who may take their shards, and which nodes are left out.
+"""What follows from the ends of workers: who may take their shards, and which nodes are left out.
 
-`jobs.arrays.array_runner` calls `judge` after each query of the cluster, and `time_limit` and `excluded`
-before it submits an array. They read claims and outcomes, query the cluster, write outcomes for workers that
-could not, note nodes that are left out in the run's `arrays.jsonl`, and keep them from waiting arrays, too.
-
-A shard that a worker held when it ended, and of which it left neither receipt nor outcome:
+For a shard that an ended worker held, without a receipt or outcome of its own:
 
 | the worker ended                           | the outcome that is written for it             | charged      |
 |--------------------------------------------|------------------------------------------------|--------------|
@@ -21,8 +17,8 @@ A shard that a worker held when it ended, and of which it left neither receipt n
 | not, but its claim stood still for         | silent                                         | yes          |
 | PATIENCE: frozen, suspended, cut off       |                                                |              |
 
-Nodes are left out after two ends that count against them (`node_failures`), or after one worker that did no
-shard there (`BAD_NODE`), while the cluster finds another one.
+Two ends that count against a node exclude it (`node_failures`), or one worker that did no shard there
+(`BAD_NODE`): while the cluster finds another node.
 """
 
 from __future__ import annotations
@@ -59,9 +55,9 @@ LOST_NODE = "lost with its node"
 
 
 def judge(watch: Watch) -> None:
-    """Judge each end that no earlier call judged, by the table above. Raises FailedError."""
+    """Judge each end not judged before, by the table above."""
     if any(s.state.ended and n not in watch.judged for live in watch.live for n, s in live.statuses.items()):
-        watch.listed = float("-inf")  # receipts that these workers wrote right before their end
+        watch.listed = float("-inf")  # see receipts written right before their end
     watch.all_proven()
     watch.read_claims()
     _read_outcomes(watch)
@@ -79,7 +75,7 @@ def judge(watch: Watch) -> None:
             if not status.state.ended or number in watch.judged:
                 continue
             if status.state is State.DONE and shards:
-                # A receipt that it wrote on its node may become visible here later.
+                # A receipt that the worker wrote on its node may become visible here later.
                 late = watch.late.setdefault(number, time.monotonic())
                 if time.monotonic() - late < RECEIPT_GRACE:
                     continue
@@ -98,7 +94,7 @@ def judge(watch: Watch) -> None:
 
 
 def _read_outcomes(watch: Watch) -> None:
-    """The outcomes that workers wrote of the claims that stand; says which shards are tried again."""
+    """Read the outcomes that workers wrote of standing claims; report which shards are tried again."""
     again: list[int] = []
     names = listed(watch.run.outcome(watch.step, 0, 0).parent)
     for index, (generation, claim) in watch.standing():
@@ -120,7 +116,7 @@ def _read_outcomes(watch: Watch) -> None:
 
 
 def _outcome_of(watch: Watch, status: Status, shards: Sequence[int]) -> ElementOutcome:
-    """What is written for shards of a worker that ended so, by the table above."""
+    """Return the outcome to write for shards of a worker that ended so, by the table above."""
     outcome = ElementOutcome(error=status.reason or status.state.value, exit_code=status.exit_code or 0)
     if status.state is State.CANCELLED:
         return outcome._replace(error="cancelled", free=True)
@@ -135,12 +131,12 @@ def _outcome_of(watch: Watch, status: Status, shards: Sequence[int]) -> ElementO
 
 
 def _judge_end(watch: Watch, number: int, status: Status, shards: Sequence[int]) -> bool:
-    """Judge how a worker ended, which held these shards; whether its node is suspect."""
+    """Judge the end of a worker that held these shards; return whether its node is suspect."""
     own = [index for index, fate in watch.ends.fates.items() if fate.own and fate.claim.number == number]
     if status.state is State.CANCELLED:
         watch.ended_by_person += number not in watch.dismissed
         for index in own:
-            # The signal came first: the worker itself wrote that it was stopped.
+            # The worker itself wrote that a signal stopped it.
             watch.ends.fates[index] = watch.ends.fates[index]._replace(status=status)
     elif number not in watch.began and status.cause is not Cause.PREEMPTED:
         watch.took_nothing(number, status)
@@ -154,7 +150,7 @@ def _judge_end(watch: Watch, number: int, status: Status, shards: Sequence[int])
     if status.exit_code == BAD_NODE:
         watch.bad_workers += 1
         for index in own:
-            # It wrote only at its end that nobody is charged.
+            # Only at its end did the worker write that nobody is charged.
             fate = watch.ends.fates[index]
             if last := outcomes.find(watch.run, watch.step, index, fate.generation):
                 watch.ends.fates[index] = fate._replace(outcome=last)
@@ -171,13 +167,13 @@ def _end_shards(watch: Watch, shards: Sequence[int], status: Status, outcome: El
     for index in shards:
         generation, claim = watch.claims[index]
         if not status.state.ended and claim.restarts >= status.restarts:
-            continue  # of the process that works now
+            continue  # held by the process at work now
         whole = outcome._replace(attempt=claim.worker, generation=generation, host=claim.host)
         _end_claim(watch, index, status, whole)
 
 
 def _end_earlier(watch: Watch) -> None:
-    """Claims of arrays that are over since before this call: their workers are gone."""
+    """End claims of arrays that ended before this call: their workers are gone."""
     live = {array.submission.name for array in watch.live} | watch.own_arrays
     for index, (generation, claim) in watch.standing():
         if claim.worker and claim.array not in live:
@@ -186,14 +182,14 @@ def _end_earlier(watch: Watch) -> None:
 
 
 def _end_silent(watch: Watch) -> None:
-    """Claims that stand still, by this process's clock, although the cluster says that their workers run."""
+    """End claims that stand still, by this process's clock, while the cluster reports running workers."""
     for index, (generation, claim) in watch.standing():
         try:
             written = os.stat(watch.run.claim(watch.step, index, generation)).st_mtime_ns
         except OSError:
             continue
         before = watch.beats.get(index, WatchedClaim(generation))
-        # The scheduler is asked once a minute where it is slow: a few looks are enough.
+        # A slow scheduler is asked only once a minute: a few looks must be enough.
         beat = before.after(generation, written, time.monotonic(), heartbeat.PATIENCE / 4)
         watch.beats[index] = beat
         if beat.still < heartbeat.PATIENCE:
@@ -209,7 +205,7 @@ def _end_silent(watch: Watch) -> None:
 def _end_claim(watch: Watch, index: int, status: Status | None, outcome: ElementOutcome) -> None:
     generation, claim = watch.claims[index]
     watch.ends.fates[index] = Fate(generation, claim, outcome, status)
-    # Where there is no room for it, workers wait until the claim stood still.
+    # If there is no room for the outcome, workers wait until the claim has stood still.
     with contextlib.suppress(PenstockError):
         outcomes.create(watch.run, watch.step, index, outcome)
 
@@ -222,7 +218,7 @@ def _then(watch: Watch, shards: Sequence[int]) -> str:
 
 
 def _progress(watch: Watch, index: int) -> bool:
-    """Whether the attempt that holds the shard finished work that the next one need not do again."""
+    """Return whether the shard's attempt finished work that the next one need not repeat."""
     if not BY_NAME[watch.step].copies:
         return False
     folder, own = watch.run.journals(index), watch.claims[index][1].worker
@@ -251,7 +247,7 @@ def _why(status: Status) -> str:
 
 
 def time_limit(watch: Watch, shards: Sequence[int], workers: int) -> int:
-    """The time limit to ask for in an array of so many workers for these shards, in seconds; 0: for none."""
+    """Return the time limit to ask for, in seconds, for an array of so many workers; 0: none."""
     asked = watch.context.config.cluster.of(watch.step).time
     if asked is None or not watch.context.cluster.abilities.has_nodes:
         return 0
@@ -262,11 +258,13 @@ def time_limit(watch: Watch, shards: Sequence[int], workers: int) -> int:
         return 0
     expected = watch.expected
     estimates = [expected(index) for index in shards] if expected else []
-    return asked_for([one for one in estimates if one is not None], len(shards), workers, longest)
+    return asked_for(
+        [estimate for estimate in estimates if estimate is not None], len(shards), workers, longest
+    )
 
 
 def _leave_out(watch: Watch, node: str) -> None:
-    """Leave a node out from now on, where another one is left."""
+    """Leave a node out from now on, if another one is left."""
     cluster = watch.context.cluster
     if node in watch.excluded:
         return
@@ -291,8 +289,11 @@ def _leave_out(watch: Watch, node: str) -> None:
 
 
 def in_vain(watch: Watch) -> bool:
-    """Whether further workers would only fail again: the target is full; or workers failed on so many nodes,
-    and so few shards ended well, that it is not the nodes' fault; or too many ended before they took any."""
+    """Return whether further workers would only fail again.
+
+    They would if the target is full, or if too many ended before they took a shard. If workers failed on many
+    nodes while few shards ended well, it is not the nodes' fault.
+    """
     retries, slots = watch.context.config.cluster.retries, array_throttle.watched_slots(watch)
     return (
         watch.bad_workers > UNPROVEN + len(watch.done - watch.done_before)
@@ -305,8 +306,8 @@ def in_vain(watch: Watch) -> bool:
 
 
 def excluded(watch: Watch) -> list[str]:
-    """The nodes that an array to be submitted leaves out. What an earlier controller left out stays so while
-    the cluster still finds other nodes."""
+    """Return the nodes that the next array leaves out. An earlier controller's exclusions stay while the
+    cluster still finds other nodes."""
     if not watch.context.cluster.abilities.has_nodes:
         return []
     if watch.excluded and not watch.exclusion_tried:

@@ -1,5 +1,6 @@
-"""The file in which an administrator sets the cap on a network link: what all elements that copy over that
-link may read together. Read while elements run, trusted by its owner and mode.
+"""The file in which an administrator sets the cap on a network link, for all elements of all runs.
+
+It is read while elements run, and trusted by its owner and mode.
 
 ```
 limit: 40Gbit/s
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 NAME = "cap"
 LONGEST = 4096  # bytes of the file that are read
-_WIDTH = 128  # bytes of the file as `write` leaves it: one write, which no reader sees half of
+_WIDTH = 128  # bytes of the file as `write` leaves it: one write, never seen half
 _MODE = 0o644
 ANEW = "its owner writes it anew: penstock limit RATE"
 _COUNT = re.compile("[1-9][0-9]{0,8}", re.ASCII)
@@ -38,7 +39,7 @@ OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Cap(NamedTuple):
-    """What all elements may do together; None: no cap."""
+    """The limits for all elements together; None: no cap."""
 
     rate: int | None = None  # bytes a second
     requests: int | None = None  # a second
@@ -48,14 +49,12 @@ class Cap(NamedTuple):
         return cls(link.rate, link.requests)
 
     def lower(self, other: Cap) -> Cap:
-        """The lower rate and the lower number of requests of the two; None only where both are None."""
         pairs = zip(self, other, strict=True)
         return Cap(*(min((n for n in pair if n is not None), default=None) for pair in pairs))
 
 
 def parse(content: bytes) -> Cap:
-    """The cap that a file's content says. Raises ValueError, with a phrase that says what would be
-    accepted."""
+    """Return the cap of a file's content. Raises ValueError with a phrase on what is accepted."""
     limits: dict[str, int | None] = {}
     for line in content.decode("ascii", "replace").splitlines():
         if not (text := line.strip()) or text.startswith("#"):
@@ -80,16 +79,16 @@ def parse(content: bytes) -> Cap:
 
 
 def render(limit: str, requests: int | None) -> bytes:
-    """The file's content for a limit as people write it, such as 40Gbit/s or none, and for so many requests a
-    second; None: the file does not name them, which is no cap."""
+    """Return the content for a limit as people write it (40Gbit/s, none) and requests a second."""
     text = f"# penstock limit RATE writes this file\nlimit: {limit}\n"
     text += f"requests: {requests}\n" if requests is not None else ""
     return text.encode().ljust(_WIDTH - 1) + b"\n"
 
 
 def judged(path: Path, status: os.stat_result, owner: int) -> tuple[str, str]:
-    """Whether a cap file may be believed: what is wrong with it, and what its owner can do; "" and "" for
-    yes. `status`: of the file, not of what a link points to; `owner`: uid of its folder's owner.
+    """Return what is wrong with a cap file, and what its owner can do; "" and "" if it may be believed.
+
+    `status`: of the file itself, not of a link's target; `owner`: uid of its folder's owner.
 
     | it is                                              | then    |
     |----------------------------------------------------|---------|
@@ -111,20 +110,19 @@ def judged(path: Path, status: os.stat_result, owner: int) -> tuple[str, str]:
 
 
 class CapFile:
-    """The cap of a folder, followed while it changes. `look` is for one thread; other threads may read the
-    attributes."""
+    """The cap of a folder, followed while it changes: one thread looks, any may read attributes."""
 
     def __init__(self, folder: Path) -> None:
-        """Nothing is read yet but the folder's owner. Raises OSError."""
+        """Read only the folder's owner. Raises OSError."""
         self._path, self._owner = folder / NAME, folder.stat().st_uid
         self._there = False  # a file was believed
-        self.wrong = self.mend = ""  # why the last content was not believed, and what helps: phrases
-        self.cap = Cap()  # the last one that could be believed; no cap where there is no file
-        self.known = False  # whether `cap` may be gone by: a file was believed, or seen not to be there
+        self.wrong = self.mend = ""  # why the last content was not believed, and what helps
+        self.cap = Cap()  # the last cap that was believed; no cap without a file
+        self.known = False  # whether `cap` counts: a file was believed, or seen to be absent
 
     def look(self) -> None:
-        """Read the file anew: what cannot be believed, such as half of what somebody is writing, changes
-        nothing of the cap. Raises OSError where the folder does not answer."""
+        """Read the file anew; unbelievable content, such as a half-written file, leaves the cap as it is.
+        Raises OSError where the folder does not answer."""
         where, wrong, mend = printable(str(self._path)), "", ANEW
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -148,9 +146,8 @@ class CapFile:
 
 
 def write(folder: Path, content: bytes) -> None:
-    """Set the cap to `content`, as `render` gives it: durably, in the file that is there, so that no
-    node goes by an older name of it. A file that would not be believed (`judged`) is replaced. Raises
-    OSError."""
+    """Set the cap to `render`'s `content`, durably, in the existing file: no node keeps an older name of it.
+    A file that would not be believed (`judged`) is replaced. Raises OSError."""
     path = folder / NAME
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -164,7 +161,7 @@ def write(folder: Path, content: bytes) -> None:
         if judged(path, status, folder.stat().st_uid)[0]:
             durable.write_file(path, content, mode=_MODE)
             return
-        # In one write, as long as what stood there at least; what is longer is cut off after it.
+        # In one write, at least as long as the old content; a longer rest is cut off after it.
         os.pwrite(fd, content[:-1].ljust(status.st_size - 1) + b"\n", 0)
         with contextlib.suppress(OSError):
             os.ftruncate(fd, len(content))

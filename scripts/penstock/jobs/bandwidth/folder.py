@@ -35,7 +35,6 @@ _STICKY = 0o1777
 
 
 def unusable(path: Path, why: OSError | str) -> PreflightError:
-    """The error of a folder that cannot be used."""
     where = why.filename if isinstance(why, OSError) and isinstance(why.filename, str) else str(path)
     return PreflightError(
         "the bandwidth folder cannot be used",
@@ -47,9 +46,8 @@ def unusable(path: Path, why: OSError | str) -> PreflightError:
 
 
 def looked_at(folder: Path) -> Path:
-    """The path of the folder of the holders, of a folder that can be used; it passes without them where this
-    account can make them. Changes nothing. Raises PreflightError with what to do, also where an older
-    penstock copies over the link."""
+    """Return the path of `holders` in a usable folder, even if this account must still make it. Changes
+    nothing. Raises PreflightError with what to do, also where an older penstock copies over the link."""
     holders = folder / HOLDERS
     try:
         above = folder.stat()
@@ -73,8 +71,7 @@ def looked_at(folder: Path) -> Path:
 
 
 def prepared(folder: Path) -> Path:
-    """As `looked_at`; the folder of the holders is made where it is missing, and any account may make files
-    there."""
+    """Return as `looked_at`, after making `holders`, where any account may make files."""
     holders = looked_at(folder)
     try:
         with contextlib.suppress(FileExistsError):
@@ -87,9 +84,9 @@ def prepared(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def marked(folder: Path) -> Iterator[str]:
-    """The name of a new file in `holders`, which stays within this context: another node that sees the file
-    sees this folder, and not another one at the same path. "" where none could be made."""
-    # A beat without a holder: `sweep` removes it where this process is killed.
+    """Yield the name of a new file in `holders`, removed after the context; "" if none could be made. A node
+    that sees the file sees this folder, and not another one at the same path."""
+    # A beat without a holder: `sweep` removes it if this process is killed.
     name = f"begin.{secrets.token_hex(8)}.{secrets.token_hex(4)}.0"
     path = folder / HOLDERS / name
     try:
@@ -105,7 +102,6 @@ def marked(folder: Path) -> Iterator[str]:
 
 
 def has_mark(folder: Path, mark: str) -> bool:
-    """Whether the folder, as this node sees it, is the one in which `marked` made the file `mark`."""
     return os.path.lexists(folder / HOLDERS / mark)
 
 
@@ -116,16 +112,16 @@ def swept(folder: Path) -> None:
 
 
 class Overview(NamedTuple):
-    """What one look at the folder shows; as old as the file system shows folders."""
+    """One look at the folder, as old as the file system shows folders."""
 
     said: Cap  # by the cap file
-    wrong: str  # why the cap file is not believed: a phrase; "" where it is, or there is none
+    wrong: str  # why the cap file is not believed; "": it is, or is absent
     mend: str  # what its owner can do about that
     held: list[HolderShare]  # the largest first
 
 
 def overview(folder: Path) -> Overview:
-    """Changes nothing but a folder's time. Raises PreflightError where the folder cannot be read."""
+    """Look at the folder, changing only its time. Raises PreflightError where it cannot be read."""
     try:
         file = _read(folder)
         return Overview(file.cap, file.wrong, file.mend, look(folder / HOLDERS))
@@ -140,8 +136,7 @@ def _read(folder: Path) -> CapFile:
 
 
 def cap_now(link: BandwidthConfig) -> Cap:
-    """The cap that holds now: the lower one of what is configured and what the cap file says, if it can be
-    read. For estimates."""
+    """Return the lower of the configured cap and a readable cap file's, for estimates."""
     said = Cap()
     if link.folder is not None:
         with contextlib.suppress(OSError):
@@ -150,13 +145,15 @@ def cap_now(link: BandwidthConfig) -> Cap:
 
 
 def set_cap(folder: Path, rate: str) -> None:
-    """Write the cap file; the folder and its `holders` are made where they are missing. `rate`: as people
-    write it, or `none`; what the file says of requests stays. Raises PreflightError where this account is
-    neither root nor the folder's owner, where the folder cannot be used, and where the file would not be
-    believed after it was written."""
+    """Write the cap file; make the folder and its `holders` if missing.
+
+    `rate`: as people write it, or `none`; the file's requests stay. Raises PreflightError if this account is
+    neither root nor the folder's owner. Raises it, too, for an unusable folder, and if the written file would
+    not be believed.
+    """
     try:
         if not folder.is_dir():
-            # Not what is above it: where its file system is not mounted, that would be made on another one.
+            # Never its parents: on an unmounted file system they would be made on another one.
             folder.parent.stat()
             durable.make_dirs(folder, 0o755)
         owner = folder.stat().st_uid

@@ -1,9 +1,8 @@
-"""A share of a network link: of its holder, for the controller of a run; of one process that copies, for its
-engine.
+"""A share of a network link: a run's, held by its controller, and a copying process's, for its engine.
 
-The engine asks `LinkShare` what the workers may read (`host.pacing.Allowances`). The thread of the share
-reads the cap file, and hands what may be read to the workers itself. They follow also while the engine's
-main thread stands in a call to a file system, and know beforehand until when they may read."""
+The share's thread reads the cap file and hands the workers what they may read, and until when. So they also
+follow while the engine's main thread is blocked by a file system (`host.pacing.Allowances`).
+"""
 
 from __future__ import annotations
 
@@ -28,18 +27,18 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
 
-TOLD = 30.0  # seconds without a share after which the element's log says so
+TOLD = 30.0  # seconds without a share after which the element's log reports it
 
 
 def link_hold(context: Context, layout: DatasetLayout, step: str, run: str) -> Hold:
-    """The holder, on the configured link, of what this step reads from a dataset's sources. That of copy is
-    the run's from list on. Raises PreflightError for a folder that cannot be used."""
+    """Return the holder, on the configured link, of this step's reading; copy's is the run's from list on.
+    Raises PreflightError for a folder that cannot be used."""
     link, early = context.config.bandwidth, step in ("list", "plan")
     assert link.folder is not None
 
     def rate() -> float:
         cap = cap_now(link)
-        # What is used is counted in bytes alone: beside a cap of requests they say nothing.
+        # Use is counted in bytes only, which says nothing under a cap of requests.
         return math.inf if cap.rate is None or cap.requests is not None else cap.rate
 
     return Hold(
@@ -48,7 +47,7 @@ def link_hold(context: Context, layout: DatasetLayout, step: str, run: str) -> H
         processes.this_process(run, f"{step} {layout.dataset}"),
         rate=rate,
         per_process=context.config.engine.limit,
-        lowers=False,  # elements of a run that was broken off may read
+        lowers=False,  # elements of an interrupted run may read
         ends=not early,
         stopped=context.cluster.abilities.elements_end_with_controller,
     )
@@ -63,8 +62,8 @@ def reading(
     say: Callable[[str], None],
     wait: Callable[[float], object],
 ) -> Iterator[LinkShare | None]:
-    """The share of a process, as of `LinkShare`, from before its first byte; None where there is no cap.
-    `wait` is called again and again until there is a share, and may raise."""
+    """Yield a process's `LinkShare`, from before its first byte; None without a cap. `wait` is called until a
+    share is granted, and may raise."""
     if link.folder is None:
         yield None
         return
@@ -75,9 +74,11 @@ def reading(
 
 
 class LinkShare(Share):
-    """`share.hand_to` when there are workers, and `share()` several times a second. `holder`: that of the
-    run which this process copies for; "": it is one by itself. `what` the process does, for people: `copy
-    imagenet, an element`. `say` is called for a line of the element's log."""
+    """A copying process's share: call `hand_to` when workers exist, and `share()` several times a second.
+
+    `holder`: its run's; "": the process is one by itself. `what` the process does, for people: `copy
+    imagenet, an element`. `say` writes a line of the element's log.
+    """
 
     def __init__(
         self,
@@ -102,8 +103,8 @@ class LinkShare(Share):
         self._writing = threading.Lock()
         self._write: Callable[[Allowance], None] | None = None
         self._written: Allowance | None = None
-        self._wrong = ""  # of the cap file, as the log says
-        self._had, self._waits = clock(), False  # when there was a share; whether the log says that it waits
+        self._wrong = ""  # what is wrong with the cap file, as logged
+        self._had, self._waits = clock(), False  # when a share was held last; whether waiting is logged
 
     def tick(self) -> None:
         with contextlib.suppress(OSError):
@@ -111,14 +112,13 @@ class LinkShare(Share):
         self._hand_on()
 
     def __call__(self) -> Allowance:
-        """What the element may do now (bytes and requests a second, and until when). Says in the element's
-        log what changed. Raises FailedError where the folder could not be used at all."""
-        has, wrong, known = self.now() > 0, self._file.wrong, self._file.known
+        """Return what the element may do now, and log changes. Raises FailedError for an unusable folder."""
+        has, wrong, counts = self.now() > 0, self._file.wrong, self._file.known
         if wrong != self._wrong:
             self._wrong = wrong
             now = (
                 "the bandwidth cap is as it was"
-                if known
+                if counts
                 else "nothing is read before the bandwidth cap is known"
             )
             self._say(f"warning: {now}: {wrong}" if wrong else "the cap is right again")
@@ -136,7 +136,7 @@ class LinkShare(Share):
         self._hand_on()
 
     def _hand_on(self) -> None:
-        # The lock is held for a store to memory: neither thread waits for a folder by it.
+        # Held only for a store to memory: neither thread waits for a folder by it.
         with self._writing:
             now = self._now()
             if self._write is not None and now != self._written:

@@ -1,1 +1,1 @@
-"""One element of an array, from its own side: which shard it takes, and what it does with it."""
+"""One element of an array, as the element sees it: which shard it takes, and what it does with the shard."""

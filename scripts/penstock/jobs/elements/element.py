@@ -1,12 +1,8 @@
 """One element of an array: the whole work of its shards, from the state on the target alone.
 
-`penstock element` calls it, in a process that the controller started on this machine or SLURM on a node. It
-reads the run's folder and writes there progress, receipt and outcome of its shard; the rest, with sources,
-files and worker processes, is the engine's (`jobs.elements.element_work`). While PAUSE stands at the root it
-rests.
-
-Guarantee: a receipt is written only when every row of the shard is done, durably, and nothing
-failed. Any other end leaves an outcome file that says what failed, and exits non-zero.
+It writes its shard's progress, receipt and outcome; the engine does the rest (`jobs.elements.element_work`).
+A receipt is written only when every row of the shard is done, durably, and nothing failed. Any other end
+leaves an outcome file that names the failure, and exits non-zero.
 """
 
 from __future__ import annotations
@@ -56,36 +52,32 @@ if TYPE_CHECKING:
     from penstock.jobs.shard_claims import Claim
 
 
-RESTED = 0.5
-"""Seconds between two looks of an element that rests before it begins."""
-NAMED = 1000
-"""Failed files that an outcome names; the rest is counted."""
+RESTED = 0.5  # seconds between two looks at PAUSE before the element begins
+NAMED = 1000  # failed files that an outcome names; the rest is counted
 
 
 class Limits(NamedTuple):
-    """What bounds the processes of a step, as its controller tells them."""
+    """What bounds the processes of a step, as its controller passes it on."""
 
-    ops: int = 0
-    """Metadata operations a second of all runs below the root; 0: without a budget."""
-    ops_holder: str = ""
-    """That of the run; "": the process is one by itself."""
-    keep_free: int = 0
-    """Bytes that stay free on the target: copying ends with NoSpaceError before."""
-    bandwidth: BandwidthConfig = BandwidthConfig()
-    """What bounds the bytes that all elements read from their sources."""
-    link_holder: str = ""
-    """That of the run on the network link; "": the process is one by itself."""
+    ops: int = 0  # metadata operations a second of all runs below the root; 0: no budget
+    ops_holder: str = ""  # the run's share; "": the process takes its own
+    keep_free: int = 0  # bytes that stay free on the target; copying ends with NoSpaceError before
+    bandwidth: BandwidthConfig = BandwidthConfig()  # for all elements' reads from sources
+    link_holder: str = ""  # the run's share of the network link; "": the process takes its own
 
 
 class Element:
-    """A process that does shards of one step, one or two at a time; a context, which holds the shares of what
-    `limits` divides from the first shard on. Raises PreflightError where the dataset's folders are not this
-    account's own, LockedError where another run claimed the dataset: nothing is written then.
+    """A process that does shards of one step, one or two at a time.
 
-    `root`: the configured target; None: the one that the run was listed for. `rests`: as of `RereadTask`.
-    `beside`: whether the process copies at the same time, to which most of its CPUs and memory belong.
-    `watch`: the PauseWatch of the element that copies: a process looks at PAUSE through the watch that was
-    entered last, and the copy must learn of a PAUSE too. None: one of its own."""
+    The context holds the process's shares of `limits` from the first shard on. Raises PreflightError where
+    the dataset's folders belong to another account, LockedError where another run claimed the dataset;
+    nothing is written then.
+
+    `root`: None: the target that the run was listed for. `rests`: as in `RereadTask`. `beside`: whether the
+    process copies at the same time, with most of its CPUs and memory. `watch`: the copying element's
+    PauseWatch, or None: a process looks at PAUSE only through the watch entered last, so the copy must share
+    it.
+    """
 
     def __init__(
         self,
@@ -105,7 +97,7 @@ class Element:
                 why=f"only of {', '.join(IN_ELEMENTS)}",
                 hint=IMPOSSIBLE,
             )
-        # Before anything is written: a folder that is no run's stays as it is.
+        # Before anything is written: a folder that holds no run stays as it is.
         info = read_run(folder)
         state = Path(info.state_root) if info.state_root else None
         self.layout = DatasetLayout(root or Path(info.root), info.dataset, state)
@@ -113,8 +105,7 @@ class Element:
         self._step, self._stop, self._limits = step, stop, limits
         self._rests, self._beside = rests, beside
         self._done_bytes = 0
-        self._at_work: dict[Reporter, int] = {}
-        """The shards under way, each with its bytes."""
+        self._at_work: dict[Reporter, int] = {}  # the shards under way, with their bytes
         self._room: RoomWatch | None = None
         self._counting = threading.RLock()
         self.check()
@@ -130,28 +121,29 @@ class Element:
         self._shares.close()
 
     def moved(self) -> int:
-        """The bytes that this process did so far, of all its shards. From any thread."""
+        """Return the bytes this process has done of all its shards. From any thread."""
         with self._counting:
             return self._done_bytes + sum(reporter.grown for reporter in self._at_work)
 
     @property
     def overlaps(self) -> bool:
-        """Whether two shards may be under way at once: not under a limit of bytes, which counts for each."""
+        """Whether two shards may be under way at once: not under a byte limit, which counts for each."""
         return self.run.config.engine.limit is None and self._limits.bandwidth.folder is None
 
     def check(self) -> None:
-        """Raises PreflightError and LockedError, as the class says."""
         if BY_NAME[self._step].makes_change:
             dataset_folders.check_owner(self.layout)
         if self._step in RUN_IN_ELEMENTS:
             run_claims.check(self.layout, self.run.id)
 
     def do(self, claim: Claim, fed: Callable[[], None] | None = None) -> int:
-        """Do the shard of this claim; returns the exit status. `fed`: called when worker processes have all
-        its rows, and at most half of its bytes are left: another thread may begin the next shard then. Two
-        that begin together end together, and nothing is copied while both wait for their barrier. Raises
-        ClaimLostError where another worker took the shard: nothing is written then that says how this attempt
-        ended."""
+        """Do the shard of this claim; return the exit status.
+
+        `fed` is called when worker processes have all its rows and at most half of its bytes are left:
+        another thread may then begin the next shard. Two shards that begin together would end together, and
+        nothing would be copied while both wait at their barrier. Raises ClaimLostError where another worker
+        took the shard: then this attempt writes no outcome.
+        """
         folder, step, index = self.folder, self._step, claim.index
         reporter = Reporter(folder.progress(step, index), beat=self._beat())
         durable.make_dirs(folder.progress(step, index).parent)
@@ -199,7 +191,7 @@ class Element:
                 progress = journal.records_more(folder.journals(index), before) if copies else reporter.grew
                 stopped = "time" if stop.out_of_time else "signal"
             ended = ended._replace(stopped=stopped, progress=progress, paused=self.watch.stood_at >= began)
-            # On a full target there may be no room even for this: the exit status tells it then.
+            # A full target may have no room even for this: then the exit status reports it.
             with contextlib.suppress(PenstockError):
                 outcomes.write(folder, step, index, _failed(ended, error))
             say(str(error))
@@ -218,13 +210,12 @@ class Element:
         return 0
 
     def _beat(self) -> Callable[[], None] | None:
-        """A run whose controller is gone still writes: others see that by its notice."""
+        """Return a beat for the run's notice, which shows that a run without a controller still writes."""
         layout = self.layout
         notice = layout.repair_under_way if self._step == "repair" else layout.under_way
         return partial(staging_notice.touch, notice) if BY_NAME[self._step].copies else None
 
     def _shared(self, reporter: Reporter) -> Paces:
-        """The shares of this process, held until its end."""
         if self._paces is None:
             run, step, limits = self.run, self._step, self._limits
             held = ops_share.held(self.layout, limits.ops, step, limits.ops_holder)
@@ -240,7 +231,7 @@ class Element:
         return self._paces
 
     def _look_at_room(self) -> None:
-        """Raises NoSpaceError, by what all shards of this process have written and still write."""
+        """Raise NoSpaceError, by what all shards of this process have written and still write."""
         with self._counting:
             if self._room is None:
                 run, layout = self.run, self.layout
@@ -249,13 +240,12 @@ class Element:
                 self._room = RoomWatch(
                     layout.releases, keep, gid, reserves=traits.preallocate, local=traits.local
                 )
-            # Objects that grew and are followed have more bytes than the shard was planned with.
+            # Followed objects that grew have more bytes than the shard was planned with.
             left = sum(max(0, size - reporter.bytes) for reporter, size in self._at_work.items())
             self._room(self.moved(), left)
 
 
 def _rest(reporter: Reporter, stop: Stop) -> None:
-    """Return when no PAUSE stands. Raises InterruptedRunError."""
     while pause.standing() is not None:
         _wait(stop, reporter, RESTED)
 
@@ -266,21 +256,20 @@ def _wait(stop: Stop, reporter: Reporter, seconds: float) -> None:
 
 
 def say(text: str) -> None:
-    """Into the element's log, which is its standard output; whatever locale the node has."""
+    """Print into the element's log, its standard output, whatever locale the node has."""
     line = printable_lines(f"penstock: {text}")
     encoding = sys.stdout.encoding or "ascii"
     print(line.encode(encoding, "backslashreplace").decode(encoding), flush=True)  # noqa: T201
 
 
 def own_claim(line: ArrayLine, number: int) -> ShardClaim:
-    """What this worker of an array writes into its claims, but for the attempt."""
     restarts = job_environment.current().restarts
     return ShardClaim(array=line.name, number=number, call=line.call, host=host_name(), restarts=restarts)
 
 
 def attempt_name() -> str:
-    """The job, element and restart, or host and process, and then random digits: unique to this attempt also
-    where several elements run in one job."""
+    """Return a name unique to this attempt, also where several elements run in one job. It has the job,
+    element and restart, or host and process, and then random digits."""
     environment = job_environment.current()
     who = f"{os.uname().nodename}-{os.getpid()}"
     if job := environment.array or environment.job:
@@ -317,7 +306,6 @@ def _whole(
     outcome: Outcome,
     reporter: Reporter,
 ) -> ElementReceipt:
-    """The receipt with what it says of every step."""
     return replace(
         receipt,
         step=step,
@@ -357,7 +345,7 @@ def _whole(
 def _rows_failed(ended: ElementOutcome, outcome: Outcome, step: str) -> ElementOutcome:
     return ended._replace(
         exit_code=outcome.exit_code,
-        # Files that do not read back as copied are copied again first.
+        # Files that verify found wrong must be copied again first.
         retry=step != "verify" and any(f.retry for f in outcome.failures),
         failed=len(outcome.failures),
         failures=[(f.path, f.why) for f in outcome.failures[:NAMED]],
@@ -370,7 +358,7 @@ def _failed(ended: ElementOutcome, error: PenstockError) -> ElementOutcome:
     return ended._replace(
         exit_code=error.exit_code,
         free=bool(ended.stopped) and (ended.progress or ended.paused),
-        # A stop from outside, or something that may pass, is worth another try.
+        # After a stop from outside or a transient error, another try may succeed.
         retry=bool(ended.stopped) or error.retry,
         error=str(error),
     )

@@ -1,5 +1,4 @@
-"""What a worker uses (CPU time, memory, hours): measured over the life of its process, and kept in one small
-file of the run, which the report reads."""
+"""What a worker uses (CPU time, memory, hours), measured over its process's life and kept for the report."""
 
 from __future__ import annotations
 
@@ -23,9 +22,12 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def accounting(run: RunLayout, step: str, array: str, number: int) -> Iterator[None]:
-    """Keep a file of what this process used since its start: a thread replaces it once in a HEARTBEAT, as
-    does the end of the block; never durable. What cannot be written is left out, and fails nothing. The
-    processes of the engine are to end within the block: their peaks of memory are read right before that."""
+    """Keep a file of what this process used since its start.
+
+    A thread replaces it once in a HEARTBEAT, as does the end of the block; it is never durable. A failed
+    write is ignored. The engine's processes must end within the block: their peaks of memory are read right
+    before.
+    """
     job = job_environment.current()
     usage = ElementUsage(
         array, number, job.restarts, host_name(), cpus=cpus(job)[0], node_cpus=os.cpu_count() or 0

@@ -1,11 +1,8 @@
-"""What an element does with its shard: one table, a row for each kind of job.
+"""What an element does with its shard: one table, a row for each step.
 
-`jobs.elements.element` looks the work up in `WORK` and calls it once. What is touched is the engine's:
-sources, files of the staging or release, the shard's journal and records, worker processes.
-
-A kind's work reads the shard's rows, goes on where earlier attempts stopped, and returns what became of the
-rows, and what the receipt says of this kind alone. A row that is not as it should be is a failure of copy and
-verify, which end with every row right, and a result of the other kinds, which end when every row was seen.
+A step's work continues where earlier attempts stopped. It returns each row's outcome, and the receipt's
+fields of this step alone. For copy and verify a wrong row is a failure: they end with every row right. For
+the other steps it is a result: they end when every row was read.
 """
 
 from __future__ import annotations
@@ -34,48 +31,40 @@ if TYPE_CHECKING:
 
 
 class Paces(NamedTuple):
-    """The limits that an element shares with others: of metadata operations below the root, and of bytes read
-    from sources. None: no such limit."""
+    """Limits shared with other elements: metadata operations below the root, bytes read from sources."""
 
     ops: Callable[[], float] | None
     bandwidth: LinkShare | None
 
 
 class Attempt(NamedTuple):
-    """One attempt at a shard, with all that its work needs."""
-
     run: Run
     shard: ShardInfo
     claim: Claim
     reporter: Reporter
     stop: Stop
     paces: Paces
-    room: Callable[[], None]
-    """Raises NoSpaceError where the target has no room for what this process still writes."""
-    fed: Callable[[], bool] | None = None
-    """As of `CopyTask`."""
-    rests: Callable[[int], bool] | None = None
-    """As of `RereadTask`."""
-    beside: bool = False
-    """Whether the process copies at the same time."""
+    room: Callable[[], None]  # raises NoSpaceError without room for this process's writes
+    fed: Callable[[], bool] | None = None  # as in `CopyTask`
+    rests: Callable[[int], bool] | None = None  # as in `RereadTask`
+    beside: bool = False  # whether the process copies at the same time
 
     @property
     def name(self) -> str:
         return self.claim.content.worker
 
     def look(self) -> None:
-        """Raises InterruptedRunError once a signal has come, ClaimLostError where another process has the
-        shard."""
+        """Raise InterruptedRunError after a signal, ClaimLostError where another process has the shard."""
         self.stop.signalled()
         self.claim.look()
 
     def check(self) -> None:
-        """As `look`, and rests while PAUSE stands."""
+        """Look, and rest while PAUSE stands."""
         self.stop.check()
         self.look()
 
     def go_on(self) -> None:
-        """As `look`; raises NoSpaceError where the target has no room."""
+        """Look, and raise NoSpaceError if the target has no room."""
         self.look()
         self.room()
 
@@ -84,7 +73,7 @@ class Attempt(NamedTuple):
         return self.run.folder.shard(self.shard.index)
 
     def share_of(self, recall: int) -> int:
-        """This shard's part of the `recall` bytes that all elements may fetch back from tiered storage."""
+        """Return this shard's part of the `recall` bytes to fetch back from tiered storage."""
         return recall * self.shard.bytes // max(1, self.run.plan.bytes)
 
 
@@ -126,7 +115,7 @@ def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         from penstock.tables.shards import giants
         from penstock.target import modes
 
-        # All their parts are copied. What is set after they were read would move their ctime.
+        # All their parts are copied. Attributes set after verify reads them would move their ctime.
         policy = config.dataset.permissions
         modes.finish_giants(data, policy, modes.group_id(policy), giants(attempt.rows))
     task = RereadTask(
@@ -149,7 +138,7 @@ def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         recall=attempt.share_of(config.audit.recall),
         damage=folder.linked_damage / f"{index:05d}",
     )
-    # Where a linked file had other bytes all are read.
+    # If a linked file had other bytes, all files are read.
     if (base := run.plan.base) and run.plan.carries and not folder.linked_damage.exists():
         from penstock.jobs import counted_readings
 
@@ -176,7 +165,7 @@ def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
 
 
 def _repair(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
-    """A shard of a published release's damaged files. What it cannot fetch is no failure of the element."""
+    """Fetch a shard of a published release's damaged files; a failed fetch is no failure of the element."""
     from penstock.core.documents import fetched_files
     from penstock.engine.repair_shard import repair_shard
 
@@ -194,7 +183,7 @@ def _repair(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
 
 
 def _audit(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
-    """A shard of a published release. What it finds is not a failure of the element."""
+    """Read a shard of a published release; a finding is no failure of the element."""
     from penstock.engine.audit_shard import AuditTask, audit_shard
     from penstock.jobs import audit_store
 
@@ -211,12 +200,12 @@ def _audit(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         direct=described.direct,
     )
     durable.make_dirs(task.state.parent)
-    outcome, seen = audit_shard(task, attempt.reporter, attempt.look)
-    return outcome, ElementReceipt(findings=len(seen.bad), seen=receipts.file_digest(task.state))
+    outcome, audited = audit_shard(task, attempt.reporter, attempt.look)
+    return outcome, ElementReceipt(findings=len(audited.bad), seen=receipts.file_digest(task.state))
 
 
 def _adopt(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
-    """A shard of a listing beside a tree. What differs is not a failure of the element."""
+    """Compare a shard of a listing with a tree; a difference is no failure of the element."""
     from penstock.engine.survey_shard import SurveyTask, survey_shard
     from penstock.jobs import adoption_store
 
@@ -240,6 +229,7 @@ def _adopt(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
     return survey_shard(task, attempt.reporter, attempt.check, attempt.paces.bandwidth), ElementReceipt()
 
 
+# by the names of `core.step_table.IN_ELEMENTS`
 WORK: Mapping[str, Callable[[Attempt], tuple[Outcome, ElementReceipt]]] = {
     "copy": _copy,
     "verify": _verify,
@@ -247,18 +237,15 @@ WORK: Mapping[str, Callable[[Attempt], tuple[Outcome, ElementReceipt]]] = {
     "adopt": _adopt,
     "repair": _repair,
 }
-"""By the names of `core.step_table.IN_ELEMENTS`."""
 
 
 def _there(data: Path, what: str, hint: str) -> Path:
-    """The folder into which is copied, or that is read back. Raises FailedError."""
     if not data.is_dir():
         raise FailedError(what, where=str(data), hint=hint)
     return data
 
 
 def _copy_task(attempt: Attempt, data: Path) -> CopyTask:
-    """The copy of a shard's rows into `data`."""
     from penstock.engine.tasks import CopyTask
     from penstock.target import modes
 

@@ -1,9 +1,8 @@
-"""Reading back beside the copy: a worker of copy also does verify's work on shards that were copied.
+"""Reading back beside the copy: a worker of copy also does verify's work on copied shards.
 
-While the worker copies shards, a thread of it reads others back, paced so that the copy goes on as fast as
-without it (`reading_pace`). When no shard is left for it to copy, the worker itself reads back what is left.
-A shard is divided among workers by verify's own claims (`jobs.shard_claims`), and its receipt is verify's:
-the step verify does what lacks one.
+A thread reads shards back while the worker copies others, paced so that the copy does not slow down
+(`reading_pace`). At the end the worker reads back the rest. Verify's own claims (`jobs.shard_claims`) divide
+the shards; the step verify does those that lack its receipt.
 
 | a shard                                  | is read back here                                              |
 |------------------------------------------|----------------------------------------------------------------|
@@ -16,8 +15,8 @@ the step verify does what lacks one.
 | that this node wrote                     | at once where it works alone; else when no other node took it  |
 |                                          | for OWN seconds                                                |
 
-Shards that were copied earlier come first, as far as looks at the folder of receipts tell them apart. Each
-look lists receipts and claims; a worker looks when it knows of no shard that it could take.
+Shards copied earlier come first, as far as listings show it. A worker lists receipts and claims when it knows
+of no shard to take.
 """
 
 from __future__ import annotations
@@ -51,14 +50,10 @@ if TYPE_CHECKING:
 
 STEP = "verify"
 OWN = 60.0
-LOOKS = 1.0, 30.0
-"""Seconds between two looks for shards, at least and at most."""
-SHARDS_A_SECOND = 200
-"""By so many shards of the run a worker waits a second longer for its next look."""
-IDLE = 10.0
-"""Seconds for which a worker waits for shards that others hold when all are copied."""
-FAILURES = 2
-"""Shards in a row that could not be read back, after which a worker leaves reading to others."""
+LOOKS = 1.0, 30.0  # seconds between two looks for shards, at least and at most
+SHARDS_A_SECOND = 200  # each so many shards of the run delay the next look by a second
+IDLE = 10.0  # seconds to wait for shards that others hold when all are copied
+FAILURES = 2  # failed readings in a row, after which a worker leaves reading to others
 
 
 class CopiedShards:
@@ -79,16 +74,13 @@ class CopiedShards:
         self._clock, self._place = clock, place
         self._copied = receipts.held(run, "copy")
         self._read_back = receipts.held(run, STEP)
-        self._known: dict[int, None] = {}
-        """Shards whose copy has a receipt, in the order in which looks showed them."""
+        self._known: dict[int, None] = {}  # copied shards, in the order in which looks showed them
         self._queue: deque[int] = deque()
         self._claims = self._claims_of(())
         self._looked = float("-inf")
         self._watched: dict[int, WatchedClaim] = {}
-        self._crossing: dict[int, tuple[str, str]] = {}
-        """`shards.crossing` of shards of a run with giants."""
-        self._left_giants: dict[int, bool] = {}
-        """Of such shards, whether their giants are left to the step verify."""
+        self._crossing: dict[int, tuple[str, str]] = {}  # by shard, for runs with giants
+        self._left_giants: dict[int, bool] = {}  # by shard: giants left to the step verify?
         self.all_copied = False
 
     def _claims_of(self, shards: Sequence[int]) -> ShardClaims:
@@ -103,7 +95,7 @@ class CopiedShards:
         return self._read_back(index) or not self._copied(index) or self._has_left_giants(index)
 
     def next(self) -> Claim | None:
-        """Claim a shard; None: there is none to take now. Raises by `errno_map.storage_error`."""
+        """Claim a shard; None: no shard can be taken now. Raises by `errno_map.storage_error`."""
         if self.all_copied:
             return self._claims.next()
         claim = self._queued()
@@ -113,23 +105,25 @@ class CopiedShards:
         return claim
 
     def refresh(self) -> None:
-        """Have `next` look at the receipts, however short ago it did."""
+        """Have `next` look at the receipts, however recent its last look."""
         self._looked = float("-inf")
 
     @property
     def pause(self) -> float:
-        """Seconds until the next look is worth while."""
         if self.all_copied:
             return min(IDLE / 2, max(0.2, self._claims.left / 100))
         return min(LOOKS[1], max(LOOKS[0], len(self._run.indices) / SHARDS_A_SECOND))
 
     def waits(self) -> bool:
-        """Whether others hold shards, of a run that is copied, which they may leave."""
+        """Return whether all is copied and others hold shards that they may leave."""
         return self.all_copied and self._claims.waits()
 
     def copies(self, shards: Sequence[int]) -> tuple[int, bool, bool]:
-        """How many of these shards other workers copy; whether one is left, since nobody claimed it, or its
-        last claim came to nothing or stands still; and whether one was given up. Raises FailedError."""
+        """Return how many of these shards others copy, whether one is left, and whether one was given up.
+
+        A shard is left if it has no claim, or if its last claim came to nothing or stands still. Raises
+        FailedError.
+        """
         now, folder, alive, left, given_up = self._clock(), self._run.folder, 0, False, False
         claims, proven = shard_claims.standing(folder, "copy"), shard_claims.proven(folder, "copy")
         for index in shards:
@@ -170,7 +164,7 @@ class CopiedShards:
             while self._queue and len(later) < LOOKED_AT:
                 index = self._queue.popleft()
                 if self._has_left_giants(index) or not self._giants_are_copied(index):
-                    continue  # asked again after the next look: they may be many
+                    continue  # checked again after the next look: they may be many
                 if not self._suits(index):
                     later.append(index)
                 elif claim := self._claims.take(index):
@@ -186,8 +180,8 @@ class CopiedShards:
         return self._alone or receipt.host != host_name() or time.time() - receipt.ended >= OWN
 
     def _giants_are_copied(self, index: int) -> bool:
-        """Whether this shard's giants have no part that is not copied yet: the others lie in its neighbours,
-        since shards are contiguous."""
+        """Return whether all parts of this shard's giants are copied. The other parts lie in neighbouring
+        shards, since shards are contiguous."""
         for end, step in ((0, -1), (1, 1)):
             giant, place = self._ends(index)[end], index
             while giant and self._ends(place)[end] == giant:
@@ -216,7 +210,7 @@ class CopiedShards:
 
 
 class ReadingBeside:
-    """A context: while it is entered a thread reads shards back. `rest` reads what is left."""
+    """A context in which a thread reads shards back; `rest` reads what is left."""
 
     def __init__(
         self,
@@ -251,8 +245,8 @@ class ReadingBeside:
         self.end()
 
     def end(self) -> None:
-        """Return when the thread has ended: with the shard that it reads, or at once after a signal. Raises
-        what a bug in it raised."""
+        """Return when the thread has ended: with its shard, or at once after a signal. Re-raises a bug's
+        exception from the thread."""
         self._over.set()
         self._stop.stir()
         self._thread.join()
@@ -262,13 +256,13 @@ class ReadingBeside:
 
     def _beside(self) -> None:
         try:
-            with contextlib.suppress(InterruptedRunError):  # the copy sees it, too
+            with contextlib.suppress(InterruptedRunError):  # the copy sees the signal, too
                 self._reads(self._over.is_set)
         except BaseException as error:  # noqa: BLE001  `end` raises it
             self._bug = error
 
     def _reads(self, over: Callable[[], bool]) -> None:
-        """As `_read`; what goes wrong is said, and left to the step verify. Raises InterruptedRunError."""
+        """Read as `_read`; log an error and leave the rest to verify. Raises InterruptedRunError."""
         try:
             with pool.kept():
                 self._read(over)
@@ -278,9 +272,9 @@ class ReadingBeside:
             say(f"this worker reads nothing back any more: {error}")
 
     def rest(self) -> bool:
-        """Read back what is left, as long as there is some to take, or that others copy. To be called when
-        this worker copies no more; returns whether it is to copy again, what another one left. Raises
-        InterruptedRunError.
+        """Read back what is left, when this worker copies no more; return whether it is to copy again.
+
+        Raises InterruptedRunError.
 
         | the shards that are not copied          | then                                              |
         |-----------------------------------------|---------------------------------------------------|
@@ -313,7 +307,7 @@ class ReadingBeside:
         return again
 
     def _is_newest(self) -> bool:
-        """Whether no array was submitted after this worker's: those of earlier arrays need not wait, too."""
+        """Return whether this worker's array is the newest: older arrays' workers need not wait, too."""
         names = [line.name for line in ArrayBook(self._element.folder.arrays).all() if line.step == "copy"]
         return names[-1:] == [self._line.name]
 

@@ -1,7 +1,7 @@
-"""How fast a worker reads shards back while it copies others: never faster than it copies, and not at all
-while that makes the copy slower. Pure: the caller passes times and totals, in seconds and bytes.
+"""How fast a worker reads shards back while it copies others: never faster than it copies.
 
-A `ReadingPace` compares the rate of the copy while nothing is read with its rate while something is:
+It stops while reading slows the copy down. A `ReadingPace` compares the rate of the copy with and without
+reading, in seconds and bytes:
 
 | it                                    | then                                                         |
 |---------------------------------------|--------------------------------------------------------------|
@@ -25,39 +25,33 @@ QUIET, TRIED, AGAIN = 3.0, 10.0, 60.0
 REST = 10.0
 LONGEST_REST = 300.0
 SLOWER, MUCH = 0.95, 0.8
-WINDOW = 1.0
-"""Seconds over which no more is read than copied."""
-SLACK = 64 << 20
-"""Bytes that may be read ahead of the copy within a WINDOW: some blocks of each stream."""
+WINDOW = 1.0  # seconds over which no more is read than copied
+SLACK = 64 << 20  # bytes that may be read ahead within a WINDOW: some blocks of each stream
 
 
 class _Mark(NamedTuple):
-    """A moment, and the totals then."""
-
     at: float
     copied: int
     read: int
 
     def rate(self, now: float, copied: int) -> float:
-        """Of the copy since then."""
         return (copied - self.copied) / max(now - self.at, 0.001)
 
 
 class ReadingPace:
-    """`copied` gives the bytes that the process has copied so far, and None while it copies nothing."""
+    """The pace of one worker. `copied`: its bytes copied so far, None while it copies nothing."""
 
     def __init__(self, copied: Callable[[], int | None], clock: Callable[[], float] = time.monotonic) -> None:
         self._copied, self._clock = copied, clock
-        self._alone: float | None = None  # the copy's rate while nothing is read
-        self._measured = float("-inf")  # when that was measured
+        self._alone: float | None = None  # the copy's rate without reading
+        self._measured = float("-inf")  # when it was measured
         self._phase: _Mark | None = None
         self._window: _Mark | None = None
         self._rests_until, self._rest, self._slower = float("-inf"), REST, 0
         self._read = self._before = 0
 
     def rests(self, read: int) -> bool:
-        """Whether reading is to hold now. `read`: bytes of the shard that is read back; they begin at 0 with
-        each shard."""
+        """Return whether reading is to stop now; `read` is in bytes of the current shard, from 0."""
         now, copied = self._clock(), self._copied()
         self._before += self._read if read < self._read else 0
         self._read = read
@@ -95,7 +89,7 @@ class ReadingPace:
             self._alone = None
 
     def _is_ahead(self, now: float, copied: int, total: int) -> bool:
-        """Whether more was read than copied since a WINDOW ago, or since it last was not."""
+        """Return whether more was read than copied since a WINDOW ago, or since it last was not."""
         mark = self._window or _Mark(now, copied, total)
         ahead = total - mark.read > copied - mark.copied + SLACK
         if not ahead and now - mark.at >= WINDOW:

@@ -1,9 +1,7 @@
-"""A worker: an element of a job array, which takes one shard after another until there is none.
+"""A worker: an element of a job array, which takes one shard after another until none is left.
 
-`penstock element` calls `run_worker` in a process that the controller started on this machine, or SLURM on
-a node. What it knows of others it reads from the run's folder: claims (`jobs.shard_claims`), receipts,
-outcomes. It begins a shard when half of the one before is done, so two may be under way.
-Before each shard it looks whether it is to go on:
+Workers know of each other only by the run's folder: claims (`jobs.shard_claims`), receipts, outcomes. A
+worker begins a shard when half of the one before is done, so two may be under way.
 
 | before a shard                                   | then                                               |
 |--------------------------------------------------|----------------------------------------------------|
@@ -49,10 +47,8 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Stop
     from penstock.jobs.shard_claims import Claim
 
-IDLE = 10.0
-"""Seconds for which a worker looks for shards that others may leave."""
-LOOKS = 0.2, 5.0
-"""Seconds between two such looks, at least and at most: each reads some claims of others."""
+IDLE = 10.0  # seconds for which a worker looks for shards that others may leave
+LOOKS = 0.2, 5.0  # seconds between two such looks, at least and at most: each reads others' claims
 BAD = 2
 
 
@@ -68,10 +64,12 @@ def run_worker(
     limits: Limits,
     reads_back: bool = False,
 ) -> int:
-    """Do shards of the array of this name, as its worker `number` (over all arrays of the step). Returns the
-    exit status: that of the last shard that failed and that it did not do after all, 0 where there is none.
-    `retries`: how often a shard is tried again. `reads_back`: shards that are copied are read back, too
-    (`reading_beside`). Raises as `Element`."""
+    """Do shards of this array as its worker `number` (over all arrays of the step); return the exit status.
+
+    The status is that of the last shard that failed and was not done after all, else 0. `retries`: how often
+    a shard is tried again. `reads_back`: also read copied shards back (`reading_beside`). Raises as
+    `Element`.
+    """
     run = RunLayout(run_folder)
     line = ArrayBook(run.arrays).line(array)
     if line is None:
@@ -92,7 +90,7 @@ def run_worker(
         except InterruptedRunError:
             if not stop.out_of_time:
                 raise
-            return 0  # what it left of a shard its outcome says
+            return 0  # its outcome covers the shard under way
 
 
 class _Worker:
@@ -121,8 +119,11 @@ class _Worker:
         self._done, self._codes = 0, dict[int, int]()
 
     def work(self) -> int:
-        """Do shards until there is none, by two threads in turn: the second one begins a shard when worker
-        processes have all rows of the shard before, and half of its bytes."""
+        """Do shards until none is left, by two threads in turn.
+
+        The second thread begins a shard when worker processes have all rows of the shard before, and half of
+        its bytes.
+        """
         second = threading.Thread(target=self._second, name="next shard")
         if self._several:
             second.start()
@@ -174,14 +175,14 @@ class _Worker:
             return
         if self._may_pass(claim):
             self._failed.append(claim)
-        several = len({one.index for one in self._failed}) >= BAD
+        several = len({attempt.index for attempt in self._failed}) >= BAD
         if several and not self._done and job_environment.current().job:
             self._charge_nobody(self._failed)
             self._bad = self._over = True
 
     def leaves(self) -> bool:
-        """Whether the controller lets it go. Rests while PAUSE stands. Raises InterruptedRunError, and as
-        `Element`."""
+        """Return whether the controller lets this worker go; rest while PAUSE stands. Raises
+        InterruptedRunError, and as `Element`."""
         self._stop.check()
         self._element.check()
         with contextlib.suppress(OSError, ValueError):
@@ -189,7 +190,6 @@ class _Worker:
         return False
 
     def _next(self) -> Claim | None:
-        """The next shard; None: there is none, or none for this worker any more."""
         since = time.monotonic()
         while (claim := self._claims.next()) is None and self._claims.waits():
             pause = min(LOOKS[1], max(LOOKS[0], self._claims.left / 100))
@@ -202,7 +202,7 @@ class _Worker:
         return claim
 
     def _controlled(self) -> bool:
-        """Whether a controller seems to live, which submits workers for what others leave."""
+        """Return whether a controller seems to live, which replaces workers that leave shards."""
         layout = self._element.layout
         lock = layout.state / "audit.lock" if self._step in ("audit", "repair") else layout.lock
         try:

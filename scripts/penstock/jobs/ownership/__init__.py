@@ -1,2 +1,1 @@
-"""Which run owns a dataset: whether another run may still live, the lock and claim of a step, and what
-abandoned runs left."""
+"""Which run owns a dataset: live runs, the lock and claim of a step, and abandoned runs' remains."""

@@ -1,10 +1,8 @@
 """Stagings of other runs of a dataset: what a run may take from them, and when they are removed.
 
-A staging is the tree in which a release grows. Other runs' stagings are left by runs that did not end, were
-overtaken, or whose source changed. List, plan, publish, adopt and gc call this module, under the dataset's
-lock; `described` and `abandoned` serve status as well. It renames and removes stagings and runs' state, marks
-runs (`taken.json`), and queries the cluster whether elements of a run live. It never changes what is
-published.
+A staging is the tree in which a release grows. Runs leave stagings when they do not end, are overtaken, or
+their source changes. All callers but `described` and `abandoned` hold the dataset's lock. Nothing published
+ever changes.
 
 | what is known of the other run                 | its rows             | its staging is removed        |
 |------------------------------------------------|----------------------|-------------------------------|
@@ -13,13 +11,12 @@ published.
 | else                                           | may be taken over    | once a newer run is published |
 | its run's state is gone                        | are of no use        | by a person, after a note     |
 
-A run can have a staging of its own but no plan: plan was killed, or plan.json was damaged. Plan removes such
-a staging, with a note, before it plans again (`clear_own`).
+A staging without a plan (plan was killed, or plan.json was damaged) is removed, with a note, before plan
+plans again (`clear_own`).
 
-A run whose staging another run's plan uses is marked (`taken.json`) and never continued, since the other run
-may have moved files out of it. When the same listing comes again, the run starts from the beginning, and its
-old state is kept as `runs/<run>.<n>`, like any other run's. Where a release's name is configured, a staging
-of that name is renamed.
+A run whose staging another run's plan uses is marked (`taken.json`) and never continued: files may have moved
+out. If the same listing comes again, the run starts anew, and its old state is kept as `runs/<run>.<n>`. If a
+release's name is configured, a staging of that name is renamed.
 """
 
 from __future__ import annotations
@@ -66,26 +63,21 @@ _SUFFIX = ".staging"
 
 @dataclass(frozen=True)
 class AbandonedStaging:
-    """The staging of another run, whose files this run may take over, and which sources both share."""
-
-    key: str
-    """The name of the run's folder below `runs/`."""
-    name: str
-    """Of the staging, below `releases/`."""
+    key: str  # the run's folder below `runs/`
+    name: str  # of the staging, below `releases/`
     data: Path
-    inode: int
-    """Of `data`."""
+    inode: int  # of `data`
     run: Run
-    sources: dict[int, int]
-    """Index of its sources to the index of the same source now."""
-    certain: bool
-    """Whether every process that wrote there is known to have ended. False: that is only likely."""
+    sources: dict[int, int]  # maps its source indices to this run's
+    certain: bool  # every process that wrote there is known to have ended; False: probably
 
 
 def find(context: Context, run: Run) -> list[AbandonedStaging]:
-    """The stagings whose rows the run may take over, the newest first; none is changed. The caller holds the
-    dataset's lock. A staging that must stay because its run may live is reported by a note; one whose plan or
-    description cannot be read is passed over."""
+    """Return the stagings whose rows the run may take over, newest first; change none.
+
+    The caller holds the dataset's lock. A note reports a staging that must stay because its run may live.
+    Unreadable plans and descriptions are passed over.
+    """
     stagings = []
     for key, theirs in _others(run):
         name = _name(theirs)
@@ -96,10 +88,10 @@ def find(context: Context, run: Run) -> list[AbandonedStaging]:
         with contextlib.suppress(PenstockError):
             sources = common(theirs, run)
             if sources and not damage(theirs.folder):
-                _ = theirs.plan  # raises for a plan that cannot be read: such a staging is of no use
+                _ = theirs.plan  # raises for an unreadable plan, whose staging is of no use
                 certain = all(
-                    one.by is not None or not abilities_of(one.kind).elements_end_with_controller
-                    for one in ArrayBook(theirs.folder.arrays).open()
+                    line.by is not None or not abilities_of(line.kind).elements_end_with_controller
+                    for line in ArrayBook(theirs.folder.arrays).open()
                 )
                 if alive := _alive(context, theirs):
                     text = f"the staging of run {key} is not taken over: {alive}"
@@ -110,10 +102,11 @@ def find(context: Context, run: Run) -> list[AbandonedStaging]:
 
 
 def common(theirs: Run, now: Run) -> dict[int, int]:
-    """The sources that two runs share: by the number that each has in `theirs`, its number in `now`. A source
-    is the same by its URL, its folder in the release, and its store or file system (by its options, where an
-    older version did not note which store it was). Reads both runs' descriptions. Raises FailedError for a
-    damaged description."""
+    """Map the number of each shared source in `theirs` to its number in `now`.
+
+    A source is the same by its URL, its folder in the release, and its store or file system; by its options,
+    where an older version did not note the store. Raises FailedError for a damaged description.
+    """
     noted = all(len(run.info.origins) == len(run.info.sources) for run in (theirs, now))
 
     def identities(run: Run) -> list[tuple[str, str, str]]:
@@ -123,13 +116,15 @@ def common(theirs: Run, now: Run) -> dict[int, int]:
         return list(zip(run.info.sources, [source.into for source in sources], which, strict=True))
 
     mine = {identity: index for index, identity in enumerate(identities(now))}
-    return {index: mine[one] for index, one in enumerate(identities(theirs)) if one in mine}
+    return {index: mine[source] for index, source in enumerate(identities(theirs)) if source in mine}
 
 
 def make_way(context: Context, run: Run) -> None:
-    """Rename a staging that another run made under the name of this run's release. On return no other run has
-    a staging of that name. The caller holds the dataset's lock. Raises LockedError while elements of such a
-    run may live, and where the lock was lost."""
+    """Rename a staging that another run made under the name of this run's release.
+
+    The caller holds the dataset's lock. Raises LockedError while elements of such a run may live, and where
+    the lock was lost.
+    """
     mine = run.staging
     others = [
         (key, theirs)
@@ -149,47 +144,53 @@ def make_way(context: Context, run: Run) -> None:
         _mark(theirs.folder, run.id, _aside(run.release, key))
     # The run with the newest plan was the last to stage under this name: this run has no plan yet.
     if others and mine.exists():
-        key, _ = max(others, key=lambda one: one[1].folder.plan.stat().st_mtime_ns)
+        key, _ = max(others, key=lambda other: other[1].folder.plan.stat().st_mtime_ns)
         context.assert_held()
         durable.rename(mine, mine.parent / _aside(run.release, key))
 
 
 def clear_own(context: Context, run: Run) -> None:
-    """Remove what an earlier attempt of this run left without a plan: its journals and receipts, then its
-    staging; an adopted tree goes back to where it stood. A note reports it. To be called after `make_way`,
-    which leaves no other run's staging under this name, by a holder of the dataset's lock. Raises LockedError
-    for any other caller, FailedError as `give_back`, and as `tree_removal.remove_tree`."""
+    """Remove what an earlier attempt of this run left without a plan, with a note.
+
+    An adopted tree goes back to where it stood. Call it after `make_way`, as the holder of the dataset's
+    lock: then no other run has a staging of this name. Raises LockedError for any other caller, FailedError
+    as `give_back`, and as `tree_removal.remove_tree`.
+    """
     context.assert_held()
-    # Journals would speak of files that are gone, so they go first.
+    # Journals would name files that are gone, so they go first.
     run_store.drop_derived(run.folder)
     if _holds_tree(run):
         give_back(context, run, "no plan says what of it is good")
     if run.staging.exists():
         text = f"staging {run.staging.name} is removed and made anew: no plan says what of it is good"
         context.emit(events.Noted(run.dataset, "plan", text=text))
-        # Right before: a terminal that takes no more output holds the note up.
+        # Check last: a terminal that takes no more output blocks the note.
         context.assert_held()
         remove_noting(context, run.layout, run.staging)
 
 
 def remove_noting(context: Context, layout: DatasetLayout, tree: Path) -> None:
-    """Remove a staging or a release durably, and note the time in the dataset's history: unlinking changes
-    the ctime of files that other releases share with it, and by this note such a ctime is known to be
-    penstock's own doing. Raises as `tree_removal.remove_tree`."""
+    """Remove a staging or a release durably, and note the time in the dataset's history.
+
+    Unlinking moves the ctime of files shared with other releases: the note explains it as penstock's own
+    doing. Raises as `tree_removal.remove_tree`.
+    """
     with history.moving(layout, tree.name.strip(".").removesuffix(_SUFFIX)) as moved:
         tree_removal.remove_tree(tree, context.spend, moved=moved)
 
 
 def _holds_tree(run: Run, data: Path | None = None) -> bool:
-    """Whether the run's staging, or the folder `data`, is a tree that penstock did not write."""
+    """Return whether the run's staging, or the folder `data`, is a tree that penstock did not write."""
     mark = adopted_trees.read(run.folder)
     return mark is not None and adopted_trees.stands_in(mark, data or run.data)
 
 
 def give_back(context: Context, run: Run, why: str) -> None:
-    """Rename the adopted tree that is the run's staging back to where it stood: nothing of it is ever
-    deleted. To be called under the dataset's lock, while no element of the run lives. Raises FailedError
-    where something else stands there now."""
+    """Rename the adopted tree in the run's staging back to where it stood: nothing of it is ever deleted.
+
+    Call it under the dataset's lock, while no element of the run lives. Raises FailedError where something
+    else stands there now.
+    """
     mark = adopted_trees.read(run.folder)
     assert mark is not None
     if os.path.lexists(mark.tree):
@@ -214,8 +215,8 @@ def take(staging: AbandonedStaging, run: str) -> None:
 
 
 def retire(layout: DatasetLayout, folder: RunLayout) -> bool:
-    """Rename the folder of a run whose staging another run may have used (`taken.json`), so that the run
-    starts from the beginning. Returns whether it was renamed."""
+    """Rename the folder of a run marked by `taken.json`, whose staging another run may have used. The run
+    then starts anew. Returns whether it was renamed."""
     if not folder.taken.exists():
         return False
     number = 1
@@ -233,20 +234,21 @@ def clean(
     step: str = "publish",
     remove: Callable[[Path, Path], None] | None = None,
 ) -> None:
-    """Remove stagings and state of runs that did not end, after the newer run `run` was published. The caller
-    holds the dataset's lock. What stays is reported by an event: runs that may live, stagings of unknown
-    runs, adopted trees and, with `before` (the number of a claim, which says for which run the dataset is
-    staged), runs that claimed the dataset at this number or later. `remove(staging, state)` removes the two
-    folders, or arranges that; None: they are removed before this returns. `step`: the step that the events
-    name. A removal that fails, also since the lock was lost, is a warning."""
-    known = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
+    """Remove stagings and state of runs that did not end, after the newer run `run` was published.
+
+    The caller holds the dataset's lock. Events, of `step`, report what stays: runs that may live, unknown
+    runs' stagings, and adopted trees. With `before` (the number of a claim), runs that claimed the dataset at
+    this number or later stay, too. `remove(staging, state)` removes the two folders, or arranges that. A
+    failed removal, also after a lost lock, is a warning.
+    """
+    runs = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
     for name in abandoned(run.layout, run.release):
         staging = run.layout.releases / name
-        if name not in known:
+        if name not in runs:
             text = f"staging {staging} belongs to no known run: remove it by hand"
             context.emit(events.Warned(run.dataset, step, text=text))
             continue
-        key, theirs = known[name]
+        key, theirs = runs[name]
         if _holds_tree(theirs, staging / DATA):
             held = "it holds what is left of a tree that was adopted; move that away, or remove it by hand"
             text = f"{staging} stays: {held}"
@@ -269,7 +271,7 @@ def clean(
                 context.assert_held()
                 tree_removal.remove_tree(theirs.folder.folder, context.spend)
         except PenstockError as error:
-            # The release is published: that an old staging stays does not make publish fail.
+            # The release is published: an old staging that stays does not fail publish.
             context.emit(events.Warned(run.dataset, step, text=f"the staging of run {key} stays: {error}"))
             continue
         text = f"the staging of run {key}, which did not end, was removed"
@@ -277,16 +279,17 @@ def clean(
 
 
 def described(run: Run) -> list[StagingStatus]:
-    """{staging, run, files, bytes, idle_seconds, holds_tree} of each staging of another run, by name: files
-    and bytes as its progress files count them, and the seconds since the run's state was last written. Keys
-    whose value is not known are left out; `holds_tree` is there, and true, for a tree that penstock did not
-    write."""
-    known = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
+    """Describe each staging of another run: {staging, run, files, bytes, idle_seconds, holds_tree}.
+
+    Files and bytes come from progress files; `idle_seconds` since the run's state was last written. Unknown
+    values are left out; `holds_tree` is present, and true, only for a tree that penstock did not write.
+    """
+    runs = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
     stagings = []
     for name in abandoned(run.layout, run.release):
         status: StagingStatus = {"staging": name}
-        if name in known:
-            key, theirs = known[name]
+        if name in runs:
+            key, theirs = runs[name]
             status["run"] = key
             if _holds_tree(theirs, run.layout.releases / name / DATA):
                 status["holds_tree"] = True
@@ -299,7 +302,6 @@ def described(run: Run) -> list[StagingStatus]:
 
 
 def sentence(status: StagingStatus) -> str:
-    """One sentence for people, from an item of `described`."""
     text = (
         f"{status['staging']} of run {status['run']}"
         if "run" in status
@@ -313,20 +315,17 @@ def sentence(status: StagingStatus) -> str:
 
 
 def _aside(release: str, key: str) -> str:
-    """The new name of a staging that is renamed because another run needs its name."""
     return f".{release}.{key}{_SUFFIX}"
 
 
 def _apart(theirs: Run, mine: Path) -> bool:
-    """Whether the run's staging has a place of its own already. Its mark alone does not say so: it is
-    written before the rename."""
+    """Return whether the run's staging already has its own place; its mark is written before the rename."""
     name = _name(theirs)
     return name != mine.name and (mine.parent / name).is_dir()
 
 
 def abandoned(layout: DatasetLayout, release: str) -> list[str]:
-    """Names of staging folders of other releases than this one, in ascending order; [] where nothing was ever
-    staged. Reads one folder."""
+    """Return the staging folders of other releases than this one, in ascending order."""
     try:
         names = sorted(os.listdir(layout.releases))
     except FileNotFoundError:
@@ -336,8 +335,7 @@ def abandoned(layout: DatasetLayout, release: str) -> list[str]:
 
 
 def _others(run: Run) -> Iterator[tuple[str, Run]]:
-    """Other runs of the dataset that are not published, the oldest listing first; each with the name of its
-    folder below `runs/`."""
+    """Yield the dataset's other unpublished runs, oldest listing first, with their folders' names."""
     layout, unpublished = run.layout, []
     for key in sorted(os.listdir(layout.runs) if layout.runs.is_dir() else ()):
         if key == run.id or key.startswith("."):
@@ -348,12 +346,11 @@ def _others(run: Run) -> Iterator[tuple[str, Run]]:
                 unpublished.append((_touched(theirs.folder), key, theirs))
         except (FailedError, NewerFormatError):
             continue
-    for _, key, theirs in sorted(unpublished, key=lambda one: one[:2]):
+    for _, key, theirs in sorted(unpublished, key=lambda item: item[:2]):
         yield key, theirs
 
 
 def _name(run: Run) -> str:
-    """The name of the run's staging, whether the staging is there or not."""
     marked = documents.find_whole(marks.TAKEN_MARK, run.folder.taken)
     return marked.staging if marked is not None and marked.staging else run.staging.name
 
@@ -363,7 +360,7 @@ def _mark(folder: RunLayout, run: str, staging: str) -> None:
 
 
 def _own(data: Path) -> int:
-    """The inode of a staging's `data`, where both are plain folders of this account; else 0."""
+    """Return the inode of a staging's `data`; 0 unless both are plain folders of this account."""
     inode = 0
     for path in (data.parent, data):
         try:
@@ -377,8 +374,7 @@ def _own(data: Path) -> int:
 
 
 def planned(run: Run) -> dict[str, Abandoned]:
-    """The stagings that this run's plan takes files from, by run, as plan found them; they may be gone since.
-    Reads the plan."""
+    """Return the stagings that this run's plan takes files from, by run; they may be gone by now."""
     from penstock.target.links import Abandoned
 
     inodes = run.plan.staging_inodes
@@ -389,8 +385,7 @@ def planned(run: Run) -> dict[str, Abandoned]:
 
 
 def _alive(context: Context, run: Run, *, patient: bool = True) -> str:
-    """Names the arrays of this run that may still write; "" when all are known to have ended. Where that
-    cannot be found out, the reason."""
+    """Name this run's arrays that may still write, or the reason why that is not known; "": none."""
     try:
         # By the folder's name: the run may have been listed before its dataset was renamed.
         return liveness.arrays_of(context, run.layout.dataset, run.folder, patient=patient)
@@ -401,6 +396,5 @@ def _alive(context: Context, run: Run, *, patient: bool = True) -> str:
 
 
 def _touched(folder: RunLayout) -> float:
-    """When somebody last worked on the run, in seconds since the epoch."""
     paths = [folder.run_file, folder.plan, *folder.folder.glob("progress/copy/*.json")]
     return max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)

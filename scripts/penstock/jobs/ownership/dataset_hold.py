@@ -1,10 +1,8 @@
 """The dataset's lock for the time of one step, and the claim that the step's run needs.
 
-The lock says which process changes the dataset now; a claim (a numbered file in `.penstock/claims/`) says
-which run the dataset is staged for, and the highest number counts. Steps and commands that change a dataset
-work inside `holding` or `lock_of`; list calls `claim`. This module writes small files below `.penstock/`, and
-a notice for other accounts and runs; it removes what killed commands left, and queries the cluster whether
-another holder's job has ended.
+The lock names the process that changes the dataset now. A claim (a numbered file in `.penstock/claims/`)
+names the run that the dataset is staged for; the highest number counts. Every step and command that changes a
+dataset works inside `holding` or `lock_of`.
 """
 
 from __future__ import annotations
@@ -38,10 +36,12 @@ def _nothing() -> None:
 
 
 def claim(context: Context, held: HeldDataset, run: str) -> None:
-    """Claim the dataset for `run`: this step and all later ones work for that run. `held` is what `holding`
-    gave; its run and number are set. A run that did not end and is taken over from is named by a note. Raises
-    LockedError while another run that claimed it lives, when another one was faster, and where the lock was
-    lost; NewerFormatError where a newer penstock listed that run: what it holds is not known here."""
+    """Claim the dataset for `run`: this step and all later ones work for that run.
+
+    Sets the run and number of `held`, which `holding` yielded. A note names an unfinished run that is taken
+    over. Raises LockedError while another run that claimed the dataset lives, when another run was faster,
+    and where the lock was lost. Raises NewerFormatError for a run that a newer penstock listed.
+    """
     layout, above = held.layout, held.above
     if above is not None and above.run:
         with contextlib.suppress(FailedError, PreflightError):
@@ -71,15 +71,16 @@ def claim(context: Context, held: HeldDataset, run: str) -> None:
 def holding(
     context: Context, dataset: str, run: str, step: str, *, release: str = ""
 ) -> Iterator[HeldDataset]:
-    """Hold the dataset's lock for a step of `run` ("" for list, and for a repair, which is of a `release`).
-    Meanwhile `context.hold` is what is yielded. For a run or repair `context.spend` waits while PAUSE stands
-    and for the budget of metadata operations. A notice tells other accounts and runs
-    (`dataset.staging_notice`), until the run is published or the repair is done, or a step fails. Waiting and
-    taking over are reported by events.
+    """Hold the dataset's lock for a step of `run` ("" for list, and for a repair of a `release`).
 
-    Raises LockedError (exit 7) that names the holder, or the run that overtook this one, also in place of an
-    error of the step itself; CancelledError where the workflow of this step was cancelled; PreflightError
-    where the dataset's state or owner is not as it must be; else what the step raises."""
+    Meanwhile it is `context.hold`. For a run or repair, `context.spend` waits while PAUSE stands and for the
+    budget of metadata operations. A notice informs other accounts and runs (`dataset.staging_notice`), until
+    the run is published, the repair is done, or a step fails.
+
+    Raises LockedError (exit 7) that names the holder, or the run that overtook this one, also in place of the
+    step's own error. Raises CancelledError where this step's workflow was cancelled, PreflightError for a
+    wrong state or owner of the dataset; else what the step raises.
+    """
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     dataset_folders.need_state(layout)
@@ -102,11 +103,11 @@ def holding(
             with _shares(context, layout, step, run, release):
                 yield hold
             if hold.run and step != "publish":
-                # What publish showed is done, whoever came after it.
+                # A published release stands, whatever run came after it.
                 run_claims.check(layout, hold.run)
             over = bool(release) or (bool(hold.run) and layout.run(hold.run).receipt("publish").exists())
         except InterruptedRunError:
-            # Elements that go on touch the notice, and write what it says.
+            # Elements that run on still touch the notice, and write what it states.
             copies = step in BY_NAME and BY_NAME[step].copies
             over = context.cluster.abilities.elements_end_with_controller or not copies
             raise
@@ -120,9 +121,11 @@ def holding(
 
 @contextlib.contextmanager
 def _shares(context: Context, layout: DatasetLayout, step: str, run: str, release: str) -> Iterator[None]:
-    """While the block works, list and plan wait for the run's share of the network link, which copy will use
-    (and says where it cannot). Of a run or repair `context.spend` holds while PAUSE stands, and waits for
-    this process's share of `target.ops`, where there is a budget."""
+    """Hold the step's shares of the network link and of `target.ops` while the block works.
+
+    List and plan wait for the run's share of the link, which copy will use. `context.spend` holds while PAUSE
+    stands, and waits for this process's share of operations, if there is a budget.
+    """
     before, hold = context.spend, context.stop.hold
     with contextlib.ExitStack() as stack:
         if step in ("list", "plan") and context.config.bandwidth.folder is not None:
@@ -159,8 +162,8 @@ def _shares(context: Context, layout: DatasetLayout, step: str, run: str, releas
 
 
 def _overtaken(hold: HeldDataset) -> LockedError | None:
-    """Returns LockedError where the step was overtaken while it ran, to be raised instead of the step's own
-    error, since source or tree may belong to another run by now; else None."""
+    """Return LockedError where the step was overtaken, else None. It replaces the step's own error: source or
+    tree may belong to another run by now."""
     try:
         hold.assert_held()
     except LockedError as error:
@@ -178,11 +181,12 @@ def lock_of(
     name: str = "lock",
     beat: Callable[[], None] = _nothing,
 ) -> DatasetLock:
-    """A lock of the dataset, for the caller to enter (`with`); it reports, as events, which holder it waits
-    for. `name`: of the lock's file below `.penstock/`; `beat`: called with each heartbeat of the lock. Where
-    PAUSE stands at the root, this call waits until it is gone. A state folder that a purge took from a
-    dataset whose releases stand is made anew; with `target.state_root` it may not be mounted, so that raises
-    PreflightError."""
+    """Return a lock of the dataset, for the caller to enter; events report a holder that it waits for.
+
+    `name`: its file below `.penstock/`; `beat`: called with each heartbeat. Waits while PAUSE stands at the
+    root. A state folder purged from a dataset whose releases stand is made anew. With `target.state_root` it
+    may just not be mounted, which raises PreflightError.
+    """
     from penstock.dataset.dataset_lock import DatasetLock
 
     context.stop.check()

@@ -1,11 +1,7 @@
-"""Removes the state of a run that cannot be continued because its staging is gone, or its plan or a shard is
-damaged.
+"""Remove the state of a run that cannot be continued: its staging is gone, or its plan or a shard is damaged.
 
-List and plan call it, under the dataset's lock. It reads the run's plan and hashes its shards, queries the
-cluster whether elements live, and removes files of the run's state.
-
-Guarantee: removed is only what plan and copy can make again from the frozen listing; never while elements of
-the run may write, and never when its release is published.
+Only what plan and copy can make again from the frozen listing is removed; never while elements of the run may
+write, and never when its release is published.
 """
 
 from __future__ import annotations
@@ -25,9 +21,10 @@ if TYPE_CHECKING:
 
 
 def drop_stale(context: Context, run: Run) -> str:
-    """Removes the run's plan, journals and receipts by this table; the caller holds the lock. Returns the
-    reason, "" when nothing was removed. Raises FailedError while elements of the run may write, and
-    LockedError where the caller was overtaken.
+    """Remove the run's plan, journals and receipts by this table; return the reason, "" if none.
+
+    The caller holds the lock. Raises FailedError while elements of the run may write, and LockedError where
+    the caller was overtaken.
 
     | release | staging | plan and shards | dropped          |
     |---------|---------|-----------------|------------------|
@@ -55,8 +52,8 @@ def drop_stale(context: Context, run: Run) -> str:
 
 
 def damage(folder: RunLayout) -> str:
-    """What is wrong with the content of a run's plan or of its shards, "" when nothing is, or when nothing
-    was planned yet. Raises FailedError when they cannot be read: that says nothing about their content."""
+    """Return what is wrong with a run's plan or shards; "" when they are sound, or nothing was planned.
+    Raises FailedError when they cannot be read: that says nothing about their content."""
     path = folder.plan
     try:
         plan = documents.load(PLAN, path)

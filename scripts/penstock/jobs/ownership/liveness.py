@@ -1,9 +1,7 @@
 """Whether a run may still be alive: its arrays, its elements on this host or another, its controller.
 
-No run is overtaken, and nothing of it removed, while one of these functions reports something that may live:
-locks, claims, gc and status call them. They read the run's state, query the cluster (and may wait
-until it answers), and look at processes of this machine. They write only into the run's list of arrays: which
-ones have ended.
+While one of these functions reports anything, no run is overtaken and nothing of it is removed. They query
+the cluster (and may wait for it), and write only which arrays have ended.
 """
 
 from __future__ import annotations
@@ -31,10 +29,11 @@ def arrays_of(
     steps: Iterable[str] = RUN_IN_ELEMENTS,
     patient: bool = True,
 ) -> str:
-    """Names, in a phrase for people, the arrays of a run that have elements which may still write; "" when
-    all are known to have ended. `folder`: of the run, or of a repair. With `patient` it waits until the
-    cluster answers; else a cluster that does not answer is a TransientError. Raises LockedError where only
-    another cluster or backend could say."""
+    """Name the arrays of a run or repair that may still write; "" when all are known to have ended.
+
+    With `patient` it waits until the cluster answers; else a silent cluster is a TransientError. Raises
+    LockedError where only another cluster or backend could answer.
+    """
     phrases = []
     for step in steps:
         alive = still_alive(context, dataset, folder, step, patient=patient)
@@ -44,8 +43,9 @@ def arrays_of(
 
 
 def of_claim(context: Context, layout: DatasetLayout, claim: ClaimFile) -> str:
-    """Names, in a phrase for people, what may still run for the run that made the claim; "" when nothing
-    does. A claim says which run the dataset is staged for. Waits for the cluster; raises as `arrays_of`.
+    """Name what may still run for the run that made the claim; "" when nothing does.
+
+    Waits for the cluster; raises as `arrays_of`.
 
     | arrays of it | publish's receipt | its controller                       | lives |
     |--------------|-------------------|--------------------------------------|-------|
@@ -69,8 +69,7 @@ def of_claim(context: Context, layout: DatasetLayout, claim: ClaimFile) -> str:
 
 
 def controller_of(context: Context, claim: ClaimFile) -> str:
-    """Names, in a phrase for people, the workflow that the claim was made for, where it is seen to live here
-    or by its scheduler; else "", also where it is this process's own."""
+    """Name the claim's workflow if it lives, here or by its scheduler; "" for this process's own."""
     by = holders.from_json(claim.by)
     if by is None or claim.controller == context.controller:
         return ""
@@ -85,8 +84,8 @@ def controller_of(context: Context, claim: ClaimFile) -> str:
 
 
 def scheduler(context: Context, job: str, cluster: str) -> bool | None:
-    """Whether a job of this cluster has ended, by its scheduler (`Cluster.holder_ended`). None where that is
-    not known: also for a job of another cluster, whose number may belong to a different job here."""
+    """Return whether a job of this cluster has ended, by its scheduler; None if not known. Another cluster's
+    job is never known: its number may belong to a different job here."""
     try:
         if not cluster or context.cluster.name() != cluster:
             return None

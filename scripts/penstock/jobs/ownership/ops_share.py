@@ -1,9 +1,8 @@
-"""How many metadata operations a second this process may make below a root, of what `target.ops` allows all.
+"""How many metadata operations a second this process may make below a root, of `target.ops` for all.
 
-Runs, repairs, rehearsals, removals and `du` hold shares by files in `<root>/.operations/`, by the rule of
-`jobs.shares.rule`: steps by `Hold`, elements by the holder that they are given, the others by themselves.
-Audits and verify only read, and have no share. A process that cannot write there, as on a full file system,
-takes a tenth of the budget and is counted by nobody.
+Runs, repairs, rehearsals, removals and `du` hold shares by files in `<root>/.operations/`
+(`jobs.shares.rule`). Audits and verify only read, and have no share. A process that cannot write there, as on
+a full file system, takes a tenth of the budget and is not counted.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context, OpsHold, Stop
 
-REMOVALS = 1000  # names a second that all removals take away, where there is no budget of operations
-UNCOUNTED = 0.1  # of the budget, what a process takes that cannot hold a share
-# Holders that `holders_of` names, each in LONGEST characters at most: other accounts wrote what they say.
+REMOVALS = 1000  # names a second that all removals take away, without a budget of operations
+UNCOUNTED = 0.1  # part of the budget for a process that cannot hold a share
+# Holders that `holders_of` names, and characters of each: other accounts wrote them.
 NAMED, LONGEST = 20, 300
 
 
 def _folder_of(layout: DatasetLayout) -> Path | None:
-    """The folder of the shares, made where it is missing; None where that cannot be done."""
+    """Return the folder of the shares, made if missing; None where it cannot be made."""
     try:
         cross_account_files.make_folder_as_above(layout.operations)
         above, made = layout.root.stat(), layout.operations.stat()
         if made.st_uid != above.st_uid and os.geteuid() == 0 == made.st_uid:
-            # Root only looks here: those who stage must be able to post.
+            # Root only looks here: accounts that stage must be able to post.
             os.chown(layout.operations, above.st_uid, above.st_gid)
     except (OSError, FailedError):
         return None
@@ -47,8 +46,8 @@ def _folder_of(layout: DatasetLayout) -> Path | None:
 
 
 def ops_hold(context: Context, layout: DatasetLayout, step: str, run: str, release: str) -> Hold | None:
-    """The holder of a run, or of a repair of a release; None where it cannot have one. What processes of this
-    account left there that were killed long ago is removed."""
+    """Return the holder of a run, or of a repair of a release; None where it cannot have one. Also removes
+    files of this account's processes that were killed long ago."""
     if (folder := _folder_of(layout)) is None:
         return None
     sweep(folder)
@@ -59,7 +58,7 @@ def ops_hold(context: Context, layout: DatasetLayout, step: str, run: str, relea
         holders.this_process(run, f"{step} {layout.dataset}"),
         rate=lambda: float(context.ops),
         processes=1,
-        # Elements of a run that was broken off may be at work.
+        # Elements of an interrupted run may be at work.
         lowers=not release and step not in ("plan", "copy"),
         ends=bool(release) or step == "publish",
         stopped=context.cluster.abilities.elements_end_with_controller,
@@ -67,7 +66,7 @@ def ops_hold(context: Context, layout: DatasetLayout, step: str, run: str, relea
 
 
 def rate_of(share: Share | OpsHold | None, ops: float, uncounted: float = UNCOUNTED) -> Callable[[], float]:
-    """What may be done now, in operations a second. `uncounted`: the part of a process without a share."""
+    """Return a function for the operations a second allowed now; `uncounted`: the part without a share."""
 
     def rate() -> float:
         if share is not None:
@@ -88,8 +87,8 @@ def held(
     most: int = PARTS,
     uncounted: float = UNCOUNTED,
 ) -> Iterator[Callable[[], float]]:
-    """A function that gives this process's share now, in operations a second, good within the context.
-    `holder`: the run's, of which this process is one; "": it is one by itself, for `most` of PARTS."""
+    """Yield a function that returns this process's share now, in operations a second. `holder`: its run's;
+    "": the process is a holder by itself, for `most` of PARTS."""
     share = None
     if (folder := _folder_of(layout)) is not None:
         who = holders.this_process("", f"{command} {layout.dataset}")
@@ -108,8 +107,8 @@ def paced(
     most: int = PARTS,
     uncounted: float = UNCOUNTED,
 ) -> Iterator[Callable[[int], None]]:
-    """`spend` (`target.operation_budget`) of a command that is a holder by itself, without a budget where
-    `ops` is 0. It waits while PAUSE stands, and raises where the command was stopped."""
+    """Yield `spend` (`target.operation_budget`) of a command that is a holder by itself. `ops` of 0 is no
+    budget. It waits while PAUSE stands, and raises where the command was stopped."""
     if not ops:
         yield lambda _: stop.check()
         return
@@ -127,9 +126,9 @@ def paced(
 
 @contextlib.contextmanager
 def removing(context: Context, layout: DatasetLayout) -> Iterator[None]:
-    """While the block runs, `context.spend` waits for this process's share, a fifth of the budget at most."""
+    """Have `context.spend` wait for this process's share, a fifth of the budget at most, during the block."""
     before = context.spend
-    # On a full file system no share can be had, and removals are what makes room.
+    # A full file system grants no share, and removals make room.
     ops, most, uncounted = (context.ops, PARTS // 5, UNCOUNTED) if context.ops else (REMOVALS, PARTS, 0.5)
     try:
         pace = paced(layout, ops, "gc", context.stop, most=most, uncounted=uncounted)
@@ -140,7 +139,7 @@ def removing(context: Context, layout: DatasetLayout) -> Iterator[None]:
 
 
 def holders_of(layout: DatasetLayout) -> list[str]:
-    """Who has the largest shares of the budget now, a phrase for each. [] where they cannot be read."""
+    """Return a phrase for each holder of a large share now; [] where they cannot be read."""
     try:
         return [f"{share.part:.1%}: {share.who}"[:LONGEST] for share in look(layout.operations)[:NAMED]]
     except OSError:

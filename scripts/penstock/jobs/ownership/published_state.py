@@ -1,8 +1,5 @@
 """What a published run keeps of its state, and the removal of the rest.
 
-Publish calls `tidy`, list calls `prune`, both under the dataset's lock. They remove files below
-`.penstock/runs/`, and nothing that readers see.
-
 | file of the run                            | after publication                                             |
 |--------------------------------------------|---------------------------------------------------------------|
 | `run.json`, `probe.json`                   | kept: the next run, audit and repair read them                |
@@ -10,8 +7,8 @@ Publish calls `tidy`, list calls `prune`, both under the dataset's lock. They re
 | `listing.parquet`, `amended.parquet`       | removed: the manifest has each of their rows                  |
 | `shards/`, `journal/`, `records/`          | removed: the manifest has what they became                    |
 
-What is kept is some hundred bytes for each element. What is removed grows with the files: some 330 bytes of
-each file and release.
+The rest grows with the files, by some 330 bytes for each file and release; what is kept, by some hundred
+bytes for each element.
 """
 
 from __future__ import annotations
@@ -35,8 +32,7 @@ if TYPE_CHECKING:
 
 
 def tidy(context: Context, run: Run) -> None:
-    """`prune`, right after a publication. A run that is overtaken meanwhile leaves the rest to the run that
-    overtook it, with a warning: its release is published all the same."""
+    """Prune right after a publication; an overtaken run only warns, and leaves the rest to the other run."""
     try:
         prune(context, run.layout)
     except LockedError as error:
@@ -45,12 +41,11 @@ def tidy(context: Context, run: Run) -> None:
 
 
 def prune(context: Context, layout: DatasetLayout) -> None:
-    """Remove what the manifests cover of the state of all runs of a dataset whose releases stand: also what a
-    run that was killed left. The caller holds the dataset's lock.
+    """Remove state that the manifests cover, of all published runs of a dataset, also what a killed run left.
 
-    Nothing reads what is removed once a run's receipt of publish is durable, so it may be killed anywhere.
-    What cannot be removed is a warning: the release is published all the same. Raises LockedError when this
-    run was overtaken.
+    The caller holds the dataset's lock. Nothing reads this state once a run's receipt of publish is durable,
+    so a kill is safe anywhere. A failed removal is a warning: the release is published all the same. Raises
+    LockedError when this run was overtaken.
     """
     for key in sorted(os.listdir(layout.runs)):
         folder = layout.run(key)
@@ -69,8 +64,7 @@ def prune(context: Context, layout: DatasetLayout) -> None:
 
 
 def covered(folder: RunLayout) -> list[Path]:
-    """Those folders and files of a run's state that are there and that the manifest of its release covers,
-    once it is published: in the order in which they are removed."""
+    """Return the state that a published release's manifest covers, in the order of removal."""
     folders = (folder.journals(0).parent, folder.records(0).parent, folder.shard(0).parent)
     return [path for path in (*folders, folder.amended, folder.listing) if os.path.lexists(path)]
 

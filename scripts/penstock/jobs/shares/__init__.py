@@ -1,1 +1,1 @@
-"""A rate that runs divide which know each other by files of one folder alone: the rule, and the folder."""
+"""A rate divided by runs that know each other only by files of one folder: the rule, and the folder."""

@@ -1,5 +1,4 @@
-"""The folder in which holders of shares post: small files, made, renamed and removed. Their names say
-everything (`rule`); what they hold is for people."""
+"""The folder in which holders of shares post small files. Their names say everything (`rule`)."""
 
 from __future__ import annotations
 
@@ -15,31 +14,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LONGEST = 4096  # bytes of a file that counts
-NOBODY = -1  # the owner of what no process of penstock made
+NOBODY = -1  # the owner of files that no process of penstock made
 _MODE = 0o644
 
 
 def run_digits(*words: object) -> str:
-    """The digits by which the processes of a run, or of a command that works alone, find its holder."""
+    """Return the digits by which processes of a run, or of a command that works alone, find its holder."""
     text = "\0".join(map(str, words))
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
 
 
 def late_of(folder: Path) -> float:
-    """Seconds by which listings of this folder may be old. Raises OSError."""
+    """Return the seconds by which listings of this folder may be old. Raises OSError."""
     return facts(folder).traits.names_late
 
 
 class FileState(NamedTuple):
-    """What the file system says of a file."""
-
     uid: int  # of its owner, or NOBODY
-    changed: float  # seconds by the file system's clock, when it was last made or renamed
+    changed: float  # when it was last made or renamed, in seconds by the file system's clock
 
 
 class SharesFolder:
-    """The folder, as one process reaches it. Each call may raise OSError; what it was to do may happen all
-    the same, at any later time."""
+    """The folder, as one process reaches it. Each call may raise OSError; its effect may happen all the same,
+    at any later time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -48,11 +45,11 @@ class SharesFolder:
         return os.listdir(self._path)
 
     def make(self, name: str, content: bytes) -> None:
-        """A file that is there stays as it is."""
+        """Make a file; an existing one stays."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with contextlib.suppress(FileExistsError):
             fd = os.open(self._path / name, flags, _MODE)
-            # Over a quota of blocks a name can be made, and nothing be written: made it is all the same.
+            # Over a quota of blocks a name can be made without content: the name is enough.
             with contextlib.suppress(OSError):
                 try:
                     os.fchmod(fd, _MODE)
@@ -61,7 +58,6 @@ class SharesFolder:
                     os.close(fd)
 
     def rename(self, old: str, new: str) -> bool:
-        """Whether there was such a file."""
         try:
             os.rename(self._path / old, self._path / new)
         except FileNotFoundError:
@@ -69,7 +65,6 @@ class SharesFolder:
         return True
 
     def state(self, name: str) -> FileState | None:
-        """None where there is no such file."""
         try:
             status = os.lstat(self._path / name)
         except FileNotFoundError:

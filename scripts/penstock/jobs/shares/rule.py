@@ -1,11 +1,11 @@
 """The rule by which runs divide a rate, without a disk, a thread or a clock of its own.
 
 **Problem.** Runs of several accounts on many nodes share a rate. There is no service of ours; flock does not
-work between the nodes of all file systems; clocks differ; a folder is shown as it was up to `late` seconds
-ago, each name by itself; a process may stand still for ten minutes. What all use never passes the rate.
+work between the nodes of all file systems; clocks differ. A folder is shown as it was up to `late` seconds
+ago, each name by itself. A process may stand still for ten minutes. All together must never pass the rate.
 
-**The obvious way** is that each divides by those whom its last listing shows. It fails when somebody comes:
-the others use parts of a listing without the newcomer.
+**The obvious way** is that each process divides by the holders in its last listing. It fails when a newcomer
+arrives: the others use parts of a listing without it.
 
 **The way.** A *holder* is a run, a removal, or a command that works alone. All its processes beat for it.
 
@@ -17,11 +17,11 @@ the others use parts of a listing without the newcomer.
 | `beat.<holder>.<process>.<number>`         | renames it       | it lives, and all others count the holder  |
 
 A holder's name is 8 digits by which controllers of a run find it, and 8 random ones; elements are given it.
-`<new>` is random: no name is made twice, so an order that was held up for minutes changes nothing that came
-after it. A *view* is what a listing shows: the other holders, and how much is of use to each.
+`<new>` is random: no name is made twice, so an operation delayed for minutes changes nothing newer. A *view*
+is what a listing shows: the other holders, and how much each can use.
 
-The rules L1 to L7, why by them the parts never sum up to more than the rate, and their limits stand in
-docs/bandwidth.md ("How it is kept").
+docs/bandwidth.md ("How it is kept") has the rules L1 to L7, why the parts never exceed the rate, and their
+limits.
 """
 
 from __future__ import annotations
@@ -43,45 +43,40 @@ PARTS = 1000  # of the rate
 VALID = 30.0  # seconds, as all below
 LIVES = 45.0
 BEAT = 20.0 - 0.1
-PAUSE = 5.0  # between two operations in rest
+PAUSE = 5.0  # between two operations at rest
 QUICK = 1.0  # between two while a process waits, or a file is to be removed
-GONE = 600.0  # without any sight of a beat: somebody removed it
-DRIFT = 1.05  # of times for which a process waits: each measures by its own clock
+GONE = 600.0  # without any sight of a beat: its file was removed
+DRIFT = 1.05  # of waiting times: each process measures by its own clock
 NAMES = 8  # holders of one account that count
-LOOKED = 50  # files of alike names whose owners are asked for in one look: others may make thousands
+LOOKED = 50  # similar files whose owners one look reads: others may make thousands
 
 _HOLDER = re.compile(r"holder\.([0-9a-f]{16})\.[0-9a-f]{8}\.(\d{1,4})\.(\d{1,7})", re.ASCII)
 _BEAT = re.compile(r"(begin|beat)\.([0-9a-f]{16})\.[0-9a-f]{8}\.\d{1,12}", re.ASCII)
 
 
 def abandoned(late: float) -> float:
-    """Seconds without a new beat after which a holder is left out."""
+    """Return the seconds without a new beat after which a holder is left out."""
     return (LIVES + late + 2 * PAUSE) * DRIFT
 
 
 class Post(NamedTuple):
-    """What a holder's file says."""
-
     most: int  # of PARTS
     processes: int  # that may use it at once; 0: none yet
 
 
 class Holder(NamedTuple):
-    """A holder as others know it: a file of another account makes another holder."""
+    """A holder as others know it: another account's file makes another holder."""
 
     uid: int
     name: str
 
 
 class Listing(NamedTuple):
-    """What names in the folder say."""
-
-    holders: Mapping[str, tuple[str, Post]]  # by file: the holder's name, and what the file says
+    holders: Mapping[str, tuple[str, Post]]  # by file: the holder's name, and its post
     beats: Mapping[str, Sequence[str]]  # the files, by the holder's name
 
 
 def parse(names: Iterable[str]) -> Listing:
-    """What these names say. Names that mean nothing here are passed over."""
     holders: dict[str, tuple[str, Post]] = {}
     beats: dict[str, list[str]] = defaultdict(list)
     for name in names:
@@ -95,11 +90,11 @@ def parse(names: Iterable[str]) -> Listing:
 
 
 def divided(most: Mapping[Holder, int], own: Holder) -> float:
-    """The part of the holder `own`, of PARTS: of even parts, to none more than it can use (`most`).
+    """Return the part of the holder `own`, of PARTS: even parts, but none above its holder's `most`.
 
-    Whom each view shows is a superset of those that use anything. So nobody's part may grow by a further
-    holder: of an account the NAMES largest count, whichever they are, and more than NAMES divide what these
-    would have."""
+    Each view shows a superset of the holders that use anything, so a further holder must never enlarge
+    anybody's part. Of an account only the NAMES largest count; more than NAMES divide what these would have.
+    """
     accounts: dict[int, list[int]] = defaultdict(list)
     for holder, claim in most.items():
         if holder != own:
@@ -121,11 +116,11 @@ class _Memory:
     def __init__(self, folder: SharesFolder, late: float) -> None:
         self._folder, self._late = folder, late
         self._owners: dict[str, int] = {}  # of holders' files
-        self._shown: dict[str, float] = {}  # files of beats, and when each was shown last
-        self._moved: dict[Holder, float] = {}  # the end of the listing that showed a new beat
+        self._shown: dict[str, float] = {}  # files of beats, and when each was last shown
+        self._moved: dict[Holder, float] = {}  # end of the listing that showed a new beat
 
     def look(self, listing: Listing, began: float, ended: float, own: Holder) -> dict[Holder, list[str]]:
-        """The holders that live, and `own`, with their files."""
+        """Return the holders that live, and `own`, with their files."""
         posts: dict[Holder, list[str]] = defaultdict(list)
         self._owners = {
             name: self._owners[name] if name in self._owners else self._owner(name)
@@ -157,28 +152,29 @@ class _Memory:
         return state.uid if state else NOBODY
 
     def _any_of(self, files: Sequence[str], uid: int) -> bool:
-        """Whether any of these new beats is this account's. One that has a later name by now may be."""
+        """Return whether any of these new beats is this account's; a file renamed since may be."""
         states = (self._folder.state(name) for name in files[:LOOKED])
         return any(state is None or state.uid == uid for state in states) or len(files) > LOOKED
 
 
 class _LapsedError(Exception):
-    """The process goes on as a new one."""
+    """The process begins again as a new one."""
 
 
 class _GoneError(_LapsedError):
-    """Others do not count the holder any more."""
+    """Others no longer count the holder."""
 
 
 class Member:
-    """One process of a holder. Its attributes may be read from any thread; all else is for one.
+    """One process of a holder. Any thread may read its attributes; all else is for one thread.
 
     `rest`: wait for so many seconds; what it raises ends `hold`. `run`: the holder's 16 hexadecimal digits;
-    of a process that posts 8, by which it finds the holder of an earlier one. `who`: what its files hold,
-    for people. `clock`: seconds of this machine alone, going on while it sleeps. `late`: seconds by which
-    listings may be old. `wanted`: of the one process that posts for the holder, what it wants to say; None:
-    of the others. `lowers`: whether it knows that no more processes live than it says; else what an earlier
-    controller posted for more of them stays. `new_name`: so many random hexadecimal digits."""
+    the posting process's 8, by which it finds an earlier holder. `who`: its files' content, for people.
+    `clock`: this machine's seconds, which run on while it sleeps. `late`: seconds by which listings may be
+    old. `wanted`: what the one posting process wants to post; None for the others. `lowers`: whether no more
+    processes live than it posts; else an earlier controller's higher post stays. `new_name`: so many random
+    hexadecimal digits.
+    """
 
     def __init__(
         self,
@@ -198,17 +194,17 @@ class Member:
         self.lowers = lowers
         self.waits = (late + VALID) * DRIFT
         self.holder = "" if wanted else run  # its digits; "" before the first beat
-        self.usable = 0.0, float("-inf")  # the part of the rate, from 0 to 1, and until when by `clock`
-        self.trouble = ""  # why the last operation that failed did, for people; "" after a beat
+        self.usable = 0.0, float("-inf")  # the part of the rate, 0 to 1, and its end by `clock`
+        self.trouble = ""  # why the last operation failed; "" after a beat
         self._memory, self._own = _Memory(folder, late), Holder(NOBODY, "")
         self._process, self._number, self._changed = "", 0, 0.0
-        self._names: list[str] = []  # the process's file: nobody knows what became of an order that failed
+        self._names: list[str] = []  # its possible files: a failed operation may still take effect
         self._made = self._beaten = float("-inf")
         self._settled = False  # all others count the holder
-        # The holder's files, and when each was made, or seen first; of the process that posts.
+        # The posting process's: the holder's files, and when each was made, or seen first.
         self._posted: dict[str, tuple[Post, float]] = {}
         self._said = ""  # the last of them that this process made
-        self._counts: set[int] = set()  # each number of processes that was posted for this holder
+        self._counts: set[int] = set()  # each number of processes posted for this holder
         # The view: the others, what the own holder's files say, and when its listing began.
         self._others: dict[Holder, int] = {}
         self._shown: list[Post] = []
@@ -225,8 +221,8 @@ class Member:
         return self.usable[0] * max([post.processes for post, _ in list(self._posted.values())], default=0)
 
     def knows(self, processes: int, *, first: bool = False) -> bool:
-        """Whether so many processes of the holder may begin: no process goes by fewer any more. `first`:
-        none of them lives yet, so only late listings show fewer."""
+        """Return whether so many processes may begin: no process divides by fewer any more. `first`: none of
+        them lives yet, so only late listings show fewer."""
         posted = dict(self._posted)
         said = [posted[self._said]] if self._said in posted else []
         said = said if self.lowers else [*posted.values()]
@@ -237,7 +233,6 @@ class Member:
         return not fewer or self._clock() - since >= (self._late * DRIFT if first else self.waits)
 
     def _reckon(self) -> None:
-        """Use what may be used now."""
         now, until = self._clock(), min(self._began + VALID, self._beaten + LIVES)
         posts = [post for post, _ in self._posted.values()] if self._wanted else self._shown
         processes = max((post.processes for post in posts), default=0)
@@ -249,8 +244,11 @@ class Member:
         self.usable = divided(most, self._own) / PARTS / processes, until
 
     def hold(self) -> None:
-        """Hold until `rest` raises. Raises OSError where the folder cannot be used at the beginning; later
-        the process uses nothing, and begins anew when the folder answers again."""
+        """Hold until `rest` raises.
+
+        Raises OSError where the folder cannot be used at the beginning. Later the process then uses nothing,
+        and begins anew when the folder answers.
+        """
         first = True
         while True:
             try:
@@ -263,7 +261,8 @@ class Member:
                 self._note(error)
                 self.usable = 0.0, float("-inf")
                 if isinstance(error, _GoneError) and self._wanted:
-                    # Until no beat says any more that others count the holder: its processes see this, too.
+                    # Until no beat says any more that others count the holder: its other processes see this,
+                    # too.
                     until = self._clock() + self.waits + LIVES * DRIFT
                     while (left := until - self._clock()) > 0:
                         self._rest(left)
@@ -272,7 +271,7 @@ class Member:
             self._rest(PAUSE)
 
     def end(self) -> None:
-        """End the holder, when no other process of it may live, and `hold` has ended. Raises OSError."""
+        """End the holder, after `hold`, when no other process of it may live. Raises OSError."""
         names = self._folder.names()
         for name in [*self._posted, *parse(names).beats.get(self._own.name, ())]:
             with contextlib.suppress(OSError):  # another account's
@@ -280,7 +279,7 @@ class Member:
         self.leave()
 
     def leave(self) -> None:
-        """End this process alone, when `hold` has ended. Raises OSError."""
+        """End this process alone, after `hold`. Raises OSError."""
         self.usable = 0.0, float("-inf")
         while self._names:
             self._folder.remove(self._names[-1])
@@ -290,7 +289,7 @@ class Member:
         self.trouble = str(error) if isinstance(error, OSError) else self.trouble or str(error)
 
     def _begin(self) -> None:
-        """Begin to beat for the run's holder. Who posts finds one of an earlier controller, or makes one."""
+        """Begin to beat for the run's holder; the posting process finds an earlier one, or makes one."""
         self._settled, self._posted, self._said, self._shown = False, {}, "", []
         listing = parse(self._folder.names())
         if self.holder:
@@ -318,7 +317,6 @@ class Member:
             self._made = self._clock()
 
     def _join(self, holder: str) -> None:
-        """Make this process's beat for a holder."""
         self.leave()
         self._process, self._number = self._new_name(8), 0
         self._names = [f"begin.{holder}.{self._process}.0"]
@@ -331,7 +329,7 @@ class Member:
         self._changed, self._own = state.changed, Holder(state.uid, holder)
 
     def _inherit(self, listing: Listing) -> None:
-        """L3: whether another process of the holder was at `beat` within LIVES."""
+        """L3: settle if another process of the holder was at `beat` within LIVES."""
         since = (self._clock() - self._made) * DRIFT + 1.0
         beats = [name for name in listing.beats.get(self._own.name, ()) if name.startswith("beat")]
         for name in [name for name in beats if name not in self._names][:LOOKED]:
@@ -369,7 +367,6 @@ class Member:
             self._reckon()
 
     def _rests(self, said: bool) -> float:
-        """Seconds until the next operation."""
         if self._settled and said and len(self._posted) < 2:
             return PAUSE
         # A view that began `late` after the file was made may be enough.
@@ -398,7 +395,7 @@ class Member:
         }
         self._shown, self._began = list(own.values()), began
         if self._wanted:
-            # Also files that an earlier controller made, or an order that seemed to fail.
+            # Also files of an earlier controller, or of an operation that seemed to fail.
             self._posted = {name: (post, ended) for name, post in own.items()} | self._posted
             self._counts.update(post.processes for post in self._shown)
         if not self._settled:

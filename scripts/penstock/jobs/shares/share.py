@@ -1,8 +1,8 @@
-"""What a process holds of a rate: `Share`, and `Hold` of the controller that posts for the processes of a
-run.
+"""What a process holds of a rate: `Share`, and `Hold` of the controller that posts for a run's processes.
 
-A thread runs `rule.Member`, and alone touches the folder, so nobody waits for it. When the folder does not
-answer the thread hangs, and the share ends by itself: `Member.usable` says until when it may be used."""
+Only a thread, which runs `rule.Member`, touches the folder, so nobody waits for it. If the folder does not
+answer, the thread hangs, and the share ends by itself: `Member.usable` says when.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-READ = 2.5  # seconds between two calls of `tick` in rest
-ENDING = 5.0  # seconds that the end may take; then what is left counts for a while, and is removed later
-UNUSED = 30.0  # seconds after which what is not used is given to others
+READ = 2.5  # seconds between two calls of `tick` at rest
+ENDING = 5.0  # seconds that the end may take; the rest counts for a while, and is removed later
+UNUSED = 30.0  # seconds after which unused parts go to others
 RAISED = 5.0  # seconds that show that a holder uses all that it has
-SHOWN = 200  # holders of one look: others may make thousands, and `divided` goes over all for each
+SHOWN = 200  # holders of one look: others may make thousands, and `divided` visits all for each
 KEPT = 3600.0  # seconds without a beat, by the file system's clock, after which files are removed
 _LOOK = 0.2
 
@@ -53,8 +53,8 @@ class Share:
         *,
         lowers: bool = True,
     ) -> None:
-        """`digits`: the holder's, for one of its processes; `wanted` of a process that posts, as of `Member`:
-        without digits it is a holder by itself, which ends with it. Raises OSError."""
+        """`digits`: the holder's, for one of its processes; without them the process is its own holder.
+        `wanted` as in `Member`. Raises OSError."""
         self._where, self._alone = printable(str(folder)), not digits
         self.member = Member(
             SharesFolder(folder), self._rest, digits or secrets.token_hex(4), who.to_json(), clock,
@@ -77,18 +77,16 @@ class Share:
                 self.leave()
 
     def leave(self) -> None:
-        """Remove what this process leaves in the folder. Raises OSError."""
         if self._alone:
             self.member.end()
         else:
             self.member.leave()
 
     def tick(self) -> None:
-        """Called by the thread once in READ seconds at least while the folder answers."""
+        """Do work of a subclass, at least once in READ seconds while the folder answers."""
 
     def now(self) -> float:
-        """The part of the rate that may be used now, from 0 to 1. Raises FailedError where there will be no
-        share any more."""
+        """Return the part of the rate usable now, 0 to 1. Raises FailedError once no share can come."""
         if self.failed or not self._thread.is_alive():
             raise self._unusable(self.failed or "the thread that holds the share has ended")
         part, until = self.member.usable
@@ -122,8 +120,9 @@ class Share:
 
 
 def claimed(most: int, part: float, used: float | None, *, left: int, works: bool) -> int:
-    """How much of PARTS a holder claims, that claims `most` now and has `part` (0 to 1) of the rate. `used`:
-    of what its processes at work may use, the fraction that they used; None: not known yet. `left`: what
+    """Return how much of PARTS a holder claims that claims `most` now and has `part` (0 to 1) of the rate.
+
+    `used`: the fraction that its working processes used of what they may; None: not known yet. `left`: what
     others do not claim.
 
     | left         | works | used            | claims           |
@@ -145,9 +144,8 @@ def claimed(most: int, part: float, used: float | None, *, left: int, works: boo
 
 
 class Hold(Share):
-    """The share of a run, as its controller keeps it: how much it claims, and how many processes divide it.
-    On exit the files stay, by which the next step goes on at once, unless none of its processes lives
-    then."""
+    """The share of a run, as its controller keeps it: its claim, and how many processes divide it. On exit
+    the files stay, so that the next step continues at once, unless none of its processes lives then."""
 
     def __init__(
         self,
@@ -162,9 +160,11 @@ class Hold(Share):
         ends: bool = False,
         stopped: bool = False,
     ) -> None:
-        """`rate`: of all holders together, infinite for no cap; `per_process`: the most that one of this
-        holder's processes uses by itself; `processes`: that may use it before `begin`; `lowers` as of
-        `Member`; `ends`, `stopped`: whether none of them lives when this one ends, or ends by an error."""
+        """`rate`: of all holders together; infinite: no cap. `per_process`: one process's own limit.
+
+        `processes`: that may use it before `begin`. `ends`, `stopped`: whether no process lives when this one
+        ends, or ends by an error. `lowers` as in `Member`.
+        """
         super().__init__(folder, digits, who, self._wanted, lowers=lowers)
         self._ends, self._stopped = ends, stopped
         self._rate, self._cap, self._per_process = rate, 0.0, per_process
@@ -181,13 +181,14 @@ class Hold(Share):
 
     @property
     def holder(self) -> str:
-        """The digits that its processes are given."""
         return self.member.holder
 
     def begin(self, processes: int, wait: Callable[[float], object], *, first: bool = False) -> None:
-        """Return when so many processes may work at once. `first`: none of them lives yet; else what was
-        posted for more of them stays. `wait` is called again and again, and may raise. Raises FailedError
-        where the folder cannot be used, or takes no file."""
+        """Return when so many processes may work at once.
+
+        `first`: none of them lives yet; else a higher post stays. `wait` is called repeatedly, and may raise.
+        Raises FailedError where the folder cannot be used, or takes no file.
+        """
         member, began = self.member, clock()
         self._processes, self._works, self._since, member.lowers = processes, True, began, first
         self._wake.set()
@@ -198,13 +199,12 @@ class Hold(Share):
             wait(_LOOK)
 
     def works(self) -> None:
-        """Its processes use what it has."""
         if not self._works:
             self._works = True
             self._wake.set()
 
     def uses(self, running: int, amount: int) -> None:
-        """Processes at work, and what all have used so far, in the rate's unit: claim what is needed."""
+        """Claim what is needed, by the processes at work and all use so far, in the rate's unit."""
         now = clock()
         seconds, member = now - self._since, self.member
         if running != self._running or amount < self._amount:
@@ -212,7 +212,7 @@ class Hold(Share):
             self._works = self._works and running > 0
             return
         could = self._cap * member.holder_part * running / max(1, self._processes) * seconds
-        # Without a cap of bytes nobody knows how much of its share of the requests a holder uses.
+        # Without a cap of bytes, the use of a share of requests is not known.
         used = (amount - self._amount) / could if 0 < could < math.inf else None
         if seconds >= UNUSED or (seconds >= RAISED and used is not None and used >= 0.9):
             self._works = running > 0
@@ -232,8 +232,7 @@ class Hold(Share):
 
 
 def sweep(path: Path) -> None:
-    """Remove this account's files of holders of which nothing was made or renamed for KEPT. Raises
-    nothing."""
+    """Remove this account's files of holders without a change for KEPT. Raises nothing."""
     with contextlib.suppress(OSError):
         folder, listing, now = SharesFolder(path), parse(os.listdir(path)), file_clock.now(path)
         states = {}
@@ -250,15 +249,13 @@ def sweep(path: Path) -> None:
 
 
 class HolderShare(NamedTuple):
-    """The share of a holder, as one look shows it."""
-
-    part: float  # of the rate, from 0 to 1
+    part: float  # of the rate, 0 to 1
     who: str  # for people; safe on a terminal
 
 
 def look(path: Path) -> list[HolderShare]:
-    """SHOWN living holders at most, by the file system's clock, the largest part first; as old as the file
-    system shows folders. Changes nothing but the folder's own time. Raises OSError."""
+    """Return SHOWN live holders at most, by the file system's clock, the largest part first. As old as the
+    file system shows folders; changes only the folder's own time. Raises OSError."""
     listing = parse(os.listdir(path) if os.path.lexists(path) else [])
     if not listing.holders:
         return []

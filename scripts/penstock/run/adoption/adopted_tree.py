@@ -1,10 +1,9 @@
-"""A tree that penstock did not write and that becomes a release: rows that plan takes over, and how they are.
+"""A tree that penstock did not write becomes a release: the rows that plan takes over, and their final state.
 
-Plan takes over each file that a comparison (`penstock adopt`) found to be the same as in the source. Before
-the copy begins the tree becomes the staging's `data` by one rename, what the release will not hold is moved
-aside, and each file gets its final mode, group and time if it is still the one that was read. Such a file is
-recorded in the journals; the copy fetches the others. How the files stand then is kept in the run's survey:
-verify reads no file again that nobody has touched since.
+Plan takes over each file that a comparison (`penstock adopt`) found the same as in the source. Before the
+copy begins, one rename makes the tree the staging's `data`, and what the release will not hold is moved
+aside. Each file that is still the one that was read gets its final mode, group and time, and a line in the
+journals. The run's survey keeps the files' state: verify does not read files again that nobody touched since.
 
 | killed                   | the next copy                                                               |
 |--------------------------|-----------------------------------------------------------------------------|
@@ -60,8 +59,7 @@ if TYPE_CHECKING:
     from penstock.run.adoption.surveyed_files import File
     from penstock.target.adopted_files import Settled
 
-GROUP = 16_384
-"""Rows that are recorded together: what a kill can make verify read again."""
+GROUP = 16_384  # rows recorded together: what a kill can make verify read again
 
 
 class _Lying(NamedTuple):
@@ -70,35 +68,32 @@ class _Lying(NamedTuple):
 
 
 class AdoptedRows:
-    """In place of `takeover.TakeOver`: the rows that a plan takes over from a tree. Each pass over the
+    """The rows that a plan takes over from a tree, in place of `takeover.TakeOver`. Each pass over the
     listing gives the same rows."""
 
     def __init__(self, mark: AdoptedTree, run: Run, *, reflinks: bool) -> None:
         """`reflinks`: whether a copy on the target shares its blocks."""
         self.mark, self._plan, self._reflinks = mark, run.config.plan, reflinks
-        self.own_sizes: list[int] = []
-        """Of the files that cannot be the release's own, and are copied beside what is moved aside."""
+        self.own_sizes: list[int] = []  # of files that are copied, since they are not this account's alone
         self.stagings: Sequence[AbandonedStaging] = ()
         self.used: set[str] = set()
+        # Always empty: giants come with the tree.
         self.giants: dict[str, tuple[str, int, dict[int, Reuse]]] = {}
-        """Always empty: giants come with the tree."""
         self._parts: dict[str, dict[int, Reuse]] = {}
 
     def __bool__(self) -> bool:
         return True
 
     def over(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of shards, with `reuse` set where the tree has the file."""
         rows: Iterator[list[Entry]] = map(as_rows, batches)
         self.own_sizes = []
         lying = (_Lying(file.entry.path, file) for file in good_files(self.mark))
         return chain.from_iterable(map(as_columns, merge(rows, lying, self._reused)))
 
     def parts(self, rows: Iterable[Entry]) -> Iterator[Entry]:
-        """A giant's rows, with `reuse` where the tree has the part."""
         for row in rows:
-            there = self._parts.get(row.path, {}).get(row.part)
-            yield row._replace(reuse=there) if there else row
+            reuse = self._parts.get(row.path, {}).get(row.part)
+            yield row._replace(reuse=reuse) if reuse else row
 
     def _reused(self, entry: Entry, lying: _Lying) -> Reuse | None:
         file = lying.file
@@ -106,19 +101,18 @@ class AdoptedRows:
             self.own_sizes.append(entry.size)
         giant = entry.size >= max(self._plan.giant_bytes, self._plan.part_bytes + 1)
         if giant:
-            self._parts[entry.path] = {n: taken(one, self.mark.key) for n, one in _parts_of(file)}
+            self._parts[entry.path] = {n: taken(part, self.mark.key) for n, part in _parts_of(file)}
             return None
         (row,) = file.rows
         return taken(_copied(row), self.mark.key)
 
 
 def _copied(row: Surveyed) -> Copied:
-    """Who wrote it is not known."""
     return Copied(row.row, row.digest, row.source_grade or SIZE_ONLY, row.source_proof, linked=True)
 
 
 def _parts_of(file: File) -> Iterator[tuple[int, Copied]]:
-    """Of a giant that was read in parts; or as a whole, with digests of its parts."""
+    """Yield the parts of a giant that was read in parts, or as a whole with digests of its parts."""
     if len(file.rows) > 1 or not file.rows[0].parts:
         yield from enumerate(map(_copied, file.rows))
         return
@@ -129,9 +123,13 @@ def _parts_of(file: File) -> Iterator[tuple[int, Copied]]:
 
 
 def good_files(mark: AdoptedTree) -> Iterator[File]:
-    """The files of the comparison that are the same as in the source, in order."""
+    """Yield the comparison's files that are the same as in the source, in order."""
     folder = RunLayout(Path(mark.folder))
-    bad = {one.path for one in adoption_store.kept(folder) if one.kind in TO_FETCH or one.kind == "source"}
+    bad = {
+        difference.path
+        for difference in adoption_store.kept(folder)
+        if difference.kind in TO_FETCH or difference.kind == "source"
+    }
     for files in surveyed_files.read(folder, read_plan(folder)):
         for file in files:
             if file.entry.path not in bad and all(row.state == SAME for row in file.rows):
@@ -139,9 +137,8 @@ def good_files(mark: AdoptedTree) -> Iterator[File]:
 
 
 def _is_alone(file: File) -> bool:
-    """Whether it was this account's, with one name, when it was read."""
-    seen = file.rows[0]
-    return seen.uid == os.geteuid() and seen.links == 1
+    surveyed = file.rows[0]
+    return surveyed.uid == os.geteuid() and surveyed.links == 1
 
 
 def sentence(mark: AdoptedTree, files: int) -> str:
@@ -151,9 +148,8 @@ def sentence(mark: AdoptedTree, files: int) -> str:
 
 
 def settle(context: Context, run: Run) -> None:
-    """Have the adopted tree, where the run has one, as the staging's `data`, and record what is taken over.
-    To be called under the dataset's lock, before any element of copy lives. What was done is not done
-    again."""
+    """Make the run's adopted tree, if any, the staging's `data`, and record what is taken over. Call it under
+    the dataset's lock, before any element of copy lives. Work done before is not repeated."""
     mark = adopted_trees.read(run.folder)
     if mark is None or mark.settled:
         return
@@ -207,16 +203,15 @@ class _Settling:
     run: Run
     mark: AdoptedTree
     adopted: AdoptedFiles
+    # By path: a giant's parts may lie in several shards.
     giants: dict[str, Settled] = field(default_factory=dict)
-    """What became of each giant: its parts may lie in several shards."""
-    copied: list[tuple[str, str]] = field(default_factory=list)
-    """Each file that was not this account's alone, and why."""
+    copied: list[tuple[str, str]] = field(default_factory=list)  # shared files, and why they were copied
 
     def all(self) -> None:
         folder = RunLayout(Path(self.mark.folder))
-        for one in adoption_store.kept(folder):
-            if one.kind in NOT_LISTED or (one.kind in TO_FETCH and one.kind != "missing"):
-                self.adopted.set_aside(one.path)
+        for item in adoption_store.kept(folder):
+            if item.kind in NOT_LISTED or (item.kind in TO_FETCH and item.kind != "missing"):
+                self.adopted.set_aside(item.path)
         files = _Files(good_files(self.mark))
         for shard in self.run.plan.shards:
             self._shard(shard, files)
@@ -229,7 +224,7 @@ class _Settling:
             self.context.emit(events.Noted(self.run.dataset, "copy", text))
 
     def _own(self, row: _Row, settled: Settled) -> Settled:
-        """A copy of a file that is not this account's alone, in its place. Verify reads it back."""
+        """Replace a file that is not this account's alone by a copy, which verify reads back."""
         path, surveyed = row.entry.path, row.file.rows[0]
         inode = self.adopted.own(path, inode=surveyed.inode, size=row.entry.size)
         if not inode:
@@ -248,7 +243,6 @@ class _Settling:
         return done
 
     def _instead(self, path: str, why: str) -> None:
-        """The file is fetched anew."""
         text = f"{in_quotes(path)} is fetched anew: {why}"
         self.context.emit(events.Warned(self.run.dataset, "copy", text))
         self.adopted.set_aside(path)
@@ -277,8 +271,8 @@ class _Settling:
         with Barrier(self.run.data) as barrier, Calls() as calls:
             settled = calls.each(lambda some: [self._settle(same[0]) for same in some], files)
             settled = [
-                self._own(same[0], one) if one.others else one
-                for same, one in zip(files, settled, strict=True)
+                self._own(same[0], outcome) if outcome.others else outcome
+                for same, outcome in zip(files, settled, strict=True)
             ]
             barrier.wait()
         stands: list[Surveyed] = []
@@ -290,9 +284,9 @@ class _Settling:
             for row in same:
                 lines.append(reused_line(row.row, row.reuse))
                 if outcome.certain and not adoption_store.too_old(row.file.rows[0].seen_ns):
-                    seen = row.file.rows[min(max(row.entry.part, 0), len(row.file.rows) - 1)]
+                    surveyed = row.file.rows[min(max(row.entry.part, 0), len(row.file.rows) - 1)]
                     stands.append(
-                        seen._replace(
+                        surveyed._replace(
                             row=row.row, digest=row.reuse.digest, mtime_ns=outcome.mtime_ns,
                             ctime_ns=outcome.ctime_ns, parts=b"",
                         )
@@ -320,7 +314,6 @@ class _Settling:
 
 
 def _before(file: File) -> dict[str, object]:
-    """What the undo list has of a file, as it was when it was read."""
     surveyed = file.rows[0]
     return {
         "path": file.entry.path, "mode": surveyed.mode & 0o7777, "uid": surveyed.uid, "gid": surveyed.gid,
@@ -329,14 +322,13 @@ def _before(file: File) -> dict[str, object]:
 
 
 class _Files:
-    """Files in the order of their paths, each given as long as it is asked for: the parts of a giant may lie
-    in several shards."""
+    """Files in the order of their paths; each is returned repeatedly, as a giant's parts may span shards."""
 
     def __init__(self, files: Iterator[File]) -> None:
         self._files, self._now = files, next(files, None)
 
     def of(self, path: str) -> File:
-        """Paths are asked for in order. Raises FailedError for one that is not there."""
+        """Return the file of this path; paths must ascend. Raises FailedError for a missing one."""
         while self._now is not None and self._now.entry.path != path:
             self._now = next(self._files, None)
         if self._now is None:
@@ -349,7 +341,7 @@ class _Files:
 
 
 def _met(run: Run, shard: ShardInfo, mark: AdoptedTree, files: _Files) -> Iterator[_Row]:
-    """The shard's rows that are taken over, each with its file. The shards come in the order of the paths."""
+    """Yield the shard's rows that are taken over, each with its file. Shards must come in order."""
     row = -1
     for group in read_shard(run.folder.shard(shard.index)):
         for entry in group:
@@ -359,7 +351,7 @@ def _met(run: Run, shard: ShardInfo, mark: AdoptedTree, files: _Files) -> Iterat
 
 
 def _grouped(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
-    """GROUP rows at a time, the parts of one giant together."""
+    """Yield GROUP rows at a time, the parts of one giant together."""
     some: list[_Row] = []
     for row in rows:
         if len(some) >= GROUP and row.entry.path != some[-1].entry.path:

@@ -1,7 +1,7 @@
 """The tree walked beside listing and survey: what differs, and which files were touched since they were read.
 
-One pass over all three, in the order of the paths; memory grows with what is stale alone. A file counts as
-compared when inode, size, mtime and ctime are still those of the moment when it was read.
+One pass over all three, in the order of the paths; memory grows only with stale rows. A file counts as
+compared if inode, size, mtime and ctime are unchanged since it was read.
 """
 
 from __future__ import annotations
@@ -42,31 +42,22 @@ SECOND = 10**9
 
 
 class Proven(NamedTuple):
-    """What a file that is the same was compared by."""
-
-    how: str
-    """One of `differences.PROOFS`."""
-    grade: str
-    """One of `core.grades.SOURCE_GRADES`."""
+    how: str  # one of `differences.PROOFS`
+    grade: str  # one of `core.grades.SOURCE_GRADES`
 
 
 class ClosingRules(NamedTuple):
-    """What decides of a thing in the tree that no listed file is."""
+    """The rules for things in the tree beside the listed files."""
 
-    wants: Callable[[str], bool]
-    """Whether the dataset's `include` and `exclude` let a path belong to it."""
-    links_left_out: bool
-    """Whether links and special files of the source are left out of the listing."""
-    times: bool
-    """Whether the listing's times are those of files, so that another one is worth a word."""
-    read_source: bool
-    """Whether files that only their size was compared of have to be read at the source."""
-    last: bool
-    """Whether a file that was touched counts as moving, since it was read often enough."""
+    wants: Callable[[str], bool]  # do the dataset's `include` and `exclude` accept a path?
+    links_left_out: bool  # the listing leaves out links and special files
+    times: bool  # the listing's times are those of files: report other ones
+    read_source: bool  # read files at the source that only their size was compared of
+    last: bool  # a touched file now counts as moving: it was read often enough
 
 
 class ClosingWalk:
-    """Call `differences` once, to the end; then the totals hold."""
+    """A walk: call `differences` once, to the end; then the totals hold."""
 
     def __init__(
         self,
@@ -79,34 +70,30 @@ class ClosingWalk:
         since: float = 0.0,
         folder: Callable[[WalkedPath], None] = lambda _: None,
     ) -> None:
-        """`judge`: what a giant's parts prove together; raises IntegrityError where they contradict the
-        source. `folders`: empty ones that the dataset keeps. `again`: whatever did not come out as the same
-        is stale, and what is too old. `since`: seconds since the epoch. `folder` is
-        called with each folder of the tree."""
+        """`judge`: what a giant's parts prove together; raises IntegrityError if they contradict the source.
+
+        `folders`: empty folders that the dataset keeps. `again`: all rows not the same, or too old, are
+        stale. `since`: seconds since the epoch. `folder` is called with each folder of the tree.
+        """
         self._path, self._rules, self._judge, self._again = tree, rules, judge, again
         self._folder = folder
         self._since = int(since * SECOND)
         self._tree = Cursor(tree, unreadable=self._unreadable)
         self._kept = Kept(folders)
         self._dark: list[Difference] = []
-        self._unlisted = ""
-        """The last folder in which no listed file lies, and that lies in no other one."""
-        self.stale: dict[int, list[Surveyed]] = defaultdict(list)
-        """Rows to be read again, by shard."""
+        self._unlisted = ""  # last outermost folder without a listed file
+        self.stale: dict[int, list[Surveyed]] = defaultdict(list)  # rows to read again, by shard
         self.same: Counter[Proven] = Counter()
         self.same_bytes: Counter[Proven] = Counter()
-        self.methods: Counter[str] = Counter()
-        """Rows that are the same, by how the caches were passed."""
-        self.earlier = 0
-        """Rows that are the same and were read before `since`."""
+        self.methods: Counter[str] = Counter()  # rows that are the same, by how caches were passed
+        self.earlier = 0  # rows that are the same, read before `since`
 
     def differences(self, files: Iterator[list[File]]) -> Iterator[Difference]:
-        """All of them, in the order of the paths."""
         for some in files:
             yield from self._group(some)
-        for found in self._tree.rest():
+        for item in self._tree.rest():
             yield from self._newly_dark()
-            yield from self._beside(found, "")
+            yield from self._beside(item, "")
         yield from self._newly_dark()
         for folder in self._kept.missing():
             yield Difference("missing", f"{folder}/", 0, "an empty folder of the source")
@@ -133,7 +120,7 @@ class ClosingWalk:
                 self._count(file)
 
     def _is_plain(self, file: File) -> bool:
-        """Whether nothing is to be said of the file if it stands as it was read."""
+        """Return whether a file that stands as it was read needs no report."""
         if len(file.rows) > 1:
             return False
         (surveyed,) = file.rows
@@ -161,7 +148,7 @@ class ClosingWalk:
         )
 
     def _own(self, file: File, item: WalkedPath | None) -> Iterator[Difference]:
-        """What is to be said of a listed file; `_STALE` where it has to be read again."""
+        """Yield the differences of a listed file; `_STALE` if it must be read again."""
         entry = file.entry
         states = {row.state for row in file.rows}
         if item is None:
@@ -191,7 +178,6 @@ class ClosingWalk:
             yield self._is_stale(file)
 
     def _as_it_was(self, file: File) -> Iterator[Difference]:
-        """A file that stands as it was read, and whose rows are, each by itself, the source's."""
         if self._again and any(too_old(row.seen_ns) for row in file.rows):
             yield self._is_stale(file)
             return
@@ -214,8 +200,8 @@ class ClosingWalk:
         return _STALE
 
     def _differed(self, file: File) -> bool:
-        """Whether the file's bytes were other ones when they were read last. Such a file is the same again
-        when its bytes are compared and are the source's, and not because its size is right."""
+        """Return whether the file's bytes differed at the last reading. Then a right size proves nothing:
+        only equal bytes make it the same again."""
         if any(row.state != SAME and row.how for row in file.rows):
             return True
         if len(file.rows) == 1 or any(row.state != SAME for row in file.rows):
@@ -242,7 +228,7 @@ class ClosingWalk:
         return _of(entry, "moving", "it came while the tree was walked")
 
     def _beside(self, item: WalkedPath, path: str) -> Iterator[Difference]:
-        """Of something that no listed file is; `path` is the next listed file's."""
+        """Yield the difference of an unlisted thing; `path` is the next listed file's."""
         if item.kind == "dir":
             self._folder(item)
             if self._kept.meet(item.path) or item.holds(path):
@@ -276,8 +262,8 @@ class ClosingWalk:
         proven = self._judge(file) if len(file.rows) > 1 else Proven(row.how, row.source_grade)
         self.same[proven] += 1
         self.same_bytes[proven] += file.entry.size
-        self.methods.update(one.method for one in file.rows)
-        self.earlier += sum(one.seen_ns < self._since for one in file.rows)
+        self.methods.update(surveyed.method for surveyed in file.rows)
+        self.earlier += sum(surveyed.seen_ns < self._since for surveyed in file.rows)
 
 
 _STALE = Difference("moving", "", 0, "")
@@ -288,5 +274,5 @@ def _of(entry: Entry, kind: str, why: str, how: str = "") -> Difference:
 
 
 def proven_by(rows: Sequence[str]) -> str:
-    """What a giant was compared by, from its parts: the weakest."""
+    """Return the weakest comparison among a giant's parts."""
     return SIZE if SIZE in rows else READ if READ in rows else CHECKSUM

@@ -36,8 +36,7 @@ def make(
     sources: Sequence[str],
     places: Iterable[Path],
 ) -> None:
-    """Write the shards, then `plan.json`; one that is there is used as it is. `sources`: their URLs;
-    `places`: as of `mark_differed`."""
+    """Write the shards, then `plan.json`; an existing plan stays. `places` as in `mark_differed`."""
     if folder.plan.exists():
         return
     if (survey := folder.survey(0).parent).exists():
@@ -58,19 +57,19 @@ def make(
 
 
 def mark_differed(folder: RunLayout, plan: PlanInfo, adoption: Adoption, places: Iterable[Path]) -> None:
-    """Have the bytes compared of each file that differed in another comparison of the tree, with whatever
-    listing of the source. `places`: where comparisons lie. Durable on return."""
+    """Have the bytes compared of each file that differed in another comparison of the tree. Any listing of
+    the source counts. `places`: the folders of comparisons. Durable on return."""
     paths: set[str] = set()
     for earlier in adoption_store.of_tree(adoption, places):
         theirs = documents.load(run_documents.PLAN, earlier.plan)
         paths |= surveyed_files.differed(earlier, theirs)
         if adoption_store.differences(earlier).exists():
-            paths.update(one.path for one in adoption_store.kept(earlier) if one.kind == "content")
+            paths.update(item.path for item in adoption_store.kept(earlier) if item.kind == "content")
     surveyed_files.mark_differed(folder, plan, paths)
 
 
 def _write(context: Context, folder: RunLayout, sources: Sequence[str], shards: ShardsWriter) -> None:
-    shards.at(0)  # also of an empty listing
+    shards.at(0)  # also for an empty listing
     for entries in read_listing(folder.listing):
         context.stop.check()
         files = list(_rows(entries, context.config.plan, sources))
@@ -79,11 +78,11 @@ def _write(context: Context, folder: RunLayout, sources: Sequence[str], shards: 
 
 
 def _rows(entries: Sequence[Entry], limits: PlanConfig, sources: Sequence[str]) -> Iterator[Entry]:
-    """A row a file; of a giant a row a part. A giant of which the listing states a checksum that its parts
-    cannot prove together is one row."""
+    """Yield a row for each file, and for each part of a giant. A giant is one row if the listing states a
+    checksum that its parts cannot prove together."""
     least = max(limits.giant_bytes, limits.part_bytes + 1)
     for entry in entries:
-        whole = any(one.kind == "full" and one.algorithm not in COMBINABLE for one in listed(entry))
+        whole = any(stated.kind == "full" and stated.algorithm not in COMBINABLE for stated in listed(entry))
         if entry.size < least or whole or not may_be_split(sources[entry.source], entry.token):
             yield entry
         else:

@@ -1,4 +1,4 @@
-"""The survey of a comparison as files, in the order of their paths: the parts of a giant together."""
+"""The survey of a comparison as files, in the order of their paths, with a giant's parts together."""
 
 from __future__ import annotations
 
@@ -15,22 +15,17 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import PlanInfo
     from penstock.tables.survey_file import ShardSurvey
 
-NOT_YET = Surveyed(0, "")
-"""What is known of a row that was not seen yet."""
+NOT_YET = Surveyed(0, "")  # a row that was not read yet
 
 
 class File(NamedTuple):
-    """One listed file, and what was seen of its rows: one, or one for each part of a giant."""
-
-    entry: Entry
-    """Whole; of a giant as its first part has it."""
-    places: Sequence[tuple[int, int]]
-    """(shard, row) of each."""
+    entry: Entry  # whole; of a giant, as its first part has it
+    places: Sequence[tuple[int, int]]  # (shard, row) of each row
     rows: Sequence[Surveyed]
 
 
 def read(folder: RunLayout, plan: PlanInfo) -> Iterator[list[File]]:
-    """All files of the listing, in order, some thousands at a time. Raises FailedError."""
+    """Yield all files of the listing, in order, some thousands at a time."""
     from penstock.tables.shards import read_shard
     from penstock.tables.survey_file import ShardSurvey
 
@@ -60,11 +55,11 @@ def read(folder: RunLayout, plan: PlanInfo) -> Iterator[list[File]]:
 
 def _seen(survey: ShardSurvey, first: int, count: int) -> list[Surveyed]:
     numbers = range(first, first + count)
-    there = [number for number in numbers if survey.state(number)]
-    if len(there) == count:
-        return survey.rows(there)
-    found = dict(zip(there, survey.rows(there), strict=True)) if there else {}
-    return [found.get(number, NOT_YET) for number in numbers]
+    surveyed = [number for number in numbers if survey.state(number)]
+    if len(surveyed) == count:
+        return survey.rows(surveyed)
+    rows = dict(zip(surveyed, survey.rows(surveyed), strict=True)) if surveyed else {}
+    return [rows.get(number, NOT_YET) for number in numbers]
 
 
 def mark_stale(folder: RunLayout, rows: Mapping[int, Sequence[Surveyed]]) -> None:
@@ -76,12 +71,12 @@ def mark_stale(folder: RunLayout, rows: Mapping[int, Sequence[Surveyed]]) -> Non
 
 
 def stale(row: int, *, differed: bool) -> Surveyed:
-    """A row to be read again; one that differed is compared by its bytes then."""
+    """Return a row to read again; if it differed, its bytes are compared then."""
     return Surveyed(row, STALE, READ if differed else "")
 
 
 def differed(folder: RunLayout, plan: PlanInfo) -> set[str]:
-    """Paths of the files of which a row's bytes differed when they were read last. Raises FailedError."""
+    """Return the paths of files of which a row's bytes differed at the last reading."""
     from penstock.tables.survey_file import ShardSurvey
 
     paths: set[str] = set()
@@ -94,8 +89,7 @@ def differed(folder: RunLayout, plan: PlanInfo) -> set[str]:
 
 
 def mark_differed(folder: RunLayout, plan: PlanInfo, paths: Collection[str]) -> None:
-    """Have the rows of these files compared by their bytes, in a comparison that no element is at work on.
-    Durable on return."""
+    """Have these files' bytes compared, while no element is at work. Durable on return."""
     for shard in plan.shards if paths else ():
         rows = [
             stale(row, differed=True) for row, entry in _numbered(folder, shard.index) if entry.path in paths

@@ -1,2 +1,1 @@
-"""What plan decides before it divides the entries into shards: which files are reused, whether space and time
-suffice, what is refused."""
+"""What plan decides before it cuts shards: reused files, room and time, refusals."""

@@ -1,8 +1,7 @@
-"""Objects that would have to be read although they are archived. Plan counts them before a byte moves, by the
-class that the source's last listing stated, and stops.
+"""Archived objects that a copy would have to read: plan counts them before a byte moves, and stops.
 
-Files that are linked from a release, or taken over, are read at no source: they are not counted.
-Pure.
+The source's last listing stated their class. Linked and taken-over files are read at no source: they do not
+count.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 
 class ArchivedObjects:
-    """Counts archived objects in one pass over a run's files."""
-
     def __init__(self, dataset: str) -> None:
         self._dataset = dataset
         self._files: Counter[str] = Counter()
@@ -32,7 +29,7 @@ class ArchivedObjects:
         self._named: list[str] = []
 
     def add(self, batch: pa.RecordBatch, sizes: Sequence[int]) -> None:
-        """Count those of these rows of the plan that are to be copied and are archived; sizes in bytes."""
+        """Count the archived objects to copy among these rows of the plan; sizes in bytes."""
         if not batch["archived"].total_values_length:
             return
         columns = (batch["path"].to_pylist(), batch["archived"].to_pylist(), sizes, row_sums.lying(batch))
@@ -47,7 +44,6 @@ class ArchivedObjects:
             self._named.append(f"{printable(path)}: {stored}, {human.size(size)}")
 
     def check(self) -> None:
-        """Raises PreflightError where there are any."""
         if not self._files:
             return
         counts = "; ".join(

@@ -1,9 +1,4 @@
-"""Whether verify may carry linked files of a run over (`verify.linked`). Which of them it reads is decided
-when it reads.
-
-Plan calls it. Reads only: seal, verdict and manifest of the base (the release whose files are linked).
-Carried over means not read again, since an earlier reading counts.
-"""
+"""Whether verify may carry linked files over instead of reading them again (`verify.linked`)."""
 
 from __future__ import annotations
 
@@ -23,8 +18,10 @@ if TYPE_CHECKING:
 
 
 def decide(run: Run, base: BaseRelease, totals: Totals, *, stable: bool) -> tuple[bool, str]:
-    """Whether it may, and the sentence that says so; "" where nothing is linked. `stable`: whether the file
-    system shows a file under one inode number always.
+    """Return whether verify may carry files over, and the sentence for it; "" where nothing is linked.
+
+    `stable`: whether the file system always shows a file under one inode number. The base is the release
+    whose files are linked.
 
     | what                                                      | linked files that are read |
     |-----------------------------------------------------------|----------------------------|

@@ -1,7 +1,4 @@
-"""The files of a release, read where they lie: their MD5s.
-
-Plan asks for them where a new object may be a file that the release holds under another name. Reads only.
-"""
+"""The MD5s of a release's files, read where a new object may be such a file under another name."""
 
 from __future__ import annotations
 
@@ -16,21 +13,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-MOST = 16 << 30
-"""Bytes that are read at most, by one process: what is beyond is fetched by many."""
+MOST = 16 << 30  # bytes read by this one process, at most; many processes fetch the rest
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class HeldFiles:
-    """Reads files below a release's `data`, MOST bytes in all."""
+    """Files below a release's `data`; reads MOST bytes in all."""
 
     def __init__(self, data: Path, check: Callable[[], None]) -> None:
         """`check` is called before each file, and may raise."""
         self._data, self._check, self._left = data, check, MOST
 
     def md5(self, path: bytes, size: int) -> str:
-        """In hex; "" where the file cannot be read, has another size or no data here (a stub), or enough was
-        read."""
+        """Return the MD5 in hex; "" for a file not read.
+
+        A file is not read if it is unreadable, has another size or no data here (a stub), or after MOST
+        bytes.
+        """
         self._check()
         if size > self._left:
             return ""
@@ -42,8 +41,8 @@ class HeldFiles:
             finally:
                 os.close(root)
             with open(fd, "rb", buffering=0) as file:
-                seen = os.fstat(fd)
-                if not stat.S_ISREG(seen.st_mode) or seen.st_size != size or seen.st_blocks == 0:
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode) or status.st_size != size or status.st_blocks == 0:
                     return ""
                 return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
         except OSError:

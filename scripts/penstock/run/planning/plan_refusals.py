@@ -1,8 +1,4 @@
-"""Files that plan refuses by name before a byte moves, since the configuration asks for a proof that they
-cannot have; and unchanged files that could only be copied on the target, which nobody asked for.
-
-Plan calls it. It reads the run's listing and writes nothing.
-"""
+"""Files that plan refuses before a byte moves: unprovable ones, and unwanted copies on the target."""
 
 from __future__ import annotations
 
@@ -26,14 +22,12 @@ if TYPE_CHECKING:
 
 
 def check(context: Context, run: Run) -> None:
-    """Raises PreflightError with the files of the run's listing that are refused."""
     _refuse_unprovable(context, run)
     _refuse_unpinned(context, run)
 
 
 def refuse_doubling(context: Context, run: Run, base: BaseRelease, totals: Totals) -> None:
-    """Raises PreflightError where unchanged files cannot be linked as they are, and nobody asked for copies
-    of them."""
+    """Raise PreflightError where unchanged files cannot be linked and nobody asked for copies."""
     if base.way != REFUSED or not totals.unchanged:
         return
     files = f"{human.counted(totals.unchanged, 'file')}, {human.size(totals.unchanged_bytes)}"
@@ -57,7 +51,7 @@ def refuse_doubling(context: Context, run: Run, base: BaseRelease, totals: Total
 
 
 def _refuse_unprovable(context: Context, run: Run) -> None:
-    """Raises PreflightError with the files that no checksum can ever prove, where one is required."""
+    """Raise PreflightError with the files that no checksum can ever prove, where one is required."""
     verify = run.config.verify
     if verify.source_checksum != "require":
         return
@@ -88,8 +82,8 @@ def _refuse_unprovable(context: Context, run: Run) -> None:
 
 
 def _refuse_unpinned(context: Context, run: Run) -> None:
-    """Raises PreflightError with the files that would be read by several requests although nothing identifies
-    their version, so that bytes of two versions could be mixed unnoticed."""
+    """Raise PreflightError with the files that several requests read but no version pins. Bytes of two
+    versions could be mixed in them unnoticed."""
     blocks = [of_url(url).blocks for url in run.info.sources]
     if not any(blocks):
         return

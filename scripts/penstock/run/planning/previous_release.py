@@ -37,26 +37,21 @@ class UnreadableError(FailedError):
 
 @dataclass(frozen=True)
 class BaseRelease:
-    """The release to take files from, and what is needed to compare a listing with it."""
-
-    release: str | None
-    """None: everything is copied."""
-    why: str
-    """The reason in words, when all is fetched; else ""."""
+    release: str | None  # None: everything is copied
+    why: str  # the reason if everything is fetched, else ""
     manifest: Path | None = None
-    sources: dict[int, int] | None = None
-    """Maps the index of a source in the release to its index in this run's configuration."""
-    way: str = LINK
-    """How its files come into the new one: of `reuse_choice`."""
-    differing: Sequence[str] = ()
-    """The keys of `permissions` that it has at other values."""
+    sources: dict[int, int] | None = None  # maps the release's source indices to this run's
+    way: str = LINK  # how its files come into the new release (`reuse_choice`)
+    differing: Sequence[str] = ()  # its keys of `permissions` with other values
 
     def files(
         self, listing: Path, over: TakeOver | AdoptedRows, rules: ReuseRules, renamed: RenamedRows
     ) -> Iterator[pa.RecordBatch]:
-        """The listing as rows of shards. `reuse` is set where this release, or another run's staging
-        (`over`), has the same file, and where `renamed` found it under another name. Raises
-        UnreadableError."""
+        """Yield the listing as rows of shards, with `reuse` set where a copy of the file exists.
+
+        This release may hold it, under the same or (`renamed`) another name, or another run's staging
+        (`over`). Raises UnreadableError.
+        """
         rows: Iterator[pa.RecordBatch] = map(whole_files, read_columns(listing))
         if self.manifest is not None and self.sources is not None:
             free = renamed.free if renamed.gathering else None
@@ -71,7 +66,7 @@ def none(why: str) -> BaseRelease:
 
 
 def find(run: Run, tried: TargetProbe, *, copy_unchanged: bool) -> BaseRelease:
-    """The release that `current` names, if its files may come into the new one without being fetched.
+    """Return the release that `current` names, if its files need not be fetched again.
 
     | what                                           | its files                          |
     |------------------------------------------------|------------------------------------|
@@ -124,8 +119,8 @@ def find(run: Run, tried: TargetProbe, *, copy_unchanged: bool) -> BaseRelease:
 
 
 def _other_policy(theirs: Run, run: Run) -> list[str]:
-    """The keys of `permissions` that two runs have at different values. A linked file is one file, and cannot
-    be changed without changing the other release."""
+    """Return the keys of `permissions` with different values in two runs. A linked file is one file: changing
+    it would change the other release."""
     before, now = theirs.config.dataset.permissions, run.config.dataset.permissions
     keys = (field.name for field in fields(PermissionsConfig))
     return [f"permissions.{key}" for key in keys if getattr(before, key) != getattr(now, key)]

@@ -1,8 +1,7 @@
-"""New rows of a listing whose bytes the current release holds under another name: known by their checksums.
+"""New rows of a listing whose bytes the current release holds under another name, found by their checksums.
 
-A store has no rename: an object that was moved is a new key. Its source may state a checksum of it, and the
-release may hold a file, which no row of the listing takes as unchanged, whose source proved that checksum
-when it was fetched. Then the file is not fetched again.
+A store has no rename: a moved object is a new key. Its checksum, if the source states one, may already have
+proven a file of the release that no row takes as unchanged. Then the object is not fetched again.
 
 | the source states of the new row     | the release's file was proven by  | same size | reused           |
 |--------------------------------------|-----------------------------------|-----------|------------------|
@@ -12,13 +11,11 @@ when it was fetched. Then the file is not fetched again.
 | the same                             | another one; its etag is the same | yes       | if its MD5 is it |
 | size and time, a CRC, a sum of parts | any                               | yes       | no               |
 
-The fourth row is the usual one at stores that state a CRC of each object: that proves a file when it is
-fetched, and its MD5 is not computed then. It is computed now, of the file here, which costs less than to
-fetch the object.
+The fourth row is usual at stores that state a CRC of each object: the CRC proves a fetched file, so its MD5
+is not computed then. Computing it now, of the file here, costs less than fetching the object.
 
-Each file of the release is taken once, so no two names of a release are one inode. Empty files and giants
-are left out. In memory are the new rows and the files that nothing takes, at most MOST of each: a listing of
-which more is new is not searched.
+Each file of the release is taken once, so no two names of a release are one inode. Empty files and giants are
+left out. At most MOST new rows and MOST untaken files are kept in memory; a larger change is not searched.
 """
 
 from __future__ import annotations
@@ -38,15 +35,17 @@ if TYPE_CHECKING:
 
     from penstock.run.planning.unchanged_rows import ReuseRules
 
-MOST = 1_000_000
-"""Rows of either kind that are kept: some 200 bytes each."""
+MOST = 1_000_000  # rows of either kind that are kept: some 200 bytes each
 _MD5 = "^[0-9a-f]{32}$"
 _NEW = ("path", "size", "modified_ns", "checksum", "token")
 
 
 class RenamedRows:
-    """First `gather`s, over one pass of the rows and of the release's records; then, once `match` found some,
-    `mark`s them in each further pass."""
+    """The renamed files of one plan.
+
+    First `gather` one pass over the rows and the release's records. If `match` then finds renamed files,
+    `mark` them in each further pass.
+    """
 
     def __init__(self, rules: ReuseRules) -> None:
         self._rules = rules
@@ -55,26 +54,24 @@ class RenamedRows:
         self._counts = [0, 0]
         self._matched: pa.RecordBatch | None = None
         self.gathering = True
-        self.files = self.bytes = 0
-        """That were found."""
+        self.files = self.bytes = 0  # of renamed files
+        # Sizes of renamed files whose time differs from the release's, where times are kept: they get own
+        # inodes.
         self.own_sizes: list[int] = []
-        """Sizes of those of them whose time differs from that of the release's file, where times are kept:
-        they get inodes of their own."""
 
     @property
     def too_many(self) -> bool:
-        """Whether more is new, or left over, than is kept: nothing is searched then."""
+        """Whether more rows are new, or left over, than are kept: then nothing is searched."""
         return max(self._counts) > MOST
 
     def free(self, records: pa.RecordBatch) -> None:
-        """Records of the release that no row takes as unchanged."""
         import pyarrow.compute as pc
 
         plain = pc.and_(pc.greater(records["size"], 0), pc.less(records["size"], self._rules.giant_bytes))
         self._keep(self._free, 1, records.filter(pc.and_(plain, pc.starts_with(records["digest"], PLAIN))))
 
     def gather(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows as they are; those that are new are kept."""
+        """Yield the rows as they are, and keep the new ones."""
         import pyarrow.compute as pc
 
         for batch in rows:
@@ -84,8 +81,8 @@ class RenamedRows:
             yield batch
 
     def match(self, md5_of: Callable[[bytes, int], str]) -> bool:
-        """Whether any of the rows that were gathered is a file of the release. Nothing more is gathered.
-        `md5_of` reads a file of the release, by path and size; "" for one that it does not read."""
+        """Return whether any gathered row is a file of the release; gather no more. `md5_of` reads a file of
+        the release, by path and size; "" if it does not read the file."""
         self.gathering = False
         new, free = self._new, self._free
         self._new, self._free = [], []
@@ -95,7 +92,6 @@ class RenamedRows:
         return self.files > 0
 
     def mark(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows, with `reuse` and `held_as` of those that `match` found."""
         import pyarrow.compute as pc
 
         matched = RowCursor([] if self._matched is None else [self._matched])
@@ -104,9 +100,9 @@ class RenamedRows:
             some = matched.take_to(batch["path"][-1].as_py())
             if some is not None:
                 index = pc.index_in(batch["path"], some["path"])
-                found = pc.is_valid(index)
+                renamed = pc.is_valid(index)
                 for name, place in places.items():
-                    column = pc.if_else(found, some[name].take(index), batch[name])
+                    column = pc.if_else(renamed, some[name].take(index), batch[name])
                     batch = batch.set_column(place, FORM.schema.field(place), column)
             yield batch
 
@@ -123,21 +119,24 @@ class RenamedRows:
         )
         paths, etags = free["path"], _etags(new)
         taken += [
-            (one, other)
-            for one, other in _paired(_only(etags, mine), sizes, _only(_etags(free), theirs), held)
-            if md5_of(paths[other].as_py(), held[other].as_py()) == etags[one].as_py()
+            (mine_at, theirs_at)
+            for mine_at, theirs_at in _paired(_only(etags, mine), sizes, _only(_etags(free), theirs), held)
+            if md5_of(paths[theirs_at].as_py(), held[theirs_at].as_py()) == etags[mine_at].as_py()
         ]
         if not taken:
             return
         taken.sort()
-        new, free = new.take([one for one, _ in taken]), free.take([other for _, other in taken])
+        new, free = (
+            new.take([mine_at for mine_at, _ in taken]),
+            free.take([theirs_at for _, theirs_at in taken]),
+        )
         reuse = brought(free, pa.repeat(True, free.num_rows), self._timed(new, free))
         self._matched = pa.record_batch({"path": new["path"], "reuse": reuse, "held_as": free["path"]})
         sizes = new["size"].to_pylist()
         self.files, self.bytes = len(sizes), sum(sizes)
 
     def _timed(self, new: pa.RecordBatch, free: pa.RecordBatch) -> pa.Array:
-        """Whether each may be the release's inode, by its time."""
+        """Return, by its time, whether each row may be the release's inode."""
         import pyarrow.compute as pc
 
         if not self._rules.keep_mtime:
@@ -148,13 +147,13 @@ class RenamedRows:
 
 
 def _paired(stated: pa.Array, sizes: pa.Array, proven: pa.Array, held: pa.Array) -> list[tuple[int, int]]:
-    """Each index of `stated` with one of `proven` that has the same value and size; nulls have none. No index
-    is in two pairs."""
+    """Pair each index of `stated` with one of `proven` of the same value and size; nulls have no pair. No
+    index is in two pairs."""
     import pyarrow.compute as pc
 
     common = pc.drop_null(proven)
-    there = pc.indices_nonzero(pc.and_(pc.is_valid(stated), pc.is_in(stated, common)))
-    if not len(there):
+    shared = pc.indices_nonzero(pc.and_(pc.is_valid(stated), pc.is_in(stated, common)))
+    if not len(shared):
         return []
     by_checksum: dict[tuple[str, int], list[int]] = {}
     theirs = pc.indices_nonzero(pc.and_(pc.is_valid(proven), pc.is_in(proven, pc.drop_null(stated))))
@@ -162,13 +161,12 @@ def _paired(stated: pa.Array, sizes: pa.Array, proven: pa.Array, held: pa.Array)
         by_checksum.setdefault((proven[index].as_py(), held[index].as_py()), []).append(index)
     return [
         (index, same.pop())
-        for index in there.to_pylist()
+        for index in shared.to_pylist()
         if (same := by_checksum.get((stated[index].as_py(), sizes[index].as_py())))
     ]
 
 
 def _but(count: int, indices: list[int]) -> pa.Array:
-    """Of so many, which are not among these."""
     kept = bytearray(b"\1") * count
     for index in indices:
         kept[index] = 0
@@ -182,7 +180,6 @@ def _only(values: pa.Array, kept: pa.Array) -> pa.Array:
 
 
 def _etags(rows: pa.RecordBatch) -> pa.Array:
-    """The token of each row that looks like an MD5; null of others."""
     import pyarrow.compute as pc
 
     token = pa.array(strings(rows["token"]), pa.string())
@@ -190,7 +187,7 @@ def _etags(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _stated(new: pa.RecordBatch) -> pa.Array:
-    """The checksum of each new row; null where the source states none that will do."""
+    """Return the checksum of each new row; null if its source states no strong one."""
     import pyarrow.compute as pc
 
     checksum = pa.array(strings(new["checksum"]), pa.string())
@@ -199,7 +196,7 @@ def _stated(new: pa.RecordBatch) -> pa.Array:
 
 
 def _proven(free: pa.RecordBatch, *, whole: bool) -> pa.Array:
-    """The checksum that proved each file; its own digest where none did that will do, with `whole`."""
+    """Return the strong checksum that proved each file; else, with `whole`, the file's own digest."""
     import pyarrow.compute as pc
 
     own = pc.replace_substring(free["digest"], PLAIN, f"{PLAIN}full:")

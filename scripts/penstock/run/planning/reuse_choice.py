@@ -1,23 +1,18 @@
-"""How unchanged files of the current release come into a new one: one decision for all of a plan's files.
-Pure."""
+"""How unchanged files of the current release come into a new one: one decision for all of a plan's files."""
 
 from __future__ import annotations
 
-LINK = "link"
-"""A hard link: one inode, so one mode, group and ACL, in both releases."""
-REFLINK = "reflink"
-"""An inode of its own that shares the blocks."""
-COPY = "copy"
-"""Copied on the target."""
-NONE = "none"
-"""Fetched from the source, as files that are new."""
-REFUSED = "refused"
-"""None of these without being asked for: plan stops where there are unchanged files."""
+LINK = "link"  # a hard link: one inode, so one mode, group and ACL, in both releases
+REFLINK = "reflink"  # an inode of its own that shares the blocks
+COPY = "copy"  # copied on the target
+NONE = "none"  # fetched from the source, as new files are
+REFUSED = "refused"  # nothing without being asked for: plan stops if files are unchanged
 
 
 def choose(reuse: str, *, reflinks: bool, links: bool, other_policy: bool, copy_unchanged: bool) -> str:
-    """By `plan.reuse`, what the probe saw of the file system, whether the current release has other
-    permissions than the new one, and `--copy-unchanged`.
+    """Choose by `plan.reuse`, the probe of the file system, a changed policy, and `--copy-unchanged`.
+
+    `other_policy`: the current release has other permissions than the new one.
 
     | plan.reuse         | reflinks | links | permissions | --copy-unchanged | files are |
     |--------------------|----------|-------|-------------|------------------|-----------|

@@ -1,8 +1,7 @@
-"""What plan adds up of rows of shards, on columns: unchanged rows become no Python objects. Pure.
+"""Sums over rows of shards, by columns: unchanged rows become no Python objects.
 
-In a row `reuse` is null for a file that is to be copied; else it says what holds the file already.
-
-pyarrow.compute, which takes 70 ms to load, is loaded only for rows of which some lie on the target already.
+A row's `reuse` is null for a file to copy; else it names the holder of the file. pyarrow.compute takes 70 ms
+to load, so it is loaded only for rows of which some lie on the target already.
 """
 
 from __future__ import annotations
@@ -21,18 +20,12 @@ if TYPE_CHECKING:
 
 
 class Divided(NamedTuple):
-    """Rows of whole files by what is done with them."""
-
-    to_copy: Sequence[int]
-    """Their sizes in bytes."""
-    linked: OnTarget
-    """Those that a release holds: how many, and their bytes."""
-    taken: OnTarget
-    """Those that the staging of another run, or an adopted tree, holds."""
+    to_copy: Sequence[int]  # their sizes in bytes
+    linked: OnTarget  # files that a release holds
+    taken: OnTarget  # files that another run's staging, or an adopted tree, holds
 
 
 def divided(rows: pa.RecordBatch, sizes: Sequence[int]) -> Divided:
-    """These rows, of these sizes in bytes."""
     if not count_reused(rows):
         return Divided(sizes, NOTHING, NOTHING)
     import pyarrow.compute as pc
@@ -44,13 +37,12 @@ def divided(rows: pa.RecordBatch, sizes: Sequence[int]) -> Divided:
 
 
 def linked_sizes(rows: pa.RecordBatch) -> list[int]:
-    """The sizes in bytes of those of these rows that a release holds."""
+    """Return the sizes in bytes of the rows that a release holds."""
     held: list[int] = rows["size"].filter(_of_release(rows)).to_pylist() if count_reused(rows) else []
     return held
 
 
 def lying(rows: pa.RecordBatch) -> list[bool]:
-    """Which of these rows lie on the target already."""
     if not count_reused(rows):
         return [False] * rows.num_rows
     import pyarrow.compute as pc
@@ -60,21 +52,19 @@ def lying(rows: pa.RecordBatch) -> list[bool]:
 
 
 def cost(rows: pa.RecordBatch) -> int:
-    """What all rows cost together (`core.balance.costs`)."""
+    """Return what all rows cost together (`core.balance.costs`)."""
     if not count_reused(rows):
         return sum(costs(rows["length"].to_pylist()))
     return FILE_COST * len(rows["length"]) + _sum(_costed_bytes(rows))
 
 
 def each_cost(rows: pa.RecordBatch) -> list[int]:
-    """What each row costs."""
     lengths = _costed_bytes(rows) if count_reused(rows) else rows["length"]
     return costs(lengths.to_pylist())
 
 
 def folders(rows: pa.RecordBatch) -> Iterator[bytes]:
-    """The folders of these files, in the order in which they first appear; "" is the top. A folder may come
-    more than once."""
+    """Yield the folders of these files, in order of first appearance; "" is the top. Folders may repeat."""
     if not count_reused(rows):
         for folder, _ in groupby([path.rpartition(b"/")[0] for path in rows["path"].to_pylist()]):
             yield folder
@@ -87,14 +77,14 @@ def folders(rows: pa.RecordBatch) -> Iterator[bytes]:
 
 
 def _of_release(rows: pa.RecordBatch) -> pa.Array:
-    """Which rows a release holds, and which another run; null for those that are to be copied."""
+    """Return which rows a release holds (true) or another run (false); null for rows to copy."""
     import pyarrow.compute as pc
 
     return pc.equal(pc.struct_field(rows["reuse"], "staging"), "")
 
 
 def _costed_bytes(rows: pa.RecordBatch) -> pa.Array:
-    """The bytes of each row, and of those that are not copied the fraction that reading them back costs."""
+    """Return the bytes of each row; of rows not copied, the fraction that reading them back costs."""
     import pyarrow.compute as pc
 
     return pc.if_else(pc.is_valid(rows["reuse"]), pc.divide(rows["length"], REUSED_DIVISOR), rows["length"])

@@ -1,7 +1,7 @@
-"""What copying would have fetched from an archive: files of folders that are to be copied and whose data is
-not in place. Plan counts them before a byte moves, and stops until `recall` of the dataset allows it.
+"""What copying would recall from an archive: files of folders to copy, without data in place.
 
-Files that are linked from a release, or taken over, are read at no source: they are not counted.
+Plan counts them before a byte moves, and stops until the dataset's `recall` allows it. Linked and taken-over
+files are read at no source: they do not count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class SourceRecall:
-    """Counts such files in one pass over a run's files. A context manager."""
+    """A count of files to recall, in one pass over a run's files. A context manager."""
 
     def __init__(self, run: Run) -> None:
         """Raises PreflightError where the folder of a source cannot be looked at."""
@@ -65,8 +65,7 @@ class SourceRecall:
         self.close()
 
     def add(self, batch: pa.RecordBatch, sizes: Sequence[int]) -> None:
-        """Count those of these rows of the plan that are to be copied and whose data is elsewhere. `sizes`
-        are in bytes."""
+        """Count the files to copy, among these rows of the plan, whose data is elsewhere; sizes in bytes."""
         if not self._asked:
             return
         to_copy: dict[int, dict[str, int]] = {}
@@ -84,7 +83,6 @@ class SourceRecall:
                     )
 
     def sentence(self) -> str:
-        """What the copy will have fetched; "" where it is nothing."""
         if not self._files:
             return ""
         counts = (
@@ -94,7 +92,7 @@ class SourceRecall:
         return f"of the source's data is not in place: {'; '.join(counts)}"
 
     def check(self) -> None:
-        """Raises PreflightError where more bytes would be fetched than `recall` allows."""
+        """Raise PreflightError where the copy would recall more bytes than `recall` allows."""
         total = self._bytes.total()
         if total <= self._allowed:
             return
@@ -114,7 +112,7 @@ class SourceRecall:
 
 
 def _enough(count: int) -> str:
-    """A size that is at least so many bytes, as the configuration is written."""
+    """Return a size of at least so many bytes, as the configuration writes it."""
     for unit, scale in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= scale:
             return f"{-(-count // scale)}{unit}"

@@ -1,7 +1,6 @@
-"""Files with holes of sources that are folders: what they take on a target that keeps holes, since the copy
-leaves a hole where its source has one. Large files alone are looked at: the small ones count whole.
+"""What source files with holes take on a target that keeps holes: the copy keeps each hole.
 
-Plan calls it while it counts the room that the copy needs. It opens files of the source and writes nothing.
+Only large files of folder sources are looked at; small ones count whole.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from penstock.dataset.run import Run
     from penstock.sources.port import Reader
 
-LEAST = 256 << 20
-"""Bytes of the smallest file that is looked at: each look opens it."""
+LEAST = 256 << 20  # bytes of the smallest file that is looked at: each look opens it
 
 
 class SparseFiles:
@@ -38,8 +36,7 @@ class SparseFiles:
         self._readers: dict[int, Reader] = {}
 
     def taking(self, batch: pa.RecordBatch, sizes: Sequence[int]) -> Mapping[int, int]:
-        """Of those of these rows of the plan that are to be copied: the index of each file with holes, and
-        how many bytes it takes."""
+        """Return, for each file with holes that is to be copied, its index and the bytes it takes."""
         if not self._folders or max(sizes, default=0) < LEAST:
             return {}
         lying = row_sums.lying(batch)
@@ -53,7 +50,7 @@ class SparseFiles:
         return taking
 
     def _data_bytes(self, source: int, key: str, size: int) -> int:
-        """A file that cannot be looked at counts whole: the copy reports what is wrong with it."""
+        """Return the bytes of a file's data; an unreadable file counts whole: the copy reports its error."""
         try:
             if source not in self._readers:
                 self._readers[source] = open_source(self._dataset.sources[source], self._dataset).reader()

@@ -1,10 +1,9 @@
-"""Files that another run has staged already and that this run takes over, so that they are not copied again.
-Plan finds them; giants are moved before the copy begins.
+"""Files that another run has staged already and that this run takes over instead of copying them.
 
 A row keeps its source proof from the other run. Verify reads every such file back in this run, whatever
-`verify.reread` says, and copies the file from the source when its digest differs. Whole files are linked or
-moved by the elements (`target.links.Linker.take_over`). Giants are moved by the copy step itself before any
-element begins, because elements on several nodes then write the missing parts into the same file.
+`verify.reread` says, and copies it from the source when its digest differs. Elements link or move whole files
+(`target.links.Linker.take_over`). The copy step moves giants before any element begins: elements on several
+nodes then write the missing parts into the same file.
 """
 
 from __future__ import annotations
@@ -46,23 +45,22 @@ class TakeOver:
         proven: bool,
         distrust: bool = False,
     ) -> None:
-        """`proven`: only rows that their source's checksum proved, or that verify's reading will prove.
-        `distrust`: only rows whose bytes the other run read from the source itself, not those that it linked
-        from a release."""
+        """`proven`: only rows proven by their source's checksum, or by verify's reading later.
+
+        `distrust`: only rows that the other run read from the source itself, not those that it linked from a
+        release.
+        """
         self._distrust = distrust
         self.stagings, self._info, self._plan, self._proven = stagings, run.info, run.config.plan, proven
         self._keep_mtime = run.config.dataset.permissions.mtime == "keep"
+        # By a giant's path: the run whose staging holds parts of it, its size, and each part's `Reuse`.
         self.giants: dict[str, tuple[str, int, dict[int, Reuse]]] = {}
-        """By the path of a giant: the run whose staging holds parts of it, its size, and the `Reuse` of each
-        part."""
-        self.used: set[str] = set()
-        """Runs of which rows are taken over."""
+        self.used: set[str] = set()  # runs whose rows are taken over
 
     def __bool__(self) -> bool:
         return bool(self.stagings)
 
     def over(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of shards, with `reuse` set where a staging has the file and no release does."""
         from penstock.tables.shards import as_columns, as_rows
 
         rows: Iterator[list[Entry]] = map(as_rows, batches)
@@ -71,11 +69,10 @@ class TakeOver:
         return chain.from_iterable(map(as_columns, rows))
 
     def parts(self, rows: Iterable[Entry]) -> Iterator[Entry]:
-        """A giant's rows, with `reuse` where a staging has the part."""
         for row in rows:
             *_, held = self.giants.get(row.path, ("", 0, {}))
-            there = held.get(row.part)
-            yield row._replace(reuse=there) if there else row
+            reuse = held.get(row.part)
+            yield row._replace(reuse=reuse) if reuse else row
 
     def _reused(self, staging: AbandonedStaging, entry: Entry, held: Held) -> Reuse | None:
         same = alike(
@@ -83,7 +80,7 @@ class TakeOver:
             held.entry,
             sources=staging.sources,
             keep_mtime=self._keep_mtime,
-            certain=lambda one: same_bytes(self._info.sources[one.source], one.token),
+            certain=lambda item: same_bytes(self._info.sources[item.source], item.token),
         )
         if not same:
             return None
@@ -93,8 +90,8 @@ class TakeOver:
                 return None
             self.used.add(staging.key)
             return taken(held.copied, staging.key)
-        # A late process of the other run can only rename a whole file into place, but writes into a giant
-        # itself: giants are taken only where every such process is known to have ended.
+        # A late process of the other run can only rename a whole file into place, but it writes into a giant
+        # itself. So giants are taken only if every such process is known to have ended.
         if giant and staging.certain and entry.path not in self.giants:
             self._giant(staging, entry, held)
         return None
@@ -117,9 +114,11 @@ class TakeOver:
 
 
 def _rows(staging: AbandonedStaging, distrust: bool) -> Iterator[tuple[Entry, Copied]]:
-    """The rows that the other run copied, in order, each in the version that was copied; with `distrust` only
-    those that it read from the source. Stops at the first shard whose journals cannot be read: the rows after
-    it are copied."""
+    """Yield the rows that the other run copied, in order, each in its copied version.
+
+    With `distrust`, yields only rows read from the source. Stops at the first shard whose journals cannot be
+    read: later rows are copied.
+    """
     from penstock.tables.shards import read_shard
 
     for shard in staging.run.plan.shards:
@@ -133,14 +132,14 @@ def _rows(staging: AbandonedStaging, distrust: bool) -> Iterator[tuple[Entry, Co
             return
         entries = chain.from_iterable(amended.rows(read_shard(staging.run.folder.shard(shard.index))))
         for row, entry in enumerate(entries):
-            known = copied.get(row)
-            if known is not None and not amended.left_out(row) and not (distrust and known.linked):
-                yield entry, known
+            record = copied.get(row)
+            if record is not None and not amended.left_out(row) and not (distrust and record.linked):
+                yield entry, record
 
 
 def move_giants(run: Run) -> None:
     """Move the giants that the plan takes over into this run's staging, unless that was done. Their modes
-    stay. To be called before any element of copy lives. Raises by `errno_map.storage_error`."""
+    stay. Call it before any element of copy lives. Raises by `errno_map.storage_error`."""
     taken_over = run.plan.giants_taken
     if not taken_over:
         return
@@ -155,7 +154,7 @@ def move_giants(run: Run) -> None:
         keep_mtime=policy.mtime == "keep",
         rules=modes.access_rules(policy),
     ) as writer:
-        there = abandoned_stagings.planned(run)
+        stagings = abandoned_stagings.planned(run)
         for theirs, path, size in taken_over:
-            writer.move(there[theirs], path, int(size), None)
+            writer.move(stagings[theirs], path, int(size), None)
         writer.settle()

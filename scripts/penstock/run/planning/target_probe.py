@@ -1,7 +1,6 @@
 """The probe of a target, as plan uses it: what stops a run, what people should know, what elements read.
 
-It tries the file system in hidden folders of the dataset and of `releases`, which are gone afterwards; `keep`
-writes the result into the run's state.
+It tries the file system in hidden folders of the dataset and of `releases`, which are gone afterwards.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TargetProbe:
-    """Tries the target of a run; the caller holds the dataset's lock."""
+    """A probe of a run's target; the caller holds the dataset's lock."""
 
     def __init__(self, run: Run) -> None:
         self._folder = run.folder
@@ -33,20 +32,18 @@ class TargetProbe:
         self._at = str(run.layout.folder)
         store = facts(run.layout.folder)
         entries = run.config.dataset.permissions.acl
+        # Where the target differs from the table of file systems, or from the dataset's ACL.
         self.results: Sequence[CheckResult] = [
             *acls(self._report, len(entries), store.traits.acls),
             *differences(store, self._report),
         ]
-        """Where it is not as the table of file systems, or the dataset's ACL, would have it."""
 
     @property
     def links(self) -> bool:
-        """Whether unchanged files may be linked from a release."""
         return links_work(self._report)
 
     @property
     def reflinks(self) -> bool:
-        """Whether a file may share its blocks with a release's."""
         return reflinks_work(self._report)
 
     @property
@@ -56,34 +53,30 @@ class TargetProbe:
 
     @property
     def link_cost(self) -> str:
-        """What calls on a linked file take here; "" where it was not measured."""
+        """What calls on a linked file take here; "" if not measured."""
         return str(self._report.link_cost) if self._report.link_cost else ""
 
     @property
     def rates(self) -> Mapping[str, float]:
-        """How many small files and links a second the probe made."""
         return self._report.rates
 
     @property
     def keeps_inodes(self) -> bool:
-        """Whether a file has one inode number always."""
         return not self._report.refused("inode_stable")
 
     def check(self) -> None:
-        """Raises PreflightError where the file system cannot hold a release."""
-        stops = [one for one in self.results if one.verdict == "stop"]
+        stops = [result for result in self.results if result.verdict == "stop"]
         if stops:
             raise PreflightError(
                 "no release can be staged on the target's file system",
                 where=self._at,
-                why="; ".join(f"{one.about}: {one.found}" for one in stops),
-                hint="; ".join(dict.fromkeys(one.mend for one in stops)),
+                why="; ".join(f"{result.about}: {result.found}" for result in stops),
+                hint="; ".join(dict.fromkeys(result.mend for result in stops)),
             )
 
     def keep(self) -> None:
-        """Write `probe.json`: elements read it, and do not try again. Raises OSError."""
+        """Write `probe.json`, which elements read instead of probing again. Raises OSError."""
         documents.write(PROBE_REPORT, self._folder.probe, self._report)
 
     def sentences(self) -> list[str]:
-        """Those of the plan: the warnings."""
-        return [sentence(one) for one in self.results if one.verdict == "warning"]
+        return [sentence(result) for result in self.results if result.verdict == "warning"]

@@ -1,11 +1,9 @@
-"""Which rows of a listing the current release holds already: a merge of listing and manifest on columns.
-Pure.
+"""Which rows of a listing the current release holds already: a merge of listing and manifest, by columns.
 
-The problem: both have up to 10^8 rows in the order of the paths' bytes, and nearly all of them are unchanged.
-Row by row, the plan of a million took 28.9 CPU seconds, 12.9 times a first plan. Here a batch of the listing
-is compared with the records of the same paths column by column, and an unchanged row becomes no Python
-object: 4.3 seconds, twice a first plan (`tests/planning/test_unchanged_rows.py` measures the ratio). In
-memory are one batch of the listing and the records up to its last path.
+Both have up to 10^8 rows in the order of the paths' bytes, nearly all unchanged. Row by row, the plan of a
+million took 28.9 CPU seconds. By columns, unchanged rows become no Python objects: 4.3 seconds, twice a first
+plan (`tests/planning/test_unchanged_rows.py`). Memory holds one batch of the listing and the records up to
+its last path.
 """
 
 from __future__ import annotations
@@ -23,12 +21,10 @@ from penstock.tables.shards import FORM
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-ALIKE = ("token", "size", "key", "version")
-"""Columns that have the same value in an unchanged row."""
+ALIKE = ("token", "size", "key", "version")  # columns of the same value in an unchanged row
+# Columns of a manifest that a `Reuse` has.
 BROUGHT = tuple(name for name in Reuse._fields if name != "staging")
-"""Columns of a manifest that a `Reuse` has."""
-COLUMNS = ("path", *ALIKE, "source", "modified_ns", *BROUGHT)
-"""The columns of a manifest that are needed here."""
+COLUMNS = ("path", *ALIKE, "source", "modified_ns", *BROUGHT)  # the columns read of a manifest
 _PLACE = FORM.schema.get_field_index("reuse")
 _REUSE = FORM.schema.field(_PLACE)
 
@@ -43,19 +39,15 @@ class ReuseRules(NamedTuple):
     | different |      |                      |                  |                   | no        |
     | anything else differs                                                       || no        |
 
-    An object whose size its source does not state (`SourceChecksum` of the kind `read`) is unchanged only if
-    the same bytes came again. Nothing is called unchanged because size and time agree. A giant's digest is
+    Where a source does not state an object's size (`SourceChecksum` of the kind `read`), the object is
+    unchanged only if the same bytes came again. Agreeing size and time never suffice. A giant's digest is
     over its parts: giants are copied anew.
     """
 
-    sources: Mapping[int, int]
-    """Maps the index of a source in the release to its index now."""
-    giant_bytes: int
-    """Bytes from which an object is a giant, which is split into parts over several shards."""
-    keep_mtime: bool
-    """Whether files get the time of their object: then the times have to be the same, too."""
-    proven: bool
-    """Only files that a checksum of their source proved, and empty ones."""
+    sources: Mapping[int, int]  # maps the release's source indices to those now
+    giant_bytes: int  # objects from this size on are split into parts over several shards
+    keep_mtime: bool  # whether files get their object's time: then times must be the same, too
+    proven: bool  # only files that a source checksum proved, and empty ones
 
 
 def with_reuse(
@@ -64,14 +56,17 @@ def with_reuse(
     rules: ReuseRules,
     free: Callable[[pa.RecordBatch], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of shards, whole files, with `reuse` set where `records`, the columns COLUMNS of a manifest, have
-    the same file. Both ascend in the bytes of the path. `free` gets the records that no row takes."""
+    """Yield rows of shards, whole files, with `reuse` set where `records` have the same file.
+
+    `records` holds the columns COLUMNS of a manifest. Both ascend in the bytes of the path. `free` gets the
+    records that no row takes.
+    """
     held = RowCursor(records)
     for batch in rows:
-        there = held.take_to(batch["path"][-1].as_py())
-        reuse = _reuse(batch, there, rules)
-        if free and there is not None:
-            free(_left(batch, reuse, there))
+        matching = held.take_to(batch["path"][-1].as_py())
+        reuse = _reuse(batch, matching, rules)
+        if free and matching is not None:
+            free(_left(batch, reuse, matching))
         yield batch if reuse is None else batch.set_column(_PLACE, _REUSE, reuse)
     if free:
         for rest in held.rest():
@@ -79,7 +74,7 @@ def with_reuse(
 
 
 def _reuse(listed: pa.RecordBatch, held: pa.RecordBatch | None, rules: ReuseRules) -> pa.Array | None:
-    """The column; None where none of the rows is unchanged."""
+    """Return the column; None where no row is unchanged."""
     if held is None:
         return None
     # Loading it takes 70 ms, which a plan without a release to link from does not pay.
@@ -110,7 +105,6 @@ def _reuse(listed: pa.RecordBatch, held: pa.RecordBatch | None, rules: ReuseRule
 
 
 def _left(listed: pa.RecordBatch, reuse: pa.Array | None, held: pa.RecordBatch) -> pa.RecordBatch:
-    """The records of which none is the file of a row."""
     import pyarrow.compute as pc
 
     if reuse is None:
@@ -122,8 +116,8 @@ def _left(listed: pa.RecordBatch, reuse: pa.Array | None, held: pa.RecordBatch) 
 
 
 def brought(held: pa.RecordBatch, same: pa.Array, timed: pa.Array | None = None) -> pa.StructArray:
-    """The column `reuse` of rows that are these records where `same` is true; else null. Where `timed` is
-    false, it has no time."""
+    """Return the column `reuse` of rows that are these records where `same` is true; else null. Where `timed`
+    is false, it has no time."""
     import pyarrow.compute as pc
 
     columns = {name: held[name] for name in BROUGHT}

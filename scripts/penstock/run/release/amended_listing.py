@@ -1,8 +1,8 @@
 """The listing that a release holds when its source changed during the copy (`changed: follow`).
 
-Elements write amendments into their journals. This module merges them into one listing: the frozen one, with
-each object in the version that lies in staging, and without objects that left the source. The frozen listing
-and the run's id do not change.
+It is the frozen listing with each object in the version that lies in staging, and without objects that left
+the source. Elements write the amendments into their journals. The frozen listing and the run's id do not
+change.
 """
 
 from __future__ import annotations
@@ -41,32 +41,29 @@ class Amended:
     digest: str
     files: int
     bytes: int
-    changed: int
-    """Files that are of another version than the listed one."""
+    changed: int  # files of another version than the listed one
     gone: int
 
     def sealed(self, began: str, until: str) -> SealedAmendment:
-        """For the seal. The files were read between these times, UTC in ISO 8601."""
+        """Return the seal's part. The files were read between these times, UTC in ISO 8601."""
         return SealedAmendment(self.digest, self.changed, self.gone, began, until)
 
 
 def check_limits(run: Run, elements: Sequence[ElementReceipt]) -> None:
-    """Raises SourceChangedError where more files changed or left the source than `FollowLimit` allows.
-    `elements`: the receipts of all elements of copy."""
+    """Raise SourceChangedError where more files changed or left the source than `FollowLimit` allows."""
     allowed = run.config.dataset.follow_limit.allowed(run.info.files)
-    for what, found, most in zip(("changed", "gone"), totals(elements), allowed, strict=True):
-        if found > most:
-            raise beyond(what, found, most)
+    for what, count, most in zip(("changed", "gone"), totals(elements), allowed, strict=True):
+        if count > most:
+            raise beyond(what, count, most)
 
 
-def totals(told: Sequence[ElementReceipt]) -> tuple[int, int]:
-    """How many files were pinned anew, and how many are gone, by the receipts of a step's elements."""
-    return sum(one.amended for one in told), sum(one.gone for one in told)
+def totals(elements: Sequence[ElementReceipt]) -> tuple[int, int]:
+    return sum(receipt.amended for receipt in elements), sum(receipt.gone for receipt in elements)
 
 
 def join_giants(run: Run, host: str) -> list[str]:
-    """Turn giants whose object changed during the copy into files that one element copies whole, and take
-    back the records of their parts. Returns their paths."""
+    """Turn giants whose object changed during the copy into files that one element copies whole. Takes back
+    the records of their parts, and returns their paths."""
     paths: set[str] = set()
     for index, outcome in shard_claims.last_ends(run.folder, "copy"):
         if rows := set(outcome.split):
@@ -76,9 +73,8 @@ def join_giants(run: Run, host: str) -> list[str]:
 
 
 def complete_joins(run: Run, host: str) -> list[str]:
-    """Finish a `join_giants` that was killed between two shards: it left giants of which some parts are
-    joined and others are not, which could never become whole. Returns the paths of such giants.
-    """
+    """Finish a `join_giants` that was killed between two shards; return the paths of such giants. Some of
+    their parts are joined and others are not, so they could never become whole."""
     left: Counter[str] = Counter()
     for shard in run.plan.shards:
         whole, void = journal.joined(run.folder.journals(shard.index), shard.digest)
@@ -86,7 +82,7 @@ def complete_joins(run: Run, host: str) -> list[str]:
             continue
         for row, entry in _rows(run.folder, shard.index):
             if row in whole or row in void:
-                # Bytes of the giant whose parts are not joined: none, unless `join_giants` was killed.
+                # Bytes of the giant's unjoined parts: none, unless `join_giants` was killed.
                 left.setdefault(entry.path, entry.size)
                 left[entry.path] -= entry.length
     paths = {path for path, size in left.items() if size > 0}
@@ -95,8 +91,7 @@ def complete_joins(run: Run, host: str) -> list[str]:
 
 
 def _join(run: Run, host: str, paths: Collection[str]) -> None:
-    """Turn these giants into files that are copied whole: from now on the first row of each stands for all of
-    it."""
+    """Turn these giants into files that are copied whole: each one's first row stands for all of it."""
     joined: set[str] = set()
     for shard in run.plan.shards if paths else ():
         whole: list[int] = []
@@ -106,15 +101,14 @@ def _join(run: Run, host: str, paths: Collection[str]) -> None:
                 (void if entry.path in joined else whole).append(row)
                 joined.add(entry.path)
         if whole or void:
-            # Before the journal: no receipt may ever cover rows that do not count any more.
+            # Before the journal: no receipt may ever cover rows that no longer count.
             receipts.drop(run.folder.receipt("copy", shard.index))
             journals = run.folder.journals(shard.index)
             journal.join(journals, shard.digest, whole, void, run=run.id, host=host)
 
 
 def remove_empty_folders(run: Run, elements: Sequence[ElementReceipt]) -> None:
-    """Remove folders of staging that are empty because all their objects left the source. No element may
-    run."""
+    """Remove staging folders whose objects all left the source. No element may run."""
     paths = [
         path
         for shard, receipt in zip(run.plan.shards, elements, strict=True)
@@ -127,8 +121,8 @@ def remove_empty_folders(run: Run, elements: Sequence[ElementReceipt]) -> None:
 
 
 def write(run: Run) -> Amended | None:
-    """Write the amended listing of a run that was verified; None where nothing was amended. Raises
-    FailedError when an amended object is not in the frozen listing."""
+    """Write the amended listing of a verified run; return None where nothing was amended. Raises FailedError
+    when an amended object is not in the frozen listing."""
     from penstock.tables.listing_file import ListingWriter, read_listing
 
     elements = receipts.of_elements(run, "verify")
@@ -153,8 +147,6 @@ def write(run: Run) -> Amended | None:
 
 
 class _Overlay:
-    """Amendments, in the order of the paths, merged into a listing in the same order."""
-
     def __init__(self, amendments: Iterator[tuple[str, Pin | None]]) -> None:
         self._amendments = amendments
         self._next = next(amendments, None)
@@ -185,7 +177,7 @@ class _Overlay:
 
 
 def _amendments(run: RunLayout, index: int, digest: str) -> Iterator[tuple[str, Pin | None]]:
-    """Paths of a shard whose object is of another version than the listed one, or gone (None), in order."""
+    """Yield, in order, the paths of a shard whose object has another version, or is gone (None)."""
     journals = run.journals(index)
     changes = Amendments.read(journals, digest, journal.replay(journals, digest))
     for row, entry in _rows(run, index) if changes.pins else ():

@@ -1,4 +1,4 @@
-"""How long after their writing the files of a release were read back: summed up while publish seals them."""
+"""How long after their writing a release's files were read back: summed while publish seals them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from penstock.core.grades import SOON
 if TYPE_CHECKING:
     from penstock.tables.files import Files
 
-STEP = 1.2
-"""Between the bounds of the histogram by which the median is found."""
+STEP = 1.2  # ratio of the histogram's bounds
 
 
 class ReadDelays:
-    """`core.grades.read_delay` of all files, by columns, since publish has 10^9 of them. The histogram has a
-    count for each power of STEP: the median is at most so much too short, and the memory does not grow."""
+    """`core.grades.read_delay` of all files, by columns, since publish has 10^9 of them.
+
+    The histogram counts by powers of STEP: the median is too short by one step at most, and memory is
+    bounded.
+    """
 
     def __init__(self) -> None:
         self._least: int | None = None
@@ -42,7 +44,6 @@ class ReadDelays:
         self._powers.update({int(row["values"]): row["counts"] for row in powers.value_counts().to_pylist()})
 
     def sealed(self) -> SealedReadDelay | None:
-        """None where no file counts."""
         if self._least is None:
             return None
         left = (self._powers.total() + 1) // 2

@@ -1,7 +1,7 @@
 """The closing walk: listing = records = tree, in one pass over three streams in the same order.
 
-Memory holds deviations alone. A giant's parts become one record here. Whole files are compared column by
-column; single rows are compared only where columns differ.
+Memory holds only deviations. A giant's parts become one record here. Whole files are compared by columns, and
+row by row only where columns differ.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def close(
     folders: Iterable[str] = (),
     permissions: FilePermissions | None = None,
 ) -> Iterator[Joined]:
-    """The records of all files, in order, each compared with its listed entry and with the tree.
+    """Yield the records of all files, in order, each compared with its listed entry and with the tree.
 
-    Raises FailedError when the records are not those of the listing. What deviates on the target is added to
-    `deviations`, and records are still given: they are valid only if nothing was added by the end. `ask`
-    gives the source's checksums of a giant. `as_assumed` says whether the giant was uploaded in parts of the
-    size that a composite checksum assumes, and is called only where it does not hold. `folders`: those
-    that the tree holds though they are empty. `permissions`: None where they are not compared.
+    Raises FailedError when the records are not those of the listing. Deviations on the target are added to
+    `deviations`: the records are valid only if none was added by the end. `ask` returns the source's
+    checksums of a giant. `as_assumed`, called only if a composite checksum disagrees: was the giant uploaded
+    in parts of the size that it assumes? `folders`: expected empty folders. `permissions`: None where they
+    are not compared.
     """
     planned, standing = _Listed(listing), Standing(data, deviations, permissions, folders)
     before, files, size = "", 0, 0
@@ -82,7 +82,7 @@ def close(
 
 
 def _in_order(before: str, paths: Sequence[str]) -> str:
-    """The last path; raises FailedError where they do not ascend, by bytes."""
+    """Return the last path. Raises FailedError where the paths do not ascend, by bytes."""
     row = [before, *paths]
     if not all(map(str.isascii, row)):
         raw = list(map(fsencode, row))
@@ -105,7 +105,7 @@ class _Listed:
         self._cursor = RowCursor(batches)
 
     def compare(self, files: Files) -> None:
-        """Raises FailedError unless these files are the next entries of the listing."""
+        """Raise FailedError unless these files are the next entries of the listing."""
         start = 0
         while start < len(files):
             rows = self._next(len(files) - start, files["path"][start])
@@ -115,8 +115,7 @@ class _Listed:
             start += count
 
     def entry(self, records: Sequence[Record]) -> Entry:
-        """The next entry, that of the giant whose parts these records are. Raises FailedError where it is
-        another."""
+        """Return the next entry. Raises FailedError unless it is the giant with these parts."""
         (entry,) = entries(self._next(1, records[0].path))
         for record in records:
             if (entry.path, *_stated(entry)) != (record.path, *_stated(record)):
@@ -124,25 +123,23 @@ class _Listed:
         return entry
 
     def _next(self, most: int, path: str) -> pa.RecordBatch:
-        """Up to so many rows; `path` is the record that waits for the first of them."""
+        """Return up to so many rows; `path` is the record compared with the first of them."""
         if self._cursor.rows is None:
             why = "the listing has no further entry"
             raise FailedError("listing and records differ", where=in_quotes(path), why=why, hint=IMPOSSIBLE)
         return self._cursor.take(most)
 
     def end(self) -> None:
-        """Raises FailedError when something is left."""
         if self._cursor.rows is not None:
             (entry,) = entries(self._cursor.take(1))
             raise FailedError("a listed object has no record", where=in_quotes(entry.path), hint=IMPOSSIBLE)
 
 
-def _stated(one: Entry | Record) -> tuple[str, int, str]:
-    return one.key, one.size, one.token
+def _stated(item: Entry | Record) -> tuple[str, int, str]:
+    return item.key, item.size, item.token
 
 
 def _unlike(planned: Sequence[Entry], records: Sequence[Record]) -> FailedError:
-    """The message about the first row that differs between the two."""
     for entry, record in zip(planned, records, strict=True):
         if entry.path != record.path:
             why = f"the listing has {in_quotes(entry.path)}"
@@ -165,7 +162,6 @@ def _joined(
     judge: Callable[[Entry, Sequence[SourceChecksum]], tuple[str, str]],
     deviations: Deviations,
 ) -> Iterator[Joined]:
-    """Whole files as they come; a giant when all its parts have come."""
     parts: list[tuple[int, SeenRow]] = []
     for shard, some in rows:
         if isinstance(some, Files):
@@ -182,7 +178,7 @@ def _joined(
                 )
             parts.append((shard, row))
             if row.offset + row.length == row.record.size:
-                entry = planned.entry([one.record for _, one in parts])
+                entry = planned.entry([part.record for _, part in parts])
                 shards = tuple(sorted({shard for shard, _ in parts}))
                 yield Files.of([_giant(plan, entry, parts, judge, deviations, shards)]), shards
                 parts = []
@@ -204,24 +200,24 @@ def _giant(
     deviations: Deviations,
     shards: tuple[int, ...],
 ) -> Record:
-    """One record for a giant, with the weakest storage grade of its parts and a digest over their digests.
-    The parts' sums are combined and compared with what the source states of the object."""
+    """Return one record for a giant: its parts' weakest storage grade, and a digest over their digests. The
+    parts' combined sums are compared with what the source states of the object."""
     rows = [row for _, row in parts]
     records = [row.record for row in rows]
     digests = b"".join(bytes.fromhex(Digest.parse(r.digest).value) for r in records)
     tree = tree_digest(plan.part_bytes, digests)
     whole = _whole_digests(entry, records[-1].digests, tree, deviations, shards)
     grade, proof = SIZE_ONLY, ""
-    known = _known(rows, whole)
+    checksums = _known(rows, whole)
     try:
-        if known:
-            grade, proof = judge(entry, known)
+        if checksums:
+            grade, proof = judge(entry, checksums)
     except IntegrityError as error:
         deviations.add("contradicted", str(error), shards)
         deviations.wrong[entry.path] = shards
     weakest = min(records, key=lambda r: storage_rank(r.storage_grade))
-    # Its parts are read back when all are copied and its mode is set: where they were read at different times
-    # of the file, it was touched.
+    # Its parts are read back once all are copied and its mode is set. Different times mean that it was
+    # touched.
     times = {(r.mtime_ns, r.ctime_ns) for r in records}
     if len(times) > 1:
         deviations.add(
@@ -245,35 +241,34 @@ def _judged(
     ask: Callable[[Entry], Sequence[SourceChecksum]],
     as_assumed: Callable[[Entry, SourceChecksum], bool],
     entry: Entry,
-    known: Sequence[SourceChecksum],
+    checksums: Sequence[SourceChecksum],
 ) -> tuple[str, str]:
-    """(source grade, proof) of a giant. Raises IntegrityError when it contradicts its source."""
+    """Return (source grade, proof) of a giant. Raises IntegrityError when it contradicts its source."""
     try:
-        return judge_giant(entry.key, known, (*ask(entry), *listed(entry)), entry.token)
+        return judge_giant(entry.key, checksums, (*ask(entry), *listed(entry)), entry.token)
     except IntegrityError:
-        if known[0].kind != "composite" or as_assumed(entry, known[0]):
+        if checksums[0].kind != "composite" or as_assumed(entry, checksums[0]):
             raise
     return SIZE_ONLY, ""
 
 
 def _known(rows: Sequence[SeenRow], whole: str) -> list[SourceChecksum]:
-    """Checksums of all bytes of a giant, to be compared with what its source states: the sums of its parts
-    from the copy, combined; else the digests of one reading from front to end."""
+    """Return checksums of all bytes of a giant, to compare with its source's. They combine the parts' sums
+    from the copy; else they are the digests of one reading from front to end."""
     proofs = [(row.record.source_proof, row.offset, row.length) for row in rows]
     together = combine((proof, length) for proof, _, length in proofs) or compose(proofs)
     if together is not None:
         return [together]
-    return [SourceChecksum(one.algorithm, "full", one.value) for one in digests_of(whole)]
+    return [SourceChecksum(digest.algorithm, "full", digest.value) for digest in digests_of(whole)]
 
 
 def _whole_digests(
     entry: Entry, listed: str, tree: Digest, deviations: Deviations, shards: tuple[int, ...]
 ) -> str:
-    """What one reading from front to end gave for all of a giant, unless its parts, each read by
-    itself, say otherwise."""
-    found = digests_of(listed)
-    digests = [one for one in found if not one.part_bytes]
-    if digests and tree not in found:
+    """Return the digests of one reading of the whole giant, unless its parts' own readings contradict it."""
+    read = digests_of(listed)
+    digests = [digest for digest in read if not digest.part_bytes]
+    if digests and tree not in read:
         deviations.add(
             "touched", f"{in_quotes(entry.path)}: read as a whole it is not what its parts are", shards
         )

@@ -53,21 +53,22 @@ if TYPE_CHECKING:
 
 
 class RecordsError(FailedError):
-    """A shard's records are not those that verify wrote. Its receipt was taken back: verify it again."""
+    """A shard's records are not those that verify wrote; its receipt was dropped: verify it again."""
 
 
 SHOWN_EVERY = 8192
-MOST_LINES = 1_000_000
-"""Files from which on a release has no text for `xxhsum -c` beside its manifest."""
+MOST_LINES = 1_000_000  # a release of this many files or more gets no text for `xxhsum -c`
 
 
 def seal_staging(context: Context, run: Run, *, in_memory: bool = False, overdue: bool = True) -> Deviations:
-    """Write the manifests and the seal into staging, durably; nothing is sealed when the answer
-    holds deviations. `in_memory`: with the grade that `auto` asks for, a linked file may have less, since a
-    job that reads or maps it through another release keeps its pages in memory; the seal says `reread` of
-    it. `overdue`: a file that was carried over and whose last reading is by now older than `verify.linked` is
-    a deviation. What an earlier attempt sealed is replaced only under the lock, file by file, and
-    never missing meanwhile: that attempt may be about to reveal it. Raises FailedError, RecordsError."""
+    """Write the manifests and the seal into staging, durably, unless it returns deviations.
+
+    `in_memory`: a linked file may have less than the grade that `auto` asks for, since readers of another
+    release keep its pages in memory; the seal says `reread`. `overdue`: a carried-over file whose last
+    reading is now older than `verify.linked` is a deviation. An earlier attempt may be about to reveal what
+    it sealed: it is replaced only under the lock, file by file, and never missing meanwhile. Raises
+    FailedError, RecordsError.
+    """
     dataset_folders.close_staging(run.layout, run.release)
     try:
         return _seal(context, run, in_memory, overdue)
@@ -83,7 +84,7 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
     evidence.fsync_ends = receipts.fsync_ends(receipts.of_elements(run, "copy"))
     delays, deviations, tree = ReadDelays(), Deviations(), Tree()
     verified = receipts.of_elements(run, "verify")
-    fields = CARRYING_FIELDS if any(one.carried[0] for one in verified) else SEALED_FIELDS
+    fields = CARRYING_FIELDS if any(receipt.carried[0] for receipt in verified) else SEALED_FIELDS
     late = _late(context, run) if overdue else None
     giants = shown = kept = 0
     with contextlib.ExitStack() as stack:
@@ -201,12 +202,12 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
 
 
 def _late(context: Context, run: Run) -> Callable[[Files], list[str]] | None:
-    """What names the files that were carried over and are overdue by now. None where none can be."""
+    """Return a test for carried-over files that are now overdue; None where no file can be."""
     longest = run.config.verify.carries_for
     if longest is None:
         return None
-    seen, here = clock.both(run.folder.folder), context.clock()
-    now = Now(min(seen.earliest, here), max(seen.latest, here))
+    file_time, here = clock.both(run.folder.folder), context.clock()
+    now = Now(min(file_time.earliest, here), max(file_time.latest, here))
 
     @cache
     def overdue(read_at: int) -> bool:
@@ -222,13 +223,12 @@ def _late(context: Context, run: Run) -> Callable[[Files], list[str]] | None:
 
 
 def _ended(receipt: StepReceipt | None) -> str:
-    """When a step ended, UTC in ISO 8601; "" when its receipt does not say."""
     ended = receipt.get("ended") if receipt else None
     return datetime.fromtimestamp(ended, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if ended else ""
 
 
 def _rows(run: Run) -> Iterator[tuple[int, Files | list[SeenRow]]]:
-    """All rows of all shards in order, with their shard: whole, and as verify wrote them."""
+    """Yield all rows of all shards in order, with their shard: complete, and as verify wrote them."""
     folder = run.folder
     for shard in run.plan.shards:
         path = folder.records(shard.index)

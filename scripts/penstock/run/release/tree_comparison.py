@@ -1,8 +1,6 @@
-"""Compares a staging's tree with verify's records and with the permissions that files are to have, and
-collects what deviates.
+"""Compare a staging's tree with verify's records and with the configured permissions.
 
-One lstat of each file answers both: it is made here, after the last writer, and nowhere before, unless a
-file's writer had to look at what it wrote.
+One lstat of each file answers both. It is made here, after the last writer; earlier only by a file's writer.
 """
 
 from __future__ import annotations
@@ -31,26 +29,20 @@ if TYPE_CHECKING:
 
 @dataclass
 class Deviations:
-    """The deviations that the closing walk found; at most `NAMED_FILES` of each kind by name."""
+    """The closing walk's deviations; at most `NAMED_FILES` of each kind by name."""
 
     extra: list[str] = field(default_factory=list)
-    leftover: list[str] = field(default_factory=list)
-    """Temporary files of an attempt of copy that lived on when nobody knew of it: they are swept."""
+    leftover: list[str] = field(default_factory=list)  # temporary files of an unseen attempt of copy: swept
     missing: list[str] = field(default_factory=list)
-    touched: list[str] = field(default_factory=list)
-    """Size, kind or times are not those that verify saw."""
-    permissions: list[str] = field(default_factory=list)
-    """Mode, group or ACL are not those of the configuration."""
-    contradicted: list[str] = field(default_factory=list)
-    """Giants whose parts contradict the source's own checksum."""
+    touched: list[str] = field(default_factory=list)  # other size, kind or times than verify saw
+    permissions: list[str] = field(default_factory=list)  # other mode, group or ACL than configured
+    contradicted: list[str] = field(default_factory=list)  # giants that contradict the source's checksum
+    # Paths of contradicted giants, and the shards of their parts: to be copied again.
     wrong: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Their paths, and the shards that hold their parts: to be copied again."""
+    # With less evidence than possible here: a page stayed cached.
     weak: list[str] = field(default_factory=list)
-    """Read back, but with less evidence than this file system can give: a page stayed in a cache."""
-    overdue: list[str] = field(default_factory=list)
-    """Carried over, and last read longer ago than `verify.linked` by now."""
-    shards: set[int] = field(default_factory=set)
-    """Shards of what is missing, touched, contradicted, weak or overdue, or has other permissions."""
+    overdue: list[str] = field(default_factory=list)  # carried over, but last read before `verify.linked`
+    shards: set[int] = field(default_factory=set)  # of all deviations but extra and leftover
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, kind: str, text: str, shards: Iterable[int] = ()) -> None:
@@ -79,12 +71,11 @@ class Standing:
     def __init__(
         self, data: Path, deviations: Deviations, final: FilePermissions | None, folders: Iterable[str] = ()
     ) -> None:
-        """`final`: None where permissions are not compared. `folders`: those that stand empty there."""
+        """`final`: None where permissions are not compared. `folders`: expected empty folders."""
         self._tree, self._deviations, self._folders = Cursor(data), deviations, Kept(folders)
         self._final = final
 
     def compare(self, files: Files, shards: tuple[int, ...]) -> None:
-        """Compare the next entries with these records; each difference becomes a deviation."""
         paths = files["path"]
         for index, item, own in self._tree.against(paths, partial(self._as_expected, files)):
             if own:
@@ -111,8 +102,7 @@ class Standing:
             self._deviations.add("permissions", f"{in_quotes(record.path)}: {why}", shards)
 
     def end(self) -> None:
-        """End of the comparison: entries that are left were never listed, and an expected empty folder that
-        did not come is missing."""
+        """End the comparison: entries left are extra, and expected empty folders not seen are missing."""
         for beside in self._tree.rest():
             self._extra(beside)
         for folder in self._folders.missing():

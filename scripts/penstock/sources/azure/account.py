@@ -1,15 +1,18 @@
-"""Which account, container and secret an Azure source uses, resolved once, in the parent process; how
-requests prove whose they are; and which error a refusal of Azure means.
+"""Resolves an Azure source's account, container and secret, once, in the parent process; signs requests, and
+translates refusals.
 
-The first of these that is there counts: `anon`; `credentials_file` (KEY=VALUE lines: connection_string,
-account_key, sas_token, or client_id, client_secret and tenant_id); the same names in the environment as
-AZURE_STORAGE_*; last what azure-identity finds (managed identity, workload identity, `az login`). Secrets are
-never shown. `resolve` reads the environment and the credentials file, and sends nothing.
+The first present secret counts:
 
-A proof is the account's key (Shared Key), a signature in the query (SAS), or an access token from
-azure-identity. Shared Key follows Microsoft's "Authorize with Shared Key" (blob service, version 2009-09-19
-and later); tests compare it with the SDK's own signer. Keys and signatures are computed here; `Token` has
-azure-identity fetch a token over the network (or start `az`) where it has none that lasts."""
+- `anon`
+- `credentials_file`, lines KEY=VALUE: connection_string, account_key, sas_token, or the three of a service
+  principal, client_id, client_secret and tenant_id
+- the same names in the environment as AZURE_STORAGE_*
+- what azure-identity finds (managed identity, workload identity, `az login`)
+
+A request carries a Shared Key signature, a SAS query, or a token that azure-identity fetches. Shared Key
+follows Microsoft's "Authorize with Shared Key" (blob service, version 2009-09-19 and later); tests compare it
+with the SDK.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +46,13 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import SourceConfig
 
+    # Takes a request's method, path, query and lines; returns the query and header lines to send. Each header
+    # line ends in CR LF.
     Sign = Callable[[str, str, str, str], tuple[str, str]]
-    """The query and the header lines as they are sent, of a request's method, path, query and lines. Each
-    header line ends in CR LF."""
 
 NAMES = ("connection_string", "account_key", "sas_token", "client_id", "client_secret", "tenant_id")
 SECRETS = frozenset({"connection_string", "account_key", "sas_token", "client_secret"})
-VARIABLES = "AZURE_STORAGE_"
-"""What the names of the environment's variables begin with."""
+VARIABLES = "AZURE_STORAGE_"  # prefix of the environment's variables
 HINT = "give storage_options the account_name, with a credentials_file or `anon: true`"
 _CONTAINER = re.compile(r"\$root|\$web|[a-z0-9](?:-?[a-z0-9]){2,62}")
 
@@ -64,39 +66,37 @@ class BlobPrefix(NamedTuple):
 
     @property
     def url(self) -> str:
-        """For people and for the seal."""
         return f"az://{self.container}/{self.prefix}"
 
 
 @dataclass(frozen=True)
 class AzureCredentials:
-    """What a worker needs, beside the configuration, to speak to the account. Picklable."""
+    """What a worker needs beside the configuration. Picklable."""
 
     endpoint: str  # where the blobs are, as in `https://account.blob.core.windows.net`
     account: str = ""
     key: str = field(default="", repr=False)  # the account's
-    signature: str = field(default="", repr=False)  # of shared access: fields of a query
+    signature: str = field(default="", repr=False)  # a shared access signature: fields of a query
     login: bool = False  # tokens come from `principal`, or from what azure-identity finds
+    # client_id, client_secret and tenant_id, or nothing
     principal: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """client_id, client_secret and tenant_id, or nothing."""
     origin: str = ""  # see `sources.credentials`
 
     def cleaned(self, text: str) -> str:
-        """`text` without any secret of this account, and without signatures."""
+        """Remove this account's secrets and signatures from `text`."""
         for secret in (self.key, self.signature, self.principal.get("client_secret", "")):
             text = text.replace(secret, "...") if secret else text
         return without_signatures(text)
 
 
 def without_signatures(text: str) -> str:
-    """`text` without the signatures of shared access, as they stand in a URL's query."""
+    """Remove signatures of shared access from the queries of URLs."""
     return re.sub(r"(?i)\b(sig|signature)=[^&\s]+", r"\1=...", text)
 
 
 def place(url: str) -> BlobPrefix:
-    """`az://container/prefix`, or `abfs://container@account.dfs.core.windows.net/prefix`.
-
-    Raises ConfigError."""
+    """Parse `az://container/prefix`, or `abfs://container@account.dfs.core.windows.net/prefix`. Raises
+    ConfigError."""
     rest = url.partition("://")[2]
     name, _, prefix = rest.partition("/")
     container, _, host = name.partition("@")
@@ -112,26 +112,26 @@ def place(url: str) -> BlobPrefix:
 
 
 def resolve(config: SourceConfig) -> AzureCredentials:
-    """The credentials that a source's configuration leads to. Raises PreflightError for secrets that are
-    missing, incomplete or not kept safely, ConfigError for a URL or options that make no sense."""
+    """Raises PreflightError for secrets that are missing, incomplete or not kept safely, ConfigError for a
+    senseless URL or options."""
     options = config.storage_options
-    given = _given(options)
+    settings = _given(options)
     if options.get("anon"):
         origin = ""
     elif options.get("credentials_file"):
         origin = os.path.expanduser(str(options["credentials_file"]))
-    elif given.keys() & SECRETS:
+    elif settings.keys() & SECRETS:
         origin = ENVIRONMENT
     else:
         origin = "the account's login (managed identity, workload identity or `az login`)"
-    return replace(_resolved(config, given), origin=origin)
+    return replace(_resolved(config, settings), origin=origin)
 
 
-def _resolved(config: SourceConfig, given: Mapping[str, str]) -> AzureCredentials:
+def _resolved(config: SourceConfig, settings: Mapping[str, str]) -> AzureCredentials:
     where = place(config.url)
-    if not given.get("connection_string"):
-        return _by_options(config, where, given)
-    pairs = (item.partition("=") for item in given["connection_string"].strip().split(";") if "=" in item)
+    if not settings.get("connection_string"):
+        return _by_options(config, where, settings)
+    pairs = (item.partition("=") for item in settings["connection_string"].strip().split(";") if "=" in item)
     named = {name.lower(): value for name, _, value in pairs}
     if named.get("usedevelopmentstorage", "").lower() == "true":
         raise ConfigError(
@@ -147,8 +147,7 @@ def _resolved(config: SourceConfig, given: Mapping[str, str]) -> AzureCredential
 
 
 def _given(options: Mapping[str, object]) -> dict[str, str]:
-    """The secrets and the account's name, from the credentials file, or from the environment where no file is
-    named. {} with `anon`."""
+    """Read secrets and account name from the credentials file, else from the environment; {} with `anon`."""
     if options.get("anon"):
         return {}
     path = options.get("credentials_file")
@@ -181,34 +180,35 @@ def _endpoint(options: Mapping[str, object], where: BlobPrefix, account: str, ur
     return f"https://{host or account + '.blob.core.windows.net'}"
 
 
-def _by_options(config: SourceConfig, where: BlobPrefix, given: Mapping[str, str]) -> AzureCredentials:
+def _by_options(config: SourceConfig, where: BlobPrefix, settings: Mapping[str, str]) -> AzureCredentials:
     options = config.storage_options
     account = str(
         options.get("account_name")
-        or given.get("account_name")
+        or settings.get("account_name")
         or os.environ.get(VARIABLES + "ACCOUNT_NAME")
         or where.host.partition(".")[0]
     )
     endpoint = _endpoint(options, where, account, config.url)
     if options.get("anon"):
         return AzureCredentials(endpoint)
-    if given.get("account_key"):
+    if settings.get("account_key"):
         account = account or (split(endpoint).hostname or "").partition(".")[0]
-        return AzureCredentials(endpoint, account, given["account_key"])
-    if given.get("sas_token"):
-        token = given["sas_token"].lstrip("?")
+        return AzureCredentials(endpoint, account, settings["account_key"])
+    if settings.get("sas_token"):
+        token = settings["sas_token"].lstrip("?")
         if "sig" not in dict(parse_qsl(token)):
             raise PreflightError("the sas_token has no signature", where=config.url, hint=HINT)
         return AzureCredentials(endpoint, signature=token)
-    names = ("client_id", "client_secret", "tenant_id") if given.get("client_secret") else ()
-    if missing := ", ".join(name for name in names if not given.get(name)):
+    names = ("client_id", "client_secret", "tenant_id") if settings.get("client_secret") else ()
+    if missing := ", ".join(name for name in names if not settings.get(name)):
         raise PreflightError("a service principal is incomplete", why=f"without {missing}", hint=HINT)
-    return AzureCredentials(endpoint, login=True, principal={name: given[name] for name in names})
+    return AzureCredentials(endpoint, login=True, principal={name: settings[name] for name in names})
 
 
 _WRONG_KEYS = Meaning(FailedError, "the store refuses the credentials", HINT)
 _NO_CONTAINER = Meaning(FailedError, "there is no such container")
 _ARCHIVED = Meaning(ObjectError, "the object is archived", "rehydrate it first")
+# What Azure's codes mean beyond their status.
 CODES = {
     **dict.fromkeys(
         (
@@ -219,12 +219,11 @@ CODES = {
         ),
         _WRONG_KEYS,
     ),
-    # A key that was made anew, a login that was withdrawn.
+    # A regenerated key, a withdrawn login.
     **dict.fromkeys(("AuthenticationFailed", "InvalidAuthenticationInfo"), REFUSED),
     **dict.fromkeys(("ContainerNotFound", "ContainerBeingDeleted", "ResourceNotFound"), _NO_CONTAINER),
     **dict.fromkeys(("BlobArchived", "BlobBeingRehydrated"), _ARCHIVED),
 }
-"""What Azure's codes mean beyond the status that they come with."""
 
 
 def refused(
@@ -236,8 +235,8 @@ def refused(
     *,
     listing: bool = False,
 ) -> PenstockError:
-    """`answers.refusal` with Azure's codes. A signature before or after its period is
-    ExpiredCredentialsError. `message` holds no secret."""
+    """Do as `answers.refusal` with Azure's codes. A signature outside its period is ExpiredCredentialsError.
+    `message` holds no secret."""
     if status == 403 and "time frame" in message:
         why = f"status {status} {code}"
         return ExpiredCredentialsError("the signature is not valid at this time", where=where, why=why)
@@ -245,9 +244,11 @@ def refused(
 
 
 def failure(error: BaseException, cleaned: Callable[[str], str], where: str) -> PenstockError:
-    """As `refused`, for an exception of azure-identity; `cleaned` takes secrets out of a text. For an
-    exception without an answer: TransientError for the network, FailedError where there is no token or a
-    certificate is not trusted."""
+    """Translate an exception of azure-identity; `cleaned` removes secrets.
+
+    Without an answer: TransientError for the network, FailedError for a missing token or an untrusted
+    certificate.
+    """
     message = cleaned(str(getattr(error, "message", "") or error)).strip()
     status = getattr(error, "status_code", None)
     if not status:
@@ -271,23 +272,20 @@ def _without_answer(error: BaseException, message: str, where: str) -> PenstockE
     return TransientError(what, where=where, why=message or type(error).__name__)
 
 
-VERSION = "2021-12-02"
-"""`x-ms-version` of every request: newer ones add nothing that is read."""
-SCOPE = "https://storage.azure.com/.default"
-"""What an access token is requested for."""
-EARLY = 300.0
-"""Seconds before a token's end at which a new one is fetched."""
+VERSION = "2021-12-02"  # `x-ms-version` of every request: newer ones add nothing that is read
+SCOPE = "https://storage.azure.com/.default"  # the scope of requested access tokens
+EARLY = 300.0  # seconds before a token's end at which a new one is fetched
 
+# Seconds, and retries, for each way that azure-identity tries: its own limits are 300 s, four times. `az` has
+# 10 s anyway.
 IMPATIENT: Mapping[str, int] = {"connection_timeout": 10, "read_timeout": 10, "retry_total": 1}
-"""Seconds, and retries, for each way that azure-identity tries: its own limits are 300 s, four times. `az`
-has 10 s as it is."""
 
 
 class SharedKey:
-    """HMAC-SHA256 over the request by the account's key."""
+    """Signs requests by HMAC-SHA256 with the account's key."""
 
     def __init__(self, account: str, key: str) -> None:
-        """Raises FailedError for a key that is not written in base64."""
+        """Raises FailedError for a key that is not base64."""
         self._account = account
         try:
             self._key = base64.b64decode(key.encode(), validate=True)
@@ -304,7 +302,7 @@ class SharedKey:
         )
 
     def canonical(self, method: str, path: str, query: str, lines: str, stamp: str) -> str:
-        """The text that is signed."""
+        """Return the text to sign."""
         headers = dict(line.split(": ", 1) for line in lines.split("\r\n") if line)
         own = ("If-Match", "If-None-Match", "If-Unmodified-Since", "Range")
         pairs = sorted(unquote(pair).partition("=")[::2] for pair in query.split("&") if pair)
@@ -317,8 +315,7 @@ class SharedKey:
 
 
 class Token:
-    """An access token of a service principal, or of what azure-identity finds around (managed identity,
-    workload identity, `az login`). Shared by the threads of a source."""
+    """An access token of a service principal, or from azure-identity. Shared by a source's threads."""
 
     def __init__(self, credentials: AzureCredentials) -> None:
         self._credentials = credentials
@@ -327,7 +324,8 @@ class Token:
         self._token = AccessToken("", 0.0)
 
     def sign(self, method: str, path: str, query: str, lines: str) -> tuple[str, str]:  # noqa: ARG002
-        """Raises FailedError where there are no credentials, TransientError for the network."""
+        """Add the token to the lines. Raises FailedError for missing credentials, TransientError for the
+        network."""
         with self._lock:
             if not self._token.lasts(EARLY):
                 self._fetch()
@@ -356,7 +354,7 @@ class Token:
 
 
 def proof(credentials: AzureCredentials) -> Sign:
-    """How these credentials prove themselves. Raises FailedError for ones that cannot be used."""
+    """Raises FailedError for unusable credentials."""
     if credentials.login:
         return Token(credentials).sign
     if credentials.key and not credentials.account:

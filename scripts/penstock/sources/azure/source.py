@@ -1,11 +1,9 @@
-"""Azure Blob Storage as a source: one container and prefix, over HTTP.
+"""Azure Blob Storage as a source: one container and prefix, over HTTP. All requests only read.
 
-A flat account lists in the byte order of the names, and its pages are passed on as they come. An account with
-a hierarchical namespace lists folder by folder: its whole listing is sorted on disk, and so is that of an
-account that does not say which one it is (`anon`, and many credentials, do not allow the query).
-
-`registry.open_source` makes an `AzureSource` of a URL. It sends requests that only read, and writes nothing
-to disk but what is sorted: in the folder that `list_sorted` is given, else where temporary files lie."""
+A flat account lists in byte order of the names, so its pages are streamed. A hierarchical namespace lists
+folder by folder, so its whole listing is sorted on disk. So is that of an account that does not state its
+kind (`anon`, and many credentials, do not allow the query).
+"""
 
 from __future__ import annotations
 
@@ -41,21 +39,20 @@ if TYPE_CHECKING:
     from penstock.config.settings import SourceConfig
     from penstock.sources.azure.account import BlobPrefix, Sign
 
-ARCHIVE = "Archive"
-"""The access tier whose blobs cannot be read; one that is being rehydrated is in it until it can."""
+ARCHIVE = "Archive"  # the access tier of unreadable blobs, also while they are rehydrated
 _BLOB = re.compile(r"<Blob>(.*?)</Blob>", re.DOTALL)
 _NAME = re.compile(r"\s*<Name( Encoded=\"true\")?>([^<]*)</Name>")
 _FIELD = re.compile(r"<(Last-Modified|Etag|Content-Length|AccessTier)>([^<]*)</")
-# A blob that stands for a folder, as hierarchical accounts and Hadoop's drivers write them.
+# A folder's blob, by hierarchical accounts and Hadoop's drivers.
 _FOLDER = re.compile(r"<hdi_isfolder>\s*true\s*</", re.IGNORECASE)
 _NEXT = re.compile(r"<NextMarker>([^<]*)</NextMarker>")
 
 
 def understand(text: str, place: BlobPrefix) -> Objects:
-    """The blobs of a page, keys relative to the prefix, and the marker of the next one.
+    """Parse a page into blobs, keys relative to the prefix, and the next page's marker.
 
-    Raises FailedError for what is no page of a listing, or one that groups blobs, TransientError for one that
-    is cut off.
+    Raises FailedError for what is no page of a listing, or groups blobs, TransientError for a page that is
+    cut off.
     """
     if "<EnumerationResults" not in text[:2000]:
         raise FailedError(
@@ -96,14 +93,14 @@ def understand(text: str, place: BlobPrefix) -> Objects:
 
 
 class AzureClient(ObjectClient):
-    """A path is below the container."""
+    """The dialect: paths are below the container."""
 
     NAMES = HeaderNames(values=(b"content-md5", b"x-ms-blob-content-md5"))
 
     def __init__(
         self, config: SourceConfig, credentials: AzureCredentials, proof: Callable[[AzureCredentials], Sign]
     ) -> None:
-        """`proof`: shared by the clients of a source, so that a token is fetched once."""
+        """`proof`: shared by a source's clients, so that a token is fetched once."""
         named = place(config.url)
         super().__init__(named.url, named.prefix, single_name(config))
         self._credentials, self._proof_of = credentials, proof
@@ -121,28 +118,28 @@ class AzureClient(ObjectClient):
         return self._sign(method, path, query, lines)
 
     def described(self, headers: Mapping[bytes, bytes]) -> Described:
-        """A folder is a directory of a hierarchical account, or what Hadoop's drivers write for one."""
+        """Parse a HEAD's answer. A folder is a directory of a hierarchical account, or a marker by Hadoop's
+        drivers."""
         folder = headers.get(b"x-ms-meta-hdi_isfolder", b"").strip().lower() == b"true"
         archived = ARCHIVE if headers.get(b"x-ms-access-tier", b"").decode("latin-1") == ARCHIVE else ""
         return Described(folder, archived, stated_in_metadata(headers.get(b"x-ms-meta-mtime", b"")))
 
     def checksums(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[SourceChecksum]:
-        """The blob's own MD5, which is of all its bytes whatever the range was; where whoever wrote it left
-        one."""
+        """Return the blob's own MD5, if its writer left one: of all bytes, whatever the range."""
         stated = (headers.get(b"x-ms-blob-content-md5") or headers.get(b"content-md5", b"")) if whole else b""
         value = decode(stated.decode("latin-1"), 16) if stated else None
         return [SourceChecksum("md5", "full", value)] if value else []
 
     def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
-        told = first_values(body)
-        code = headers.get(b"x-ms-error-code", b"").decode("latin-1") or told.get("Code", "")
-        message = " ".join(filter(None, (told.get("Message"), told.get("AuthenticationErrorDetail"))))
+        stated = first_values(body)
+        code = headers.get(b"x-ms-error-code", b"").decode("latin-1") or stated.get("Code", "")
+        message = " ".join(filter(None, (stated.get("Message"), stated.get("AuthenticationErrorDetail"))))
         message = self._credentials.cleaned(" ".join(message.split()))
         return refused(status, code, message, headers, self.where(key), listing=not key)
 
 
 class AzureSource(ObjectSource[AzureClient, AzureCredentials]):
-    """`credentials` come from `azure.account.resolve`; a worker gets them from its parent."""
+    """Workers pass their parent's `credentials` (`azure.account.resolve`)."""
 
     PAGE = NEAR = 5000
     CHECK = f"check the account, the container's name and the credentials; {HINT}"
@@ -161,7 +158,7 @@ class AzureSource(ObjectSource[AzureClient, AzureCredentials]):
         return AzureClient(self._config, self.credentials(), self._proof_of)
 
     def _proof_of(self, credentials: AzureCredentials) -> Sign:
-        """The signer of these credentials: made once, and shared by all clients."""
+        """Return these credentials' signer: made once, shared by all clients."""
         with self._lock:
             if self._proof is None or self._proof[0] is not credentials:
                 self._proof = credentials, proof(credentials)
@@ -175,12 +172,11 @@ class AzureSource(ObjectSource[AzureClient, AzureCredentials]):
         return understand(text, self.place)
 
     def _in_order(self) -> Iterator[Sequence[Listed]]:
-        """The listing of a flat account is streamed; any other is sorted on disk as a whole."""
+        """Stream the listing of a flat account; sort any other on disk."""
         pages = self._pages()
         return self._ascending(pages if self._flat() else in_order(pages))
 
     def _flat(self) -> bool:
-        """Whether the account says that its namespace is flat."""
         if self._config.storage_options.get("anon"):
             return False
         with closing(self.client()) as client, suppress(PenstockError):

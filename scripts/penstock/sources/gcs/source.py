@@ -1,11 +1,8 @@
-"""Google Cloud Storage as a source: one bucket and prefix, by the JSON API. `registry.open_source` makes it
-of a URL `gs://bucket/prefix`; an object is read by its generation, the number that Google gives to each
-version. All requests only read.
+"""Google Cloud Storage as a source: one bucket and prefix, by the JSON API. All requests only read.
 
-A token is asked for reading alone; it ends at `AccessToken.expires`, mostly after an hour, and does not renew
-itself. `resolve` is called anew for the next one: by `GcsSource` when the store refuses the old one, by the
-engine (through `sources.registry.credentials`) also before the old one ends. It reads the environment and
-files of secrets, and sends requests to the token server.
+An object is read by its generation, Google's number of each version. A token permits reading only; it ends at
+`AccessToken.expires`, mostly after an hour. `resolve` requests the next: `GcsSource` calls it when the store
+refuses a token, the engine also before a token ends.
 
 | the first that is there | token |
 |---|---|
@@ -15,7 +12,8 @@ files of secrets, and sends requests to the token server.
 | `GOOGLE_APPLICATION_CREDENTIALS` of the environment: as `credentials_file` | by a signed JWT |
 | none of these | none |
 
-https://developers.google.com/identity/protocols/oauth2/service-account#httprest says what the JWT holds."""
+JWT: https://developers.google.com/identity/protocols/oauth2/service-account#httprest
+"""
 
 from __future__ import annotations
 
@@ -62,13 +60,13 @@ HINT = (
 
 
 def resolve(config: SourceConfig) -> AccessToken:
-    """The token by the table, requested now; one without text where the table says none. A server that does
-    not answer is asked up to four times, over a minute at most (`access_token.TRIES`, `TIMEOUT`).
+    """Request a token now, by the table; without text where the table says none. A silent server is retried
+    for a minute at most (`access_token.TRIES`, `TIMEOUT`).
 
-    Raises PreflightError for files that are not kept safely or hold no account, FailedError where the server
-    gives no token, TransientError where it does not answer or asks for a later try, ConfigError for a
-    `token_uri` or a GCE_METADATA_HOST that makes no URL; and what `endpoint` raises of a proxy or of a bundle
-    of certificate authorities."""
+    Raises PreflightError for files that are not kept safely or hold no account. Raises FailedError where the
+    server refuses a token, TransientError where it is silent or demands a later try. Raises ConfigError for a
+    `token_uri` or GCE_METADATA_HOST that makes no URL, and as `endpoint`.
+    """
     options = config.storage_options
     path = str(options.get("credentials_file") or "")
     if options.get("anon"):
@@ -78,8 +76,10 @@ def resolve(config: SourceConfig) -> AccessToken:
         query = f"token?{urlencode({'scopes': SCOPE})}"
         line = f"GET /computeMetadata/v1/instance/service-accounts/default/{query}"
         # Never through a proxy.
-        there = Endpoint(host.hostname or "", host.port or 80, tls=False, reach=Reach(5.0))
-        return requested(there, line, "Metadata-Flavor: Google\r\n", origin="the metadata server", hint=HINT)
+        token_server = Endpoint(host.hostname or "", host.port or 80, tls=False, reach=Reach(5.0))
+        return requested(
+            token_server, line, "Metadata-Flavor: Google\r\n", origin="the metadata server", hint=HINT
+        )
     path = os.path.expanduser(path or os.environ.get("GOOGLE_APPLICATION_CREDENTIALS", ""))
     if not path:
         return AccessToken()
@@ -93,19 +93,18 @@ def resolve(config: SourceConfig) -> AccessToken:
         body = jwt_grant(server, sender, SCOPE, key, account["private_key_id"])
     except (ValueError, KeyError, TypeError):
         raise PreflightError("the file is no service account's", where=path, hint=HINT) from None
-    there = endpoint(server, config.reach._replace(timeout=TIMEOUT))
-    line = f"POST {there.origin}{split(server).path or '/'}"
-    return requested(there, line, body=body, origin=path, hint=HINT)
+    token_server = endpoint(server, config.reach._replace(timeout=TIMEOUT))
+    line = f"POST {token_server.origin}{split(server).path or '/'}"
+    return requested(token_server, line, body=body, origin=path, hint=HINT)
 
 
-GOOGLE = "https://storage.googleapis.com"
-"""The server, unless `storage_options` names an `endpoint_url`."""
+GOOGLE = "https://storage.googleapis.com"  # the server, unless `storage_options` names an `endpoint_url`
 _NOBODY = Meaning(FailedError, "there are no credentials for the source", HINT)
 _NO_BUCKET = Meaning(FailedError, "there is no such bucket")
 
 
 class GcsClient(ObjectClient):
-    """Carries a bearer token. `url` is `gs://bucket/prefix/`; `single` as of `ObjectClient`."""
+    """`url` is `gs://bucket/prefix/`; `single`: see `ObjectClient`."""
 
     NAMES = HeaderNames(values=(b"x-goog-generation", b"x-goog-hash"))
     VERSION = b"x-goog-generation"
@@ -132,17 +131,17 @@ class GcsClient(ObjectClient):
         return "/" + quoted_value(self.name_in(self.prefix, key))
 
     def get(self, entry: Entry) -> Request:
-        """The GET names the generation, since not every server obeys `ifGenerationMatch`."""
+        """Make the GET, which names the generation, since not every server obeys `ifGenerationMatch`."""
         pinned = f"&generation={quoted_value(entry.token)}" if entry.token else ""
-        # Without gzip Google unpacks objects that are stored compressed, and they differ from the listing.
+        # Without gzip Google unpacks compressed objects, which then differ from the listing.
         return self.path(entry.key), f"alt=media{pinned}", "Accept-Encoding: gzip\r\n"
 
     def checksums(self, headers: Mapping[bytes, bytes], *, whole: bool) -> list[SourceChecksum]:
-        found = google_checksums(headers.get(b"x-goog-hash", b"").decode("latin-1"))
-        return [checksum for checksum in found if whole or checksum.algorithm in COMBINE]
+        stated = google_checksums(headers.get(b"x-goog-hash", b"").decode("latin-1"))
+        return [checksum for checksum in stated if whole or checksum.algorithm in COMBINE]
 
     def describe(self, key: str) -> tuple[int, str, list[SourceChecksum]]:
-        """Size, generation and checksums of an object as it is now. Raises the refusal, FailedError for an
+        """Return an object's present size, generation and checksums. Raises the refusal, FailedError for an
         answer that describes no object."""
         answer = document(self.fetched(self.path(key), "alt=json", key), self.where(key))
         try:
@@ -154,8 +153,8 @@ class GcsClient(ObjectClient):
 
     def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
         try:
-            told = json.loads(body)["error"]
-            code, message = str(told["errors"][0]["reason"]), str(told["message"])
+            details = json.loads(body)["error"]
+            code, message = str(details["errors"][0]["reason"]), str(details["message"])
         except (ValueError, KeyError, TypeError, IndexError):
             code, message = "", ""
         meanings = ({} if self._token else {401: _NOBODY}) | ({} if key else {404: _NO_BUCKET})
@@ -164,13 +163,13 @@ class GcsClient(ObjectClient):
 
 
 FIELDS = "kind,nextPageToken,items(name,size,generation,updated)"
+# of every page: another JSON object, without `items`, would look like an empty listing
 KIND = "storage#objects"
-"""Of every page: any other JSON object, since it has no `items`, would be an empty listing."""
 
 
 class GcsReader(ObjectReader[GcsClient]):
-    """The shared reader, with two differences: a 404 may mean that the object has another generation by now,
-    and checksums come from the object's JSON description."""
+    """A 404 may mean that the object has another generation by now; checksums come from the object's JSON
+    description."""
 
     def _refused(self, client: GcsClient, entry: Entry) -> PenstockError:
         status, gone = client.connection.status, super()._refused(client, entry)
@@ -193,7 +192,7 @@ class GcsReader(ObjectReader[GcsClient]):
 
 
 class GcsSource(ObjectSource[GcsClient, AccessToken]):
-    """`credentials` come from `gcs.source.resolve`; a worker gets them from its parent."""
+    """Workers pass their parent's `credentials` (`gcs.source.resolve`)."""
 
     CHECK = "check endpoint_url, the bucket's name and the credentials (none are used where none are named)"
     RESOLVE = staticmethod(resolve)

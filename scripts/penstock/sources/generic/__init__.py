@@ -1,2 +1,2 @@
-"""Sources that fsspec opens: every protocol that penstock does not read itself, and by `reader: fsspec` the
-stores of S3, Azure and Google. FTP is opened by a class of this package in place of fsspec's."""
+"""Sources opened by fsspec: every protocol that penstock does not read itself, and S3, Azure and Google by
+`reader: fsspec`. FTP has a class here in place of fsspec's."""

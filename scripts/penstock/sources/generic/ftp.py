@@ -1,8 +1,8 @@
-"""A connection to an FTP server, with those methods of fsspec's file systems that this package calls.
+"""A connection to an FTP server, with the methods of fsspec's file systems that this package calls.
 
-fsspec's own lists by MLSD or reads each line as one of `ls -l`, passes over what has fewer words, takes links
-for files, and lists a whole folder to open one file: to read 200 small files of a folder of 2,000 names from
-pyftpdlib on loopback took 18 s, and takes 0.3 s (`tests/sources/test_ftp.py` counts the listings).
+fsspec's own class skips short lines of listings, takes links for files, and lists a whole folder to open one
+file. From pyftpdlib on loopback, 200 small files among 2,000 names took 18 s; they take 0.3 s
+(`tests/sources/test_ftp.py` counts the listings). All commands only read.
 
 | asked for        | by                                                                                     |
 |------------------|----------------------------------------------------------------------------------------|
@@ -10,8 +10,6 @@ pyftpdlib on loopback took 18 s, and takes 0.3 s (`tests/sources/test_ftp.py` co
 | a file's size    | MLSD, MLST; SIZE in TYPE I; LIST where the server refuses SIZE                         |
 | a file's time    | MLSD, MLST; MDTM, in UTC (RFC 3659); none where the server refuses it                  |
 | a file's bytes   | one RETR, from an offset by REST; it has ended when the server says so (226)           |
-
-`generic.opener` makes an `FtpConnection` of a URL. All commands only read; nothing is written to disk.
 """
 
 from __future__ import annotations
@@ -43,30 +41,23 @@ from penstock.sources.http.sockets import PacedSocket
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    # What a protocol states of one name, by `info` or `ls`; the fields vary by protocol.
     Info = Mapping[str, Any]
-    """What a protocol states of one name, by `info` or `ls`: which fields there are is the protocol's."""
 
-_UNKNOWN = frozenset({"500", "502", "504"})
-"""Answers to a command that a server does not have (RFC 959, 4.2)."""
+_UNKNOWN = frozenset({"500", "502", "504"})  # answers to an unsupported command (RFC 959, 4.2)
 _MISSING = "550"
 _CLOSING = "421"
+# Answers that say nothing of the name or command: no or a broken data connection, a local error.
 _CONNECTION = frozenset({_CLOSING, "425", "426", "451"})
-"""Answers that say nothing of the name or command: no data connection, one that broke, a local error."""
-_WIRE = "latin-1"
-"""How ftplib is given names and gives them, so that every byte passes."""
-_PIECE = 1 << 18
-"""Bytes that are received at once."""
-ANSWER_LIMIT = 1 << 16
-"""Bytes of an answer, a greeting for one, at most; it has to come within the timeout."""
-LISTING_LIMIT = 64 << 20
-"""Bytes of a folder's listing at most, some 650,000 names: as of a page over HTTP."""
-LIST_ALL = "LIST -a"
-"""The form of LIST that shows names with a dot in front, on servers that understand it."""
+_WIRE = "latin-1"  # ftplib's encoding of names, which passes every byte
+_PIECE = 1 << 18  # bytes that are received at once
+ANSWER_LIMIT = 1 << 16  # bytes of an answer such as the greeting, at most; it must arrive within the timeout
+LISTING_LIMIT = 64 << 20  # bytes of a folder's listing, at most: some 650,000 names, as in a page over HTTP
+LIST_ALL = "LIST -a"  # shows names with a leading dot, on servers that understand it
 
 
 class FtpConnection:
-    """One connection, for one thread, made when it is first used. One that failed is closed, and made anew
-    for the next request.
+    """One connection, for one thread, made on first use and again after a failure.
 
     Methods raise OSError, EOFError and ftplib.Error: FileNotFoundError for a name that the server does not
     find, PermissionError for a folder that it does not list.
@@ -99,15 +90,15 @@ class FtpConnection:
         self._encoding, self._tls = encoding, tls
         self._login = [str(value).encode().decode(_WIRE) for value in (username, password, acct)]
         self._control: ftplib.FTP | None = None
+        # the open file; a weak reference, so that dropping the connection ends it
         self._file: Callable[[], FtpFile | None] = lambda: None
-        """The file that is open. A weak reference, so that whoever drops the connection ends it."""
-        self._lacks: set[str] = set()  # commands that the server does not have
-        self._unique: dict[str, str] = {}  # path to identity of the folders that were listed by MLSD
-        self._list = ""  # the form of LIST by which this server shows all names; "" while that is not known
+        self._lacks: set[str] = set()  # commands that the server lacks
+        self._unique: dict[str, str] = {}  # path to identity of folders listed by MLSD
+        self._list = ""  # the form of LIST that shows all names on this server; "": unknown yet
 
     @classmethod
     def to(cls, url: str, **options: object) -> tuple[FtpConnection, str]:
-        """The connection of a URL and the path in it, percent-decoded, which begins with a slash. Raises
+        """Return the connection of a URL, and its percent-decoded path with a leading slash. Raises
         ValueError, TypeError."""
         place, _, path = url.partition("://")[2].partition("/")
         stated = urlsplit(f"//{place}")
@@ -122,16 +113,15 @@ class FtpConnection:
         self.close()
 
     def close(self) -> None:
-        """Drop the connection, whatever goes over it."""
         control, self._control = getattr(self, "_control", None), None
         if control is not None:
             control.close()
 
     def invalidate_cache(self) -> None:
-        """Nothing is kept that changes with the files."""
+        """Do nothing: no cache depends on the files."""
 
     def isfile(self, path: str) -> bool:
-        """Whether the name is a file's, links followed; False where the server does not find it."""
+        """Return whether the name is a file's, links followed; False if the server does not find it."""
         if self._enters(path):
             return False
         try:
@@ -140,7 +130,7 @@ class FtpConnection:
             return False
 
     def info(self, path: str) -> Info:
-        """A name's kind, size and time, links followed. Raises FileNotFoundError."""
+        """Return a name's kind, size and time, links followed. Raises FileNotFoundError."""
         if not path.strip("/"):
             return _info(path, FtpEntry("", FOLDER))
         lines = (self._ask("MLST", path) or "").split("\n")
@@ -150,10 +140,13 @@ class FtpConnection:
         return _info(path, stated if stated is not None and whole else self._looked_at(path))
 
     def ls(self, path: str, detail: bool = True) -> Sequence[Info]:  # noqa: ARG002 (fsspec's shape)
-        """What a folder holds: names, links as links, and so a folder within itself, by which a server shows
-        a link to a folder above. What cannot be read of the server's listing is an element with `line`;
-        `cut` is not "" where the server says there that more names follow than the `names` before it.
-        Raises PermissionError where the server does not list the folder."""
+        """List a folder's names, links as links. A folder within itself is a link too: some servers so show a
+        link to a folder above.
+
+        An unreadable line of the listing is an element with `line`. Its `cut` is not "" if the server reports
+        there that names after the `names` before it are missing. Raises PermissionError where the server does
+        not list the folder.
+        """
         if not self._enters(path or "/"):
             raise PermissionError(f"the server does not enter the folder {path or '/'}")
         infos: list[Info] = []
@@ -174,32 +167,32 @@ class FtpConnection:
         return infos
 
     def open(self, path: str, mode: str = "rb") -> FtpFile:  # noqa: ARG002 (fsspec's shape)
-        """The bytes of a file. One is open at a time: an earlier one is dropped."""
+        """Open a file. Only one is open at a time: an earlier one is dropped."""
         self._close_file()
         file = FtpFile(self, path)
         self._file = weakref.ref(file)
         return file
 
     def transfer(self, command: str, path: str = "", offset: int = 0) -> socket.socket:
-        """Send a command, and return the socket on which its bytes come, from `offset` on. The caller ends
-        this by `ended`, or by `dropped`."""
+        """Send a command; return the socket of its bytes, from `offset` on. The caller then calls `ended` or
+        `dropped`."""
         control = self._connected()
         line = f"{command} {self._wire(path)}" if path else command
         try:
             return control.transfercmd(line, offset or None)
         except (OSError, EOFError, ftplib.Error) as error:
-            # A refused RETR may leave its REST standing.
+            # After a refused RETR its REST may still hold.
             if offset or not isinstance(error, ftplib.error_perm):
                 self.close()
             raise
 
     def paced(self, data: socket.socket) -> PacedSocket:
-        """What raises TimeoutError for a transfer that brings next to nothing."""
+        """Wrap a transfer's socket: a drip raises TimeoutError."""
         return PacedSocket(data, self._reach.timeout, kernel=False)
 
     def ended(self, data: socket.socket) -> str:
-        """Ends a transfer whose bytes have all come; returns the server's answer. Raises ftplib.Error unless
-        the server calls the transfer complete."""
+        """End a transfer whose bytes all came; return the server's answer. Raises ftplib.Error unless the
+        server calls the transfer complete."""
         try:
             with data:
                 if isinstance(data, ssl.SSLSocket):
@@ -212,7 +205,7 @@ class FtpConnection:
             raise
 
     def dropped(self, data: socket.socket) -> None:
-        """Ends a transfer before its end. The server answers that it was broken off."""
+        """End a transfer early, and read the server's answer that it was aborted."""
         data.close()
         try:
             if self._control is not None:
@@ -227,7 +220,7 @@ class FtpConnection:
     def _connected(self) -> ftplib.FTP:
         if self._control is not None:
             return self._control
-        # Who names an FTP server as a source knows how it speaks; its bytes are compared with its own sizes.
+        # Plain FTP is the user's choice; received bytes are compared with the server's sizes.
         timeout = self._reach.timeout
         if self._tls:
             tls = tls_context(ca_bundle(self._reach), None)
@@ -236,7 +229,7 @@ class FtpConnection:
             control = _Control(timeout=timeout, encoding=_WIRE)
         try:
             control.connect(*self._address)
-            if control.sock is not None:  # a long transfer leaves this connection without a byte
+            if control.sock is not None:  # idle during a long transfer
                 control.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             control.login(*self._login)
             if isinstance(control, ftplib.FTP_TLS):
@@ -250,7 +243,7 @@ class FtpConnection:
         return control
 
     def _learn(self, control: ftplib.FTP) -> None:
-        """What the server says that it has (RFC 2389): MLST there means MLSD too."""
+        """Learn the server's features (RFC 2389); MLST implies MLSD."""
         try:
             answer = control.sendcmd("FEAT")
         except ftplib.error_perm:
@@ -265,8 +258,8 @@ class FtpConnection:
                 return
 
     def _ask(self, command: str, path: str) -> str | None:
-        """The answer; None where the server does not have the command. Raises FileNotFoundError where it does
-        not find the name."""
+        """Return the answer to a command; None: the server lacks the command. Raises FileNotFoundError if it
+        does not find the name."""
         if command in self._lacks:
             return None
         self._close_file()
@@ -289,10 +282,10 @@ class FtpConnection:
                 self.close()
                 if not kept or not _hung_up(error):
                     raise
-                kept = False  # the server ends connections that rest, often after five minutes
+                kept = False  # servers close idle connections, often after five minutes
 
     def _answer(self, command: str, path: str) -> str:
-        """What SIZE or MDTM says of a name; "" where the server does not say it."""
+        """Return the answer to SIZE or MDTM; "" if the server does not give it."""
         try:
             answer = self._ask(command, path) or ""
         except FileNotFoundError:
@@ -306,7 +299,7 @@ class FtpConnection:
             return False
 
     def _entries(self, path: str) -> Sequence[tuple[str, FtpEntry | None]]:
-        """The lines of the folder that was entered, each with what it says."""
+        """Return the lines of the entered folder, each with its parsed entry."""
         if "MLSD" not in self._lacks:
             try:
                 return [(line, stated_entry(line)) for line in self._lines("MLSD")]
@@ -320,9 +313,8 @@ class FtpConnection:
             raise PermissionError(f"{error} ({path})") from None
 
     def _listed(self) -> Sequence[tuple[str, FtpEntry | None]]:
-        """By LIST. Many servers leave out names that begin with a dot, unless `-a` asks for them, which
-        others take for a name: that a server understood `-a` shows in the folder's own name, `.`, in its
-        answer."""
+        """List by LIST. Many servers hide names with a leading dot without `-a`; others take `-a` for a name.
+        A server that understood `-a` names the folder itself, `.`, in its answer."""
         plain = self._parsed("LIST") if self._list != LIST_ALL else None
         if plain is not None and (self._list or _names_itself(plain)):
             self._list = "LIST"
@@ -366,7 +358,7 @@ class FtpConnection:
         return [*lines, cut] if (cut := stated_cut(said)) else lines
 
     def _completed(self, path: str, entry: FtpEntry) -> FtpEntry:
-        """With size and time of a file, as `info` states them."""
+        """Complete a file's size and time, as `info` states them."""
         if entry.kind != FILE or _is_complete(entry):
             return entry
         try:
@@ -381,7 +373,8 @@ class FtpConnection:
         )
 
     def _looked_at(self, path: str) -> FtpEntry:
-        """By SIZE and MDTM; by LIST where the server refuses SIZE. Raises FileNotFoundError."""
+        """Look a name up by SIZE and MDTM; by LIST where the server refuses SIZE. Raises
+        FileNotFoundError."""
         size = self._answer("SIZE", path)
         if size.isdecimal():
             return FtpEntry("", FILE, int(size), self._answer("MDTM", path))
@@ -393,7 +386,7 @@ class FtpConnection:
         return entry._replace(modify=self._answer("MDTM", path))
 
     def _listed_alone(self, path: str) -> FtpEntry | None:
-        """A name's line in a listing of that name alone, else of its folder."""
+        """Return a name's entry in a listing of that name alone, else of its folder."""
         folder, _, name = path.rpartition("/")
         wanted = self._wire(name)
         try:
@@ -408,7 +401,7 @@ class FtpConnection:
         return text.encode(_WIRE).decode(self._encoding, "surrogateescape")
 
     def _wire(self, path: str) -> str:
-        """A path as ftplib sends it. Raises PermissionError for one that no command can carry."""
+        """Encode a path for ftplib. Raises PermissionError for a path that no command can carry."""
         try:
             raw = path.encode(self._encoding, "surrogateescape")
         except UnicodeEncodeError:
@@ -419,8 +412,8 @@ class FtpConnection:
 
 
 class _Control(ftplib.FTP):
-    """A control connection whose answers end: each has ANSWER_LIMIT bytes at most, and comes within the
-    timeout. ftplib reads on for as long as a server sends lines, or bytes of one line."""
+    """A control connection whose answers end: after at most ANSWER_LIMIT bytes, within the timeout. ftplib
+    itself reads as long as a server sends."""
 
     _until = 0.0
     _ahead = b""
@@ -457,11 +450,11 @@ class _Control(ftplib.FTP):
 
 
 class _ProtectedFtp(_Control, ftplib.FTP_TLS):
-    """Data connections continue the TLS session of the control connection: vsftpd and ProFTPD demand it."""
+    """Data connections continue the control connection's TLS session, as vsftpd and ProFTPD demand."""
 
     def auth(self) -> str:
         answer = super().auth()
-        self._ahead = b""  # what came before TLS is nobody's answer
+        self._ahead = b""  # discard what came before TLS
         return answer
 
     def ntransfercmd(self, cmd: str, rest: int | str | None = None) -> tuple[socket.socket, int | None]:
@@ -476,7 +469,7 @@ class _ProtectedFtp(_Control, ftplib.FTP_TLS):
 
 
 class FtpFile:
-    """The bytes of one file, read in order from where `seek` put it, by one request."""
+    """One file's bytes, read in order from the offset of `seek`, by one request."""
 
     def __init__(self, connection: FtpConnection, path: str) -> None:
         self._connection, self._path = connection, path
@@ -486,11 +479,10 @@ class FtpFile:
         self._ended = False
 
     def seek(self, offset: int) -> None:
-        """Where the first `read` begins."""
         self._offset = offset
 
     def read(self, size: int) -> bytes:
-        """`size` bytes, fewer only at the file's end, where the server said that it sent all."""
+        """Read `size` bytes; fewer only at the file's end, once the server confirmed that it sent all."""
         buffer = bytearray(size)
         got = 0
         if not self._ended and self._data is None:
@@ -509,20 +501,19 @@ class FtpFile:
         return bytes(memoryview(buffer)[:got])
 
     def close(self) -> None:
-        """Never raises."""
+        """Close; never raises."""
         data, self._data, self._ended = self._data, None, True
         if data is not None:
             self._connection.dropped(data)
 
 
 def _hung_up(error: Exception) -> bool:
-    """Whether the server had ended the connection before it was asked."""
+    """Return whether the server had ended the connection before the request."""
     closing = isinstance(error, ftplib.error_temp) and str(error).startswith(_CLOSING)
     return closing or isinstance(error, (EOFError, ConnectionError))
 
 
 def _is_complete(entry: FtpEntry) -> bool:
-    """Whether all is stated of a file."""
     return entry.kind == FILE and entry.size is not None and bool(entry.modify)
 
 

@@ -1,7 +1,7 @@
-"""Lines of FTP's listings: the facts of MLSD and MLST (RFC 3659, section 7), `ls -l` and DOS. Pure.
+"""Parses lines of FTP listings: the facts of MLSD and MLST (RFC 3659, section 7), `ls -l` and DOS.
 
-RFC 959 leaves the form of LIST to the server. A line whose every field cannot be placed is no entry: the
-caller names it, since a file may be behind it.
+RFC 959 leaves the form of LIST to the server. A line with any field that cannot be placed is no entry: the
+caller reports it, since it may hide a file.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import re
 from typing import NamedTuple
 
 FILE, FOLDER, LINK = "file", "directory", "link"
-ITSELF = (".", "..")
-"""Names by which a folder lists itself and the one above."""
+ITSELF = (".", "..")  # names by which a folder lists itself and its parent
 
 
 class FtpEntry(NamedTuple):
@@ -19,17 +18,16 @@ class FtpEntry(NamedTuple):
 
     name: str
     kind: str
-    size: int | None = None
-    """Bytes; None where the line does not state them, and of a link, whose line states its own length."""
+    size: int | None = None  # bytes; None: not stated, or a link, whose line states its own length
+    # As MLSD and MDTM write it, in UTC; "" if not stated. LIST's dates are not taken: their time zone is
+    # unnamed, and they often lack the year or the seconds.
     modify: str = ""
-    """As MLSD and MDTM write it, in UTC; "" where the line does not state it. Dates of LIST are in a zone
-    that the server does not name and often lack the year or the seconds: they are not taken."""
     unique: str = ""  # the same for all names of a file or folder, where MLSD states it
 
 
 _UNIX = re.compile(
     r"(?P<kind>[-a-zA-Z])[-rwxsStTlL]{9}[.+@]?\s+(?:\S.*?\s)??"  # links, owner and group, as far as stated
-    r"(?:\d+,\s*)?(?P<size>\d+)\s+"  # of a device two numbers
+    r"(?:\d+,\s*)?(?P<size>\d+)\s+"  # a device has two numbers
     r"(?:[A-Z][a-z]{2}\s+\d{1,2}\s+(?:\d{4}|\d{1,2}:\d\d)|\d{4}-\d\d-\d\d\s+\d\d:\d\d(?::\d\d)?)"
     r" (?P<name>.+)",
     re.ASCII | re.DOTALL,
@@ -45,7 +43,7 @@ ARROW = " -> "
 
 
 def listed_entry(line: str) -> FtpEntry | None:
-    """The entry of a line of LIST; None for one that cannot be read.
+    """Parse a line of LIST; None: unreadable.
 
     | line                                               | entry                              |
     |----------------------------------------------------|------------------------------------|
@@ -75,12 +73,12 @@ def listed_entry(line: str) -> FtpEntry | None:
 
 
 def is_total(line: str) -> bool:
-    """Whether a line is the first one of `ls -l`, which counts blocks."""
+    """Return whether a line is the first of `ls -l`, the count of blocks."""
     return re.fullmatch(r"total \d+", line, re.ASCII) is not None
 
 
 def stated_cut(said: str) -> str:
-    """The line of the answer that ends a listing which says that names are missing; "" where none does.
+    """Return the line of a listing's final answer that reports missing names, or "".
 
     | the answer                                                        | says so |
     |-------------------------------------------------------------------|---------|
@@ -104,8 +102,7 @@ _CUT = re.compile(
 
 
 def stated_entry(line: str) -> FtpEntry | None:
-    """The entry of `fact=value;fact=value; name`, of MLSD or MLST; None for a line of another form, or
-    without a type."""
+    """Parse `fact=value;fact=value; name` of MLSD or MLST; None: another form, or no type."""
     facts, blank, name = line.partition(" ")
     if not blank or not facts.endswith(";"):
         return None
@@ -128,5 +125,5 @@ def stated_entry(line: str) -> FtpEntry | None:
 
 
 def _entry(entry: FtpEntry) -> FtpEntry | None:
-    """None where no command can carry the name, or no folder can hold it."""
+    """Return None if no command can carry the name, or no folder can hold it."""
     return None if not entry.name or any(char in entry.name for char in "/\0\r\n") else entry

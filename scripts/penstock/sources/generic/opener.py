@@ -1,9 +1,9 @@
-"""Makes fsspec's file system object for a URL, and says in penstock's terms what its protocol states of an
-object (version, time, checksums) and what its errors mean. Each protocol names these fields in its own way.
+"""Makes fsspec's file system object for a URL, and translates its fields (version, time, checksums) and
+errors, which differ by protocol.
 
-`storage_options` and the lines of `credentials_file` are handed on as they are. Errors name what the
-configuration lacks: an option, a package, the permission to list. An `Opener` reads the credentials file and
-loads the protocol's library, which may connect to the server; penstock itself writes nothing."""
+`storage_options` and the lines of `credentials_file` are passed on unchanged. The protocol's library may
+connect to the server.
+"""
 
 from __future__ import annotations
 
@@ -47,22 +47,21 @@ if TYPE_CHECKING:
     from penstock.sources.generic.ftp import Info
 
 
-# Fields in which protocols state an object's version, and its time; the first one that is set counts.
+# Protocols' fields of an object's version and time; the first one that is set counts.
 VERSIONS = ("generation", "version_id", "etag", "ETag", "e_tag", "content_hash")
 TIMES = ("mtime", "last_modified", "LastModified", "modified", "updated", "modify", "created")
 
-_FTP = re.compile(r"(\d{8})(\d{6}(?:\.\d+)?)", re.ASCII)
-"""Of MLSD and MDTM (RFC 3659, 2.3), always UTC."""
+_FTP = re.compile(r"(\d{8})(\d{6}(?:\.\d+)?)", re.ASCII)  # times of MLSD and MDTM (RFC 3659, 2.3), always UTC
 
+# An FTP server that accepts no further connection: at once, or after the login (ProFTPD's MaxClients).
 _CROWDED = re.compile(
     r"421|530.*(?:too many|maxim|\bmax\b|limit|already (?:logged|connected)|connections|sessions)",
     re.ASCII | re.DOTALL | re.IGNORECASE,
 )
-"""An FTP server that takes no further connection: at once, or after the login (ProFTPD's MaxClients)."""
 
 
 def protocol_errors() -> tuple[type[BaseException], ...]:
-    """What the protocols in use raise when the other side or the network fails."""
+    """Return what the loaded protocols raise for faults of the server or the network."""
     errors: list[type[BaseException]] = [OSError, EOFError, ftplib.Error]
     for module, name in (
         ("azure.core.exceptions", "AzureError"),
@@ -80,8 +79,8 @@ def protocol_errors() -> tuple[type[BaseException], ...]:
 
 
 def nanoseconds(value: object) -> int:
-    """Nanoseconds since the epoch, from a time as protocols write it: datetime, seconds, ISO 8601, HTTP's
-    dates, or FTP's YYYYMMDDHHMMSS with or without a fraction. 0 for anything else."""
+    """Convert a protocol's time to nanoseconds since the epoch; 0 for anything else. Times are datetime,
+    seconds, ISO 8601, HTTP's dates, or FTP's YYYYMMDDHHMMSS, perhaps with a fraction."""
     if isinstance(value, dt.datetime):
         return of_datetime(value)
     if isinstance(value, (int, float)):
@@ -98,12 +97,12 @@ def nanoseconds(value: object) -> int:
 
 
 def modified(info: Info) -> int:
-    """When the object was written: nanoseconds since the epoch, 0 where the protocol does not say."""
+    """Return the object's time in nanoseconds since the epoch; 0 if the protocol states none."""
     return next((when for name in TIMES if info.get(name) and (when := nanoseconds(info[name]))), 0)
 
 
 def token_of(info: Info) -> str:
-    """The version by etag or generation; else size and time together; else ""."""
+    """Return the version: etag or generation; else size and time together; else ""."""
     for name in VERSIONS:
         if info.get(name):
             return str(info[name]).strip('"')
@@ -112,7 +111,7 @@ def token_of(info: Info) -> str:
 
 
 def checksums_of(info: Info) -> list[SourceChecksum]:
-    """The checksums in the descriptions of objects that Google's and Azure's protocols give."""
+    """Return the checksums in the object descriptions of Google's and Azure's protocols."""
     checksums: list[SourceChecksum] = []
     if value := decode(str(info.get("crc32c") or ""), 4):
         checksums.append(SourceChecksum("crc32c", "full", value))
@@ -128,8 +127,8 @@ def checksums_of(info: Info) -> list[SourceChecksum]:
 
 
 def failure(error: BaseException, key: str) -> PenstockError:
-    """What an error of a protocol means for the object `key`. The text of `error` is taken as it is:
-    `Opener.failure` takes secrets out of it."""
+    """Translate a protocol's error for the object `key`. The text may hold secrets: `Opener.failure` removes
+    them."""
     why = str(error)[:300] or type(error).__name__
     if isinstance(error, FileNotFoundError):
         return SourceChangedError("the object is gone since it was listed", where=key, why=why)
@@ -149,9 +148,9 @@ def failure(error: BaseException, key: str) -> PenstockError:
 
 
 def _status(error: BaseException) -> int:
-    """The status of the answer that an error is of, or 0."""
+    """Return the HTTP status behind an error, or 0."""
     answer = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
-    if isinstance(answer, dict):  # botocore's, which s3fs gives as the cause of its own
+    if isinstance(answer, dict):  # botocore's, the cause of s3fs's error
         stated = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
     else:
         # aiohttp's errors carry `status`, gcsfs's `code`, those of requests, httpx and Azure the answer.
@@ -160,6 +159,7 @@ def _status(error: BaseException) -> int:
     return stated if isinstance(stated, int) else 0
 
 
+# what opens a protocol; penstock's own environment has s3fs and adlfs
 PACKAGES = {
     "s3": "s3fs",
     "az": "adlfs",
@@ -178,13 +178,10 @@ PACKAGES = {
     "box": "boxfs",
     "gdrive": "gdrivefs",
 }
-"""What opens a protocol; s3fs and adlfs are part of penstock's own environment."""
 HINT = "check the address, the account and storage_options: they are those of the library that is named here"
-OURS = frozenset({"reader", "credentials_file"})
-"""Options that no library takes."""
+OURS = frozenset({"reader", "credentials_file"})  # options that no library takes
+# Options of gcsfs, whose defaults request the right to write, and unpack compressed objects.
 GOOGLE: Mapping[str, object] = {"access": "read_only", "session_kwargs": {"auto_decompress": False}}
-"""Options of gcsfs: its own defaults ask for the right to write, and unpack objects that are stored
-compressed."""
 LOGS = (
     "fsspec", "paramiko", "s3fs", "aiobotocore", "botocore", "adlfs", "azure", "msal", "gcsfs", "google",
     "smbprotocol", "huggingface_hub",
@@ -194,15 +191,14 @@ _SSL = re.compile(r"\[(?:SSL|X509)(?:: \w+)?\] |\s*\(_ssl\.c:\d+\)")
 
 @dataclass(frozen=True)
 class FsspecCredentials:
-    """Options that a `credentials_file` holds, for one protocol. Shows nothing of itself."""
+    """Options from a `credentials_file`, for one protocol. Its representation shows none of them."""
 
     options: Mapping[str, str] = field(repr=False)
     origin: str = ""  # see `sources.credentials`
 
 
 def resolve(config: SourceConfig) -> FsspecCredentials | None:
-    """The KEY=VALUE lines of `credentials_file`, as options of the protocol; None where no file is named.
-    Raises PreflightError."""
+    """Read the KEY=VALUE lines of `credentials_file`; None: no file is named. Raises PreflightError."""
     from penstock.sources.credentials import pairs, read_secret
 
     path = config.storage_options.get("credentials_file")
@@ -213,23 +209,22 @@ def resolve(config: SourceConfig) -> FsspecCredentials | None:
 
 
 class Opener:
-    """The way to one source: connects, gives objects their names in the library, and says what the library's
-    errors mean. `storage_options` go to the library as they are, but for penstock's own."""
+    """The way to one source: connects, names objects for the library, and translates the library's errors."""
 
     def __init__(self, config: SourceConfig, credentials: FsspecCredentials | None) -> None:
         self.url, self._options, self._reach = config.url, config.storage_options, config.reach
         self.secrets = credentials if credentials is not None else resolve(config)
         self.root = ""  # the name by which the library knows the URL, once it was connected
         self._single: bool | None = None
-        self.markers = 0  # 1 where an object of no bytes has the root's name, and others are below it
+        self.markers = 0  # 1 if an empty object has the root's name, and others are below it
 
     def renew(self, credentials: object) -> None:
-        """Use these from the next `connect` on; readers connect anew then."""
+        """Use these from the next `connect` on; readers reconnect then."""
         assert isinstance(credentials, FsspecCredentials)
         self.secrets = credentials
 
     def connect(self) -> Any:
-        """A new file system object of the library, with the present secrets. Raises ConfigError,
+        """Make a file system object of the library, with the present secrets. Raises ConfigError,
         PreflightError."""
         import fsspec
 
@@ -249,12 +244,12 @@ class Opener:
         except ImportError as error:
             raise self._lacking(error) from None
         except (ValueError, TypeError, KeyError) as error:
-            known = "not known" not in str(error)
+            exists = "not known" not in str(error)
             raise ConfigError(
-                "the source cannot be opened" if known else "there is no such protocol",
+                "the source cannot be opened" if exists else "there is no such protocol",
                 where=self.url,
                 why=self.cleaned(str(error))[:300],
-                hint=HINT if known else "write s3://, gs://, az://, https://, sftp://, or a folder's path",
+                hint=HINT if exists else "write s3://, gs://, az://, https://, sftp://, or a folder's path",
             ) from None
         except protocol_errors() as error:
             raise self.unreachable(error) from None
@@ -263,7 +258,6 @@ class Opener:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[Any]:
-        """As `connect`; `disconnect` at the end."""
         fs = self.connect()
         try:
             yield fs
@@ -271,18 +265,20 @@ class Opener:
             self.disconnect(fs)
 
     def disconnect(self, fs: Any) -> None:
-        """Close FTP's connection, since its server may take few; those of other protocols go with `fs`."""
+        """Close FTP's connection, since its server may accept few; other protocols' end with `fs`."""
         if isinstance(fs, FtpConnection):
             fs.close()
 
     def path(self, fs: Any, key: str) -> str:
-        """The name by which `fs` knows an object."""
+        """Return the name by which `fs` knows an object."""
         return self.root if self.is_file(fs) else f"{self.root}/{key}"
 
     def is_file(self, fs: Any) -> bool:
-        """Whether the URL is one file's. In a store of objects a file may have the name of a prefix, which a
-        slash at the URL's end means; without it `objects.source` has the table. Raises PreflightError where
-        the URL names both."""
+        """Return whether the URL names one file.
+
+        In an object store, a file may have a prefix's name. A slash at the URL's end means the prefix;
+        without it `objects.source` has the table. Raises PreflightError where the URL names both.
+        """
         if self._single is None:
             self._single = bool(self.root) and not self.url.endswith("/") and bool(fs.isfile(self.root))
             size = fs.info(self.root).get("size") if self._single and finds_by_prefix(fs) else None
@@ -293,25 +289,24 @@ class Opener:
         return self._single
 
     def _any_below(self, fs: Any) -> bool:
-        """Whether there are objects below the prefix of the root's name."""
-        fs.invalidate_cache()  # `isfile` leaves the object itself there, which gcsfs then lists alone
+        fs.invalidate_cache()  # after `isfile`, gcsfs would list only the object itself
         return any(info["name"].strip("/") != self.root.strip("/") for info in fs.ls(self.root, detail=True))
 
     def failure(self, error: BaseException, key: str) -> PenstockError:
-        """What an error of the protocol means for one object."""
+        """Do as `failure`, without secrets in the error."""
         raised = failure(error, key)
         raised.why = self.cleaned(raised.why)
         return raised
 
     def cleaned(self, text: str) -> str:
-        """`text` without any value of the credentials file, without signatures of shared access, and without
-        Python's names for faults of TLS."""
+        """Remove values of the credentials file, signatures of shared access, and Python's names for TLS
+        faults from `text`."""
         for secret in self.secrets.options.values() if self.secrets else ():
             text = text.replace(secret, "...") if secret else text
         return without_signatures(_SSL.sub("", text))
 
     def unreachable(self, error: BaseException) -> PreflightError:
-        """What an error of the protocol means for the whole source, without secrets."""
+        """Make the error of an unreachable source, without secrets."""
         why = self.cleaned(str(error))[:300] or type(error).__name__
         return PreflightError("the source cannot be listed", where=self.url, why=why, hint=HINT)
 
@@ -329,14 +324,14 @@ class Opener:
 
 
 def finds_by_prefix(fs: Any) -> bool:
-    """Whether the protocol is of a store of keys, whose `find` takes the beginning of a name."""
+    """Return whether the protocol is of a store of keys, whose `find` takes the beginning of a name."""
     find = getattr(fs, "_find", None) or getattr(fs, "find", None)
     return find is not None and "prefix" in inspect.signature(find).parameters
 
 
 def _check_names(kind: type[Any], options: Mapping[str, object]) -> None:
-    """Raises TypeError for an option that is nearly one that the protocol's class names: many classes pass
-    over what they do not know. Any other option may be meant for what a class hands its options on to."""
+    """Raise TypeError for a misspelt option of the protocol's class: many classes ignore unknown options, or
+    pass them on."""
     makers = (vars(base).get("__init__") for base in kind.__mro__ if base is not object)
     named = {
         name: it for maker in filter(None, makers) for name, it in inspect.signature(maker).parameters.items()

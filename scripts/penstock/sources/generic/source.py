@@ -1,10 +1,9 @@
 """A source that fsspec opens, and FTP: SFTP, Hugging Face, memory, ..., and stores by `reader: fsspec`.
 
-`registry.open_source` makes a `FsspecSource` of a URL. The listing descends folder by folder, in the byte
-order of the keys. The protocols know no conditional requests: the description of an object (etag, generation,
-or size and time of change) is requested before and after its bytes. Both descriptions must be of the listed
-version, and alike, or the object counts as changed. All requests only read. What a protocol's library keeps
-in memory or on disk is its own affair."""
+The listing descends folder by folder, in byte order of the keys. The protocols have no conditional requests,
+so an object is described before and after its bytes (etag, generation, or size and time of change). Both
+descriptions must be of the listed version, and equal. All requests only read.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +39,14 @@ if TYPE_CHECKING:
 
     Names = list[tuple[bytes, str, Info]]
 
+# Seconds of one request at most: `port.REQUEST` bytes at 28 KB/s. The libraries' own limits are on time
+# without a byte, which a slow drip never reaches; gcsfs has none.
 LONGEST = 300.0
-"""Seconds that one request may take: `port.REQUEST` bytes at 28 KB/s. The libraries' own limits are on the
-time without a byte, which a server that sends a byte now and then never reaches; gcsfs has none."""
 
 
 class FsspecBody:
-    """One range: by ranged requests where the protocol has them, else through a file object. `described` is
-    the object's description before its bytes."""
+    """One range: by ranged requests where the protocol has them, else through a file object. `described`: the
+    object's description before its bytes."""
 
     def __init__(self, reader: FsspecReader, entry: Entry, offset: int, length: int, described: Info) -> None:
         self.checksums: Sequence[SourceChecksum] = [
@@ -59,7 +58,7 @@ class FsspecBody:
         self._at, self._end = offset, offset + length
         self._ready = memoryview(b"")
         self._file: Any = None
-        self._beyond = False  # the object has bytes behind its stated end
+        self._beyond = False  # the object has bytes after its stated end
 
     def readinto(self, buffer: memoryview) -> int:
         if not self._ready and self._at < self._end:
@@ -70,8 +69,8 @@ class FsspecBody:
         return count
 
     def _next(self) -> bytes:
-        """The next bytes of the range. The object's last ones are requested with one byte more: what the
-        object has beyond is kept for `close`."""
+        """Return the next bytes of the range. The object's last ones are requested with one byte more, and
+        `close` reports if it came."""
         size = min(REQUEST, self._end - self._at)
         last = self._at + size == self._entry.size
         block = self._requested(self._at, size + last)
@@ -121,8 +120,8 @@ class FsspecBody:
 
 
 class FsspecReader(Reader):
-    """See `port.Reader`. For one thread: a file system object of its own, made when it is first used and
-    after credentials were renewed."""
+    """See `port.Reader`. For one thread: its own file system object, made on first use and after credentials
+    were renewed."""
 
     def __init__(self, opener: Opener) -> None:
         self.opener = opener
@@ -140,8 +139,8 @@ class FsspecReader(Reader):
         return self.opener.path(self.fs, key)
 
     def look(self, entry: Entry) -> Info:
-        """The protocol's description of the object, which must be of the listed version. Raises
-        SourceChangedError where it is not, and what `Opener.failure` makes of the protocol's errors."""
+        """Request the object's description, which must be of the listed version. Raises SourceChangedError if
+        not, and `Opener.failure` for the protocol's errors."""
         try:
             fs, path = self.fs, self.path(entry.key)
             fs.invalidate_cache()
@@ -166,19 +165,16 @@ def _changed(entry: Entry, why: str) -> SourceChangedError:
 
 
 def _within(fs: Any, request: Any, *arguments: object, **more: object) -> Any:
-    """The result of a coroutine function of an asynchronous protocol, within LONGEST."""
+    """Run a coroutine function of an asynchronous protocol, within LONGEST."""
     from fsspec.asyn import sync
 
     return sync(fs.loop, request, *arguments, timeout=LONGEST, **more)
 
 
-BATCH = 2048
-"""Objects that `list` gives at once."""
+BATCH = 2048  # objects in a batch of `list`
 
 
 class FsspecSource(Source):
-    """One root of a protocol, listed folder by folder."""
-
     def __init__(
         self,
         config: SourceConfig,
@@ -200,7 +196,7 @@ class FsspecSource(Source):
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """Markers of folders, in stores that have keys and no folders, and links that the policy skips."""
+        """Markers of folders, in stores of keys without folders, and links that the policy skips."""
         counts = {"markers": self._markers + self._opener.markers, "links": self._skipped}
         return {what: count for what, count in counts.items() if count}
 
@@ -208,7 +204,7 @@ class FsspecSource(Source):
         self._opener.renew(credentials)
 
     def check(self) -> None:
-        """Connects and looks at the root. Raises ConfigError, PreflightError."""
+        """Connect and look at the root. Raises ConfigError, PreflightError."""
         with self._opener.connected() as fs:
             try:
                 fs.info(self._opener.root) if self._opener.root else fs.ls(self._opener.root, detail=True)
@@ -216,8 +212,8 @@ class FsspecSource(Source):
                 raise self._opener.unreachable(error) from None
 
     def list(self) -> Iterator[Sequence[Listed]]:
-        """Memory grows with the largest single folder, as far as the protocol allows. Raises PreflightError
-        at the end, with the names of what the policies refuse."""
+        """List all; memory grows with the largest folder, as far as the protocol allows. Raises
+        PreflightError at the end, with the names of what the policies refuse."""
         self._markers = self._skipped = 0
         offenders = RefusedFiles(self._keep)
         batch: list[Listed] = []
@@ -304,7 +300,7 @@ class FsspecSource(Source):
         return [(order, *names[order]) for order in sorted(names)]
 
     def list_one(self, key: str) -> Listed | None:
-        """By the protocol's description of the object, which is what a reader compares with the listing."""
+        """List the object by the description that readers compare with the listing."""
         try:
             with self._own_reader() as reader:
                 fs = reader.fs
@@ -322,8 +318,8 @@ class FsspecSource(Source):
 
     @contextlib.contextmanager
     def _own_reader(self) -> Iterator[FsspecReader]:
-        """This thread's, which logs in once for all keys; anew after an error, as its connection may be dead.
-        It goes when the thread ends."""
+        """Return this thread's reader, which logs in once for all keys, and again after an error: its
+        connection may be dead."""
         reader: FsspecReader | None = getattr(self._threads, "reader", None)
         if reader is None:
             reader = self._threads.reader = self.reader()
@@ -334,7 +330,7 @@ class FsspecSource(Source):
             raise
 
     def _check_gone(self, fs: Any, key: str) -> None:
-        """Raises TransientError unless listings of the folders on its way do not name it either."""
+        """Raise TransientError if listings of all folders on the key's path name it."""
         if self._opener.is_file(fs):
             return
         unread = RefusedFiles()
@@ -348,9 +344,11 @@ class FsspecSource(Source):
         raise TransientError("the store lists the object, and does not find it", where=key)
 
     def _itself(self, fs: Any, path: str, folder: str, info: Info, offenders: RefusedFiles) -> None:
-        """What lists below a folder under the folder's own name: its marker, an object `folder/` of no bytes,
-        which is counted; or one with bytes, or objects `folder//...`, which are no files of any tree and are
-        refused, as S3's are. Stores with plain keys alone have those."""
+        """Handle an item listed below a folder under the folder's own name, in a store of plain keys.
+
+        Its marker, an object `folder/` of no bytes, is counted. One with bytes, or objects `folder//...`, are
+        no files of any tree, and are refused, as in S3.
+        """
         if info["type"] != "directory":
             if info.get("size"):
                 offenders.add(f"{folder}/", f"names a folder but holds {info['size']} bytes", Remedy.CHANGE)
@@ -376,8 +374,8 @@ class FsspecSource(Source):
         return FsspecReader(self._opener)
 
     def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """See `port.Source`. A protocol that states none is not asked: an FTP server may take no further
-        connection than the caller's."""
+        """See `port.Source`. A protocol without checksums is not queried: an FTP server may accept only the
+        caller's connection."""
         if not source_kinds.of_url(self.url).states_checksums:
             return ()
         with self._own_reader() as reader:

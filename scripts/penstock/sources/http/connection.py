@@ -1,11 +1,8 @@
-"""HTTP/1.1 on one kept connection: a request out, the answer's head in, the body into buffers.
+"""HTTP/1.1 on one kept connection: a request out, the answer's head in, the body into the caller's buffers.
 
-Only what reading objects needs. Bodies go straight from the socket into the caller's buffer.
-Every fault of the network is a TransientError; a connection is kept only after an answer that
-was read to its end and that allows it. `timeout` is in seconds without progress.
-
-Each client of a store (`objects.client`) has one. Touches its socket alone. Statuses are the caller's to
-judge; a request is repeated in one case only, see `Connection.request`.
+Every network fault is a TransientError. A connection is kept only if the answer allows it and was read to its
+end. `timeout`: seconds without progress. Statuses are the caller's to judge; a request is repeated in one
+case only, see `Connection.request`.
 """
 
 from __future__ import annotations
@@ -28,38 +25,33 @@ if TYPE_CHECKING:
     from penstock.sources.http.response_template import Shape
     from penstock.sources.http.sockets import Addresses, PacedSocket, TlsSocket
 
-HEAD_ROOM = 8192
-"""Bytes of the buffer that heads are received into, at first."""
-HEAD_LIMIT = 1 << 16
-"""Bytes of an answer's head, at most."""
-INTERIM = 16
-"""Interim answers (1xx) before one answer, and trailer lines after a body, at most."""
+HEAD_ROOM = 8192  # bytes of the buffer that receives heads, at first
+HEAD_LIMIT = 1 << 16  # bytes of an answer's head, at most
+INTERIM = 16  # interim answers (1xx) before an answer, and trailer lines after a body, at most
+# Templates that a connection learns at most; if a server's heads always differ, their fields are parsed.
 SHAPES = 8
-"""The most templates that a connection learns; a server whose heads always differ is parsed field by
-field."""
 _FIELD = re.compile(rb"\r\n" + FIELD)
-_FOLD = re.compile(rb"[ \t]*\r\n[ \t]+")
-"""A field's value that goes on in the next line (RFC 9112, 5.2)."""
+_FOLD = re.compile(rb"[ \t]*\r\n[ \t]+")  # a field's value that continues on the next line (RFC 9112, 5.2)
 _BAD_CHUNK = "the body's chunks are malformed"
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL)
 
 
 class _StaleError(Exception):
-    """A kept connection that the other side had closed before it saw the request."""
+    """A kept connection that the server had closed before it read the request."""
 
 
 class Connection:
-    """One connection for one thread, made when it is first needed.
+    """One connection for one thread, made on first use.
 
-    After `request`: `status`, `headers` (names in lower case), `length` (of the body, -1 when it
-    is not stated). The body is read by `readinto`, then `finish`; or the connection is dropped
-    by `abandon`. A small body may come with its head: `take`.
+    After `request`: `status`, `headers` (names in lower case), `length` (of the body, -1 if not stated). Then
+    read the body by `readinto` and `finish`, or drop the connection by `abandon`. A small body may come with
+    its head: `take`.
     """
 
     def __init__(
         self, endpoint: Endpoint, places: Addresses | None = None, *, names: HeaderNames | None = None
     ) -> None:
-        """`names`: the fields that are read of answers received into `room`; others may be missing there."""
+        """`names`: the fields needed of answers received into `room`; others may be missing there."""
         self.endpoint, self._names = endpoint, names or HeaderNames()
         self._places = places or addresses(*endpoint.address)
         self.status = 0
@@ -78,14 +70,14 @@ class Connection:
         self._body: memoryview | None = None
         self._got = 0
         self._sent = False
+        # how the connection broke after bytes already returned: raised on the next read
         self._fault: TransientError | None = None
-        """How the connection broke behind bytes that were handed out: raised where more is read."""
 
     # ---- request and head
 
     def send(self, head: bytes) -> None:
-        """Send a request's head ahead of time: the `request` of the same head then waits for the answer
-        alone. Never raises: an error shows again in that `request`."""
+        """Send a request's head ahead of time: `request` with the same head then only waits for the answer.
+        Never raises: `request` meets the error again."""
         if self._socket is not None and (self._left or not self._keep):
             self.abandon()
         try:
@@ -106,12 +98,11 @@ class Connection:
         room: memoryview | None = None,
         anew: Callable[[], bytes] | None = None,
     ) -> int:
-        """Send a request's head, unless that was done ahead; read the answer's. The status is returned.
+        """Send a request's head, unless it was sent ahead; read the answer's head, and return the status.
 
-        A kept connection that turns out to be closed is replaced, once, and gets the head that `anew` makes,
-        since the signature of the first one may be old. With `room` an answer like the one before it is
-        received there, head and body in one piece: `take` then gives the body, and comes before anything else
-        is read.
+        A kept connection found closed is replaced, once, and gets the head that `anew` makes, since the first
+        signature may be old. With `room`, an answer like the one before is received there, head and body
+        together: then call `take` before any other read.
         """
         if self._socket is not None and not self._sent and (self._left or not self._keep):
             self.abandon()
@@ -156,7 +147,8 @@ class Connection:
         return self.status
 
     def _fits(self, shape: Shape, room: memoryview) -> bool:
-        """Whether what comes is an answer as the last one was; else it is at hand for `_read_head`."""
+        """Receive into `room`, and return whether the answer is like the last one; else its bytes are ready
+        for `_read_head`."""
         assert self._socket is not None
         count = self._socket.recv_into(room)
         if not count:
@@ -168,7 +160,7 @@ class Connection:
             if start + length <= len(room):
                 self.status, self.headers, self.length = 200, headers, length
                 self._chunked = False
-                # What follows the body belongs to no request of ours.
+                # Bytes after the body belong to no request of ours.
                 self._keep = count <= start + length
                 self._body = room[start : start + length]
                 self._got = count - start
@@ -182,12 +174,12 @@ class Connection:
 
     @property
     def unbounded(self) -> bool:
-        """Whether only the end of the connection ends the body: it may then be cut off unseen."""
+        """Whether only the connection's end ends the body, so that a cut is undetectable."""
         return self._left < 0 and not self._chunked
 
     def take(self) -> memoryview | None:
-        """The whole body, where the answer was received into the `room` of its request; it is there until
-        the room is used again. None for another answer: `readinto` reads it."""
+        """Return the whole body if the answer was received into its request's `room`; valid until the room is
+        reused. None: read by `readinto`."""
         body = self._body
         if body is not None:
             got = self._got
@@ -197,7 +189,7 @@ class Connection:
         return body
 
     def _read_head(self) -> int:
-        """Receive until the blank line; the offset after it is returned."""
+        """Receive up to the blank line; return the offset after it."""
         searched = interim = 0
         if not self._end:
             self._more_head()
@@ -216,7 +208,7 @@ class Connection:
             self._more_head(begun=interim > 0)
 
     def _more_head(self, *, begun: bool = False) -> None:
-        """`begun`: an interim answer came, so the server saw the request."""
+        """Receive more of the head. `begun`: an interim answer came, so the server saw the request."""
         assert self._socket is not None
         if self._end == len(self._buffer):
             if self._end >= HEAD_LIMIT:
@@ -224,7 +216,7 @@ class Connection:
             self._grow()
         count = self._socket.recv_into(self._view[self._end :])
         if not count:
-            if self._buffer.startswith(b"\x15\x03", 0, self._end):  # an alert of TLS
+            if self._buffer.startswith(b"\x15\x03", 0, self._end):  # a TLS alert
                 raise OSError("what answers there speaks TLS: write https://, or correct the port")
             if self._end or begun:
                 raise OSError("the connection was closed within the answer's head")
@@ -276,10 +268,8 @@ class Connection:
     # ---- body
 
     def readinto(self, buffer: memoryview) -> int:
-        """Fill `buffer` with the body's next bytes; 0 at the body's end.
-
-        Without chunks it is filled whole unless the body ends or the network stalls.
-        """
+        """Fill `buffer` with the body's next bytes; return 0 at its end. Without chunks the buffer is filled,
+        unless the body ends or the network stalls."""
         assert self._body is None, "take comes first"
         left = self._left
         if not left:
@@ -312,7 +302,7 @@ class Connection:
         return count
 
     def _receive(self, buffer: memoryview) -> int:
-        """Fill `buffer` from the socket; less only at the end, or when the timeout passed."""
+        """Fill `buffer` from the socket; less only at the end, or after the timeout."""
         self._require_whole()
         assert self._socket is not None
         try:
@@ -326,15 +316,14 @@ class Connection:
         return count
 
     def _rest(self, buffer: memoryview, got: int) -> int:
-        """The rest of a block; what came until then when the timeout passed on a slow line, or the connection
-        broke."""
+        """Fill the rest of a block, but return early after the timeout or a fault."""
         assert self._socket is not None
         began = time.monotonic()
         while got < len(buffer):
             try:
                 count = self._socket.recv_into(buffer[got:], 0, self._flags)
             except OSError as error:
-                self._fault = self._broken(why(error))  # raised once the bytes before it were handed out
+                self._fault = self._broken(why(error))  # raised once the bytes before it are returned
                 break
             if not count:
                 break  # the next call meets the end again
@@ -364,7 +353,7 @@ class Connection:
         return left
 
     def _line(self) -> bytes:
-        """One line of the chunked framing, without its end."""
+        """Read a line of the chunked framing, without its end."""
         while True:
             stop = self._buffer.find(b"\r\n", self._start, self._end)
             if stop >= 0:
@@ -387,7 +376,7 @@ class Connection:
             self._end += count
 
     def read_all(self, limit: int) -> bytes:
-        """The whole body, which must not be longer than `limit` bytes; b"" of an answer to HEAD."""
+        """Read the whole body of at most `limit` bytes; b"" for an answer to HEAD."""
         if not self._left:
             self.finish()
             return b""
@@ -413,21 +402,21 @@ class Connection:
         return b"".join(blocks)
 
     def finish(self) -> bool:
-        """End of an answer. True when its body was at its end; else the connection is dropped."""
+        """End an answer. True if its body was at its end; else the connection is dropped."""
         ended = not self._left
         if not ended or not self._keep or self._start != self._end:
             self.abandon()
         return ended
 
     def ends(self) -> bool:
-        """Whether nothing follows: for a body without a length this asks the connection."""
+        """Return whether the body ends here; for a body without a length, this reads the connection."""
         self._require_whole()
         if self.unbounded:
             return self._start == self._end and not self._receive(memoryview(bytearray(1)))
         return not self._left
 
     def abandon(self) -> None:
-        """Drop the connection; never raises."""
+        """Drop the connection. Never raises."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -440,12 +429,12 @@ class Connection:
     # ---- connecting
 
     def _broken(self, reason: str) -> TransientError:
-        """The connection is dropped; the error to raise."""
+        """Drop the connection; return the error to raise."""
         self.abandon()
         return broken(self.endpoint, reason)
 
     def _connect(self) -> None:
         self._socket = connect(self.endpoint, self._places)
-        # TLS hands out records; the kernel fills the whole block in one.
+        # TLS returns single records; the kernel fills a whole block in one call.
         self._flags = 0 if self.endpoint.tls else socket.MSG_WAITALL
         self._keep = True

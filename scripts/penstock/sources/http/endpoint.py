@@ -1,10 +1,7 @@
-"""Where and how a server is reached: address, TLS, proxy, certificate authorities.
+"""How a server is reached: address, TLS, proxy, certificate authorities.
 
 HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY (lower case too), AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE and
-SSL_CERT_FILE are honoured; what `Reach` names goes first.
-
-The clients of all stores over HTTP make their `Endpoint` here. Reads the environment and the files of
-certificate authorities; nothing is sent.
+SSL_CERT_FILE are honoured; `Reach` takes precedence.
 """
 
 from __future__ import annotations
@@ -45,29 +42,29 @@ class Endpoint:
 
     @property
     def address(self) -> tuple[str, int]:
-        """What to connect to."""
+        """The host and port to connect to."""
         return self.proxy or (self.host, self.port)
 
     @property
     def tunnel(self) -> bool:
-        """Whether the proxy is asked by CONNECT to pass TLS through."""
+        """Whether a CONNECT request makes the proxy pass TLS through."""
         return self.proxy is not None and self.tls
 
     @property
     def origin(self) -> str:
-        """What goes before the path in a request line: plain HTTP by a proxy names the server."""
+        """What precedes the path in a request line: plain HTTP through a proxy names the server."""
         return self.url if self.proxy is not None and not self.tls else ""
 
     @property
     def proxy_lines(self) -> str:
-        """Header lines that a proxy without a tunnel wants."""
+        """Header lines for a proxy without a tunnel."""
         if self.proxy_authorization and self.proxy is not None and not self.tls:
             return f"Proxy-Authorization: {self.proxy_authorization}\r\n"
         return ""
 
 
 def split(url: str) -> SplitResult:
-    """An http(s) URL's components. Raises ConfigError when it is none."""
+    """Split an http(s) URL. Raises ConfigError for any other."""
     try:
         components = urlsplit(url)
         if components.scheme in ("http", "https") and components.hostname and components.port != 0:
@@ -79,23 +76,25 @@ def split(url: str) -> SplitResult:
 
 
 def ascii_host(name: str) -> str:
-    """A host's name as it is sent: one of other letters in its `xn--` form. Raises ValueError."""
+    """Return a host's name as sent: in its `xn--` form if it is not ASCII. Raises ValueError."""
     return name if name.isascii() else name.encode("idna").decode("ascii")
 
 
 def without_user(url: str) -> str:
-    """The URL as it may be shown: without user, password and query."""
+    """Make a URL fit to be shown: without user, password and query."""
     try:
         components = urlsplit(url)
-    except ValueError:  # then nobody knows where a password would stand in it
+    except ValueError:  # a password could be anywhere in it
         return url.partition("://")[0] + "://..."
     return components._replace(netloc=components.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def endpoint(url: str, reach: Reach) -> Endpoint:
-    """The server of a URL, reached as `reach` and the environment say. Raises ConfigError for what is no
-    http(s) URL and for a proxy of the options that cannot be used, PreflightError for such a proxy of the
-    environment and for a bundle that is not there."""
+    """Make the endpoint of a URL, by `reach` and the environment.
+
+    Raises ConfigError for other than http(s) URLs and an unusable proxy in the options. Raises PreflightError
+    for such a proxy in the environment, and a missing bundle.
+    """
     components = split(url)
     assert components.hostname is not None
     tls = components.scheme == "https"
@@ -106,8 +105,8 @@ def endpoint(url: str, reach: Reach) -> Endpoint:
 
 
 def _proxy(host: str, port: int, scheme: str, configured: str) -> tuple[tuple[str, int] | None, str]:
-    """The proxy's address and what authorises there; (None, "") where there is none. Raises ConfigError, or
-    PreflightError for one of the environment, where it is not spoken to by http."""
+    """Return the proxy's address and authorization, or (None, ""). For a proxy that is not http, raises
+    ConfigError, or PreflightError if the environment names it."""
     name, url = _named_proxy(host, port, scheme, configured)
     if not url:
         return None, ""
@@ -131,8 +130,8 @@ def _proxy(host: str, port: int, scheme: str, configured: str) -> tuple[tuple[st
 
 
 def _named_proxy(host: str, port: int, scheme: str, configured: str) -> tuple[str, str]:
-    """What names the proxy of a server (`proxy`, or a variable of the environment), and its URL; ("", "")
-    where there is none."""
+    """Return the setting with a server's proxy (`proxy`, or a variable of the environment), and the proxy's
+    URL; ("", ""): none."""
     if configured:
         return "`proxy`", configured
     for name in (f"{scheme}_proxy", "all_proxy"):
@@ -144,7 +143,7 @@ def _named_proxy(host: str, port: int, scheme: str, configured: str) -> tuple[st
 
 
 def bypassed(host: str, port: int, no_proxy: str) -> bool:
-    """Whether NO_PROXY names this server: `*`, names and their subdomains, addresses, networks."""
+    """Return whether NO_PROXY names this server: `*`, names and their subdomains, addresses, networks."""
     for item in no_proxy.replace(",", " ").split():
         name, _, wanted = item.partition(":") if item.count(":") == 1 else (item, "", "")
         if wanted and wanted != str(port):
@@ -161,10 +160,8 @@ def bypassed(host: str, port: int, no_proxy: str) -> bool:
 
 
 def ca_bundle(reach: Reach) -> str | None:
-    """The file or folder of certificate authorities; None: the system's.
-
-    Raises PreflightError when the file named is not there.
-    """
+    """Return the file or folder of certificate authorities; None: the system's. Raises PreflightError if the
+    named file is missing."""
     for name, value in (
         ("ca_bundle", reach.ca_bundle),
         ("AWS_CA_BUNDLE", os.environ.get("AWS_CA_BUNDLE")),
@@ -185,7 +182,8 @@ def ca_bundle(reach: Reach) -> str | None:
 
 @functools.lru_cache(maxsize=8)
 def tls_context(bundle: str | None, protocol: str | None = "http/1.1") -> ssl.SSLContext:
-    """Verifies names and certificates, always. One for each bundle, protocol and process."""
+    """Make a context that always verifies names and certificates; one for each bundle, protocol and
+    process."""
     try:
         folder = bundle if bundle is not None and os.path.isdir(bundle) else None
         context = ssl.create_default_context(cafile=None if folder else bundle, capath=folder)

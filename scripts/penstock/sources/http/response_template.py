@@ -1,11 +1,9 @@
-"""A template of a server's answers, so that the head of an answer like the last one needs no parsing.
+"""Templates of a server's answers, so that heads like the last one need no parsing.
 
-A store answers thousands of requests with heads that differ in a few values only. Parsing a head takes more
-CPU than hashing a small object; comparing it with a template takes a tenth of that. A head fits when every
-field that anybody reads says what the learned one said, but for its length, etag, range and checksums, which
-are taken out; fields that no caller reads may have any value. A head that does not fit, be it by one letter,
-is parsed field by field: a template never decides what an answer means. Pure; a connection
-(`http.connection`) keeps the template that it learned last.
+A store answers thousands of requests with heads that differ in few values. Parsing a head costs more CPU than
+hashing a small object; comparing it with a template costs a tenth of that. A head fits if every field that a
+caller reads equals the learned one, but for length, etag, range and checksums, which are extracted. Any other
+head is parsed: a template never decides what an answer means.
 """
 
 from __future__ import annotations
@@ -16,19 +14,18 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-FIELD = rb"([!-9;-~]+):[ \t]*([^\r\n]*)"
-"""One field of a head: its name and its value."""
+FIELD = rb"([!-9;-~]+):[ \t]*([^\r\n]*)"  # one field of a head: its name and its value
 _LINE = re.compile(FIELD)
 LENGTH = b"content-length"
 _ETAG = b"etag"
 
 
 class HeaderNames(NamedTuple):
-    """The fields of an answer that are read of one store's objects, beside HTTP's own; in lower case. A name
-    that ends in a dash stands for all names that begin so."""
+    """The fields that are read of a store's objects, beside HTTP's own; in lower case. A trailing dash marks
+    a prefix."""
 
-    values: tuple[bytes, ...] = ()  # differ from object to object: checksums, versions
-    fixed: tuple[bytes, ...] = ()  # are mostly alike for all objects: kinds of checksums, encryption
+    values: tuple[bytes, ...] = ()  # differ by object: checksums, versions
+    fixed: tuple[bytes, ...] = ()  # mostly equal for all objects: kinds of checksums, encryption
 
 
 _FIXED = (b"connection", b"transfer-encoding", b"content-encoding")
@@ -36,11 +33,11 @@ _VALUES = (_ETAG, b"content-range")
 
 
 def _any_of(names: Iterable[bytes]) -> Callable[[bytes], object]:
-    """Whether a name is one of these (`HeaderNames`)."""
     each = (re.escape(name) + (b".*" if name.endswith(b"-") else b"") for name in names)
     return re.compile(b"|".join(each)).fullmatch
 
 
+# fields that may be repeated, as one list (RFC 9110, 5.3)
 _LISTS = frozenset(
     {
         b"connection",
@@ -51,7 +48,6 @@ _LISTS = frozenset(
         b"x-goog-hash",
     }
 )
-"""Fields that may stand several times, as one list (RFC 9110, 5.3)."""
 _ONCE = frozenset(
     {LENGTH, _ETAG, b"content-range", b"content-encoding", b"content-md5", b"last-modified", b"location"}
 )
@@ -64,22 +60,21 @@ _ONCE_PREFIXES = (
 
 
 def fields(lines: Sequence[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes], bytes]:
-    """A head's fields by name, in lower case; and the first one that says what an answer is and stands
-    there twice with two values, or b"". Such an answer is refused, since it is not known which value is
-    meant."""
+    """Return a head's fields by lower-case name, and the first decisive field with two different values, or
+    b"". Such an answer is ambiguous, and the caller refuses it."""
     by_name: dict[bytes, bytes] = {}
     for label, text in lines:
         name, value = label.lower(), text.rstrip()
-        known = by_name.setdefault(name, value)
-        if known != value:
+        earlier = by_name.setdefault(name, value)
+        if earlier != value:
             if name in _ONCE or name.startswith(_ONCE_PREFIXES):
                 return by_name, name
-            by_name[name] = known + b", " + value if name in _LISTS else value
+            by_name[name] = earlier + b", " + value if name in _LISTS else value
     return by_name, b""
 
 
 class Shape:
-    """The template of one head, which `learn` makes of an answer that was parsed field by field."""
+    """The template of one head; see `learn`."""
 
     __slots__ = ("_again", "_fixed", "_match", "_names")
 
@@ -89,8 +84,8 @@ class Shape:
         self._again = [name for name in names if name.endswith(_AGAIN)]
 
     def fit(self, received: memoryview) -> tuple[int, dict[bytes, bytes]] | None:
-        """Where the body begins, and the fields that are read, when the bytes begin with a whole head of
-        this shape; None otherwise."""
+        """Match a whole head at the start of the bytes; return the body's offset and the fields to read, or
+        None."""
         match = self._match(received)
         if match is None:
             return None
@@ -104,13 +99,12 @@ class Shape:
 
 
 _VALUE = rb":[ \t]*((?:[!-~]+(?: +[!-~]+)*)?)"
-_AGAIN = b"\0"
-"""At the end of a name: a further field of a list that stands in several ones."""
+_AGAIN = b"\0"  # ends the name of a list's further field
 
 
 def learn(head: bytes, names: HeaderNames) -> Shape | None:
-    """The shape of a head without its blank line, for a reader of these fields; None for one that states no
-    length, no etag (then other fields identify the object), or a thing twice."""
+    """Make the template of a head without its blank line, for a reader of these fields. None: it states no
+    length, no etag (then other fields identify the object), or repeats a field."""
     is_fixed, is_value = _any_of((*_FIXED, *names.fixed)), _any_of((*_VALUES, *names.values))
     status, *lines = head.split(b"\r\n")
     pattern = [re.escape(status)]

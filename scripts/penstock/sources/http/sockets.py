@@ -1,9 +1,9 @@
-"""A connected socket to an endpoint: by one of its addresses, through a proxy, with TLS, and never stalled.
+"""Connects to an endpoint: by one of its addresses, through a proxy, with TLS, and without stalls.
 
-`http.connection` calls `connect` for each new connection. Large stores stand behind several addresses, each
-good for part of their speed: new connections go round all of them (`Addresses`), past those that are dead.
-`PacedSocket` raises an error when a connection delivers next to nothing, and not when it is merely slow.
-`TlsSocket` feeds TLS in large pieces, by half the system calls of `ssl.SSLSocket`."""
+A large store has several addresses, each good for part of its speed: new connections rotate through all
+(`Addresses`), past dead ones. `PacedSocket` raises an error for a stalled connection, not for a slow one.
+`TlsSocket` feeds TLS in large pieces, with half the system calls of `ssl.SSLSocket`.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +28,15 @@ if TYPE_CHECKING:
 
     HostAddress = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
 
-FRESH = 30.0
-"""Seconds after which a name is looked up again."""
-REST = 30.0
-"""Seconds for which an address that failed comes last."""
-LEAST = 5.0
-"""Seconds that each of several addresses is waited for at least, if the timeout has as many."""
+FRESH = 30.0  # seconds after which a name is looked up again
+REST = 30.0  # seconds for which a failed address comes last
+LEAST = 5.0  # seconds to wait for each of several addresses at least, if the timeout allows
 
 
 def look_up(host: str, port: int) -> Sequence[HostAddress]:
-    """Every address of a name, as the system's resolver orders them. Raises OSError."""
-    found = waits.aside(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))  # type: ignore[misc]
+    """Return every address of a name, in the resolver's order. Raises OSError."""
+    answers = waits.aside(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in answers))  # type: ignore[misc]
 
 
 class Addresses:
@@ -62,8 +59,8 @@ class Addresses:
         self._turn = random.randrange(1 << 16)  # noqa: S311
 
     def connect(self, timeout: float) -> tuple[socket.socket, HostAddress]:
-        """A connected socket with `timeout` set, and the address it leads to. Raises OSError, the last
-        address's, when none answers."""
+        """Return a connected socket with `timeout` set, and its address. Raises the last address's OSError if
+        none connects."""
         order = self._order()
         each = timeout if len(order) == 1 else min(timeout, max(timeout / len(order), LEAST))
         refusal = OSError("the name has no address")
@@ -85,12 +82,12 @@ class Addresses:
         raise refusal
 
     def _order(self) -> list[HostAddress]:
-        """All addresses: the next one in turn first, the dead ones last."""
+        """Return all addresses: the next in turn first, dead ones last."""
         now = self._clock()
         with self._lock:
             stale = not self._places or now - self._looked >= FRESH
             if stale:
-                self._looked = now  # the others go on with what is known meanwhile
+                self._looked = now  # other threads use the old addresses meanwhile
         if stale:
             try:
                 places = self._resolve(self._host, self._port)
@@ -106,31 +103,28 @@ class Addresses:
             return sorted(order, key=lambda place: self._dead.get(place, 0.0) > now)
 
     def failed(self, place: HostAddress) -> None:
-        """Leave this address out for a while: it could not be connected to, or did not go on."""
+        """Put an address that failed to connect or to continue last for a while."""
         with self._lock:
             now = self._clock()
-            self._dead = {known: until for known, until in self._dead.items() if until > now}
+            self._dead = {address: until for address, until in self._dead.items() if until > now}
             self._dead[place] = now + REST
 
 
 @functools.lru_cache(maxsize=64)
 def addresses(host: str, port: int) -> Addresses:
-    """This process's own, one for each name and port."""
+    """Return this process's own."""
     return Addresses(host, port)
 
 
-SLOW = 1024
-"""Bytes a second below which a line counts as dead."""
+SLOW = 1024  # bytes a second below which a line counts as dead
 
 
-PLENTY = 65536
-"""Bytes a second that are always enough: many streams may share a thin line."""
-DAY = 86400.0
-"""Seconds of waiting within which a body of known length has to come."""
+PLENTY = 65536  # bytes a second that always suffice: many streams may share a thin line
+DAY = 86400.0  # seconds of waiting within which a body of known length must arrive
 
 
 class PacedSocket:
-    """Over a connected socket, whose timeout it takes over: the kernel's own, one system call a block."""
+    """Wraps a connected socket, and sets its timeout in the kernel: one system call a block."""
 
     __slots__ = ("_clock", "_got", "_raw", "_slow", "_timeout", "_waited")
 
@@ -154,16 +148,16 @@ class PacedSocket:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def sendall(self, data: bytes) -> None:
-        """A request goes out: the wait begins anew."""
+        """Send a request, which restarts the wait."""
         self._got, self._waited, self._slow = 0, 0.0, float(SLOW)
         self._raw.sendall(data)
 
     def expect(self, length: int) -> None:
-        """So many bytes are to come until the next request."""
+        """Expect this many bytes until the next request."""
         self._slow = min(PLENTY, max(SLOW, length / DAY))
 
     def recv_into(self, buffer: memoryview, nbytes: int = 0, flags: int = 0) -> int:
-        """As a socket's. Raises TimeoutError for a drip, BlockingIOError when nothing came at all."""
+        """Receive as a socket. Raises TimeoutError for a drip, BlockingIOError if no byte came."""
         clock = self._clock
         began = clock()
         count = self._raw.recv_into(buffer, nbytes, flags)
@@ -180,17 +174,18 @@ class PacedSocket:
         self._raw.close()
 
 
+# Bytes of one read from the socket; 32 KiB to 1 MiB were no faster. OpenSSL's own loop over the socket (its
+# buffering BIO, by ctypes) would save a tenth of the CPU at most: too little for code that reads CPython's
+# internals.
 FEED = 256 << 10
-"""Bytes of one read from the socket. 32 KiB to 1 MiB were no faster. OpenSSL's own loop over the socket (its
-buffering BIO, by ctypes) saves a tenth of the CPU at most: too little for code that reads CPython's internal
-structures."""
 
 
 class TlsSocket:
     """The few methods of a socket that a connection uses. Timeouts are the inner socket's."""
 
     def __init__(self, raw: PacedSocket, context: ssl.SSLContext, host: str) -> None:
-        """Shakes hands. Raises ssl.SSLError or OSError; the inner socket then stays the caller's."""
+        """Do the TLS handshake. Raises ssl.SSLError or OSError; the caller then still owns the inner
+        socket."""
         self._raw = raw
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_hostname=host)
@@ -204,7 +199,7 @@ class TlsSocket:
                 if not self._more():
                     raise ConnectionResetError("closed during the TLS handshake") from None
             except ssl.SSLError:
-                self._flush()  # the alert that says why
+                self._flush()  # the alert with the reason
                 raise
         self._flush()
 
@@ -215,7 +210,7 @@ class TlsSocket:
         self._flush()
 
     def recv_into(self, buffer: memoryview, nbytes: int = 0, flags: int = 0) -> int:  # noqa: ARG002 (a socket's)
-        """Fill `buffer` as far as bytes have arrived; waits only for the first byte. 0 at the end."""
+        """Fill `buffer` with arrived bytes; wait only for the first byte. 0 at the end."""
         read, size, got = self._tls.read, len(buffer), 0
         while got < size:
             try:
@@ -251,24 +246,23 @@ class TlsSocket:
             self._raw.sendall(self._out.read())
 
 
+# the start of an answer: HTTP's minor version and the status
 STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: |\r|$)")
-"""The start of an answer: HTTP's minor version and the status."""
 AUTHORITIES = "name your site's certificate authorities by `ca_bundle` in storage_options"
 _DATES = "compare this machine's clock (`date`); where it is right, have the server's certificate renewed"
 _NAMES = "write the server's address as the certificate has it"
+# by OpenSSL's X509_V_ERR: not yet valid, expired, another host name, another IP address
 _REMEDIES = {9: _DATES, 10: _DATES, 62: _NAMES, 64: _NAMES}
-"""By OpenSSL's X509_V_ERR: not yet valid, expired, another host name, another IP address."""
+# OpenSSL's reasons when a server answers without TLS
 _NO_TLS = frozenset(
     {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"}
 )
-"""OpenSSL's reasons where the other side answers without TLS."""
-PROXY_HEAD = 8192
-"""Bytes of a proxy's answer to CONNECT, at most."""
+PROXY_HEAD = 8192  # bytes of a proxy's answer to CONNECT, at most
 
 
 def connect(endpoint: Endpoint, places: Addresses) -> PacedSocket | TlsSocket:
-    """A connected socket, ready for a request. Raises FailedError for a certificate that is not trusted,
-    TransientError for all else."""
+    """Connect, ready for a request. Raises FailedError for an untrusted certificate, TransientError for all
+    else."""
     try:
         opened, place = places.connect(endpoint.reach.timeout)
     except OSError as error:
@@ -314,12 +308,11 @@ def _tunnel(endpoint: Endpoint, opened: PacedSocket) -> None:
 
 
 def broken(endpoint: Endpoint, reason: str) -> TransientError:
-    """The error of an exchange that broke for this reason."""
     return TransientError("the exchange with the server failed", where=endpoint.url, why=reason)
 
 
 def why(error: OSError) -> str:
-    """A fault of a socket or of TLS in words; that of a connection that is too slow (`PacedSocket`) stays."""
+    """Describe a fault of a socket or of TLS; a too slow connection's (`PacedSocket`) stays as it is."""
     if isinstance(error, (TimeoutError, BlockingIOError)):
         text = str(error)
         return text if text.startswith("only ") else "no byte came within the timeout"

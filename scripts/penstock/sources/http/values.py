@@ -1,9 +1,8 @@
-"""Values as they stand in requests and answers: whole numbers, dates, names in a URL, text of XML, JSON.
-Pure.
+"""Converts values of requests and answers: whole numbers, dates, names in a URL, text of XML, JSON.
 
-Every byte of a name is quoted but unreserved ones, once (RFC 3986, SigV4). Dates are HTTP's, as in `Wed, 06
-May 2026 07:08:09 GMT`, and what stores state in their place. Stores' XML is read by patterns, not by a
-parser."""
+Names are quoted once, all but unreserved bytes (RFC 3986, SigV4). Dates are HTTP's, like `Wed, 06 May 2026
+07:08:09 GMT`, or as stores write them. Stores' XML is read by patterns, not by a parser.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +18,12 @@ from penstock.core.timestamps import SECOND, nanoseconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DIGITS = 19
-"""Of 2**63, the first size that no file has: longer numbers mean nothing."""
+DIGITS = 19  # digits of 2**63, the first size that no file has
 
 
 def decimal(text: str | bytes) -> int | None:
-    """The number that plain digits write, at most DIGITS of them; None for anything else.
-
-    `int` takes signs, blanks, underscores and the digits of other scripts too, and raises for very many.
-    """
+    """Parse plain digits, at most DIGITS of them; None for anything else. `int` would take signs, blanks,
+    underscores and other scripts' digits, and raise for very many."""
     plain = text.isascii() and text.isdigit() and len(text) <= DIGITS
     return int(text) if plain else None
 
@@ -36,19 +32,21 @@ _SECONDS = re.compile(r"(-?)([0-9]{1,11})(?:\.([0-9]+))?", re.ASCII)
 
 
 def http_date(text: str) -> int | None:
-    """Seconds since the epoch; None for what is no date."""
-    import email.utils  # rarely needed: a dozen modules that workers do without
+    """Return seconds since the epoch; None: not a date."""
+    import email.utils  # rarely needed: workers are spared a dozen modules
 
     try:
         parsed = email.utils.parsedate_tz(text)
         return None if parsed is None else email.utils.mktime_tz(parsed)
-    except (ValueError, OverflowError):  # a date that no calendar has
+    except (ValueError, OverflowError):  # not in the calendar
         return None
 
 
 def stated_in_metadata(value: bytes) -> int:
-    """Nanoseconds since the epoch of a time that a tool wrote into an object's metadata: seconds, with or
-    without a fraction (rclone and s3fs in S3), or ISO 8601 (rclone in Azure). 0 for anything else."""
+    """Parse a tool's time in an object's metadata into nanoseconds since the epoch; 0 for anything else.
+
+    rclone and s3fs write seconds in S3, perhaps with a fraction; rclone writes ISO 8601 in Azure.
+    """
     text = value.decode("latin-1").strip()
     if seconds := _SECONDS.fullmatch(text):
         sign = -1 if seconds[1] else 1
@@ -60,8 +58,8 @@ def stated_in_metadata(value: bytes) -> int:
 
 
 def stated_time(text: str, where: str) -> int:
-    """Nanoseconds since the epoch of a time that a store states of an object, as ISO 8601 or HTTP has it; 0
-    where it states none. Raises FailedError for what is neither."""
+    """Parse a store's time of an object (ISO 8601 or HTTP) into nanoseconds since the epoch; 0 if blank.
+    Raises FailedError for another form."""
     if not text.strip():
         return 0
     try:
@@ -83,19 +81,18 @@ _PLAIN = re.compile(r"[A-Za-z0-9/._~-]*")
 
 
 def quoted(key: str) -> str:
-    """A key (`str` by os.fsdecode) as it stands in a path; slashes stay."""
+    """Quote a key (`str` by os.fsdecode) for a path; slashes stay."""
     if _PLAIN.fullmatch(key):
         return key
     return quote_from_bytes(key.encode("utf-8", "surrogateescape"), safe="/" + _UNRESERVED)
 
 
 def quoted_value(value: str) -> str:
-    """A value as it stands in a query."""
+    """Quote a value for a query."""
     return quote_from_bytes(value.encode("utf-8", "surrogateescape"), safe=_UNRESERVED)
 
 
 def query_string(pairs: Sequence[tuple[str, str]]) -> str:
-    """A query in the order of its quoted names, as SigV4 signs it."""
     return "&".join(f"{k}={v}" for k, v in sorted((quoted_value(k), quoted_value(v)) for k, v in pairs))
 
 
@@ -108,7 +105,7 @@ _TAG = re.compile(rb"<(\w+)>([^<]*)</")
 
 
 def plain(text: str) -> str:
-    """The text with XML's entities replaced by their characters."""
+    """Replace XML's entities by their characters."""
     if "&" not in text:
         return text
     text = _NUMBERED.sub(_numbered, text)
@@ -128,8 +125,8 @@ def _numbered(match: re.Match[str]) -> str:
 
 
 def first_values(body: bytes) -> dict[str, str]:
-    """The text of the first element of each name that holds nothing but text: the `Code` and `Message` of an
-    error. {} for what is no XML."""
+    """Return the text of the first text-only element of each name, such as an error's `Code` and `Message`;
+    {}: not XML."""
     values: dict[str, str] = {}
     for tag, value in _TAG.findall(body):
         values.setdefault(tag.decode("latin-1"), plain(value.decode("utf-8", "replace")))
@@ -137,8 +134,7 @@ def first_values(body: bytes) -> dict[str, str]:
 
 
 def document(text: bytes, where: str) -> dict[str, Any]:
-    """An answer that is a JSON object. Raises TransientError for one that is cut off, FailedError for what is
-    none."""
+    """Parse a JSON object. Raises TransientError for one that is cut off, FailedError for anything else."""
     try:
         answer = json.loads(text)
     except ValueError:

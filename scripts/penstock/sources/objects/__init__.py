@@ -1,4 +1,4 @@
-"""What all object stores that are read over HTTP share; a store adds a dialect of its own.
+"""What all object stores over HTTP share; a store adds its dialect.
 
 | module | holds |
 |---|---|
@@ -8,7 +8,7 @@
 | `access_token` | OAuth: a token, how a request carries it, how one is requested of a token server |
 | `source` | `ObjectSource`: check, list, list one, reader, checksum of a bucket or container |
 
-A new store gives a subclass of `ObjectClient` (where it is, its signature, and what it does otherwise than
-most: the pinned GET, checksums, refusals) and one of `ObjectSource` (a client, new credentials, one page of
-the listing): some 100 lines. `s3`, `azure`, `gcs` and `web` are such dialects.
+A dialect is some 100 lines. It subclasses `ObjectClient` (address, signature, differences in GET, checksums
+and refusals) and `ObjectSource` (client, credentials, one page of the listing). See `s3`, `azure`, `gcs`,
+`web`.
 """

@@ -1,7 +1,4 @@
-"""OAuth 2.0 access tokens: what a request carries of one, and how one is requested of a token server.
-
-The sources of Google and Azure use them. `requested` opens a connection to the token server and closes it;
-nothing is kept on disk."""
+"""OAuth 2.0 access tokens: requested of a token server, carried by requests."""
 
 from __future__ import annotations
 
@@ -20,33 +17,29 @@ from penstock.sources.objects.answers import refusal
 if TYPE_CHECKING:
     from penstock.sources.http.endpoint import Endpoint
 
-ANSWER_LIMIT = 1 << 16
-"""Bytes of a token server's answer, at most."""
-TRIES, TIMEOUT = 4, 10.0
-"""A token server that does not answer is named within a minute: so many tries, of so many seconds each."""
+ANSWER_LIMIT = 1 << 16  # bytes of a token server's answer, at most
+TRIES, TIMEOUT = 4, 10.0  # a silent token server is named within a minute: tries, of these seconds each
 
 
 @dataclass(frozen=True)
 class AccessToken:
-    """One token and its end. Picklable; its text is in no representation."""
+    """A token and its end. Picklable; no representation shows its text."""
 
-    text: str = field(default="", repr=False)  # "" where requests are made without any
+    text: str = field(default="", repr=False)  # "": requests carry none
     expires: float | None = None  # seconds since the epoch; None: never
     origin: str = ""  # see `sources.credentials`
 
     @property
     def line(self) -> str:
-        """The header line of a request."""
         return f"Authorization: Bearer {self.text}\r\n" if self.text else ""
 
     def lasts(self, seconds: float) -> bool:
-        """Whether the token is still valid in so many seconds."""
         return self.expires is None or time.time() < self.expires - seconds
 
 
 def jwt_grant(server: str, issuer: str, scope: str, key: str, key_id: str) -> str:
-    """The body of a request for a token by a signed claim of who asks (RFC 7523, 2.1), good for an hour from
-    now. Raises ValueError for what is no RSA key."""
+    """Make the body of a request for a token by a signed claim of identity (RFC 7523, 2.1), valid for an
+    hour. Raises ValueError if `key` is no RSA key."""
     import jwt
 
     now = int(time.time())
@@ -61,9 +54,11 @@ def jwt_grant(server: str, issuer: str, scope: str, key: str, key_id: str) -> st
 def requested(
     server: Endpoint, line: str, lines: str = "", body: str = "", *, origin: str, hint: str
 ) -> AccessToken:
-    """The token in a token server's answer (RFC 6749, 5.1). `line` is the request's method and target,
-    `lines` are whole header lines, `body` is a form. Tried again while the error may pass; then raises it, or
-    FailedError with `hint` where there is no token."""
+    """Request a token of a token server (RFC 6749, 5.1), with retries.
+
+    `line`: method and target. `lines`: whole header lines. `body`: a form. Raises the last error; FailedError
+    with `hint` where there is no token.
+    """
     if body:
         lines += f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(body)}\r\n"
     head = f"{line} HTTP/1.1\r\nHost: {server.authority}\r\n{server.proxy_lines}{lines}\r\n{body}"
@@ -89,6 +84,6 @@ def requested(
 
 
 def _stated(answer: object) -> str:
-    """Why a token is refused (RFC 6749, 5.2): a clock that is wrong, a key that was withdrawn."""
-    told = answer if isinstance(answer, dict) else {}
-    return " ".join(str(told[name]) for name in ("error", "error_description") if name in told)
+    """Return the stated reason of a refused token (RFC 6749, 5.2): a wrong clock, a withdrawn key."""
+    fields = answer if isinstance(answer, dict) else {}
+    return " ".join(str(fields[name]) for name in ("error", "error_description") if name in fields)

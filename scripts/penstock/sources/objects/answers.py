@@ -1,7 +1,6 @@
-"""What is wrong with a store's answer, if anything: with a refusal, by its status and the store's code; and
-with an object that came, whose version, size, range and length are compared with the listing. Pure.
-
-A condition (If-Match, a version in the query) is not enough: some servers and proxies ignore it."""
+"""Judges a store's answers: which error a refusal means, and whether an object's version, size, range and
+length are the listed ones. A condition (If-Match, a version in the query) is not enough: some servers and
+proxies ignore it."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Meaning(NamedTuple):
-    """What a code of a store means, whatever status it comes with: the error's type, its words, its hint."""
+    """The meaning of a store's error code, whatever the status: the error's type, words and hint."""
 
     error: type[PenstockError]
     what: str
@@ -38,6 +37,8 @@ class Meaning(NamedTuple):
 _ENDED = Meaning(ExpiredCredentialsError, "the session's keys ended")
 REFUSED = Meaning(ExpiredCredentialsError, "the store refuses the credentials")
 _CLOCK = Meaning(FailedError, "this machine's clock is wrong", "set it (NTP)")
+# Codes about credentials, in every store. Where a key was deleted, or a server lost a session (MinIO:
+# `InvalidTokenId`), the place of the source's keys may hold new ones by now.
 CREDENTIALS: Mapping[str, Meaning] = {
     **dict.fromkeys(
         ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "ExpiredAuthenticationToken"),
@@ -46,18 +47,16 @@ CREDENTIALS: Mapping[str, Meaning] = {
     **dict.fromkeys(("InvalidAccessKeyId", "InvalidToken", "InvalidTokenId"), REFUSED),
     **dict.fromkeys(("RequestTimeTooSkewed", "RequestExpired"), _CLOCK),
 }
-"""What codes say of the credentials, in every store. A key that was deleted, or a session that a server no
-longer knows (MinIO: `InvalidTokenId`), may have been replaced where the source takes its keys from."""
 
+# codes after which a retry may help, whatever the status
 WAITS = OVERLOADED_CODES | {"RequestTimeout", "InternalError", "OperationTimedOut"}
-"""Codes after which a retry may help, whatever the status."""
+# Statuses that mean the same for every request, unless a code is more precise.
 STATUSES: Mapping[int, Meaning] = {
     401: REFUSED,
     407: Meaning(
         FailedError, "the proxy asks for a name and a password", "put them into HTTPS_PROXY, or name another"
     ),
 }
-"""Statuses that mean the same for every request, unless a code says more."""
 
 NOTHING_THERE = (
     "look at it in another way; then correct the source's URL (and `endpoint_url`, where storage_options has "
@@ -66,13 +65,13 @@ NOTHING_THERE = (
 
 
 def amiss(what: str, where: str, why: str = "") -> FailedError:
-    """The error of a listing that cannot be right."""
+    """Make the error of a listing that cannot be right."""
     return FailedError(f"the listing {what}", where=where, why=why, hint=STORE_AMISS)
 
 
 @contextmanager
 def reaching(what: str, where: str, hint: str = "") -> Iterator[None]:
-    """Raises PreflightError for what goes wrong with a source at its first request."""
+    """Turn the errors of a source's first request into PreflightError."""
     try:
         yield
     except PreflightError:
@@ -82,7 +81,6 @@ def reaching(what: str, where: str, hint: str = "") -> Iterator[None]:
 
 
 def grouped(where: str) -> FailedError:
-    """Of a page that names prefixes in place of the objects below them: no listing here asks for that."""
     return amiss(
         "lacks objects",
         where,
@@ -91,7 +89,7 @@ def grouped(where: str) -> FailedError:
 
 
 def within(key: str, prefix: str, where: str) -> str:
-    """A listed key, relative to the prefix. Raises FailedError for one outside of it."""
+    """Return a listed key relative to the prefix. Raises FailedError for a key outside of it."""
     if not key.startswith(prefix):
         raise amiss("has a key outside of the prefix", where, in_quotes(key))
     return key[len(prefix) :]
@@ -107,8 +105,9 @@ def refusal(
     codes: Mapping[str, Meaning],
     listing: bool = False,
 ) -> PenstockError:
-    """The error of an answer with a status that was not wanted.
-    `listing`: the request was of a listing, so nothing is known yet that could be gone.
+    """Return the error of an answer with an unwanted status.
+
+    `listing`: the request was of a listing, so no known object can be gone.
 
     | status, code | error |
     |---|---|
@@ -146,11 +145,11 @@ def misfit(
     span: tuple[int, int],
     where: str,
 ) -> PenstockError | None:
-    """What is wrong with an answer of status 200 or 206 to a GET of `span` (offset, length). `length` is the
-    length that the answer states, -1 for none. `version`: see `ObjectClient.version`. Stores may keep
-    objects in a Content-Encoding, and serve their bytes as they are stored and listed.
+    """Return what is wrong with an answer of status 200 or 206 to a GET of `span` (offset, length), if
+    anything.
 
-    The first row that applies:
+    `length`: the stated length, -1 for none. `version`: see `ObjectClient.version`. Stores may keep objects
+    in a Content-Encoding, and serve them as stored. The first row that applies:
 
     | the answer | error |
     |---|---|
@@ -192,8 +191,7 @@ def misfit(
 def head_misfit(
     length: int, headers: Mapping[bytes, bytes], version: str | None, entry: Entry, where: str
 ) -> PenstockError | None:
-    """What is wrong with an answer of status 200 to a HEAD, or with an object's description. `length`: bytes,
-    -1 where none are stated."""
+    """Judge a HEAD's answer of status 200, or an object's description. `length`: bytes, -1 if not stated."""
     if (error := other_version(headers, version, entry, where)) is not None:
         return error
     if length not in (-1, entry.size):
@@ -204,7 +202,6 @@ def head_misfit(
 def other_version(
     headers: Mapping[bytes, bytes], version: str | None, entry: Entry, where: str
 ) -> PenstockError | None:
-    """What is wrong with the version that an answer states, if anything."""
     if not entry.token or version == entry.token:
         return None
     if version is None:

@@ -1,10 +1,6 @@
-"""Reads ranges of objects of one store, pinned to the listed version, whatever the store's dialect.
-
-Every GET is conditional, and the answer's own version, range and length are compared with the listing
-(`answers`), since some servers ignore the condition.
-
-A worker's threads copy by it, each with a reader of its own. It sends requests to the store, and writes bytes
-nowhere but into the caller's buffers."""
+"""Reads ranges of a store's objects, pinned to the listed version, in any dialect. Every GET is conditional,
+and the answer's own version, range and length are compared too (`answers`): some servers ignore the
+condition."""
 
 from __future__ import annotations
 
@@ -23,12 +19,11 @@ if TYPE_CHECKING:
     from penstock.sources.http.connection import Connection
     from penstock.sources.objects.client import Judge
 
-BEGIN = 1024
-"""Bytes by which a body is judged."""
+BEGIN = 1024  # bytes by which a body is judged
 
 
 class HttpBody:
-    """See `port.Body`. Exactly `length` bytes, or TransientError."""
+    """See `port.Body`."""
 
     __slots__ = ("_begin", "_connection", "_judge", "_left", "_where", "checksums")
 
@@ -40,7 +35,7 @@ class HttpBody:
         where: str,
         judge: Judge | None = None,
     ) -> None:
-        """`judge`: raise what it says of the first bytes, before the last ones are given."""
+        """`judge`: its error for the first bytes is raised before the last ones are returned."""
         self._connection, self._left, self.checksums, self._where = connection, length, checksums, where
         self._judge, self._begin = judge, b""
 
@@ -65,7 +60,6 @@ class HttpBody:
         return count
 
     def read_all(self, buffer: memoryview) -> None:
-        """The whole range into a buffer of its length, and `close`."""
         at = 0
         while at < len(buffer):
             at += self.readinto(buffer[at:])
@@ -89,8 +83,8 @@ C = TypeVar("C", bound=ObjectClient)
 
 
 class ObjectReader(Reader, Generic[C]):
-    """For one thread: one connection, and one more for each object that is prefetched. `credentials` returns
-    the present credentials, which may be renewed at any time."""
+    """For one thread: one connection, and one more for each prefetched object. `credentials` returns the
+    present ones, which may be renewed at any time."""
 
     def __init__(self, client: Callable[[], C], credentials: Callable[[], object]) -> None:
         self._make, self._credentials = client, credentials
@@ -110,7 +104,7 @@ class ObjectReader(Reader, Generic[C]):
         return HttpBody(connection, length, checksums, client.where(entry.key), None if offset else judge)
 
     def ahead(self, entry: Entry) -> None:
-        """See `port.AheadReader`. Each object that is on its way has a connection of its own."""
+        """See `port.AheadReader`. Each prefetched object has a connection of its own."""
         client = self._idle.pop() if self._idle else None
         try:
             client = client or self._make()
@@ -124,8 +118,8 @@ class ObjectReader(Reader, Generic[C]):
         self._sent.append((entry, client, request))
 
     def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[SourceChecksum]]:
-        """See `port.WholeReader`. Head and body come by one system call, where the head has the form of the
-        one before (`response_template`)."""
+        """See `port.WholeReader`. One system call reads head and body, if the head has the form of the one
+        before (`response_template`)."""
         prefetched = self._prefetched(entry)
         client, request = prefetched or (self._client, None)
         try:
@@ -144,7 +138,7 @@ class ObjectReader(Reader, Generic[C]):
                 self._idle.append(client)
 
     def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """By HEAD. See `port.Source.checksum`."""
+        """Query by HEAD."""
         client = self._client
         client.renew(self._credentials())
         headers, length = client.stated(entry)
@@ -161,10 +155,10 @@ class ObjectReader(Reader, Generic[C]):
         self._sent.clear()
 
     def _prefetched(self, entry: Entry) -> tuple[C, Request] | None:
-        """The client that has requested this object already, and the request; None where it was not
-        prefetched. Objects that were prefetched before it and not taken are dropped."""
+        """Return the client and request that prefetched this object, or None. Earlier prefetched objects that
+        were not taken are dropped."""
         sent = self._sent
-        if not any(one == entry for one, _, _ in sent):
+        if not any(queued == entry for queued, _, _ in sent):
             return None
         while True:
             first, client, request = sent.popleft()
@@ -176,8 +170,8 @@ class ObjectReader(Reader, Generic[C]):
     def _checked(
         self, client: C, entry: Entry, offset: int, length: int
     ) -> tuple[Sequence[SourceChecksum], Judge | None]:
-        """The checksums of the answer, and what judges its first bytes. Raises its error where it does not
-        fit the request and the listing."""
+        """Return the answer's checksums, and a judge of its first bytes. Raises an error for an answer that
+        does not fit request and listing."""
         connection = client.connection
         whole, status, headers = length == entry.size, connection.status, connection.headers
         if status != (200 if whole else 206):
@@ -188,7 +182,7 @@ class ObjectReader(Reader, Generic[C]):
             connection.abandon()
             raise
         version = client.version(headers, entry.size)
-        # These comparisons pass most answers; the others go through the whole table of `misfit`.
+        # Most answers pass these comparisons; others go through the table of `misfit`.
         if (
             not whole
             or version != entry.token

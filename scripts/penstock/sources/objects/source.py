@@ -1,8 +1,5 @@
-"""A bucket or container as a source: what is the same for every store that lists by pages.
-
-The sources of `s3`, `azure` and `gcs` derive from `ObjectSource`. All requests only read. `list_sorted` sorts
-on disk, in the folder that it is given; nothing else here writes.
-"""
+"""A bucket or container as a source: what all stores share that list by pages. All requests only read;
+`list_sorted` alone writes to disk."""
 
 from __future__ import annotations
 
@@ -39,16 +36,13 @@ if TYPE_CHECKING:
     from penstock.config.settings import SourceConfig
     from penstock.core.model import SourceChecksum
 
-AT_ONCE = 32
-"""HEAD requests for times at once."""
+AT_ONCE = 32  # concurrent HEAD requests for times
 C = TypeVar("C", bound=ObjectClient)
-K = TypeVar("K")
-"""The credentials."""
+K = TypeVar("K")  # the credentials
 
 
 def bucket_and_prefix(url: str) -> tuple[str, str]:
-    """What a URL like `s3://bucket/prefix/` names; the prefix is "" or ends in a slash. Raises
-    ConfigError."""
+    """Split a URL like `s3://bucket/prefix/`; the prefix is "" or ends in a slash. Raises ConfigError."""
     scheme, _, rest = url.partition("://")
     bucket, _, prefix = rest.partition("/")
     if not bucket or "@" in bucket:
@@ -64,8 +58,8 @@ def bucket_and_prefix(url: str) -> tuple[str, str]:
 
 
 def single_name(config: SourceConfig) -> str:
-    """The last segment of a URL without a slash at its end, which may be one object's. "" for a URL that
-    means a prefix alone: with that slash, or of a source that something else lists."""
+    """Return the last segment of a URL without a slash at its end, which may name one object; "" where it
+    cannot."""
     if config.inventory or config.list_from:
         return ""
     _, _, key = config.url.partition("://")[2].partition("/")
@@ -73,7 +67,7 @@ def single_name(config: SourceConfig) -> str:
 
 
 def two_meanings(url: str, size: int) -> PreflightError:
-    """The error of a URL that names an object of so many bytes, and a prefix with objects below."""
+    """Make the error of a URL that names an object of this size and a prefix with objects."""
     url = url.removesuffix("/")
     above, _, name = url.rpartition("/")
     return PreflightError(
@@ -98,15 +92,13 @@ class ObjectSource(Source, Generic[C, K]):
     | there, with bytes | objects | refused |
     """
 
-    PAGE: ClassVar[int] = 1000  # objects that a page is asked to hold
-    NEAR: ClassVar[int] = 1
-    """Objects among which the one of a given name is, when those are listed that begin with its name."""
+    PAGE: ClassVar[int] = 1000  # objects requested for a page
+    NEAR: ClassVar[int] = 1  # how many listed objects that begin with a name must include that name's object
+    # the hint for a source that cannot be listed
     CHECK: ClassVar[str] = "check the bucket's name and the credentials"
-    """What to do about a source that cannot be listed."""
 
-    RESOLVE: ClassVar[Any]
-    """A static method that resolves the credentials of a `SourceConfig`. Raises PreflightError."""
-    url: str  # with the prefix, for people, and without its slash at the end where the source is one object
+    RESOLVE: ClassVar[Any]  # a static method: the credentials of a `SourceConfig`, or PreflightError
+    url: str  # with the prefix, for people; without a slash at its end if the source is one object
 
     def __init__(self, config: SourceConfig, credentials: K | None, url: str, at: str = "") -> None:
         """`url`: with the prefix. `at`: the server, for people."""
@@ -121,24 +113,23 @@ class ObjectSource(Source, Generic[C, K]):
     # ---- what a dialect says
 
     def client(self) -> C:
-        """A client of its own connection, that signs with the present credentials."""
+        """Make a client with its own connection, which signs with the present credentials."""
         raise NotImplementedError
 
     def page(self, client: C, token: str, limit: int, begins: str = "") -> Objects:
-        """One page, from the token of the page before it ("": the first), of the objects below the prefix
-        whose keys begin so. One request; raises its error."""
+        """Fetch one page of the objects whose keys begin with `begins`, after the page of `token` ("": the
+        first). One request; raises its error."""
         raise NotImplementedError
 
     def find(self, client: C, key: str) -> None:
-        """An object by its name alone, whatever its version; nothing if it is there. Raises its refusal."""
+        """Request an object by name, whatever its version. Raises its refusal."""
         client.stated(Entry(key, key, 0, "", 0))
 
     # ---- what all have
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """Markers of folders that the last listing left out, and objects that it had once more, alike in all:
-        see `port.Source`."""
+        """Markers of folders and identical repeats that the last listing left out: see `port.Source`."""
         counts = {"markers": self._markers + self._beside, "named twice": self._twice}
         return {what: count for what, count in counts.items() if count}
 
@@ -147,34 +138,31 @@ class ObjectSource(Source, Generic[C, K]):
         return self._untimed
 
     def _count_twice(self, count: int) -> None:
-        """So many objects were listed once more, alike in all."""
         self._twice += count
 
     def credentials(self) -> K:
-        """The present ones."""
         return self._credentials
 
     def renew(self, credentials: object) -> None:
-        """Sign with these from the next request on, in every reader of this source."""
         self._credentials = cast("K", credentials)
 
     def requests(self) -> Requests[C]:
-        """For the requests of one listing; to be closed."""
+        """Make the `Requests` of one listing; the caller closes them."""
         return Requests(self.client, self.credentials, self.renew_refused)
 
     def renew_refused(self, error: PenstockError, last: bool) -> None:
         self.renew(renewed(error, self._credentials, partial(self.RESOLVE, self._config), last=last))
 
     def check(self) -> None:
-        """Requests the object that the URL names, or one page of one object. Raises PreflightError."""
+        """Request the object that the URL names, or one page of one object. Raises PreflightError."""
         reached = reaching("the source cannot be listed", f"{self.url} at {self._at}", self.CHECK)
         with closing(self.requests()) as requests, reached:
             if self._one_object(requests, tries=2) is None:
                 requests.do(lambda client: self.page(client, "", 1), tries=2)
 
     def list(self) -> Iterator[Sequence[Listed]]:
-        """See `port.Source`. Raises FailedError for a prefix that cannot be listed (DisorderError where the
-        keys come in no order), and PreflightError for a URL with two meanings."""
+        """See `port.Source`. Raises FailedError for an unlistable prefix (DisorderError for unordered keys),
+        and PreflightError for a URL with two meanings."""
         self._twice = 0
         return self.either(self._in_order())
 
@@ -186,21 +174,17 @@ class ObjectSource(Source, Generic[C, K]):
         return ascending(batches, self.url, twice=self._count_twice)
 
     def _in_order(self) -> Iterator[Sequence[Listed]]:
-        """All below the prefix, in ascending order."""
         return self._ascending(self._pages())
 
     def _unsorted(self) -> Iterator[Sequence[Listed]]:
-        """All below the prefix, in the order in which the store lists it."""
         return self._pages()
 
     def either(self, below: Iterator[Sequence[Listed]]) -> Iterator[Sequence[Listed]]:
-        """The one object that the URL names, or else what is `below` its prefix; with the times that are
-        configured."""
+        """List the object that the URL names, or else `below`; with times as configured."""
         batches = self._one_or(below)
         return self._with_times(batches) if self._by_metadata else batches
 
     def _with_times(self, batches: Iterator[Sequence[Listed]]) -> Iterator[Sequence[Listed]]:
-        """The same objects, each with the time of its metadata where a HEAD states one."""
         self._untimed = 0
         with closing(self.requests()) as requests, waits.threads(AT_ONCE, "times") as pool:
             try:
@@ -208,14 +192,14 @@ class ObjectSource(Source, Generic[C, K]):
                     times = list(pool.map(lambda row: requests.do(partial(self._metadata_time, row)), batch))
                     self._untimed += times.count(0)
                     yield [
-                        one._replace(modified_ns=time) if time else one
-                        for one, time in zip(batch, times, strict=True)
+                        listed._replace(modified_ns=time) if time else listed
+                        for listed, time in zip(batch, times, strict=True)
                     ]
             finally:
                 requests.stop()
 
     def _metadata_time(self, listed: Listed, client: C) -> int:
-        """0 for an object that is gone or another by now, too: reading it says so."""
+        """Return 0 too for an object that is gone or changed by now: reading it reports that."""
         entry = Entry(listed.key, listed.key, listed.size, listed.token, 0, version=listed.version)
         return client.described(client.stated(entry, gone=(404, 410, 412))[0]).time
 
@@ -238,15 +222,15 @@ class ObjectSource(Source, Generic[C, K]):
             yield batch
 
     def _one_object(self, requests: Requests[C], *, tries: int = TRIES) -> Listed | None:
-        """By the table above; `url` has no slash at its end where it is one object. Raises PreflightError
-        where the URL names an object and a prefix."""
+        """Find the URL's one object, by the table above; `url` then loses its last slash. Raises
+        PreflightError where the URL names an object and a prefix."""
         self.url, self._beside = self._prefix_url, 0
         if not self.single:
             return None
         try:
             sole = requests.do(lambda client: self._head(client, self.single), tries=tries)
         except (ObjectError, FailedError, PreflightError):
-            return None  # what is wrong with the source, the listing of its prefix says
+            return None  # the listing of the prefix will report what is wrong
         if sole is None:
             return None
         with suppress(ObjectError):
@@ -282,8 +266,8 @@ class ObjectSource(Source, Generic[C, K]):
             requests.close()
 
     def list_one(self, key: str) -> Listed | None:
-        """By a listing of what begins with this key: HEAD states times in whole seconds. Then by its name.
-        The one object that the URL names is listed by its name alone."""
+        """List what begins with this key, since HEAD states times in whole seconds; then request it by name.
+        The one object that the URL names is only requested by name."""
         if key == self.single != "":
             with self.asking() as ask:
                 return ask(key)  # its answer has the time already
@@ -305,12 +289,12 @@ class ObjectSource(Source, Generic[C, K]):
 
     @contextmanager
     def asking(self) -> Iterator[Callable[[str], Listed | None]]:
-        """By one HEAD an object. See `port.Source`."""
+        """Make one HEAD for each object. See `port.Source`."""
         with closing(self.requests()) as requests:
             yield lambda key: requests.do(lambda client: self._head(client, key))
 
     def _head(self, client: C, key: str) -> Listed | None:
-        """An object as the answer to a HEAD states it; None where it is not there, or stands for a folder."""
+        """Return an object by a HEAD's answer; None: it is missing, or stands for a folder."""
         headers, size = client.stated(Entry(key, key, 0, "", 0), gone=(404, 410))
         described = client.described(headers)
         if not headers or described.folder:
@@ -324,14 +308,12 @@ class ObjectSource(Source, Generic[C, K]):
         return Listed(key, size, token, modified, self.version_id(headers), archived=described.archived)
 
     def version_id(self, headers: Mapping[bytes, bytes]) -> str:  # noqa: ARG002 (of stores with versions)
-        """The id by which this version is read, where the listing states one."""
+        """Return the version's id for reading, where the listing states ids."""
         return ""
 
     def reader(self) -> ObjectReader[C]:
-        """A reader for one thread."""
         return ObjectReader(self.client, self.credentials)
 
     def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """By HEAD."""
         with closing(self.reader()) as reader:
             return reader.checksum(entry)

@@ -1,11 +1,9 @@
 """Reads ranges of files of a POSIX source, by descriptors below one root.
 
-The descriptors of the folders that were used last stay open, so a file costs open, fstat, read, fstat, close.
-A file that is not regular, or has another size, time or inode than the listing says, is refused when it is
-opened, and again when its range was read to the end. The zeros of holes are not read; data is never taken for
-a hole (`SparseBody`).
-
-`PosixSource.reader` makes one for each thread that reads. It opens and reads, and changes nothing."""
+Recently used folders stay open, so that a file costs open, fstat, read, fstat, close. A file must be regular,
+with the listed size, time and inode, at open and after its whole range. The zeros of holes are not read; data
+is never taken for a hole (`SparseBody`).
+"""
 
 from __future__ import annotations
 
@@ -34,27 +32,27 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Entry, SourceChecksum
 
+# errors of a file that was removed or replaced since the listing
 CHANGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
-"""Errors of a file that was removed or replaced since it was listed."""
+# errors that another attempt would repeat
 REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EINVAL, errno.EISDIR})
-"""Errors that another attempt meets again."""
 _TOKEN = re.compile(r"(\d+)-(-?\d+)-(-?\d+)-(\d+)")
 
 
 class PosixBody:
-    """The bytes `[offset, offset + length)` of one file: a `port.Body`. It owns the descriptor `fd` until
-    `close` or `abandon`. `status`: the stat of the file when it was opened and was the listed one."""
+    """A `port.Body` of the bytes `[offset, offset + length)` of a file. It owns `fd` until `close` or
+    `abandon`. `status`: the stat at open, when the file was the listed one."""
 
     __slots__ = ("_at", "_fd", "_key", "_left", "_status")
 
-    checksums: Sequence[SourceChecksum] = ()  # A file system states no checksums
+    checksums: Sequence[SourceChecksum] = ()  # a file system states none
 
     def __init__(self, fd: int, key: str, status: os.stat_result, offset: int, length: int) -> None:
         self._fd, self._key, self._status, self._at, self._left = fd, key, status, offset, length
 
     def readinto(self, buffer: memoryview) -> int:
-        """Fill `buffer`, or its beginning; 0 at the end of the range alone. Raises SourceChangedError for a
-        file that ends before the range does, and as `source_error`."""
+        """Fill `buffer` or its beginning; return 0 only at the end of the range. Raises SourceChangedError
+        for a file that ends early, and as `source_error`."""
         left = self._left
         if not left:
             return 0
@@ -71,18 +69,19 @@ class PosixBody:
         return count
 
     def require_listed(self) -> None:
-        """Raises SourceChangedError where the file is not the listed one any more. What was read before is
-        of the listed one. Raises as `source_error`, too."""
+        """Raise SourceChangedError if the file is no longer the listed one; otherwise all bytes read so far
+        are of it. Raises as `source_error`, too."""
         try:
             require_unchanged(os.fstat(self._fd), self._status, self._key)
         except OSError as error:
             raise source_error(error, self._key) from None
 
     def close(self) -> None:
-        """Close the descriptor. Where the whole range was read: raises SourceChangedError for a file that is
-        another than when it was opened, and ObjectError for a range that ends where the file should and a
-        file that goes on: some mounts state sizes that are too small. After a part of the range nothing is
-        checked."""
+        """Close the descriptor, and check the file if the whole range was read.
+
+        Raises SourceChangedError for a file that changed since open. Raises ObjectError where the file goes
+        on after its stated size: some mounts state sizes that are too small.
+        """
         fd, self._fd = self._fd, -1
         if fd < 0:
             return
@@ -99,20 +98,19 @@ class PosixBody:
             os.close(fd)
 
     def abandon(self) -> None:
-        """Close the descriptor without the check."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
-def token(found: os.stat_result) -> str:
-    """The version token of a file: size, times and inode. Where any of them differs, the file is another."""
-    return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}-{found.st_ino}"
+def token(status: os.stat_result) -> str:
+    """Return a file's version token: size, times and inode."""
+    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}-{status.st_ino}"
 
 
 def require_unchanged(now: os.stat_result, then: os.stat_result, key: str) -> None:
-    """Raises SourceChangedError where the tokens of two stats of the object `key` differ."""
-    # Numbers: making two texts would cost as much as the fstat.
+    """Raise SourceChangedError if two stats of the object `key` differ in their tokens."""
+    # Numbers, since making two texts would cost as much as the fstat.
     if (
         now.st_mtime_ns != then.st_mtime_ns
         or now.st_ctime_ns != then.st_ctime_ns
@@ -123,13 +121,12 @@ def require_unchanged(now: os.stat_result, then: os.stat_result, key: str) -> No
 
 
 def changed_error(key: str, listed: str, now: str) -> SourceChangedError:
-    """The error to raise for the object `key`, which had the token `listed` and has the token `now`."""
     what = "the file changed since it was listed"
     return SourceChangedError(what, where=key, why=_difference(listed, now))
 
 
 def source_error(error: OSError, key: str) -> PenstockError:
-    """The error to raise for the object `key`, of which the operating system raised `error`.
+    """Map the operating system's `error` for the object `key`:
 
     | error                  | becomes            |
     |------------------------|--------------------|
@@ -155,9 +152,9 @@ def source_error(error: OSError, key: str) -> PenstockError:
     return TransientError("reading the file failed", where=key, why=why)
 
 
-def _difference(listed: str, found: str) -> str:
-    """In words, how two tokens differ; "" where one is no token of a file."""
-    before, now = (_TOKEN.fullmatch(text) for text in (listed, found))
+def _difference(listed: str, latest: str) -> str:
+    """Describe how two tokens differ; "" where one is no file's token."""
+    before, now = (_TOKEN.fullmatch(text) for text in (listed, latest))
     if before is None or now is None:
         return ""
     if before[1] != now[1]:
@@ -168,11 +165,11 @@ def _difference(listed: str, found: str) -> str:
     return "its size and time are the same, and it was replaced or its attributes were set"
 
 
+# errors of a file system that does not report holes: the file then counts as data
 NOT_TOLD = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
-"""Errors of a file system that does not report holes: the file then counts as data."""
 
+# runs of data that are counted at most, at 1 µs each on a local disk; else the file counts whole
 EXTENTS = 1 << 16
-"""Up to so many runs of data are counted, at 1 µs each on a local disk; a file of more counts whole."""
 
 
 class SparseBody(PosixBody):
@@ -182,19 +179,19 @@ class SparseBody(PosixBody):
 
     def __init__(self, fd: int, key: str, status: os.stat_result, offset: int, length: int) -> None:
         super().__init__(fd, key, status, offset, length)
+        # whether a gap is surely zeros; if False, the caller reads and checks it
         self.certain = _holes_told(status.st_dev)
-        """Whether the bytes of a gap are surely zeros. Where False, the caller reads them and checks."""
         self._until, self._in_gap = offset, False
 
     def gap(self) -> int:
-        """Bytes of the hole at this place within the range; 0 in data and at the end. Raises as
+        """Return the bytes of the hole at this place within the range; 0 in data and at the end. Raises as
         `source_error`."""
         if self._at >= self._until and self._left:
             self._look()
         return self._until - self._at if self._in_gap else 0
 
     def skip(self, count: int) -> None:
-        """Pass over `count` bytes, unread: no more than `gap` returned last."""
+        """Skip `count` unread bytes: no more than `gap` returned last."""
         self._at += count
         self._left -= count
 
@@ -203,8 +200,8 @@ class SparseBody(PosixBody):
         return super().readinto(buffer[: self._until - self._at])
 
     def _look(self) -> None:
-        """The run of data or hole that begins here. A file that became shorter meanwhile seems to end in
-        a hole: `close` sees that it changed."""
+        """Find the run of data or hole that begins here. A file that shrank meanwhile seems to end in a hole:
+        `close` detects the change."""
         at, end = self._at, self._at + self._left
         self._until, self._in_gap = end, False
         try:
@@ -224,9 +221,8 @@ class SparseBody(PosixBody):
 
 
 def data_bytes(fd: int, status: os.stat_result) -> int:
-    """How many bytes of a file are no hole: no less than its blocks, which is more where data waits for
-    write-back, and less where the file system compresses. Its size where holes are not reported, or are more
-    than EXTENTS. Raises OSError."""
+    """Count a file's bytes outside holes, at least as many as its blocks hold. Its size if holes are not
+    reported, or data has more than EXTENTS runs. Raises OSError."""
     size, blocks = status.st_size, status.st_blocks * 512
     if blocks >= size:
         return size
@@ -253,23 +249,19 @@ def _holes_told(device: int) -> bool:
 ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # O_NONBLOCK: a FIFO that took a file's name meanwhile must not hang the open.
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-FOLDERS_KEPT = 128
-"""Descriptors of folders that a reader keeps open, at most."""
-LARGE = 4 << 20
-"""Bytes of a range from which on the kernel is advised to read ahead."""
-HOLES = 1 << 20
-"""Bytes: larger files that take less room than their size are read by `SparseBody`."""
+FOLDERS_KEPT = 128  # descriptors of folders that a reader keeps open, at most
+LARGE = 4 << 20  # bytes of a range from which on the kernel is advised to read ahead
+HOLES = 1 << 20  # bytes: larger files that occupy less than their size are read by `SparseBody`
 
 
 def tokens(
     sizes: Iterable[int], mtimes_ns: Iterable[int], ctimes_ns: Iterable[int], inodes: Iterable[int]
 ) -> list[str]:
-    """The tokens of many files, as `token` gives one."""
     return [f"{a}-{b}-{c}-{d}" for a, b, c, d in zip(sizes, mtimes_ns, ctimes_ns, inodes, strict=True)]
 
 
 def beneath(root: str, path: str) -> str | None:
-    """Where a link leads, relative to the root; None when it leads out of it."""
+    """Resolve a link relative to the root; None: it leads out of the root."""
     real_root = os.path.realpath(root)
     real = os.path.realpath(os.path.join(real_root, path))
     if os.path.commonpath((real_root, real)) != real_root or real == real_root:
@@ -278,7 +270,7 @@ def beneath(root: str, path: str) -> str | None:
 
 
 def _as_listed(fd: int, entry: Entry) -> os.stat_result:
-    """The stat of an open file. Raises SourceChangedError where it is not the listed one, OSError."""
+    """Return the stat of an open file. Raises SourceChangedError if it is not the listed one, and OSError."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         raise SourceChangedError("no longer a regular file", where=entry.key)
@@ -289,8 +281,8 @@ def _as_listed(fd: int, entry: Entry) -> os.stat_result:
 
 
 class PosixReader(Reader):
-    """For one thread. Keeps up to FOLDERS_KEPT descriptors of folders, and fewer where the process may
-    not open many files."""
+    """Reads files for one thread. Keeps up to FOLDERS_KEPT folders open, and fewer under a low limit of open
+    files."""
 
     def __init__(self, root: str, *, follow: bool = False) -> None:
         self._root, self._follow = root, follow
@@ -300,7 +292,6 @@ class PosixReader(Reader):
         self._parent_fd = -1
 
     def open(self, entry: Entry, offset: int, length: int) -> PosixBody:
-        """See `port.Reader`. Raises SourceChangedError, and as `source_error`."""
         key = entry.key
         fd = self._open(key)
         try:
@@ -334,8 +325,8 @@ class PosixReader(Reader):
         return buffer[:size], ()
 
     def stat(self, key: str) -> os.stat_result:
-        """The stat of the file that has this key now. Raises as `open`, and SourceChangedError where it is
-        not a regular file."""
+        """Return the stat of this key's file now. Raises as `open`, and SourceChangedError if it is not a
+        regular file."""
         fd = self._open(key)
         try:
             status = os.fstat(fd)
@@ -348,17 +339,17 @@ class PosixReader(Reader):
     def data_bytes(self, key: str, size: int) -> int:
         fd = self._open(key)
         try:
-            found = os.fstat(fd)
-            same = stat.S_ISREG(found.st_mode) and found.st_size == size
-            return data_bytes(fd, found) if same else size
+            status = os.fstat(fd)
+            same = stat.S_ISREG(status.st_mode) and status.st_size == size
+            return data_bytes(fd, status) if same else size
         except OSError as error:
             raise source_error(error, key) from None
         finally:
             os.close(fd)
 
     def missing(self, key: str) -> bool:
-        """Whether the file is gone: a new listing of its folder, or of one above, does not name it. Raises as
-        `open`; TransientError when the root itself cannot be opened."""
+        """Return whether the file is gone: a new listing of its folder, or of one above, does not name it.
+        Raises as `open`, and TransientError if the root cannot be opened."""
         *folders, last = key.split("/")
         try:
             fd = os.open(self._root, ROOT)
@@ -390,8 +381,8 @@ class PosixReader(Reader):
             return self._again(key, error)
 
     def _again(self, key: str, error: OSError) -> int:
-        """Open the file again after `error`, where that may help: a kept folder went stale, the process has
-        too many files open, or a link is to be followed. Raises any other error."""
+        """Open the file again if that can help after `error`: a stale kept folder, too many open files, or a
+        link to follow. Raises any other error."""
         path: str | None = key
         if error.errno == errno.ELOOP and self._follow:
             path = beneath(self._root, key)
@@ -408,7 +399,7 @@ class PosixReader(Reader):
             raise source_error(second, key) from None
 
     def _folder(self, path: str) -> int:
-        """A kept descriptor of a folder, opened name by name from the nearest one kept."""
+        """Return a kept descriptor of a folder, opened name by name from the nearest kept one."""
         if path in self._folders:
             return self._kept(path)
         missing: list[str] = []
@@ -426,8 +417,7 @@ class PosixReader(Reader):
         return fd
 
     def _keep(self, path: str, fd: int) -> int:
-        """Keep this descriptor; the one that was not used for the longest time is closed where there are too
-        many."""
+        """Keep this descriptor; above the limit, close the least recently used one."""
         if len(self._folders) >= self._most:
             old = self._folders.pop(next(iter(self._folders)))
             if old == self._parent_fd:

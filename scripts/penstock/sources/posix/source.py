@@ -1,10 +1,9 @@
-"""A POSIX folder as a source: any mounted file system.
+"""A folder of any mounted file system as a source.
 
-Below the root nothing is trusted: folders and files are opened one name at a time, by
-descriptor, without following links. A FIFO, socket or device is never opened for reading.
-A file that changed since it was listed is refused, before and after its bytes are read.
-
-`registry.open_source` makes a `PosixSource` of a path or a `file://` URL. It reads, and changes nothing."""
+Below the root nothing is trusted: folders and files are opened one name at a time, by descriptor, without
+following links. A FIFO, socket or device is never opened for reading. A file that changed since the listing
+is refused, before and after its bytes are read.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +32,12 @@ if TYPE_CHECKING:
     from penstock.fs.tree import Level
     from penstock.sources.port import Keep
 
-MOST = 1_000_000
-"""Files that are remembered at a time until all their names came: some 100 MB. Files beyond are not
-counted."""
+MOST = 1_000_000  # files remembered until all their names came: some 100 MB; files beyond are not counted
 
 
 class HardLinks:
-    """Counts names of files that have several; `saw` is called with each. `keep` says which names belong to
-    the dataset."""
+    """Counts the names of files with several names, one `saw` for each name. `keep` says which names belong
+    to the dataset."""
 
     def __init__(self, keep: Callable[[str], bool] | None = None, most: int = MOST) -> None:
         self._keep, self._most = keep, most
@@ -48,7 +45,7 @@ class HardLinks:
         self._files = self._of = self._bytes = 0
 
     def saw(self, path: str, place: tuple[int, int], names: int, size: int) -> None:
-        """One of the `names` of the file at `place` (device and inode), of `size` bytes."""
+        """Count one of the `names` of the file of `size` bytes at `place` (device and inode)."""
         if self._keep is not None and not self._keep(path):
             return
         left, counted = self._names.pop(place, (names, 0))
@@ -62,26 +59,23 @@ class HardLinks:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """`of` files have several names in the dataset; `files` counts their names beyond the first, and
-        `bytes` what these take in a release. Lower bounds where more than MOST files were remembered at a
-        time. Empty when there are none."""
+        """`of` files have several names in the dataset; `files` counts the names beyond the first, and
+        `bytes` what these take in a release. Empty: none. Lower bounds beyond MOST files at a time."""
         return {"files": self._files, "of": self._of, "bytes": self._bytes} if self._files else {}
 
 
-BATCH = 2048
-"""Files that `list` gives at once."""
+BATCH = 2048  # files in a batch of `list`
+# errors of a name that was removed or replaced after its folder was read: it is left out
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
-"""Errors of a name that was removed or replaced after its folder was read: it is left out."""
 
 
 def open_source(config: SourceConfig, _: object, *, dataset: DatasetConfig, keep: Keep | None) -> PosixSource:
-    """See `registry.open_source`."""
     return PosixSource(folder(config.url), links=dataset.links, empty=dataset.empty_folders, keep=keep)
 
 
 class PosixSource(Source):
     """A folder, or one file, whose key is its name. `links` and `empty` are the dataset's policies
-    (`config.settings`); for `keep` see `RefusedFiles`."""
+    (`config.settings`); `keep`: see `RefusedFiles`."""
 
     def __init__(
         self,
@@ -101,7 +95,7 @@ class PosixSource(Source):
 
     @property
     def origin(self) -> str:
-        """What is exported, or the device's number; the folder's own inode."""
+        """The export or the device's number, and the folder's own inode."""
         top = os.path.realpath(self.root)
         device = mount_of(top).device
         status = os.stat(top)
@@ -111,7 +105,6 @@ class PosixSource(Source):
 
     @property
     def hard_links(self) -> Mapping[str, int]:
-        """Of the last listing, by `HardLinks.counts`."""
         return self._hard_links.counts
 
     @property
@@ -120,12 +113,12 @@ class PosixSource(Source):
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """What the last listing left out: links by policy, empty folders, and under
-        `filtered` items that only `include` and `exclude` kept from being refused."""
+        """What the last listing left out: links by policy, empty folders, and under `filtered` items that
+        only `include` and `exclude` kept from being refused."""
         return dict(self._ignored)
 
     def check(self) -> None:
-        """Raises PreflightError when the root is no folder that can be read, and no file."""
+        """Raise PreflightError unless the root is a readable folder or file."""
         try:
             if os.path.isfile(self.root):
                 os.close(os.open(self.root, OPEN_FILE & ~os.O_NOFOLLOW))
@@ -140,8 +133,8 @@ class PosixSource(Source):
         return PreflightError("the source folder cannot be read", where=self.url, why=_why(error), hint=hint)
 
     def list(self) -> Iterator[Sequence[Listed]]:
-        """Batches in byte order of the path. Memory grows with the largest folder (where calls wait for a
-        server: with some dozen folders), not with the number of all files.
+        """List batches in byte order of the path. Memory grows with the largest folder (some dozen folders if
+        calls wait for a server), not with the number of files.
 
         Raises PreflightError at the end, naming what the policies refuse.
         """
@@ -163,7 +156,7 @@ class PosixSource(Source):
             raise offenders.error(self.url)
 
     def _is_one_file(self) -> bool:
-        """Whether the root is one file, or a link to one; or was one when it was looked at before."""
+        """Return whether the root is a file or a link to one, or was at an earlier check."""
         self._was_file = self._was_file or os.path.isfile(self.root)
         return self._was_file
 
@@ -174,11 +167,10 @@ class PosixSource(Source):
 
     @property
     def _top(self) -> str:
-        """The folder below which the keys are."""
+        """The folder to which keys are relative."""
         return os.path.dirname(self.root) if self._is_one_file() else self.root
 
     def _walk(self, offenders: RefusedFiles) -> Iterator[Sequence[Listed]]:
-        """Files in order, many at a time: neighbours of one folder together."""
         try:
             root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -192,8 +184,8 @@ class PosixSource(Source):
                 if kind == FILE:
                     yield self._files(level, names, offenders)
                 elif kind == LINK:
-                    found = (self._link(level.prefix + name, offenders) for name in names)
-                    yield [listed for listed in found if listed is not None]
+                    followed = (self._link(level.prefix + name, offenders) for name in names)
+                    yield [listed for listed in followed if listed is not None]
                 elif kind == OTHER:
                     for name in names:
                         offenders.add(level.prefix + name, "neither a file nor a folder", Remedy.SPECIAL)
@@ -206,7 +198,7 @@ class PosixSource(Source):
             self._empty(entered)
 
     def _empty(self, folder: str) -> None:
-        """Count or keep a folder that holds nothing: no file would make it on the target."""
+        """Count or keep an empty folder, which no file would create on the target."""
         if self._keep is not None and not self._keep(folder):
             return
         if self.empty == "keep":
@@ -215,7 +207,7 @@ class PosixSource(Source):
             self._ignored["empty folders"] = self._ignored.get("empty folders", 0) + 1
 
     def _files(self, level: Level, names: Sequence[str], offenders: RefusedFiles) -> Sequence[Listed]:
-        """Of neighbouring names that are no folders and no links: the hot loop of a listing."""
+        """List neighbouring names that are no folders and no links: the hot loop of a listing."""
         stats = level.stats(names)
         prefix = level.prefix
         paths = [prefix + name for name in names]
@@ -286,7 +278,6 @@ class PosixSource(Source):
         return Listed(key, status.st_size, token(status), status.st_mtime_ns)
 
     def reader(self) -> PosixReader:
-        """A reader for one thread."""
         return PosixReader(self._top, follow=self.links == "follow")
 
 

@@ -1,9 +1,5 @@
-"""S3's dialect of `objects.client`: how requests to one bucket are signed, which redirects are followed, and
-what S3's error codes mean.
-
-`s3.source` makes one `S3Client` for each thread that lists or reads. A client sends only GET and HEAD, to the
-bucket's server or to hosts of the same store (`same_store`).
-"""
+"""S3's dialect of `objects.client`: signatures, redirects and error codes. A client sends only GET and HEAD,
+to the bucket's server or to hosts of the same store (`same_store`)."""
 
 from __future__ import annotations
 
@@ -29,31 +25,30 @@ if TYPE_CHECKING:
     from penstock.core.model import Entry, SourceChecksum
     from penstock.sources.objects.client import Request
 
-AWS = (".amazonaws.com", ".amazonaws.com.cn")
-"""Ends of the names of Amazon's own servers."""
+AWS = (".amazonaws.com", ".amazonaws.com.cn")  # suffixes of the names of Amazon's own servers
+# codes for a bucket in another region than the signature's
 OTHER_REGION = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
-"""Codes by which a store says that the bucket is in another region than the signature's."""
 _WRONG_KEYS = Meaning(FailedError, "the store refuses the credentials")
+# What S3's codes mean beyond their status; see `OTHER_REGION`, too.
 CODES = {
     **dict.fromkeys(("SignatureDoesNotMatch", "InvalidSecurity"), _WRONG_KEYS),
     "NoSuchBucket": Meaning(FailedError, "there is no such bucket"),
     "InvalidObjectState": Meaning(ObjectError, "the object is archived", "restore it first"),
 }
-"""What S3's codes mean beyond the status that they come with; `OTHER_REGION` too."""
+# storage classes whose objects must be restored before they can be read
 ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
-"""Storage classes whose objects cannot be read before they are restored."""
 _REGION = re.compile(r"[a-z0-9-]{1,32}")
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """One bucket and prefix, and how it is reached. Without secrets."""
+    """One bucket and prefix, and how to reach it. Without secrets."""
 
     name: str
     prefix: str  # "" or ending in a slash; `str` by os.fsdecode
     endpoint: str  # the store's URL; "" for AWS
     region: str
-    path_style: bool  # whether the bucket's name stands in the path of a request, and not in the host's name
+    path_style: bool  # whether the bucket's name is in the path, not in the host's name
     options: Mapping[str, object]  # the source's `storage_options`
     reach: Reach = field(default_factory=Reach)
     single: str = ""  # see `ObjectClient`
@@ -64,8 +59,8 @@ class Bucket:
 
 
 def address(bucket: Bucket, region: str) -> tuple[Endpoint, str]:
-    """The server of a bucket in a region, and what goes before a key's path there. Raises ConfigError for an
-    endpoint with a user or password in it."""
+    """Return a bucket's server in a region, and what precedes a key's path there. Raises ConfigError for an
+    endpoint with a user or password."""
     if not bucket.endpoint:
         suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
         base = f"https://s3.{region}.{suffix}"
@@ -82,7 +77,7 @@ def address(bucket: Bucket, region: str) -> tuple[Endpoint, str]:
 
 
 class S3Client(ObjectClient):
-    """The dialect: signed requests. Follows a bucket to its region or host, and stays."""
+    """The dialect: signed requests. Follows a bucket to its region or host, and stays there."""
 
     NAMES = HeaderNames(
         values=(b"x-amz-checksum-",),
@@ -100,10 +95,10 @@ class S3Client(ObjectClient):
         self.region = bucket.region
         self._credentials = credentials
         self._stamp = self._own = self._canonical = self._authorization = ""
-        self._last = ("", "", "", "")  # of the request whose head was made last: method, path, query, lines
+        self._last = ("", "", "", "")  # the last request: method, path, query, lines
         self._signer = self._sign_with(credentials)
+        # whether listings request which archived objects are restored for a time
         self.asks_for_restores = False
-        """Whether listings are to state which archived objects are restored for a time."""
         self._payer = "requester" if bucket.options.get("requester_pays") else ""
         self._prefix = quoted(bucket.prefix)
         self.go_to(*address(bucket, self.region))
@@ -134,11 +129,10 @@ class S3Client(ObjectClient):
         return path, query, lines
 
     def ask_for_restores(self) -> None:
-        """From the next request on; see `asks_for_restores`."""
         self.asks_for_restores, self._own = True, ""
 
     def described(self, headers: Mapping[bytes, bytes]) -> Described:
-        """HEAD alone names the archive tiers of S3 Intelligent-Tiering."""
+        """Parse a HEAD's answer: it alone names the archive tiers of S3 Intelligent-Tiering."""
         stored = headers.get(b"x-amz-storage-class", b"").decode("latin-1")
         tier = headers.get(b"x-amz-archive-status", b"").decode("latin-1")
         readable = b'ongoing-request="false"' in headers.get(b"x-amz-restore", b"")
@@ -149,7 +143,7 @@ class S3Client(ObjectClient):
         return s3_checksums(headers, whole=whole)
 
     def head(self, method: str, path: str, query: str, lines: str) -> bytes:
-        """`lines` are further headers, which need no signature."""
+        """Make a request's head. `lines` are further headers, which need no signature."""
         self._last = (method, path, query, lines)
         path = self.root + path
         signer = self._signer
@@ -163,7 +157,7 @@ class S3Client(ObjectClient):
         return f"{method} {self._origin}{target}{self._own}{lines}\r\n".encode("latin-1")
 
     def _prepare(self, stamp: str) -> None:
-        """What all requests of one second have in common."""
+        """Compute what all requests of one second share."""
         signer = self._signer
         signed = [("host", self._host), ("x-amz-checksum-mode", "ENABLED")]
         if signer is not None:
@@ -181,14 +175,14 @@ class S3Client(ObjectClient):
         self._stamp = stamp
 
     def moved(self, path: str) -> str | None:
-        """To the bucket's region, or to a host of the same store. Raises FailedError for a redirect to
+        """Follow to the bucket's region, or to a host of the same store. Raises FailedError for a redirect to
         anywhere else."""
         connection = self.connection
         status = connection.status
         if status not in (301, 302, 307, 308, 400, 403):
             return None
         region = connection.headers.get(b"x-amz-bucket-region", b"").decode("latin-1")
-        if not region and status == 400:  # some stores name the region in the error alone
+        if not region and status == 400:  # some stores name the region only in the error
             code, _, region = _understood(self.body_of_error())
             region = region if code in OTHER_REGION else ""
         if region != self.region and _REGION.fullmatch(region):
@@ -209,9 +203,9 @@ class S3Client(ObjectClient):
             target, host, port = urlsplit(""), "", None
         port = port or (443 if target.scheme == "https" else 80)
         # A signed request carries the session's token: it goes to no other server of the same machine.
-        there = port == old.port or (old.port, port) == (80, 443)
+        same_service = port == old.port or (old.port, port) == (80, 443)
         allowed = target.scheme == "https" or (target.scheme == "http" and not old.tls)
-        if not location or not allowed or not there or not same_store(old.host, host):
+        if not location or not allowed or not same_service or not same_store(old.host, host):
             raise FailedError(
                 "the store redirects to somewhere else, which is not followed",
                 where=self.url,
@@ -219,15 +213,15 @@ class S3Client(ObjectClient):
                 hint="check endpoint_url and the bucket's name",
             )
         if (host, port, target.scheme == "https") == (old.host, old.port, old.tls):
-            return path  # the same again; the number of tries is limited
+            return path  # the same server again; `REDIRECTS` limits the tries
         server = endpoint(f"{target.scheme}://{target.netloc.rpartition('@')[2]}", self.bucket.reach)
         virtual = host.startswith(self.bucket.name.lower() + ".")
         self.go_to(server, "/" if virtual else f"/{quoted(self.bucket.name)}/")
         return path
 
     def failure(self, key: str = "") -> PenstockError:
-        """As that of every client. An answer to HEAD does not say why it is a refusal (keys that ended: 400,
-        without a word): a GET of one byte asks."""
+        """Return the error of an unwanted answer. A refused HEAD states no reason (expired keys: 400 without
+        a body), so a GET of one byte queries it."""
         method, path, query, lines = self._last
         if method != "HEAD" or self.connection.status not in (400, 401, 403):
             return super().failure(key)
@@ -243,21 +237,21 @@ class S3Client(ObjectClient):
         code, message, region = _understood(body)
         region, codes = region or headers.get(b"x-amz-bucket-region", b"").decode("latin-1"), CODES
         if code in OTHER_REGION:
-            known = _REGION.fullmatch(region) is not None
-            hint = f"set `region: {region}` in storage_options" if known else "set `region`"
+            valid = _REGION.fullmatch(region) is not None
+            hint = f"set `region: {region}` in storage_options" if valid else "set `region`"
             codes = {code: Meaning(FailedError, "the bucket is in another region", hint)}
         where = self.where(key)
         return refusal(status, headers, where, code=code, message=message, codes=codes, listing=not key)
 
 
 def _understood(body: bytes) -> tuple[str, str, str]:
-    """Code, message and region of an error's XML, each "" when it is not there."""
-    found = first_values(body)
-    return found.get("Code", ""), found.get("Message", ""), found.get("Region", "")
+    """Parse an error's XML into code, message and region, each "" if missing."""
+    values = first_values(body)
+    return values.get("Code", ""), values.get("Message", ""), values.get("Region", "")
 
 
 def same_store(old: str, new: str) -> bool:
-    """Whether a redirect stays in the store: the same host, one below it, or both AWS's own."""
+    """Return whether a redirect stays in the store: the same host, one below it, or both AWS's own."""
     old, new = old.lower(), new.lower()
     if new == old or new.endswith("." + old):
         return True

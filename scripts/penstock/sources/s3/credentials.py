@@ -1,12 +1,10 @@
-"""Which keys, region and endpoint an S3 source uses. Resolved in the parent process: once, and anew when the
-store refuses them.
+"""Resolves keys, region and endpoint of an S3 source in the parent process: once, and again when the store
+refuses them.
 
-The first of these that is there counts: `anon`; `credentials_file`; last what AWS's own tools would take
-(`profile`, the environment, shared files, SSO, a container's role), found by `session_keys`. An instance's
-metadata service is queried only with `instance_metadata: true`.
-
-Reads the environment and the credentials file. Where these do not decide, `session_keys` starts a process, in
-which botocore reads AWS's own files and may send requests.
+The first present one counts: `anon`; `credentials_file`; what AWS's own tools would take (`profile`, the
+environment, shared files, SSO, a container's role). For the last, `session_keys` may start botocore in a
+process, which may send requests. Only `instance_metadata: true` allows queries of an instance's metadata
+service.
 """
 
 from __future__ import annotations
@@ -43,23 +41,22 @@ _ASKS_BOTOCORE = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CREDENTIAL_EXPIRATI
 
 @dataclass(frozen=True)
 class S3Credentials:
-    """What a worker needs, beside the configuration, to speak to the store. Picklable."""
+    """What a worker needs beside the configuration. Picklable."""
 
     keys: Keys | None  # None: requests are not signed
     region: str = "us-east-1"
     endpoint: str = ""  # "": AWS's own endpoint of the region
     origin: str = ""  # see `sources.credentials`
-    ca_bundle: str = ""  # the profile's; "" where it names none
+    ca_bundle: str = ""  # the profile's, or ""
 
     @property
     def expires(self) -> float | None:
-        """When the keys end, in seconds since the epoch; None where they do not, or nobody says."""
+        """When the keys end, in seconds since the epoch; None: never, or unknown."""
         return self.keys.expires if self.keys else None
 
 
 def resolve(config: SourceConfig) -> S3Credentials:
-    """The credentials of a source's configuration. Raises PreflightError when there are none, or when they
-    are not kept safely."""
+    """Raises PreflightError for credentials that are missing or not kept safely."""
     options = config.storage_options
     e = os.environ
     region = options.get("region") or e.get("AWS_REGION") or e.get("AWS_DEFAULT_REGION")
@@ -85,9 +82,10 @@ def resolve(config: SourceConfig) -> S3Credentials:
 
 
 def _of_environment(options: Any, *, decided: bool) -> Keys | None:
-    """What botocore would find first, without loading it (0.2 s of CPU in each step that speaks to the
-    store). `decided`: the shared files have no say in region, endpoint and
-    certificate authorities.
+    """Find what botocore would find first, without loading it (0.2 s of CPU in each step that reaches the
+    store).
+
+    `decided`: the shared files do not affect region, endpoint and certificate authorities.
 
     | keys in the environment | a profile is named, or the keys end | decided, or no shared files | answer  |
     |-------------------------|-------------------------------------|-----------------------------|---------|
@@ -115,8 +113,8 @@ def _of_environment(options: Any, *, decided: bool) -> Keys | None:
 
 
 def read_file(path: str, profile: str = "") -> Keys:
-    """Keys of a file of mode 0600 of this user: KEY=VALUE lines, or INI with sections. Raises
-    PreflightError where it has no access key."""
+    """Read keys from a file of mode 0600 of this user: KEY=VALUE lines, or INI with sections. Raises
+    PreflightError if it has no access key."""
     text = read_secret(path)
     values = parse(text, profile)
     if values is None or not values.get("access") or not values.get("secret"):
@@ -130,8 +128,8 @@ def read_file(path: str, profile: str = "") -> Keys:
 
 
 def parse(text: str, profile: str = "") -> dict[str, str] | None:
-    """`access`, `secret`, `session` of an INI's section or of plain lines, as far as they are there; None: no
-    such section, or no INI."""
+    """Parse an INI's section or plain lines into those of `access`, `secret`, `session` that are present;
+    None: no such section, or no INI."""
     lines = [line.strip().removeprefix("export ") for line in text.splitlines()]
     if not any(line.startswith("[") for line in lines):
         lines.insert(0, f"[{profile or 'default'}]")

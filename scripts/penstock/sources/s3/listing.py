@@ -1,15 +1,12 @@
-"""A bucket's listing, streamed: further pages are fetched while one is parsed.
+"""Streams a bucket's listing: further pages are fetched while one is parsed.
 
-Guarantees keys in ascending order of their bytes, no key twice, and none outside the prefix. A listing that
-breaks one of these rules raises FailedError, since a plan made of it would lack files or have them twice; an
-object that is listed again and alike in all is counted and left out. For a caller that sorts (`listed`
-without `ordered`) the last of the three is checked alone.
+Keys ascend by their bytes, none repeats, none is outside the prefix. A breach raises FailedError, since the
+plan would lack or repeat files; identical repeats are counted and left out. Without `ordered` (a caller that
+sorts) only the prefix is checked.
 
-A listing of versions names the newest version of each object, by whose id the same bytes can be read whatever
-is written to the key later (`datasets.*.changed: pinned`). A bucket that is not versioned is refused: its
-objects have the id `null`, which a later object of that key has too.
-
-Sends requests to the bucket, `pages` from threads of its own, and writes nothing. `s3.source` lists by it.
+A listing of versions names each object's newest version, whose id keeps the same bytes readable
+(`datasets.*.changed: pinned`). Buckets without versioning are refused: their id `null` would also name a
+later object.
 """
 
 from __future__ import annotations
@@ -38,15 +35,15 @@ if TYPE_CHECKING:
     from penstock.sources.s3.page import PageForm, PageText
 
 _QUOTES = ("&quot;", "&#34;")
-_NONE = "null"  # the version id of an object that was written while its bucket was not versioned
+_NONE = "null"  # the version id of an object from before its bucket was versioned
 NO_VERSIONS = "have versioning enabled on the bucket, or write `changed: follow` or `changed: refuse`"
 
 
 def pages(
     bucket: Bucket, requests: Requests[S3Client], after: bytes = b"", upto: bytes | None = None
 ) -> Iterator[PageText]:
-    """The pages of a bucket's prefix, fetched ahead of the reader, by several streams. `requests` are closed
-    at the end. `after` and `upto` are whole keys: see `Ranges`."""
+    """Yield the pages of a bucket's prefix, prefetched by several streams. Closes `requests` at the end.
+    `after`, `upto`: see `Ranges`."""
 
     def fetch(token: str, after: str = "", *, limit: int = PAGE) -> PageText:
         return requests.do(lambda client: fetched(client, bucket.prefix, token, limit, after), failed=failed)
@@ -56,11 +53,11 @@ def pages(
             ranges.slower()
 
     def confirm(last: str, count: int) -> None:
-        """Some servers cut a listing at the limit of a page and say nothing of it."""
+        """Detect that the server cut the listing at the limit of a page: some do, and do not say so."""
         more = fetch("", last, limit=1)
         for raw, *_ in objects(more.text, bucket.url):
             key = key_of(raw, encoded(more))
-            # A server that does not know `start-after` begins anew, with a smaller key.
+            # A server that ignores `start-after` begins again, with a smaller key.
             if os.fsencode(key) > os.fsencode(last):
                 raise FailedError(
                     f"the store cuts its listing off after {count} keys and does not say so",
@@ -78,8 +75,8 @@ def pages(
 
 
 def version_pages(bucket: Bucket, requests: Requests[S3Client], after: bytes = b"") -> Iterator[PageText]:
-    """The pages of all versions below the prefix, of keys behind `after` (b"": from the first), in the
-    store's order. `requests` are closed at the end."""
+    """Yield the pages of all versions of keys after `after` (b"": all), in the store's order. Closes
+    `requests` at the end."""
 
     def fetch(token: str) -> PageText:
         begin = token or os.fsdecode(after)
@@ -94,8 +91,8 @@ def version_pages(bucket: Bucket, requests: Requests[S3Client], after: bytes = b
 def fetched(
     client: S3Client, prefix: str, token: str, limit: int, after: str = "", form: PageForm = OBJECTS
 ) -> PageText:
-    """One page of the keys below a prefix. One request; a second where the page has archived objects: it and
-    the pages after it then also state which of these are restored for a time."""
+    """Fetch one page of the keys below a prefix. A page with archived objects costs a second request: from
+    then on pages also state which of these are restored for a time."""
     pairs = [("max-keys", str(limit)), ("encoding-type", "url"), ("prefix", prefix)]
     if form is VERSIONS:
         key, _, version = token.partition("\0")
@@ -116,7 +113,7 @@ def _any_archived(text: str) -> bool:
 
 
 def _with_classes(bucket: Bucket, page: PageText, batch: Sequence[Listed]) -> Sequence[Listed]:
-    """The same objects, with the class of those that are archived."""
+    """Add the storage class of archived objects."""
     if not _any_archived(page.text):
         return batch
     quoted, begin = encoded(page), len(bucket.prefix)
@@ -132,11 +129,13 @@ def listed(
     twice: Callable[[int], None] = lambda _: None,
     versioned: bool | None = None,
 ) -> Iterator[Sequence[Listed]]:
-    """The objects of the pages, keys relative to the prefix, one batch a page; no batch for a page without
-    objects. The marker of the prefix itself is left out. Without `ordered` keys come as the store sends them,
-    in any order and perhaps twice. `twice`: as of `ascending`. `versioned`: of pages of versions, whether
-    the bucket is; None where that is not known. Raises FailedError for a malformed page, and as the module
-    says; PreflightError for an object that has no version of its own."""
+    """Parse pages into batches of objects, none empty; keys are relative to the prefix, whose own marker is
+    left out.
+
+    Without `ordered`, keys come in the store's order, perhaps with repeats. `twice`: see `ascending`.
+    `versioned`: for pages of versions, whether the bucket is versioned; None: unknown. Raises FailedError for
+    a malformed page, and as the module says; PreflightError for an object without a version of its own.
+    """
     last, tail = "", None
     for page in pages:
         rows = list(objects(page.text, bucket.url, page.form))
@@ -154,8 +153,8 @@ def listed(
 def _plain_batch(
     bucket: Bucket, rows: Sequence[tuple[str, ...]], last: str, *, ordered: bool
 ) -> list[Listed] | None:
-    """The objects of a page, column by column, in a third of the time of `_batch`. None for a page that is
-    not as most are: ASCII keys without escapes, in order and below the prefix, each etag between quotes."""
+    """Parse a usual page by columns, in a third of the time of `_batch`. None for any but ASCII keys without
+    escapes, in order and below the prefix, with each etag between quotes."""
     if not rows:
         return []
     keys, modified, etags, sizes = zip(*rows, strict=True)
@@ -176,12 +175,12 @@ def _plain_batch(
         return None
     if "\n" in "".join(tags):
         return None
-    known = {each: stated_time(plain(each), bucket.url) for each in set(modified)}
+    times = {each: stated_time(plain(each), bucket.url) for each in set(modified)}
     columns = {
         "key": [key[len(prefix) :] for key in keys] if prefix else keys,
         "size": list(map(int, sizes)),
         "token": tags,
-        "modified_ns": list(map(known.__getitem__, modified)),
+        "modified_ns": list(map(times.__getitem__, modified)),
     }
     return filled(Listed, columns, len(rows))
 
@@ -197,27 +196,27 @@ def _batch(
     ordered: bool,
     versioned: bool | None,
 ) -> tuple[list[Listed], str]:
-    """The objects of any page, key by key, and the last key; `tail` is the object before them. Raises
-    FailedError for keys that are out of order or outside the prefix."""
+    """Parse any page key by key; return its objects and the last key. `tail` is the object before them.
+    Raises FailedError for keys out of order or outside the prefix."""
     prefix, quoted, until = bucket.prefix, encoded(page), page.until
     batch: list[Listed] = []
     before, place, pinned = last, _bytes(last), page.form is VERSIONS
     for row in rows:
         raw, modified, etag, size = row[:4]
         key, version = key_of(raw, quoted), plain(row[4]) if pinned else ""
-        # Some stores begin a page of versions with the one that the marker names.
+        # Some stores repeat the marker's version at the start of a page.
         again = (ordered or version != "") and key == before
         previous, place = place, _bytes(key)
         if ordered and before and not again and not previous < place:
             raise disorder(key, before, bucket.url)
         before = key
         if until is not None and place > until:
-            continue  # another stream's; that it is in order is what the ranges rest on
+            continue  # another stream's; its order was checked, since the ranges rely on it
         last = key
         name = key[len(prefix) :] if key.startswith(prefix) else within(key, prefix, bucket.url)
         if not name:
             continue  # the marker of the prefix itself
-        # Of a bucket whose versioning is on, `null` names what was there before, and stays.
+        # In a versioned bucket, `null` is an object from before, and stays.
         if pinned and (not version or (version == _NONE and not versioned)):
             raise PreflightError(
                 "an object has no version of its own, and `changed: pinned` reads objects by those",

@@ -1,16 +1,14 @@
-"""A listing by several streams of pages at once, handed on in order.
+"""Lists by several streams of pages at once, and yields the pages in order.
 
-A stream requests one page after another, in a thread, by the function that `s3.listing` gives; nothing else
-is touched. A page names the next one, so one stream waits a round trip for each. While the reader waits,
-what is still to be listed is split: another stream begins after a key in the middle (`start-after`), and the
-one before it ends there. Where nothing lies behind the middle, the next guess is nearer. The ranges follow
-one another without a gap, so each key is listed once, by whichever stream. To guess a key in the middle, keys
-are read as numbers whose digits are the ASCII characters that keys were seen to hold (`Letters`).
+A page names the next one, so a single stream waits a round trip for each. While the reader waits, the
+remaining keys are split: another stream begins after a guessed middle key (`start-after`), where the stream
+before it ends. If no keys follow the middle, the next guess is nearer. The ranges adjoin without gaps, so
+each key is listed once. `Letters` halves the space of keys by reading them as numbers.
 
-Guarantees: pages in the order of their keys; at most `AHEAD` pages a stream wait for the reader; at most
-`RATE` requests begin in a second; one stream for a listing of a few pages, for a reader that is slower
-than the store, for keys in which no middle can be guessed (few ASCII characters), and for a store that
-does not know `start-after`."""
+At most `AHEAD` pages a stream wait for the reader; at most `RATE` requests begin in a second. One stream
+remains for a few pages, a slow reader, keys without a guessable middle (few ASCII characters), and a store
+that ignores `start-after`.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +28,19 @@ from penstock.sources.s3.page import PageText, encoded, key_of, keys
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-DIGITS = 10
-"""Characters after what two keys have in common that are looked at."""
+DIGITS = 10  # characters after the common prefix of two keys that are compared
 _DECIMALS = frozenset(b"0123456789")
 
 
 class Letters:
-    """The ASCII characters that were seen in keys. A key is read as a number with these characters as its
-    digits (`_position`), so that keys can be halved like numbers."""
+    """The ASCII characters seen in keys. They are the digits by which a key is read as a number
+    (`_position`), so that ranges of keys can be halved."""
 
     def __init__(self) -> None:
         self._characters: set[int] = set()
         self._sorted: list[int] = []
 
     def see(self, key: bytes) -> None:
-        """Add the characters of a key that was listed."""
         new = {byte for byte in key if 32 < byte < 127} - self._characters
         if new:
             if new & _DECIMALS:
@@ -53,8 +49,8 @@ class Letters:
             self._sorted = sorted(self._characters)
 
     def between(self, low: bytes, high: bytes | None, prefix: bytes) -> bytes | None:
-        """A key about in the middle between `low` and `high` (None: the end of `prefix`): above `low`, below
-        `high`, valid UTF-8, as short as possible. None when there is no such key, or none is found."""
+        """Return a key near the middle of `low` and `high` (None: the end of `prefix`), strictly between
+        them, valid UTF-8, as short as possible. None: no such key exists, or the guess failed."""
         common = _common_prefix(low, high, prefix)
         middle = (self._position(low, len(common)) + self._end(high, len(common))) // 2
         base = len(self._sorted) + 1
@@ -69,8 +65,7 @@ class Letters:
         return None
 
     def fraction_passed(self, low: bytes, at: bytes, high: bytes | None, prefix: bytes) -> float:
-        """How much of what lies between `low` and `high` has been passed at `at`, as far as positions
-        tell: 0 to 1."""
+        """Estimate which part (0 to 1) of the keys from `low` to `high` is passed at `at`."""
         common = _common_prefix(low, high, prefix)
         begin, end = self._position(low, len(common)), self._end(high, len(common))
         return (self._position(at, len(common)) - begin) / (end - begin) if end > begin else 1.0
@@ -79,7 +74,7 @@ class Letters:
         return (len(self._sorted) + 1) ** DIGITS if key is None else self._position(key, skip)
 
     def _position(self, key: bytes, skip: int) -> int:
-        """The characters after the first `skip` ones as a number; its digit 0 is the key's end."""
+        """Read the characters after the first `skip` as a number; digit 0 is the key's end."""
         letters = self._sorted
         value = 0
         for place in range(skip, skip + DIGITS):
@@ -94,8 +89,8 @@ class Letters:
 def _common_prefix(low: bytes, high: bytes | None, prefix: bytes) -> bytes:
     if high is None:
         return prefix
-    for place, (one, two) in enumerate(zip(low, high, strict=False)):
-        if one != two:
+    for place, (ours, theirs) in enumerate(zip(low, high, strict=False)):
+        if ours != theirs:
             return low[:place]
     return low[: len(high)]
 
@@ -108,39 +103,35 @@ def _is_text(key: bytes | bytearray) -> bool:
     return True
 
 
-PAGE = 1000
-"""Keys that a page is asked to hold."""
-STREAMS = 16
-"""Streams at once, at most."""
-AHEAD = 4
-"""Pages for each stream that may wait for the reader: some 20 MiB for all of them."""
-RATE = 1000.0
-"""Requests in a second: a fifth of what S3 takes for one prefix."""
-SPLIT_AFTER = 0.015
-"""Seconds that the reader waits before another stream is added."""
-GUESSES = 16
-"""Guesses that may be in vain before they have to stay below a quarter of all requests."""
+PAGE = 1000  # keys that a page is requested to hold
+STREAMS = 16  # streams at once, at most
+AHEAD = 4  # pages for each stream that may wait for the reader: some 20 MiB for all of them
+RATE = 1000.0  # requests in a second: a fifth of S3's limit for one prefix
+SPLIT_AFTER = 0.015  # seconds that the reader waits before another stream is added
+GUESSES = 16  # failed guesses before they must stay below a quarter of all requests
 
 
 class _Range:
-    """Keys after `after`, up to and with `upper`; without it to the end."""
+    """The keys with `after` < key <= `upper` (None: to the end)."""
 
     def __init__(self, after: bytes, upper: bytes | None, top: bytes | None) -> None:
         self.after, self.upper = after, upper
-        self.top = top  # nothing is expected behind it: `upper`, or a guess below it that was in vain
+        self.top = top  # no key is expected after it: `upper`, or a failed guess below it
         self.pages: deque[tuple[PageText, bytes]] = deque()  # each with its last key
         self.token = ""
         self.tokens: set[int] = set()
         self.first, self.last = after, after
         self.landed = 0
         self.busy = self.guessing = self.ended = False
-        self.dried = -1  # keys on the page that the store called the last of all
+        self.dried = -1  # keys on the page that the store called its last
 
 
 class Ranges:
-    """Iterate once: the pages behind the key `after`, up to the key `upto` (None: to the end). `fetch(token,
-    after)` is called from many threads; `confirm(last, count)` raises when `last` is not the last key of all,
-    though the page of `count` keys that ends by it said so."""
+    """The pages with `after` < key <= `upto` (None: to the end); iterate once.
+
+    `fetch(token, after)` is called from many threads. `confirm(last, count)` checks a page of `count` keys
+    that claims to end the listing at `last`, and raises if more keys follow.
+    """
 
     def __init__(
         self, fetch: Callable[[str, str], PageText], confirm: Callable[[str, int], None], prefix: str,
@@ -186,7 +177,7 @@ class Ranges:
         return None
 
     def _front_page(self, pool: ThreadPoolExecutor, front: _Range) -> PageText | None:
-        """Its next page; None when it has no more, and is taken from the ranges."""
+        """Return the front range's next page; None: it is finished, and removed."""
         patience = 0
         while True:
             if self._error is not None:
@@ -205,15 +196,15 @@ class Ranges:
                 patience += 1
                 self._want = min(self._most, self._want + 1 if patience == 1 else self._want * 2)
 
-    # Who asks for what -----------------------------------------------------------------------
+    # The assignment of requests --------------------------------------------------------------
 
     def _assign(self, pool: ThreadPoolExecutor) -> None:
         while self._active < self._want and self._send_next(pool):
             self._active += 1
 
     def _send_next(self, pool: ThreadPoolExecutor) -> bool:
-        """Send one more request on its way, for what the reader needs first: from front to back, a
-        range's next page, or, while that is on its way, a guess that splits the range."""
+        """Send one request for what the reader needs first. From front to back: a range's next page, or,
+        while that is under way, a guess that splits the range."""
         room = self._waiting + self._active < AHEAD * self._want
         guesses = self._splits and self._vain <= GUESSES + self._useful // 4
         for place, span in enumerate(self._ranges):
@@ -241,7 +232,7 @@ class Ranges:
     def _request(
         self, pool: ThreadPoolExecutor, span: _Range, token: str, middle: bytes | None = None
     ) -> None:
-        """A range's next page, or by `middle` a guess that splits the range."""
+        """Fetch a range's next page, or with `middle` a guess that splits the range."""
         try:
             page = self._asked(token, "" if token else fsdecode(span.after if middle is None else middle))
             with self._changed:
@@ -270,7 +261,7 @@ class Ranges:
         return self._fetch(token, after)
 
     def slower(self) -> None:
-        """The store answered that it is overloaded: half as many streams from now on."""
+        """Halve the streams after the store reported overload."""
         with self._changed:
             self._most = max(1, self._most // 2)
             self._want = min(self._want, self._most)
@@ -307,7 +298,7 @@ class Ranges:
     def _split(self, span: _Range, middle: bytes, page: PageText) -> None:
         ends = _ends(page)
         if ends is not None and ends[0] <= middle:
-            self._splits, self._want = False, 1  # begun anew: `start-after` is not known there
+            self._splits, self._want = False, 1  # the store ignores `start-after`
             return
         if span.ended or span.last >= middle:
             self._vain += 1  # too late
@@ -323,7 +314,6 @@ class Ranges:
 
 
 def _ends(page: PageText) -> tuple[bytes, bytes] | None:
-    """First and last key of a page."""
     text = page.text
     begin, end = text.find("<Key>") + 5, text.rfind("<Key>") + 5
     if begin < 5:

@@ -1,5 +1,4 @@
-"""One page of a listing of objects or of versions, as S3 and what speaks its protocol write it: its objects,
-and the token of the next page. Pure; `s3.listing` and `s3.listing_ranges` fetch the pages."""
+"""Parses a page of an S3 listing of objects or versions: its objects, and the token of the next page."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _USUAL = re.compile(
 )
 _FIELD = re.compile(r"<(Key|VersionId|IsLatest|LastModified|ETag|Size)>([^<]*)</")
 _CLASS = re.compile(r"<StorageClass>\s*(\w+)\s*</StorageClass>")
-# A copy that can be read has a date at which it goes; while it is being restored there is none.
+# A restored copy has an expiry date; one that is still being restored has none.
 _RESTORED = re.compile(r"<RestoreExpiryDate>[^<]")
 _KEY = re.compile(r"<Key>([^<]*)<")
 _NEXT = re.compile(r"<NextContinuationToken>([^<]*)</NextContinuationToken>")
@@ -36,13 +35,13 @@ _ENCODED = re.compile(r"<EncodingType>\s*url\s*</EncodingType>")
 
 
 class PageForm(NamedTuple):
-    """How the pages of one kind of listing are written, and what is wrong with others."""
+    """How the pages of a kind of listing are written, and the words for faulty ones."""
 
     root: str
     element: str  # of one object
     name: str
-    hint: str  # where something else answers
-    cut: str  # what a page lacks that goes on and does not say where
+    hint: str  # for an answer of another kind
+    cut: str  # what a truncated page lacks
     cut_hint: str
 
 
@@ -65,7 +64,7 @@ class PageText(NamedTuple):
     following: (
         str  # the token of the next page, of versions its two markers with a NUL between; "" at the end
     )
-    until: bytes | None = None  # keys behind this one are another stream's
+    until: bytes | None = None  # later keys are another stream's
     form: PageForm = OBJECTS
 
     @property
@@ -74,10 +73,10 @@ class PageText(NamedTuple):
 
 
 def understand(text: str, where: str, form: PageForm = OBJECTS) -> PageText:
-    """Whether and how the listing goes on.
+    """Check a page, and find the token of the next.
 
-    Raises FailedError for what is no page of a listing, or one that lacks objects by its own words,
-    TransientError for one that is cut off.
+    Raises FailedError for what is no page of a listing or contradicts its own count, TransientError for a
+    page that is cut off.
     """
     truncated = _TRUNCATED.search(text[:2000]) or _TRUNCATED.search(text, max(0, len(text) - 2000))
     truncated = truncated or _TRUNCATED.search(text)
@@ -99,8 +98,8 @@ def understand(text: str, where: str, form: PageForm = OBJECTS) -> PageText:
 
 
 def _continuation(text: str) -> str:
-    found = _NEXT.search(text[:4000]) or _NEXT.search(text)
-    return plain(found[1]) if found else ""
+    match = _NEXT.search(text[:4000]) or _NEXT.search(text)
+    return plain(match[1]) if match else ""
 
 
 def _version_marker(text: str) -> str:
@@ -111,9 +110,8 @@ def _version_marker(text: str) -> str:
 
 
 def objects(text: str, where: str, form: PageForm = OBJECTS) -> Iterator[tuple[str, ...]]:
-    """Key, time, etag and size of each object in the page's order, all as they are written there (see
-    `key_of`); and the id of each newest version, in a page of these. Raises FailedError for a malformed page
-    or an object without key or size."""
+    """Yield key, time, etag and size of each object in the page's order, raw (see `key_of`); for versions
+    only the newest, with its id. Raises FailedError for a malformed page or an object without key or size."""
     count = text.count(f"<{form.element}>")
     usual = _USUAL.findall(text) if form is OBJECTS else []
     if form is OBJECTS and len(usual) == count:
@@ -140,8 +138,8 @@ def _blocks(text: str, element: str) -> list[str]:
 
 
 def archived(page: PageText, archives: Container[str]) -> dict[str, str]:
-    """Of the objects of a page that are in one of these storage classes and not restored, each key, as
-    encoded in the page, with its class."""
+    """Return the keys, as encoded in the page, of objects in one of these storage classes that are not
+    restored, each with its class."""
     classes = {}
     for element in _blocks(page.text, page.form.element):
         stored, key = _CLASS.search(element), _KEY.search(element)
@@ -151,12 +149,12 @@ def archived(page: PageText, archives: Container[str]) -> dict[str, str]:
 
 
 def encoded(page: PageText) -> bool:
-    """Whether the page's keys are quoted as in a URL (`encoding-type=url` was honoured)."""
+    """Return whether the page's keys are URL-quoted (`encoding-type=url` was honoured)."""
     return _ENCODED.search(page.text[:4000]) is not None or _ENCODED.search(page.text) is not None
 
 
 def key_of(raw: str, quoted: bool) -> str:
-    """The key that the page writes as `raw`; `quoted`: see `encoded`. A byte that is not UTF-8 is kept (by
+    """Decode a page's `raw` key; `quoted`: see `encoded`. Bytes that are not UTF-8 are kept (by
     os.fsdecode)."""
     key = plain(raw)
     if quoted and ("%" in key or "+" in key):
@@ -165,7 +163,7 @@ def key_of(raw: str, quoted: bool) -> str:
 
 
 def keys(page: PageText, each: int = 16) -> Iterator[bytes]:
-    """A sample of a page's keys, in the page's order: the first of every `each`."""
+    """Sample a page's keys: the first of every `each`."""
     quoted = encoded(page)
     for match in islice(_KEY.finditer(page.text), 0, None, each):
         yield os.fsencode(key_of(match[1], quoted))

@@ -1,10 +1,9 @@
-"""Keys, region and endpoint as AWS's own tools find them: by botocore, in a process of its own with a limit.
+"""Finds keys, region and endpoint as AWS's own tools do: by botocore, in a process with a time limit.
 
-What botocore calls may wait for ever (a `credential_process`, a sign-on, a metadata service) or want a
-person (a one-time code). Here nothing is read from a terminal, the process ends after LIMIT seconds with all
-that it started, and its answer is the keys, or one sentence in which whoever refused has the word.
-
-`python -m penstock.sources.s3.session_keys REQUEST`: REQUEST and what is printed are JSON.
+What botocore calls may hang (a `credential_process`, a sign-on, a metadata service) or want a person (a
+one-time code). This process reads no terminal, and ends after LIMIT seconds with all that it started. It
+answers with the keys, or with a sentence that quotes the refusing program. `python -m
+penstock.sources.s3.session_keys REQUEST`: REQUEST and output are JSON.
 """
 
 from __future__ import annotations
@@ -30,15 +29,12 @@ from penstock.sources.s3.sigv4 import Keys
 if TYPE_CHECKING:
     from types import FrameType
 
+# Seconds until keys must be there: less than preflight waits for a node, which can then name the silent
+# program.
 LIMIT = 30.0
-"""Seconds that may pass until there are keys: less than a node has for its answer to preflight, which then
-says who did not answer."""
-GRACE = 5.0
-"""Seconds more after which the process is killed: it could not even say that time is up."""
-MOST = 1 << 30
-"""Bytes of memory that the process may take: a helper may print without an end."""
-SHOWN = 300
-"""Characters of somebody else's words in a message."""
+GRACE = 5.0  # further seconds after which the process is killed: it could not even report that time is up
+MOST = 1 << 30  # bytes of memory for the process: a helper may print without end
+SHOWN = 300  # characters of a program's words in a message
 HINT = "give storage_options a profile, a credentials_file or `anon: true`"
 CODE_HINT = (
     "get a session by `aws sts get-session-token --serial-number ... --token-code ...`, and put its three "
@@ -46,15 +42,16 @@ CODE_HINT = (
 )
 SIGN_ON = "its sign-on (SSO)"
 _SHAPED = re.compile(r"(?=[\w+/=]*[a-z])(?=[\w+/=]*[A-Z])[\w+/=]{32,}|\b[0-9a-f]{32,}")
-_helpers: list[subprocess.Popen[bytes]] = []
-"""The programs that botocore started."""
+_helpers: list[subprocess.Popen[bytes]] = []  # the programs that botocore started
 
 
 def of_profile(profile: str, url: str, *, instance_metadata: bool) -> tuple[Keys, dict[str, str]]:
-    """The keys that the profile ("": the one that the environment names, or `default`) leads to; and what
-    else AWS's tools would use: `region`, `endpoint` and `ca_bundle`, each "" where nothing names one, the
-    `profile`, and the `method` by which the keys were found. Raises PreflightError that names the profile,
-    what failed, and its words; `url` is the source's."""
+    """Return the keys of the profile ("": the environment's, or `default`), and what else AWS's tools would
+    use.
+
+    That is `region`, `endpoint` and `ca_bundle` ("" if not set), the `profile`, and the `method` that found
+    the keys. Raises PreflightError with the profile, what failed, and its words; `url` is the source's.
+    """
     request = {"profile": profile, "instance_metadata": instance_metadata, "seconds": LIMIT}
     said = command.run(
         [*interpreter.command(__name__), json.dumps(request)], deadline=LIMIT + GRACE, more=os.environ
@@ -73,14 +70,14 @@ def of_profile(profile: str, url: str, *, instance_metadata: bool) -> tuple[Keys
 
 
 def cleaned(text: str) -> str:
-    """Somebody else's words: one line, without what may be a secret, at most SHOWN characters."""
+    """Shorten a program's words to one line of at most SHOWN characters, without possible secrets."""
     line = "; ".join(filter(None, (line.strip() for line in text.splitlines())))
     return printable(_SHAPED.sub("...", masked_words(line))[:SHOWN])
 
 
 def _kept(words: str) -> str:
-    """Where all of a helper's words are kept, for this account alone, as what a message ends with; "" where
-    they cannot be."""
+    """Save all of a helper's words, for this account alone. Return the end of a message that names the file;
+    "" if that fails."""
     with contextlib.suppress(OSError, RuntimeError):
         state = Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser())
         log = state / "penstock" / "credential_process.log"
@@ -98,7 +95,7 @@ class _LateError(Exception):
 
 
 def main() -> None:
-    """Prints the answer, and ends all that was started on the way."""
+    """Print the answer, and end all that was started on the way."""
     request = json.loads(sys.argv[1])
     answer: dict[str, Any] = {"profile": request["profile"] or os.environ.get("AWS_PROFILE") or "default"}
     answer["by"] = "the configuration"
@@ -116,7 +113,7 @@ def main() -> None:
         _find(request, answer)
     except _LateError:
         answer["why"] = f"{answer['by']}: no answer within {request['seconds']:.0f} s"
-    except EOFError:  # of the terminal that there is none of
+    except EOFError:  # no terminal to read
         answer["why"] = f"{answer['by']}: it asks for a one-time code, and nobody is there to type it"
         answer["hint"] = CODE_HINT
     except Exception as error:  # noqa: BLE001 - whatever botocore and what it calls raise is the answer
@@ -132,7 +129,7 @@ def main() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
     sys.stdout.write(json.dumps(answer))
     sys.stdout.flush()
-    # A helper that hangs goes with this process: both are of the session that was started for them.
+    # This ends a hanging helper too: it is in this process's own session.
     os.killpg(0, signal.SIGKILL)
 
 
@@ -142,7 +139,7 @@ def _find(request: dict[str, Any], answer: dict[str, Any]) -> None:
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         default = "~/.aws/config" if name == "AWS_CONFIG_FILE" else "~/.aws/credentials"
         path = os.path.expanduser(os.environ.get(name) or default)
-        if os.path.lexists(path):  # botocore passes over a file that it cannot read
+        if os.path.lexists(path):  # botocore ignores a file that it cannot read
             with open(path, "rb") as file:
                 file.read(1)
     session = botocore.session.Session(profile=request["profile"] or None)
@@ -165,7 +162,7 @@ def _find(request: dict[str, Any], answer: dict[str, Any]) -> None:
             "there are no credentials for the source: neither the profile nor the environment has any"
         )
         return
-    # botocore keeps the end of temporary keys to itself; it is the only place that knows it.
+    # Only this private attribute of botocore has the end of temporary keys.
     ends = getattr(held, "_expiry_time", None)
     answer |= {
         "access": frozen.access_key,
@@ -182,7 +179,7 @@ def _started(*words: Any, **more: Any) -> subprocess.Popen[bytes]:
 
 
 def _by(scoped: dict[str, Any]) -> str:
-    """Who gives the keys of a profile, for people."""
+    """Name the giver of a profile's keys, for people."""
     for key, words in (
         ("role_arn", "the role that it assumes"),
         ("credential_process", "its credential_process"),
@@ -197,7 +194,6 @@ def _by(scoped: dict[str, Any]) -> str:
 
 
 def _endpoint(session: Any, scoped: dict[str, Any]) -> str:
-    """`endpoint_url` of the profile, or of the services section that it names."""
     services = session.full_config.get("services", {}).get(scoped.get("services", ""), {})
     of_s3 = services.get("s3", {}) if isinstance(services, dict) else {}
     if isinstance(of_s3, dict) and of_s3.get("endpoint_url"):
@@ -214,7 +210,7 @@ def _words(error: Exception) -> str:
         return "what it gave is no JSON"
     if isinstance(error, (AttributeError, KeyError, TypeError)):
         return f"what it gave makes no sense ({type(error).__name__})"
-    # botocore's errors keep what a helper said beside a preface of their own.
+    # botocore's errors add a preface to a helper's words.
     stated = getattr(error, "kwargs", {}).get("error_msg") or str(error)
     return cleaned(str(stated).strip().partition("\n")[0]) or type(error).__name__
 

@@ -1,9 +1,5 @@
-"""AWS Signature Version 4 for requests without a body. Reads the clock and touches nothing else; each client
-of a bucket (`s3.client`) has a `Signer` of its own, for one thread.
-
-It follows AWS's "Create a signed AWS API request"; tests compare it with AWS's published test vectors and
-with botocore (`tests/oracles`).
-"""
+"""Signs requests without a body by AWS Signature Version 4 ("Create a signed AWS API request"). Tests compare
+it with AWS's test vectors and with botocore (`tests/oracles`)."""
 
 from __future__ import annotations
 
@@ -16,14 +12,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
-"""What a request without a body states of its body."""
+EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()  # the stated digest of an empty body
 _sha256 = hashlib.sha256
 
 
 @dataclass(frozen=True)
 class Keys:
-    """An access key. Its representation shows the id (`access`), and neither secret nor session token."""
+    """An access key. Its representation shows the id (`access`), but neither secret nor session token."""
 
     access: str
     secret: str = field(repr=False)
@@ -32,12 +27,12 @@ class Keys:
 
 
 def _padded(key: bytes, with_: int) -> hashlib._Hash:
-    """SHA-256 that has taken in a key's block (RFC 2104: 0x36 within, 0x5c without)."""
+    """Return a SHA-256 state after a key's block (RFC 2104: 0x36 within, 0x5c without)."""
     return _sha256(bytes(byte ^ with_ for byte in key.ljust(64, b"\0")))
 
 
 class Signer:
-    """Signs for one key, region and service; keeps the day's signing key."""
+    """Signs for one key, region and service, in one thread; keeps the day's signing key."""
 
     def __init__(self, keys: Keys, region: str, service: str = "s3") -> None:
         self.keys, self.region, self.service = keys, region, service
@@ -46,7 +41,7 @@ class Signer:
         self._inner = self._outer = _sha256()
 
     def stamp(self, now: float | None = None) -> str:
-        """The time of signing, as `x-amz-date` wants it."""
+        """Return the time of signing in the form of `x-amz-date`."""
         second = int(time.time() if now is None else now)
         if second != self._second:
             stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
@@ -60,8 +55,8 @@ class Signer:
         return self._stamp
 
     def prepare(self, headers: Sequence[tuple[str, str]], payload: str = EMPTY_SHA256) -> tuple[str, str]:
-        """What is the same for all requests with these headers and this stamp: (the canonical request
-        after its query, the Authorization header but for its signature)."""
+        """Return what requests with these headers and this stamp share: (the canonical request after its
+        query, the Authorization header without its signature)."""
         lines = "".join([f"{name}:{value}\n" for name, value in headers])
         names = ";".join([name for name, _ in headers])
         start = (
@@ -70,8 +65,8 @@ class Signer:
         return f"{lines}\n{names}\n{payload}", start
 
     def sign(self, canonical: str) -> str:
-        """The signature of a canonical request. HMAC from two states that are kept: a new one for each
-        request costs more than all the hashing."""
+        """Sign a canonical request. HMAC continues two kept states: new ones would cost more than all the
+        hashing."""
         digest = _sha256(canonical.encode()).hexdigest()
         inner, outer = self._inner.copy(), self._outer.copy()
         inner.update(f"AWS4-HMAC-SHA256\n{self._stamp}\n{self._scope}\n{digest}".encode())

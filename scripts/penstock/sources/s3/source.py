@@ -1,11 +1,5 @@
-"""S3 and what speaks its protocol, as a source: one bucket and prefix.
-
-`registry.open_source` makes an `S3Source` of a URL `s3://bucket/prefix`. It sends requests to that bucket,
-all of which only read, and writes nothing to disk but what `list_sorted` sorts there. Where it is given no
-credentials it resolves them (`s3.credentials`), which reads the environment and files and may send requests.
-
-Of an object that was uploaded in parts S3 states a checksum of its parts' checksums (composite): only with
-the parts' sizes can it be computed anew."""
+"""S3 and compatible stores as a source: one bucket and prefix. All requests only read. Computing a composite
+checksum (of the parts' checksums of an upload) takes the parts' sizes."""
 
 from __future__ import annotations
 
@@ -31,8 +25,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig, SourceConfig
     from penstock.core.model import Entry, Listed, SourceChecksum
 
-MOST_PARTS = 10_000
-"""Parts that S3 lets an upload have."""
+MOST_PARTS = 10_000  # S3's limit of parts in an upload
 _ENABLED = re.compile(rb"<Status>\s*Enabled\s*</Status>")
 
 
@@ -47,7 +40,7 @@ class S3Reader(ObjectReader[S3Client]):
         checksums = client.checksums(headers, whole=whole)
         if not whole or not checksums or checksums[0].kind == "full":
             return checksums
-        # Only composites are stated: they can be computed where the size of the parts is known.
+        # Only composites are stated, which take the parts' sizes to compute.
         return s3_checksums(headers, whole=True, part_bytes=self._part_bytes(entry, checksums[0].parts))
 
     def _part_bytes(self, entry: Entry, parts: int) -> int:
@@ -57,7 +50,7 @@ class S3Reader(ObjectReader[S3Client]):
         try:
             return part_bytes(self._side, entry, parts)
         except ExpiredCredentialsError:
-            raise  # with others the size is stated
+            raise  # renewed ones get the size
         except PenstockError:
             return 0  # the size only helps a proof: without it the object is copied unproven
 
@@ -68,10 +61,10 @@ class S3Reader(ObjectReader[S3Client]):
 
 
 def part_bytes(client: S3Client, entry: Entry, parts: int) -> int:
-    """The size of a multipart object's parts, 0 when they are not all alike or not known.
+    """Return the size of a multipart object's parts; 0: they differ, or are unknown.
 
-    Only the first and the last part are queried. Where a checksum that was computed with this size does not
-    hold, `part_sizes` queries all of them.
+    Only the first and last part are queried. Where a checksum computed with this size does not hold,
+    `part_sizes` queries all.
     """
     size = _part_size(client, entry, 1)
     if not size or -(-entry.size // size) != parts:
@@ -82,8 +75,8 @@ def part_bytes(client: S3Client, entry: Entry, parts: int) -> int:
 
 
 def part_sizes(client: S3Client, entry: Entry, parts: int) -> list[int]:
-    """The size of each of so many parts; [] when the store does not state them, or they do not add up to the
-    object's size. Raises a PenstockError for an answer that a retry may change."""
+    """Return the size of each part; [] if the store does not state them, or their sum is not the object's
+    size. Raises a PenstockError for an answer that a retry may change."""
     sizes: list[int] = []
     for number in range(1, min(parts, MOST_PARTS) + 1):
         sizes.append(_part_size(client, entry, number, patient=True))
@@ -93,13 +86,13 @@ def part_sizes(client: S3Client, entry: Entry, parts: int) -> list[int]:
 
 
 def _part_size(client: S3Client, entry: Entry, number: int, *, patient: bool = False) -> int:
-    """Bytes of one part; 0 when the store does not state them. With `patient` it raises a PenstockError for
-    an answer that a retry may change."""
+    """Return the bytes of one part; 0 if not stated. With `patient`, raise a PenstockError for an answer that
+    a retry may change."""
     path, query, lines = client.get(entry)
     query = f"partNumber={number}&{query}".rstrip("&")
     connection = client.request("HEAD", path, query, lines)
     length, status, headers = connection.length, connection.status, connection.headers
-    if status in (400, 401, 403):  # keys that ended, or no such part
+    if status in (400, 401, 403):  # expired keys, or no such part
         error = client.failure(entry.key)
         if isinstance(error, ExpiredCredentialsError) or (patient and status == 403):
             raise error
@@ -114,7 +107,6 @@ def _part_size(client: S3Client, entry: Entry, number: int, *, patient: bool = F
 
 
 def bucket_of(config: SourceConfig, credentials: S3Credentials) -> Bucket:
-    """The bucket that a URL and its options name. Raises ConfigError."""
     name, prefix = bucket_and_prefix(config.url)
     options = config.storage_options
     host = (urlsplit(credentials.endpoint).hostname or "") if credentials.endpoint else ""
@@ -128,8 +120,8 @@ def bucket_of(config: SourceConfig, credentials: S3Credentials) -> Bucket:
 
 
 class S3Source(ObjectSource[S3Client, S3Credentials]):
-    """`credentials` come from `s3.credentials.resolve`; a worker gets them from its parent. Where the dataset
-    says `changed: pinned` objects are listed with the ids of their newest versions, and read by these."""
+    """Workers pass their parent's `credentials`. With `changed: pinned`, objects are listed with the ids of
+    their newest versions, and read by these."""
 
     CHECK = "check endpoint_url, region, the bucket's name and the credentials"
     RESOLVE = staticmethod(resolve)
@@ -142,9 +134,9 @@ class S3Source(ObjectSource[S3Client, S3Credentials]):
         dataset: DatasetConfig | None = None,
         **_: object,
     ) -> None:
-        known = credentials if credentials is not None else resolve(config)
-        self.bucket = bucket_of(config, known)
-        super().__init__(config, known, self.bucket.url, self.bucket.endpoint or "AWS")
+        secrets = credentials if credentials is not None else resolve(config)
+        self.bucket = bucket_of(config, secrets)
+        super().__init__(config, secrets, self.bucket.url, self.bucket.endpoint or "AWS")
         self._versions = dataset is not None and dataset.changed == "pinned"
 
     @property
@@ -159,8 +151,8 @@ class S3Source(ObjectSource[S3Client, S3Credentials]):
         return Objects(next(listed(self.bucket, iter([page]), ordered=False), ()), page.following)
 
     def check(self) -> None:
-        """One page of one key, signed as later requests are. A bucket whose objects are to be read by their
-        versions is versioned, as far as these credentials may know."""
+        """Request one page of one key, signed as later requests are; with `changed: pinned` require
+        versioning, as far as these credentials may query it."""
         super().check()
         if self._versions and self.versioned() is False:
             raise PreflightError(
@@ -170,7 +162,7 @@ class S3Source(ObjectSource[S3Client, S3Credentials]):
             )
 
     def versioned(self) -> bool | None:
-        """Whether the bucket is versioned; None where these credentials may not ask."""
+        """Return whether the bucket is versioned; None: these credentials may not query it."""
         with closing(self.requests()) as requests:
             try:
                 answer = requests.do(lambda client: client.fetched("", "versioning="))
@@ -179,7 +171,7 @@ class S3Source(ObjectSource[S3Client, S3Credentials]):
         return _ENABLED.search(answer) is not None
 
     def _in_order(self) -> Iterator[Sequence[Listed]]:
-        """By several streams of pages at once; with versions one page after another."""
+        """List by several streams of pages; versions by a single stream."""
         return self._below()
 
     def _unsorted(self) -> Iterator[Sequence[Listed]]:
@@ -195,7 +187,6 @@ class S3Source(ObjectSource[S3Client, S3Credentials]):
         return listed(self.bucket, pages(self.bucket, requests, after, upto), twice=self._count_twice)
 
     def list_between(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
-        """See `port.Continued`."""
         prefix = os.fsencode(self.bucket.prefix)
         begin, end = prefix + after if after else b"", None if upto is None else prefix + upto
         return between(self.either(self._below(begin, end)), after, upto)

@@ -1,11 +1,10 @@
-"""The web's dialect of `objects.client`: requests for whole URLs, over a few kept connections, and which
-redirects are followed; and what an answer holds in place of a file's own bytes: an HTML page (a login, a
-notice, a folder's page), or the file in an encoding.
+"""The web's dialect of `objects.client`: whole URLs over a few kept connections, redirects, and answers other
+than a file's own bytes (a login's HTML page, an encoded file).
 
-A redirect is followed within the same server, and to the hosts that `redirects` of `storage_options` names;
-never from https to http. No request carries a secret. But all that is fetched is published: if any redirect
-were followed, a server could have this machine fetch from its private network, such as a cloud's metadata
-service."""
+A redirect is followed within the same server, and to the hosts in `redirects` of `storage_options`; never
+from https to http. No request carries a secret, but all that is fetched is published. With free redirects, a
+server could make this machine fetch from its private network, such as a cloud's metadata service.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +38,8 @@ _BEGIN = re.compile(
     rb"<(?:!--|(?:!doctype\s+html|html|head|body|title|meta|script|style|link|noscript|form|div)\b)",
     re.IGNORECASE | re.DOTALL,
 )
-BLOCK = 1 << 20
-"""Bytes that are read at a time."""
+BLOCK = 1 << 20  # bytes that are read at a time
+# By Content-Encoding, without `x-`: suffixes of names whose files are stored in it.
 _STORED = {
     "gzip": (".gz", ".tgz", ".taz", ".svgz", ".bgz"),
     "compress": (".z", ".taz"),
@@ -49,43 +48,44 @@ _STORED = {
     "br": (".br",),
     "zstd": (".zst", ".tzst"),
 }
-"""By a Content-Encoding, without `x-`: the ends of names whose files are stored in it."""
 
 
 def is_page(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether an answer says that it is an HTML page. Names of headers are in lower case."""
+    """Return whether an answer calls itself an HTML page."""
     stated = headers.get(b"content-type", b"").partition(b";")[0]
     return stated.strip().lower().decode("latin-1") in _PAGES
 
 
 def page_name(key: str) -> bool:
-    """Whether a file of this name is expected to be an HTML page."""
+    """Return whether a file of this name is expected to be an HTML page."""
     return _PAGE_NAMES.search(key) is not None
 
 
 def encoding_of(headers: Mapping[bytes, bytes]) -> str:
-    """The Content-Encoding of an answer, without the `x-` of older servers; "" where it has none."""
+    """Return an answer's Content-Encoding, without the `x-` of older servers; "": none."""
     stated = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
     return "" if stated == "identity" else stated.removeprefix("x-")
 
 
 def stored_in(key: str, encoding: str) -> bool:
-    """Whether a file of this name is expected to hold bytes in this encoding. Apache states it of such files
-    (`AddEncoding x-gzip .gz .tgz`), and answers with them as they are stored. Of any other name it says that
-    the server encodes what it holds, or that it holds the encoded form alone."""
+    """Return whether a file of this name is expected to be stored in this encoding.
+
+    Apache states it of such files (`AddEncoding x-gzip .gz .tgz`), and sends them as stored. For any other
+    name the server encodes the file, or holds its encoded form alone.
+    """
     return key.lower().endswith(_STORED.get(encoding, ()))
 
 
 def decoded(body: Connection, encoding: str) -> Iterator[bytes]:
-    """The body of an answer in the Content-Encoding that it states (`encoding_of`), in pieces of 1 MiB at
-    most. Raises ValueError for an encoding that is not known, and for bytes that are not in it."""
+    """Decode a body in its Content-Encoding (`encoding_of`), in pieces of 1 MiB at most. Raises ValueError
+    for an unknown encoding, and for bytes that do not fit it."""
     if encoding not in ("", "gzip", "deflate"):
         raise ValueError(f"it comes in the encoding {encoding[:40]}, although none was asked for")
     unpack = zlib.decompressobj(32 + zlib.MAX_WBITS) if encoding else None
     block = memoryview(bytearray(BLOCK))
     while count := body.readinto(block):
         while count < BLOCK and (more := body.readinto(block[count:])):
-            count += more  # by chunks of a byte each the parser would begin anew for each of them
+            count += more  # with chunks of a byte, the parser would restart for each
         data = bytes(block[:count])
         while data and unpack is not None:
             try:
@@ -103,19 +103,17 @@ def decoded(body: Connection, encoding: str) -> Iterator[bytes]:
 
 
 def begins_as_page(data: bytes) -> bool:
-    """Whether bytes are the beginning of an HTML page, whatever the server calls them."""
+    """Return whether bytes begin an HTML page."""
     return _BEGIN.match(data) is not None
 
 
 _PORT = re.compile(r"[^:\]]:[0-9]{1,5}$|\]:[0-9]{1,5}$")
-CONNECTIONS = 4
-"""Kept connections of one client, at most."""
-NO_HEAD = (400, 403, 404, 405, 406, 410, 501)
-"""Statuses by which servers refuse HEAD of what GET gives."""
+CONNECTIONS = 4  # kept connections of one client, at most
+NO_HEAD = (400, 403, 404, 405, 406, 410, 501)  # statuses by which servers refuse HEAD of what GET returns
 
 
 def token_of(headers: Mapping[bytes, bytes], size: int) -> str:
-    """What tells this version from another: the etag, else date and size, else ""."""
+    """Return the version's token: the etag, else date and size, else ""."""
     etag = headers.get(b"etag", b"").decode("latin-1")
     if etag:
         return etag if etag.startswith("W/") else etag.strip('"')
@@ -124,13 +122,13 @@ def token_of(headers: Mapping[bytes, bytes], size: int) -> str:
 
 
 def weakened(token: str) -> str:
-    """The token of a file whose size is not stated: a strong etag becomes a weak one, so that the file is not
-    read by ranges, which a server cannot serve of what has no length yet."""
+    """Weaken a strong etag of a file without a stated size, so that no ranges are requested: a server cannot
+    serve them."""
     return token if not token or " " in token or token.startswith("W/") else f'W/"{token}"'
 
 
 def modified(headers: Mapping[bytes, bytes]) -> int:
-    """Nanoseconds since the epoch, 0 when not stated. A date that is none is ignored, as a recipient has to
+    """Return nanoseconds since the epoch; 0 if not stated. An invalid date is ignored, as a recipient must
     (RFC 9110, 8.8.2)."""
     try:
         return stated_time(headers.get(b"last-modified", b"").decode("latin-1"), "")
@@ -139,7 +137,7 @@ def modified(headers: Mapping[bytes, bytes]) -> int:
 
 
 def may_follow(old: SplitResult, new: SplitResult, named: Sequence[str]) -> bool:
-    """Whether a redirect from one URL to another is followed.
+    """Return whether a redirect from one URL to another is followed.
 
     | the new URL | answer |
     |---|---|
@@ -166,8 +164,8 @@ def may_follow(old: SplitResult, new: SplitResult, named: Sequence[str]) -> bool
 
 
 def place_of(url: str, root: str) -> str:
-    """How a listing states (as `Listed.version`) where a file lies that is not at its own URL below the
-    source's: the path alone on the source's server."""
+    """Return the place (for `Listed.version`) of a file that is not at its own URL below the source's: on the
+    source's server, the path alone."""
     components, source = urlsplit(url), urlsplit(root)
     if same_server(components, source):
         return components._replace(scheme="", netloc="", query="", fragment="").geturl()
@@ -175,7 +173,7 @@ def place_of(url: str, root: str) -> str:
 
 
 def is_place(version: str) -> bool:
-    """Whether it is what `place_of` gives, and no version of another store in a list of keys."""
+    """Return whether this is a result of `place_of`, not another store's version."""
     return version.startswith(("/", "http://", "https://"))
 
 
@@ -188,7 +186,7 @@ def _path(url: str) -> tuple[bytes, ...]:
 
 
 class WebClient(ObjectClient):
-    """The `ObjectClient` of the web. A path is a whole URL here. Keeps up to CONNECTIONS connections, and
+    """The `ObjectClient` of the web, whose paths are whole URLs. Keeps up to CONNECTIONS connections, and
     follows redirects."""
 
     NAMES = HeaderNames(
@@ -208,20 +206,20 @@ class WebClient(ObjectClient):
     def __init__(
         self, url_of: Callable[[str], str], options: Mapping[str, object], reach: Reach, *, listing: bool
     ) -> None:
-        """`url_of` gives the URL of a key; of a folder's key ("" or ending in a slash), its page's.
-        `listing`: it asks for what is not listed yet."""
+        """`url_of` returns the URL of a key; for a folder's key ("" or ending in a slash), its page's.
+        `listing`: for unlisted objects."""
         super().__init__(without_user(url_of("")))
         self._url_of, self._reach = url_of, reach
         self._lists = listing
         named = options.get("redirects")
-        self._named = [str(one) for one in named] if isinstance(named, (list, tuple)) else []
+        self._named = [str(host) for host in named] if isinstance(named, (list, tuple)) else []
         self._connections: dict[tuple[str, int, bool], Connection] = {}
         self._asked = ""
-        self.landed = ""  # after `request`: the URL whose answer it is, at the end of all redirects
+        self.landed = ""  # after `request`: the answer's URL, after all redirects
         self._weak = False  # whether the object of the last `get` has a weak token
+        # After `request`: whether the answer redirects to the path plus a slash. This means a folder, and is
+        # not followed.
         self.folder = False
-        """After `request`: whether the answer is a redirect that adds a slash to the path. By that a server
-        says that a folder is there; it is not followed."""
 
     def get(self, entry: Entry) -> Request:
         token = entry.token
@@ -230,8 +228,8 @@ class WebClient(ObjectClient):
         return self._url(entry), "", f'If-Match: "{token}"\r\n' if strong else ""
 
     def _url(self, entry: Entry) -> str:
-        """The URL of the listed file. Raises ObjectError for one that no redirect of the source could lead
-        to."""
+        """Return the URL of the listed file. Raises ObjectError for a place to which no redirect of the
+        source may lead."""
         if not is_place(entry.version):
             return self._url_of(entry.key)
         root = self._url_of("")
@@ -267,7 +265,7 @@ class WebClient(ObjectClient):
 
     @property
     def led_to(self) -> str:
-        """After `request`: the URL to which redirects led, where its path is another one; else ""."""
+        """After `request`: the URL to which redirects led, if its path differs; else ""."""
         if self.landed == self._asked or _path(self.landed) == _path(self._asked):
             return ""
         return self.landed
@@ -278,8 +276,8 @@ class WebClient(ObjectClient):
         return self.page_instead if is_page(headers) and not page_name(entry.key) else None
 
     def page_instead(self, begin: bytes) -> ObjectError | None:
-        """The error of the last answer, which says that it is a page, where its first bytes are one's, too:
-        servers call what they do not know text/html."""
+        """Return the error of an answer that calls itself a page, if its first bytes are a page's too.
+        Servers call what they do not know text/html."""
         if not begins_as_page(begin):
             return None
         to = f", and the server redirects to {printable(without_user(self.led_to))}" if self.led_to else ""
@@ -291,8 +289,8 @@ class WebClient(ObjectClient):
         )
 
     def encoded(self, key: str, headers: Mapping[bytes, bytes]) -> PenstockError | None:
-        """The error of an answer in a Content-Encoding that its file is not stored in, by its name. What has
-        the listed length and version beside that is as it is stored: every request asks for no encoding."""
+        """Return the error of an answer whose Content-Encoding does not fit its file's name. If it fits, and
+        length and version are the listed ones, the file is sent as stored: no request accepts an encoding."""
         encoding = encoding_of(headers)
         if not encoding or stored_in(key, encoding):
             return None
@@ -324,25 +322,24 @@ class WebClient(ObjectClient):
         return connection
 
     def moved(self, path: str) -> str | None:
-        """Where a redirect leads; None where it says that a folder is there. Raises ObjectError when it is
-        not followed."""
+        """Return the URL of a redirect; None: it means a folder. Raises ObjectError if it is not followed."""
         connection = self.connection
         location = connection.headers.get(b"location", b"").decode("latin-1")
         if connection.status not in (301, 302, 303, 307, 308) or not location:
             return None
         components = split(path)
         try:
-            # By the standard a header's bytes are Latin-1; servers put file names in as UTF-8.
+            # Headers are Latin-1 by the standard; servers write file names in UTF-8.
             target = urljoin(path, location.encode("latin-1").decode("utf-8", "surrogateescape"))
             new = urlsplit(target)
-            known = new.scheme in ("http", "https") and bool(new.hostname) and new.port != 0
+            valid = new.scheme in ("http", "https") and bool(new.hostname) and new.port != 0
         except ValueError:
-            known = False
-        if known and _path(target) == (*_path(self._asked), b""):
+            valid = False
+        if valid and _path(target) == (*_path(self._asked), b""):
             self.folder = True
             return None
         connection.abandon()
-        if not known:
+        if not valid:
             why = f"to {printable(location[:200])}"
             raise ObjectError(
                 "the server redirects to what is no web address", where=without_user(path), why=why

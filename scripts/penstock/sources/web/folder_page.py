@@ -1,5 +1,5 @@
-"""What a web server's folder page says: the names that its links lead to, the links that give no name, and
-whether it is a known server's listing, and whole. Pure; `web.listing` fetches the pages."""
+"""Parses a web server's folder page: the names that it links to, links without a name, and whether it is a
+known server's complete listing."""
 
 from __future__ import annotations
 
@@ -14,33 +14,28 @@ from penstock.sources.http.endpoint import ascii_host, without_user
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+# schemes of hrefs that are not about files
 _NO_PLACE = frozenset({"mailto", "javascript", "tel", "data", "irc", "news"})
-"""Schemes of hrefs that are about something else than a file."""
-_FILES = frozenset({"ftp", "ftps", "sftp", "rsync"})
-"""Schemes of hrefs that lead to files on another server."""
+_FILES = frozenset({"ftp", "ftps", "sftp", "rsync"})  # schemes of hrefs to files on another server
 _OWN_PORTS = {"http": 80, "https": 443}
 
-PAGE_HREFS = "page links"
-"""What the names of these begin with in what a listing leaves out (`port.Source.ignored`)."""
+PAGE_HREFS = "page links"  # prefix of their reasons in `port.Source.ignored`
+# counted likewise: folders whose pages are no known listings
 BY_LINKS = "folders' files that no link of their pages names, if any (`listing: links`)"
-"""Counted in the same way: folders whose pages are no known listings."""
 NAMELESS = "without a clear name"
 QUERY = "with a query"
 ELSEWHERE = "out of the folder"
 DEEP = "into a folder that the page does not link to"
 ITSELF = "to the folder's own page with a query"
+# fields of queries by which Apache, nginx and Caddy show the same files in another order or form
 _SORTED = frozenset({"C", "O", "F", "V", "P", "sort", "order", "layout"})
-"""Fields of queries by which Apache, nginx and Caddy show the same files in another order or form."""
 KNOWN = "Apache, nginx, lighttpd, Caddy, Python's http.server and Go's net/http"
+# starts of titles and headings: Apache, nginx and lighttpd; Python's http.server
 _INDEX = ("Index of ", "Directory listing for ")
-"""What titles and headings begin with: of Apache, nginx and lighttpd; of Python's http.server."""
-_ENTRIES = ("file", "director")
-"""What the nouns of Caddy's summary begin with."""
-_CADDY_READS = 10_000
-"""Entries of a folder that Caddy reads, and no more; those that it hides count."""
+_ENTRIES = ("file", "director")  # starts of the nouns in Caddy's summary
+_CADDY_READS = 10_000  # entries of a folder that Caddy reads at most; those that it hides count
 _CADDY_HIDES = 100
-LONGEST = 4 << 20
-"""Characters of one tag, comment or script, at most."""
+LONGEST = 4 << 20  # characters of one tag, comment or script, at most
 _SHOWN = frozenset({"title", "h1", "h2"})
 _BARE = frozenset({"pre", "ul", "ol", "dl", "table", "div"})
 
@@ -49,29 +44,28 @@ class PageHrefs(NamedTuple):
     """A page's hrefs, each counted once."""
 
     names: set[str]  # directly below the folder; those of folders end in a slash
+    # Hrefs without a name, as they may be shown, and why: NAMELESS, QUERY, ELSEWHERE, DEEP or ITSELF.
     left_out: Mapping[str, str]
-    """Hrefs that give no name, as they may be shown, and why: one of NAMELESS, QUERY, ELSEWHERE, DEEP,
-    ITSELF."""
 
 
 class FolderPage(HTMLParser):
-    """A folder's page, as it comes: `add` takes its bytes. Anchors and areas are links, as HTML has them:
-    nothing in comments, scripts or other attributes is one. Memory: the links, and LONGEST characters."""
+    """Parses a folder's page as it arrives (`add`). Links are anchors and areas, not text in comments,
+    scripts or other attributes. Memory: the links, and LONGEST characters."""
 
     def __init__(self) -> None:
         super().__init__()
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self.links: list[str] = []
         self._base: str | None = None
-        self._texts: dict[str, str] = {}
-        """Of the elements of _SHOWN and of Caddy's summary, each of the first."""
+        self._texts: dict[str, str] = {}  # the first text of each element in _SHOWN, and of Caddy's summary
         self._inside = ""
         self._tags: set[str] = set()
-        self._last = ""  # the end tag behind which neither a link nor another element came
-        self.ended = False  # whether a tag that ends the whole page stands behind its last link
+        self._last = ""  # the last end tag, if no element followed
+        self.ended = False  # whether the page's end tag follows its last link
 
     def add(self, data: bytes) -> None:
-        """The page's next bytes. Raises ValueError for what is no HTML: one tag of more than LONGEST."""
+        """Parse the page's next bytes. Raises ValueError for one tag of more than LONGEST, which is no
+        HTML."""
         self.feed(self._decoder.decode(data))
         if len(self.rawdata) > LONGEST:
             raise ValueError(f"one tag, comment or script has more than {LONGEST:,} characters")
@@ -101,13 +95,12 @@ class FolderPage(HTMLParser):
             self._texts[self._inside] += data
 
     def closed(self) -> bool:
-        """Whether it is complete by its tags. An end tag of the whole page before its last link does not
-        count: some servers put a header file with tags of its own before the listing."""
+        """Return whether the page is complete by its tags. An end tag before its last link does not count:
+        some servers put a header file with its own tags before the listing."""
         return self.ended or (not self._tags & {"html", "body"} and self._last in _BARE)
 
     def base_of(self, url: str) -> str:
-        """The URL against which the links are resolved: that of its `<base href>`, where it has one, else its
-        own."""
+        """Return the URL that links are relative to: of `<base href>` if present, else the page's own."""
         try:
             base = urljoin(url, self._base or "")
             return base if urlsplit(base).scheme in _OWN_PORTS else url
@@ -115,7 +108,7 @@ class FolderPage(HTMLParser):
             return url
 
     def doubt(self, hrefs: PageHrefs) -> str:
-        """Why it is not known that the page has all names of its folder; "" of a known listing.
+        """Return why the page may lack names of its folder; "" for a known complete listing.
 
         | page | known by | whole by |
         |---|---|---|
@@ -146,9 +139,11 @@ class FolderPage(HTMLParser):
 
 
 def hrefs(links: Iterable[str], folder_url: str, base: str = "") -> PageHrefs:
-    """The links of a folder's page, of which `folder_url` is the URL, resolved against `base` (by default the
-    same). Hosts are compared without regard to case, ports as numbers, paths by their decoded bytes without
-    `.` and `..`; what follows a `#` does not count.
+    """Sort the links of the page at `folder_url`, resolved against `base` (default: the same), into names and
+    others.
+
+    Hosts are compared without case, ports as numbers, paths by their decoded bytes without `.` and `..`; a
+    `#` and what follows are ignored.
 
     | href, on a page of http://h/base/ | answer |
     |---|---|
@@ -205,13 +200,13 @@ def hrefs(links: Iterable[str], folder_url: str, base: str = "") -> PageHrefs:
 
 
 def _sorting(query: str) -> bool:
-    """Whether a link to the folder with this query leads to the same files."""
+    """Return whether a link to the folder with this query shows the same files."""
     return {field.partition("=")[0] for field in query.replace(";", "&").split("&") if field} <= _SORTED
 
 
 def segments(path: str) -> tuple[bytes, ...]:
-    """A URL's path by its slashes, each segment decoded, without `.` and `..`. The last one is b"" where the
-    path ends in a slash."""
+    """Split a URL's path into decoded segments without `.` and `..`; the last is b"" for a path that ends in
+    a slash."""
     kept: list[bytes] = []
     name = b""
     for raw in path.split("/")[1:] or [""]:
@@ -225,22 +220,22 @@ def segments(path: str) -> tuple[bytes, ...]:
 
 
 def plain(text: str) -> str:
-    """A part of a URL as a request may have it: characters that no URL has are quoted, as UTF-8; what is
-    quoted already stays."""
+    """Quote characters that a URL cannot have, as UTF-8; what is quoted already stays."""
     return quote(text.encode("utf-8", "surrogateescape"), safe="/%:@!$&'()*+,;=-._~?[]")
 
 
 def same_server(first: SplitResult, second: SplitResult) -> bool:
-    """Also where a page of https links by http: servers behind a proxy write that. Raises ValueError."""
+    """Compare hosts and ports. https and http at their own ports are equal: servers behind a proxy link by
+    http. Raises ValueError."""
     if _host(first) != _host(second):
         return False
     ports = [components.port or _OWN_PORTS.get(components.scheme) for components in (first, second)]
     return ports[0] == ports[1] or set(ports) == set(_OWN_PORTS.values())
 
 
-def same_place(one: str, two: str) -> bool:
-    """Whether two URLs name the same file or folder of the same server."""
-    first, second = urlsplit(one), urlsplit(two)
+def same_place(first_url: str, second_url: str) -> bool:
+    """Return whether two URLs name the same file or folder of the same server."""
+    first, second = urlsplit(first_url), urlsplit(second_url)
     return same_server(first, second) and segments(first.path) == segments(second.path)
 
 

@@ -1,7 +1,7 @@
-"""Lists a web server's folder pages: the files that they link to, with the size and version of each.
+"""Lists a web server's folder pages: the linked files, with size and version of each.
 
-Pages round sizes and times, or leave them out. So size and version of each file come from a HEAD request;
-many are on their way at a time, and their answers are passed on in the order of the keys.
+Pages round or omit sizes and times, so both come from HEAD requests. Many run at a time; their answers are
+yielded in the order of the keys.
 """
 
 from __future__ import annotations
@@ -60,22 +60,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LOOKS = 16
-"""HEAD requests at a time: with 20 ms to the server some 800 a second."""
-CALM = 100
-"""Answers after which one more request may be on its way."""
-BATCH = 512
-"""Files of one batch, at most."""
-PAGE_LIMIT = 1 << 30
-"""Bytes of a folder's page: some ten million files."""
-DEEPEST = 64
-"""Folders within one another, at most: a link that leads back into its own folder would never end."""
+LOOKS = 16  # HEAD requests at a time: some 800 a second with a latency of 20 ms
+CALM = 100  # answers after which one more request may run at a time
+BATCH = 512  # files of one batch, at most
+PAGE_LIMIT = 1 << 30  # bytes of a folder's page: some ten million files
+DEEPEST = 64  # nested folders, at most: a link back into its own folder would never end
+# Omitted links that are counted once, on however many pages; further ones are counted on each page.
 REMEMBERED = 10_000
-"""Links that are left out and counted once, on however many pages they stand; those after them are counted on
-each page."""
 _BYTES = ("utf-8", "surrogateescape")
-SHOWN = 80
-"""Characters of a link that are shown."""
+SHOWN = 80  # characters of a link that are shown
 WAYS_OUT = (
     "have such a listing switched on there, or give a list of the keys (`list_from`); `listing: links` in "
     "storage_options takes what a page links to for all of its folder; `exclude` leaves a folder out"
@@ -83,8 +76,8 @@ WAYS_OUT = (
 
 
 class RequestLimit:
-    """Limits how many requests are on their way: half as many after a transient error, at most once a second;
-    one more after CALM answers."""
+    """Limits concurrent requests: half as many after a transient error, at most once a second; one more after
+    CALM answers."""
 
     def __init__(self, most: int) -> None:
         self._most = self.limit = most
@@ -113,7 +106,7 @@ class RequestLimit:
 
 
 class WebListing:
-    """One listing: its threads, each with connections of its own. `url_of` gives the URL of a key."""
+    """One listing: its threads, each with its own connections. `url_of` returns a key's URL."""
 
     def __init__(
         self,
@@ -124,16 +117,16 @@ class WebListing:
     ) -> None:
         """`options`: `config.option_keys.WebOptions`. `keep`: see `registry.open_source`."""
         self._url_of, self._keep = url_of, keep
+        # read a file without a stated size, to learn it; else refuse it
         self._unsized = options.get("unsized") is True
-        """Read a file whose size is not stated, to know it; else refuse it."""
         self._by_links = options.get("listing") == "links"
         self._requests = Requests(client, lambda: None, lambda _error, _last: None)
         self._left_out: dict[str, tuple[int, str]] = {}
         self._counts = Counter[str]()
         self._remembered: set[tuple[str, str]] = set()
+        # URLs that folders' links are relative to, if not the folders' own: by key, for the folders being
+        # listed
         self._moved: dict[str, str] = {}
-        """The URLs that folders' links are relative to, where these are not the folders' own: by their keys,
-        of the folders on the way to what is listed."""
         self._threads = ThreadPoolExecutor(LOOKS, thread_name_prefix="looks")
         self._limit = RequestLimit(LOOKS)
         self._ending = threading.Event()
@@ -150,8 +143,8 @@ class WebListing:
             self._requests.close()
 
     def folder(self, prefix: str = "", depth: int = 0) -> Iterator[Sequence[Listed]]:
-        """All files below, in batches, in byte order. Transient errors are retried a few times, with growing
-        pauses; any other refusal ends the listing."""
+        """List all files below, in batches, in byte order. Transient errors are retried a few times, with
+        growing pauses; any other refusal ends the listing."""
         if depth > DEEPEST:
             raise PreflightError(
                 "the server's folders never end",
@@ -168,12 +161,12 @@ class WebListing:
             return
         pending = [name.encode(*_BYTES) for name in names]
         heapq.heapify(pending)
-        known: dict[bytes, Listed] = {}
+        files: dict[bytes, Listed] = {}
         ready: list[Listed] = []
         while pending:
             name = heapq.heappop(pending)
-            if name in known:
-                ready.append(known.pop(name))
+            if name in files:
+                ready.append(files.pop(name))
             elif name.endswith(b"/"):
                 if ready:
                     yield ready
@@ -188,10 +181,10 @@ class WebListing:
                     if isinstance(listed, PenstockError):
                         self._counts["filtered"] += 1
                     elif listed is not None:
-                        known[name] = listed
+                        files[name] = listed
                         heapq.heappush(pending, name)
                     elif f"{name.decode(*_BYTES)}/" not in names:
-                        # A folder whose link has no slash: its files come where its name with one does.
+                        # A folder linked without a slash: its files sort by the name with one.
                         heapq.heappush(pending, name + b"/")
             if len(ready) >= BATCH or (ready and not pending):
                 yield ready
@@ -201,7 +194,7 @@ class WebListing:
         return not key or self._keep is None or self._keep(key)
 
     def _seen(self, key: str) -> Listed | PenstockError | None:
-        """As `look`; the refusal of a file that does not belong to the dataset."""
+        """Do as `look`, but return the refusal of a file outside the dataset."""
         try:
             return self.look(key)
         except (PreflightError, ObjectError) as error:
@@ -210,7 +203,7 @@ class WebListing:
             return error
 
     def find(self, key: str) -> None:
-        """Note where the folders on the way to a file lie, by what their URLs redirect to, for `file`."""
+        """Learn from redirects where the folders on a file's path lie, for `file`."""
 
         def landing(client: WebClient, prefix: str) -> str:
             connection = client.request("HEAD", self._url(prefix))
@@ -224,7 +217,7 @@ class WebListing:
                 self._lies_at(prefix, url)
 
     def file(self, key: str) -> Listed:
-        """Raises SourceChangedError where the server has none, or a folder."""
+        """List one file. Raises SourceChangedError where the server has none, or a folder."""
         listed = self.look(key)
         if listed is None:
             raise SourceChangedError(
@@ -233,7 +226,7 @@ class WebListing:
         return listed
 
     def names(self, key: str) -> bool:
-        """Whether the folders' pages, from the root on, link to this file."""
+        """Return whether the folders' pages, from the root on, link to this file."""
         prefix = ""
         *folders, last = key.split("/")
         for name in (*(f"{folder}/" for folder in folders), last):
@@ -245,7 +238,7 @@ class WebListing:
 
     @property
     def left_out(self) -> Mapping[str, int]:
-        """What gave no file, counted by why; of hrefs that gave no name with one of them."""
+        """Links and folders without files, counted by reason; with an example for hrefs."""
         hrefs = {
             f"{PAGE_HREFS} {why}, such as {example}": count
             for why, (count, example) in self._left_out.items()
@@ -253,14 +246,14 @@ class WebListing:
         return {**hrefs, **self._counts}
 
     def _names(self, prefix: str) -> set[str]:
-        """What the folder's page links to. Raises PreflightError for a page that is no listing which is known
-        to be whole, and with `listing: links` for one that links to nothing in the folder."""
+        """Return the names that a folder's page links to. Raises PreflightError for a page that is no known
+        complete listing; with `listing: links`, only for one without links into the folder."""
         url = self._url(prefix)
         page, led_to, folder = self._patiently(self._page, prefix)
         base = page.base_of(folder)
         linked = hrefs(page.links, folder, base)
         if not linked.names and base != folder and same_server(urlsplit(base), urlsplit(folder)):
-            # It is the page of the folder that its <base> names.
+            # The page is of the folder in its <base>.
             folder = base
             linked = hrefs(page.links, folder)
         self._lies_at(prefix, folder)
@@ -281,7 +274,6 @@ class WebListing:
         return names
 
     def _lies_at(self, prefix: str, folder: str) -> None:
-        """Note where the files of a folder lie, by its page or what its URL redirects to."""
         components = urlsplit(folder)
         path = components.path[: components.path.rfind("/") + 1] or "/"
         folder = components._replace(path=path, query="", fragment="").geturl()
@@ -289,7 +281,7 @@ class WebListing:
             self._moved[prefix] = folder
 
     def _url(self, key: str) -> str:
-        """The URL of a file or folder, by the page that links to it."""
+        """Return the URL of a file or folder, by the page that links to it."""
         name = key.rstrip("/").rpartition("/")[2]
         parent = key.rstrip("/")[: -len(name)] if name else None
         if parent is None or parent not in self._moved:
@@ -305,7 +297,7 @@ class WebListing:
         self._left_out[why] = (count + 1, example)
 
     def look(self, key: str) -> Listed | None:
-        """None where the server says that it is a folder."""
+        """List one file; None: the server says that it is a folder."""
         return self._patiently(self._look, key)
 
     def _patiently(self, ask: Callable[[WebClient, str], T], key: str) -> T:
@@ -316,7 +308,7 @@ class WebListing:
         return self._requests.do(attempt)
 
     def _page(self, client: WebClient, prefix: str) -> tuple[FolderPage, str, str]:
-        """A folder's page, `WebClient.led_to`, and its own URL at the end of all redirects."""
+        """Fetch a folder's page; return it, `WebClient.led_to`, and its URL after all redirects."""
         url = self._url(prefix)
         connection = client.request("GET", url)
         if connection.status != 200:
@@ -344,9 +336,12 @@ class WebListing:
         return page, client.led_to, client.landed
 
     def _look(self, client: WebClient, key: str) -> Listed | None:
-        """Size and version of one file, by HEAD, or by its first byte where HEAD is refused, finds nothing,
-        or states no size or 0. None where the server says that it is a folder. Raises ObjectError for a page
-        in place of a file, and for a file in an encoding."""
+        """Query one file's size and version by HEAD; by its first byte where HEAD is refused, or states no
+        size or 0.
+
+        None: the server says that it is a folder. Raises ObjectError for a page in place of a file, and for
+        an encoded file.
+        """
         url, own = self._url(key), self._url_of(key)
         if url != own and self._leads(client, own, url):
             url = own
@@ -372,8 +367,8 @@ class WebListing:
         return Listed(key, size, token_of(headers, size), modified(headers), version)
 
     def _read(self, client: WebClient, key: str, url: str) -> Listed:
-        """A file whose size only its bytes show. Its token and checksum are those of what came: what comes at
-        the copy is compared with them. Raises TransientError for a body that ends within its chunks."""
+        """Read a file without a stated size. Its token and checksum are of the received bytes, and the copy
+        is compared with them. Raises TransientError for a body that ends within its chunks."""
         if not self._unsized:
             raise PreflightError(
                 "the server does not state the file's size",
@@ -409,7 +404,7 @@ class WebListing:
         return Listed(key, size, token, modified(headers), checksum=str(checksum))
 
     def _leads(self, client: WebClient, own: str, url: str) -> bool:
-        """Whether a file's own URL leads to this one: then it needs no other."""
+        """Return whether a file's own URL leads to this URL, so that no place needs to be kept."""
         try:
             connection = client.request("HEAD", own)
         except ObjectError:
@@ -418,7 +413,7 @@ class WebListing:
         return connection.status == 200 and same_place(client.landed, url)
 
     def _size(self, client: WebClient, url: str) -> int:
-        """The file's size by a request for its first byte; below 0 where that states none either.
+        """Query a file's size by its first byte; below 0: not stated either.
 
         | answer | size |
         |---|---|
@@ -442,7 +437,6 @@ class WebListing:
         return connection.length
 
     def _refuse_page(self, client: WebClient, url: str) -> None:
-        """Raises ObjectError for a file that begins as a page does."""
         connection = client.request("GET", url, "", f"Range: bytes=0-{BEGIN - 1}\r\n")
         begin = bytearray(BEGIN)
         count = connection.readinto(memoryview(begin)) if connection.status in (200, 206) else 0

@@ -1,11 +1,7 @@
-"""A web server as a source: one file by its URL, or a folder by the pages that the server makes of it. A URL
-without a slash at its end is a folder's where the server redirects to the one with a slash.
+"""A web server as a source: one file by its URL, or a folder by the server's pages. A URL without a slash at
+its end is a folder's if the server redirects to the URL with one.
 
-An object is pinned by its strong etag (If-Match). Where the server states none, its date and size in the
-answer are compared with the listing.
-
-`registry.open_source` makes a `WebSource` of an http(s) URL. It sends GET and HEAD requests, with no
-secret but what a proxy asks for, and writes nothing to disk.
+An object is pinned by its strong etag (If-Match), else its date and size are compared with the listing.
 """
 
 from __future__ import annotations
@@ -33,8 +29,6 @@ if TYPE_CHECKING:
 
 
 class WebSource(Source):
-    """See `port.Source`."""
-
     def __init__(
         self, config: SourceConfig, _: object = None, *, keep: Keep | None = None, **__: object
     ) -> None:
@@ -44,17 +38,16 @@ class WebSource(Source):
         self._options, self._reach = dict(config.storage_options), config.reach
         path = split(config.url).path or "/"
         name = path.rpartition("/")[2]
-        self._name = unquote_to_bytes(name).decode("utf-8", "surrogateescape")
-        """Of the one file; "" of a folder."""
+        self._name = unquote_to_bytes(name).decode("utf-8", "surrogateescape")  # the one file's; "": a folder
         folder = path if path.endswith("/") else f"{path}/"
+        # the folder's URL, if the URL is a folder's
         self._folder = urlsplit(config.url)._replace(path=folder, query="", fragment="").geturl()
-        """Where the files are, if the URL is a folder's."""
         self._ignored: Mapping[str, int] = {}
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """How many links on pages of the last listing gave no file or folder of it, by reason; what does not
-        belong to the dataset and could not be listed is among `filtered`."""
+        """The links of the last listing without a file or folder, by reason; unlistable items outside the
+        dataset are `filtered`."""
         return self._ignored
 
     def client(self, *, listing: bool = False) -> WebClient:
@@ -66,7 +59,7 @@ class WebSource(Source):
         return self._folder + quoted(key)
 
     def _in_folder(self, key: str) -> str:
-        """As `url_of`, of a source that is a folder."""
+        """Return a key's URL if the source is a folder."""
         return self._folder + quoted(key) if key or self._name else self._base
 
     def check(self) -> None:
@@ -115,11 +108,11 @@ class WebSource(Source):
             except SourceChangedError:
                 if single or not listing.names(key):
                     return None
-                return listing.file(key)  # by the pages, of which each may say where its files lie
+                return listing.file(key)  # by the pages, each of which may place its files elsewhere
 
     @contextmanager
     def asking(self) -> Iterator[Callable[[str], Listed | None]]:
-        """By one HEAD a file. See `port.Source`."""
+        """Make one HEAD for each file. See `port.Source`."""
         with self._listing(self.url_of) as listing:
 
             def head(key: str) -> Listed | None:
@@ -134,8 +127,8 @@ class WebSource(Source):
         return ObjectReader(self.client, lambda: None)
 
     def checksum(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """The checksums of the answer to a HEAD; () where the server refuses it, or says something else than
-        to GET, by which each range was compared with the listing."""
+        """Return the checksums of a HEAD's answer; () if the server refuses it, or answers other than to the
+        GETs of the copy."""
         with closing(self.reader()) as reader, suppress(ObjectError, SourceChangedError):
             return reader.checksum(entry)
         return ()

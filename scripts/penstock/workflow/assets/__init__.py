@@ -1,8 +1,5 @@
-"""The workflow as it is installed: Snakefile, rules, profiles, environments and the example.
-
-All of it but this module is links to the same files at the top of a checkout; a wheel holds the files
-themselves.
-"""
+"""The installed workflow: Snakefile, rules, profiles, environments and the example. In a checkout its files
+are links to those at the top; a wheel holds the files themselves."""
 
 from __future__ import annotations
 
@@ -13,8 +10,8 @@ from penstock.core.errors import PreflightError
 
 
 def workflow() -> Path:
-    """The folder of the Snakefile. Raises PreflightError where Snakemake cannot read it: in an archive, since
-    it reads files alone, and below a name with a brace, since it takes the paths of rules for patterns."""
+    """Return the folder of the Snakefile. Raises PreflightError if Snakemake cannot read it: in an archive,
+    or below a name with a brace, since it takes the paths of rules for patterns."""
     folder = files(__name__)
     if not isinstance(folder, Path):
         raise PreflightError(

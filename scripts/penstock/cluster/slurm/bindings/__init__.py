@@ -1,2 +1,5 @@
-"""SLURM by pyslurm, its Python bindings: in a helper process, so that neither a fault in libslurm nor the
-licence of pyslurm (GPL-2.0-only) reaches this one. What pyslurm cannot do goes through the commands."""
+"""SLURM by pyslurm, its Python bindings, in a helper process.
+
+So neither a fault in libslurm nor pyslurm's licence (GPL-2.0-only) reaches penstock. What pyslurm cannot do
+goes through the commands.
+"""

@@ -1,13 +1,12 @@
-"""One call of pyslurm: `python helper.py SECONDS CALL`, with what is given as JSON on standard input.
+"""A call of pyslurm: `python helper.py SECONDS CALL`, with its arguments as JSON on standard input.
 
-`cluster.pyslurm_python` runs it, which may be a site module's Python 3.6: it imports the standard library and
-pyslurm alone, nothing of penstock, and keeps to that release's syntax. Its one line of output is JSON:
+`cluster.pyslurm_python` runs this file, and may be a site module's Python 3.6. So it imports only the
+standard library and pyslurm, in that release's syntax. Its one line of output is JSON:
 
     {"result": ...}     or, in SLURM's own words, {"refused": "Invalid partition name specified"}
 
-`slurm_bindings` starts it for each call. Every other exception ends it with a traceback. After so many
-seconds SIGALRM ends it, also inside libslurm, where no line of Python runs: an interpreter that is a script
-may have left it to itself.
+Every other exception ends it with a traceback. After SECONDS SIGALRM ends it, also inside libslurm, where no
+line of Python runs. A script as interpreter may have left this process to itself.
 """
 
 import json
@@ -19,28 +18,29 @@ from typing import Any, Dict
 MIB = 1 << 20
 
 
-def cluster(pyslurm: Any, given: Dict[str, Any]) -> Any:
-    """Which pyslurm this is, and which cluster it speaks to."""
+def cluster(pyslurm: Any, request: Dict[str, Any]) -> Any:
+    """Return pyslurm's version, and the name of its cluster."""
     return {"pyslurm": pyslurm.__version__, "cluster": pyslurm.slurmctld.Config.load().cluster_name}
 
 
-def submit(pyslurm: Any, given: Dict[str, Any]) -> Any:
-    return pyslurm.JobSubmitDescription(**given).submit()
+def submit(pyslurm: Any, request: Dict[str, Any]) -> Any:
+    return pyslurm.JobSubmitDescription(**request).submit()
 
 
-def cancel(pyslurm: Any, given: Dict[str, Any]) -> Any:
-    pyslurm.Job(int(given["job"])).cancel()
+def cancel(pyslurm: Any, request: Dict[str, Any]) -> Any:
+    pyslurm.Job(int(request["job"])).cancel()
 
 
-def throttle(pyslurm: Any, given: Dict[str, Any]) -> Any:
-    """The number that SLURM has noted. It is given bare: of `%4` slurmctld reads 0, which is no limit."""
-    job = int(given["job"])
-    pyslurm.Job(job).modify(pyslurm.JobSubmitDescription(array=str(given["at_once"])))
+def throttle(pyslurm: Any, request: Dict[str, Any]) -> Any:
+    """Return the limit that SLURM has noted. It is passed bare: slurmctld reads `%4` as 0, which is no
+    limit."""
+    job = int(request["job"])
+    pyslurm.Job(job).modify(pyslurm.JobSubmitDescription(array=str(request["at_once"])))
     return pyslurm.Job.load(job).array_tasks_parallel
 
 
-def nodes(pyslurm: Any, given: Dict[str, Any]) -> Any:
-    """The fields of `nodes.Node`."""
+def nodes(pyslurm: Any, request: Dict[str, Any]) -> Any:
+    """Return the fields of `nodes.Node`."""
     return [_node(node) for node in pyslurm.Nodes.load().values()]
 
 
@@ -64,14 +64,14 @@ def _node(node: Any) -> Dict[str, Any]:
 
 
 def _starred(state: str) -> str:
-    """`DOWN*+DRAIN`, as `scontrol` has it, of pyslurm's `DOWN+DRAIN+NOT_RESPONDING`."""
+    """Turn pyslurm's `DOWN+DRAIN+NOT_RESPONDING` into `DOWN*+DRAIN`, as `scontrol` has it."""
     base, *flags = state.split("+")
     kept = [flag for flag in flags if flag != "NOT_RESPONDING"]
     return "+".join([base + "*" * (kept != flags), *kept])
 
 
-def partitions(pyslurm: Any, given: Dict[str, Any]) -> Any:
-    """The fields of `facts.Partition`."""
+def partitions(pyslurm: Any, request: Dict[str, Any]) -> Any:
+    """Return the fields of `facts.Partition`."""
     return [
         {
             "name": partition.name,
@@ -89,20 +89,20 @@ CALLS = {call.__name__: call for call in (cluster, submit, cancel, throttle, nod
 
 def main() -> None:
     signal.alarm(int(sys.argv[1]))
-    given = json.load(sys.stdin)
-    # What libslurm or a plugin prints goes to standard error.
+    request = json.load(sys.stdin)
+    # Output of libslurm or a plugin goes to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     # Without a slurm.conf libslurm ends the process here; with a wrong one it may take a minute.
     import pyslurm
 
     try:
-        answer = {"result": CALLS[sys.argv[2]](pyslurm, given)}
+        answer = {"result": CALLS[sys.argv[2]](pyslurm, request)}
     except pyslurm.RPCError as error:
         answer = {"refused": " ".join(str(error).split())}
     answers.write(json.dumps(answer) + "\n")
     answers.flush()
-    # libslurm's own end is not waited for.
+    # Do not wait for libslurm's own end.
     os._exit(0)
 
 

@@ -1,9 +1,7 @@
-"""Translates the arguments of `sbatch` into the fields of pyslurm's `JobSubmitDescription`. Pure; for
-`slurm_bindings`.
+"""Translates the arguments of `sbatch` into the fields of pyslurm's `JobSubmitDescription`.
 
-What a job is stands in `submission` alone, as sbatch's options: so it is the same by both ways. An option
-without a row here is one that pyslurm does not carry, or that was not tried with it: such a job goes through
-`sbatch`.
+Only `submission` defines a job, as sbatch's options: so both ways submit the same. A job with an option that
+has no row here goes through `sbatch`: pyslurm does not carry the option, or it was not tried.
 """
 
 from __future__ import annotations
@@ -21,8 +19,7 @@ _WARNING = re.compile(r"B:([A-Z0-9]+)@([0-9]+)")
 
 
 def attributes(arguments: Sequence[str], script: str) -> dict[str, object] | None:
-    """The fields for these arguments of sbatch, `sbatch` first. None where pyslurm does not carry one of
-    them."""
+    """Translate these arguments of sbatch, `sbatch` first; None where pyslurm does not carry an option."""
     asked: dict[str, object] = {"script": script, "environment": handed_on()}
     for word in arguments[1:]:
         option, _, value = word.partition("=")
@@ -51,7 +48,8 @@ def _fixed(**row: object) -> Callable[[str], Mapping[str, object]]:
 
 
 def _warned(value: str) -> Mapping[str, object] | None:
-    """`B:USR1@120`: a signal for the batch script alone, so many seconds before the end of its time."""
+    """Translate `B:USR1@120`: a signal for the batch script alone, so many seconds before the end of its
+    time."""
     if (match := _WARNING.fullmatch(value)) is None:
         return None
     number = int(signal.Signals[f"SIG{match[1]}"])

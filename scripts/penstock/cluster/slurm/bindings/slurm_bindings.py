@@ -1,5 +1,4 @@
-"""SLURM by pyslurm where that is as good as the commands, and by these for all else. For `SlurmCluster`,
-where `cluster.slurm_api` asks for it; starts processes.
+"""SLURM by pyslurm where that is as good as the commands, and by the commands for all else.
 
 | asked of SLURM                  | by pyslurm             | by the commands, where                          |
 |---------------------------------|------------------------|-------------------------------------------------|
@@ -13,9 +12,8 @@ where `cluster.slurm_api` asks for it; starts processes.
 | partitions                      | Partitions             |                                                 |
 | all else: what runs, accounting | nothing                | always                                          |
 
-So a submission is read back by the commands: what SLURM gives is seen by another way than the one that asked.
-
-Each call is a process of its own (`helper`), which ends with this one, as `sbatch` does. What becomes of it:
+So the commands read a submission back: another way than the one that submitted. Each call is a process of its
+own (`helper`), which ends with this one, as `sbatch` does:
 
 | the helper                           | a query, cancel, throttle            | a submission             |
 |--------------------------------------|--------------------------------------|--------------------------|
@@ -25,8 +23,7 @@ Each call is a process of its own (`helper`), which ends with this one, as `sbat
 | ends, hangs, answers something else  | the commands, of all from then on    | TransientError, then the |
 |                                      |                                      | commands                 |
 
-After a TransientError nothing is known of a submission: `find` says, by `squeue` and the array's unique name,
-whether it is there.
+After a TransientError a submission's outcome is unknown: `find` looks for it by `squeue` and its unique name.
 """
 
 from __future__ import annotations
@@ -56,28 +53,28 @@ HELPER = Path(__file__).with_name("helper.py")
 
 
 class HelperLostError(Exception):
-    """The helper could not be started, ended, hung, or answered something else. What became of its call is
-    not known."""
+    """The helper could not be started, ended, hung, or answered nonsense: the outcome of its call is
+    unknown."""
 
 
 class SlurmBindings(SlurmCommands):
-    """SLURM by pyslurm, which is tried by the first call that needs it: pyslurm must be of the cluster's
-    release, and of this cluster."""
+    """SLURM by pyslurm, which must be of the cluster's release, and of this cluster. The first call checks
+    that."""
 
     def __init__(
         self, python: str | None = None, *, wanted: bool, warn: Callable[[str], None] | None = None
     ) -> None:
         """`python`: the interpreter that has pyslurm; None: this one. `wanted`: the configuration demands
-        pyslurm, so that not having it stops preflight, and is a warning elsewhere. `warn` is called, from any
-        thread, with what a person should know; None: it goes to the log."""
+        pyslurm, so a missing one stops preflight, and is a warning elsewhere. `warn` is called from any
+        thread; None: warnings go to the log."""
         self._python = python or sys.executable
         self._wanted = wanted
         self._warn = warn or logging.getLogger("penstock").warning
         self._lock = threading.Lock()
+        # pyslurm's version, once it proved to fit this cluster
         self._version = ""
-        """pyslurm's version, once it was found to fit this cluster."""
+        # why the commands have taken over; "": they have not
         self._why = ""
-        """Why the commands have taken over; "" where they have not."""
 
     @property
     def way(self) -> str:
@@ -109,14 +106,14 @@ class SlurmBindings(SlurmCommands):
         return super().partitions() if listed is None else listed
 
     def cancel(self, job: str, indices: Sequence[int] | None = None) -> None:
-        # Elements that wait have no id of their own.
+        # Waiting elements have no id of their own.
         if indices is not None or not self._asked("cancel", {"job": job}, lambda _: True):
             super().cancel(job, indices)
 
     def throttle(self, array: str, at_once: int) -> None:
-        # None is what pyslurm has of an array that has ended.
-        given = {"job": array, "at_once": at_once}
-        if not self._asked("throttle", given, lambda noted: noted in (None, at_once)):
+        # For an array that has ended, pyslurm has None.
+        arguments = {"job": array, "at_once": at_once}
+        if not self._asked("throttle", arguments, lambda noted: noted in (None, at_once)):
             super().throttle(array, at_once)
 
     def _sbatch(self, command: Sequence[str], script: str, name: str) -> str:
@@ -129,12 +126,12 @@ class SlurmBindings(SlurmCommands):
             self._lost(error)
             raise TransientError("nothing is known of a submission by pyslurm", why=str(error)) from error
 
-    def _asked(self, name: str, given: Mapping[str, object], read: Callable[[Any], Any]) -> Any:
-        """What is read of the helper's answer; None where the commands are to judge."""
+    def _asked(self, name: str, arguments: Mapping[str, object], read: Callable[[Any], Any]) -> Any:
+        """Call the helper, and read its answer; None where the commands must decide."""
         if not self._usable():
             return None
         try:
-            return self._call(name, given, read)
+            return self._call(name, arguments, read)
         except HelperLostError as error:
             self._lost(error)
         except (TransientError, FailedError):
@@ -142,8 +139,8 @@ class SlurmBindings(SlurmCommands):
         return None
 
     def _usable(self) -> bool:
-        """Whether pyslurm fits this cluster and has not been lost. Raises TransientError while SLURM does not
-        answer: nothing is known of pyslurm then."""
+        """Return whether pyslurm fits this cluster and has not been lost. Raises TransientError while SLURM
+        does not answer: then pyslurm cannot be judged."""
         with self._lock:
             if not (self._version or self._why):
                 try:
@@ -163,13 +160,13 @@ class SlurmBindings(SlurmCommands):
                 self._why = str(error)
                 self._warn(f"pyslurm's helper is lost ({error}): SLURM's commands are used from now on")
 
-    def _call(self, name: str, given: Mapping[str, object], read: Callable[[Any], Any]) -> Any:
-        """What is read of the result of one call of pyslurm. Raises FailedError with SLURM's own words for a
-        refusal, TransientError while SLURM does not answer, and HelperLostError."""
+    def _call(self, name: str, arguments: Mapping[str, object], read: Callable[[Any], Any]) -> Any:
+        """Call pyslurm once, and read its result. Raises FailedError with SLURM's own words for a refusal,
+        TransientError while SLURM does not answer, and HelperLostError."""
         command = (self._python, str(HELPER), str(int(client.ANSWER_WITHIN)), name)
-        outlives = name != "submit"  # nobody waits for a submission that outlives its controller
+        outlives = name != "submit"  # a submission that outlives its controller has nobody to take it
         try:
-            answer = client.call(*command, stdin=json.dumps(given), outlives=outlives, program="pyslurm")
+            answer = client.call(*command, stdin=json.dumps(arguments), outlives=outlives, program="pyslurm")
         except PreflightError as error:
             raise HelperLostError(f"{self._python} cannot be run: {error.why}") from error
         except TransientError as error:
@@ -179,7 +176,7 @@ class SlurmBindings(SlurmCommands):
             last = answer.err.strip().rpartition("\n")[2]
             raise HelperLostError(f"it ended with {ended}" + f": {last}" * bool(last))
         try:
-            # The interpreter may be a site's script that prints something, too.
+            # The interpreter may be a site's script that prints something itself.
             begin, end = answer.out.index("{"), answer.out.rindex("}") + 1
             fields = json.loads(answer.out[begin:end])
             if "refused" not in fields:
@@ -187,15 +184,14 @@ class SlurmBindings(SlurmCommands):
             words = str(fields["refused"])
         except (LookupError, TypeError, ValueError) as error:
             raise HelperLostError(f"its answer cannot be read: {type(error).__name__}: {error}") from error
-        # `Success` is what libslurm calls an error whose number it did not keep.
+        # libslurm calls an error `Success` if it did not keep the number.
         kind = TransientError if words in ("", "Success") else client.kind_of(words)
         what = "did not reach SLURM" if issubclass(kind, TransientError) else "was refused by SLURM"
         raise kind(f"pyslurm {what}", why=words or "no reason given")
 
 
 def _differs(version: str, cluster: str, theirs: Facts) -> str:
-    """Why pyslurm of this version, which speaks to the cluster of this name, is not for the cluster of the
-    commands; "" where it is."""
+    """Explain why this pyslurm does not fit the cluster of the commands; "" where it does."""
     if release(version) != release(theirs.version):
         return f"pyslurm {version} is not of this cluster's release, {theirs.version}"
     if cluster != theirs.cluster:
@@ -204,7 +200,7 @@ def _differs(version: str, cluster: str, theirs: Facts) -> str:
 
 
 def release(version: str) -> tuple[int, ...]:
-    """`25.11.2` and `25.11.2-1` are (25, 11), `26.05.5` and `26.5.0` (26, 5); () of what has no such form."""
+    """Parse `25.11.2` and `25.11.2-1` to (25, 11), `26.05.5` and `26.5.0` to (26, 5); () for other forms."""
     numbers = re.match(r"(\d+)\.(\d+)", version)
     return (int(numbers[1]), int(numbers[2])) if numbers else ()
 
