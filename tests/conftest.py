@@ -13,7 +13,7 @@ from tests.support import warm
 from tests.support.requirements import pytest_report_header, pytest_terminal_summary
 
 from penstock.fs.probe import trials
-from penstock.host import job_environment
+from penstock.host import resources
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -96,7 +96,7 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(autouse=True)
 def _own_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the person at the terminal has set must not reach the tests, nor what the test before entered."""
-    job_environment.enter(job_environment.JobEnvironment())
+    resources.enter_job(resources.JobEnvironment())
     for name in list(os.environ):
         if name.startswith(("AWS_", "PENSTOCK_", "SNAKEMAKE_", "SLURM_", "SBATCH_")) and name not in _KEPT:
             monkeypatch.delenv(name)

@@ -14,7 +14,7 @@ from tests.support.commands import until
 from penstock.config.settings import BandwidthConfig
 from penstock.core.errors import FailedError, PreflightError
 from penstock.dataset.holder import this_process
-from penstock.host.shared_memory import SharedMemory
+from penstock.host.pacing import SharedMemory
 from penstock.jobs.bandwidth import cap_file, share
 from penstock.jobs.bandwidth.cap_file import render
 from penstock.jobs.bandwidth.folder import prepared

@@ -14,7 +14,7 @@ from penstock.cluster.slurm.core_choice import L3, NUMA, SOCKET
 from penstock.cluster.slurm.nodes import read_nodes
 from penstock.config.settings import AUTO_CORES, JobOptions
 from penstock.core import cpu_lists
-from penstock.host import topology
+from penstock.host import machine_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def numbered(folder: Path, shape: Shape, socket_is: str = SOCKET) -> tuple[Machine, Numbering]:
-    machine = topology.read(machines.sys_tree(folder, shape))
+    machine = machine_settings.read_topology(machines.sys_tree(folder, shape))
     numbers = core_choice.numbering(machine, socket_is)
     assert numbers is not None
     return machine, numbers

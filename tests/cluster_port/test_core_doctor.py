@@ -15,7 +15,7 @@ from penstock.config.settings import JobOptions
 from penstock.core import cpu_lists
 from penstock.core.checks import CheckResult
 from penstock.core.documents.node_cores import FileValue, HeldCores, NodeCores
-from penstock.host import topology
+from penstock.host import machine_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,7 @@ def seen(
     folder: Path, shape: Shape, held: str = "", *, by: str = "mount options", net: str = "", **more: object
 ) -> NodeCores:
     """What such a machine says, with WEKA on it."""
-    machine = topology.read(machines.sys_tree(folder, shape))
+    machine = machine_settings.read_topology(machines.sys_tree(folder, shape))
     holds = HeldCores("client", cpu_lists.cpus(held), by, (net,) if net else ())
     files = (FileValue("/etc/wekaio/service.conf", "false"),)
     cores = NodeCores(machine, weka=True, held=(holds,) if held else (), isolate_cpusets=files)

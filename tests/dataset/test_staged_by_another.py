@@ -26,8 +26,8 @@ from penstock.config.settings import PermissionsConfig
 from penstock.core.errors import PenstockError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import staging_notice
-from penstock.host import job_environment
-from penstock.host.job_environment import JobEnvironment
+from penstock.host import resources
+from penstock.host.resources import JobEnvironment
 from penstock.jobs import cancellation
 from penstock.run import list_step, plan_step
 from penstock.target import dataset_folders, tree_removal
@@ -68,7 +68,7 @@ def owner_does(place: Path, work: Callable[[Context], object], job: JobEnvironme
     """`work` as OWNER, in this job."""
 
     def does() -> None:
-        job_environment.enter(job)
+        resources.enter_job(job)
         permissions = PermissionsConfig(file_mode=0o444, dir_mode=0o555)
         context = context_for(place / "own", place / "source", permissions=permissions)
         work(context)

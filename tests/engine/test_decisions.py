@@ -28,7 +28,7 @@ from penstock.engine.workers.pool import Pool
 from penstock.engine.workers.sizing import asked_ahead, cpus, free_memory, size
 from penstock.engine.workers.stream_tuning import Tuner
 from penstock.host import wire
-from penstock.host.job_environment import JobEnvironment
+from penstock.host.resources import JobEnvironment
 from penstock.sources.backoff import asked_for, may_retry, pause, row_may_retry
 
 GIB = 1 << 30

@@ -17,10 +17,10 @@ from penstock.host.pacing import (
     REQUESTS,
     Allowance,
     Pace,
+    SharedMemory,
     allowed_rate,
     spending,
 )
-from penstock.host.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import signal
 
-from penstock.host.shared_memory import SharedMemory
+from penstock.host.pacing import SharedMemory
 
 
 def test_a_workers_bytes_count_on_after_its_end() -> None:

@@ -11,7 +11,7 @@ from tests.fs.conftest import CLIENT, LIVE, changed
 from penstock.fs.beegfs import mount as beegfs
 from penstock.fs.beegfs.mount import Client, judge, judge_chunk, parse_config, parse_mount, proof
 from penstock.fs.mount_proof import MountProof
-from penstock.host.mounts import Mount
+from penstock.host.proc import Mount
 
 if TYPE_CHECKING:
     from penstock.fs.mount_proof import Method

@@ -34,7 +34,7 @@ SCRIPT = """
 import ctypes, json, os, subprocess, sys, time
 from pathlib import Path
 from penstock.fs import kernel_quotas, libc
-from penstock.host.mounts import mount_of
+from penstock.host.proc import mount_of
 
 KIND, MKFS_OPTIONS, MODULES = {kind!r}, {options!r}, {modules!r}
 USER, GROUP, PROJECT = {user}, {group}, {project}

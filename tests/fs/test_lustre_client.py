@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.fs.lustre.mount import LustreMount, judge, parse_mount, proof
-from penstock.host.mounts import Mount
+from penstock.host.proc import Mount
 
 
 def line(options: str) -> Mount:

@@ -27,7 +27,7 @@ from penstock.fs.capabilities import facts
 from penstock.fs.cold_read import ColdReader
 from penstock.fs.mount_checks import check_mount
 from penstock.fs.mount_proof import MountProof
-from penstock.host.mounts import option_values
+from penstock.host.proc import option_values
 from penstock.run import report_step
 
 if TYPE_CHECKING:

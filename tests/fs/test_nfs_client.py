@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.fs.nfs.mount import NfsMount, judge, parse_mount, proof
-from penstock.host.mounts import Mount
+from penstock.host.proc import Mount
 
 GOOD = (
     "rw,noatime,nodiratime,rw,vers=4.2,rsize=1048576,wsize=1048576,namlen=255,hard,proto=tcp,sec=sys,"

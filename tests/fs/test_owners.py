@@ -16,7 +16,7 @@ from penstock.core.documents.node_answer import OwnerSeen
 from penstock.core.layout import DatasetLayout
 from penstock.fs.mount_checks import check_mount
 from penstock.fs.owners import is_another, is_mapped, mapping, numbers_here, owner
-from penstock.host.mounts import Mount, mount_of
+from penstock.host.proc import Mount, mount_of
 from penstock.keep.audit import audit_plan, audit_tree, published_permissions
 from penstock.keep.repair.published_files import mender_of
 

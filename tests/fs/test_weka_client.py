@@ -13,7 +13,7 @@ from penstock.fs import kinds
 from penstock.fs.mount_proof import IN_WORDS
 from penstock.fs.weka.mount import WekaMount, judge, parse_mount, proof
 from penstock.fs.weka.processes import cores_of_containers
-from penstock.host.mounts import Mount
+from penstock.host.proc import Mount
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -30,8 +30,8 @@ from penstock.dataset import gate, pins
 from penstock.dataset import holder as holders
 from penstock.dataset.dataset_lock import DatasetLock
 from penstock.fs.owners import user_name
-from penstock.host import job_environment
-from penstock.host.job_environment import JobEnvironment
+from penstock.host import resources
+from penstock.host.resources import JobEnvironment
 from penstock.jobs import audit_store
 from penstock.jobs.ownership.ops_share import holders_of, removing
 from penstock.jobs.shares import rule
@@ -71,7 +71,7 @@ def ruled(releases: Releases, gc: GcConfig = SOON, **rules: object) -> None:
 @pytest.fixture(autouse=True)
 def _no_job() -> Iterator[None]:
     yield
-    job_environment.enter(JobEnvironment())
+    resources.enter_job(JobEnvironment())
 
 
 def blocks(folder: Path) -> int:
@@ -255,7 +255,7 @@ def test_a_pin_holds_until_the_owner_takes_it_back_by_name(releases: Releases) -
 def test_a_strangers_pin_holds_and_so_does_one_of_an_unknown_cluster(releases: Releases) -> None:
     releases.begin_with("A")
     look = lambda: gate.passed(releases.layout)  # noqa: E731
-    job_environment.enter(JobEnvironment(job="17", proven=True, cluster="elsewhere"))
+    resources.enter_job(JobEnvironment(job="17", proven=True, cluster="elsewhere"))
     job = pins.pinned(releases.layout, look)[1]
     releases.stage("B")
     stranger = pins.pinned(releases.layout, look)[1]

@@ -99,7 +99,7 @@ from penstock.core.layout import DatasetLayout
 from penstock.core.errors import PenstockError
 from penstock.dataset import pins
 from penstock.host import job_environment
-from penstock.host.job_environment import JobEnvironment
+from penstock.host.resources import JobEnvironment
 from penstock.dataset import gate
 from penstock.target import cross_account_files
 from pathlib import Path

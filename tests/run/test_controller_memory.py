@@ -16,8 +16,8 @@ from tests.support.staging_runs import context_for
 from penstock.cluster.port import State
 from penstock.core.errors import FailedError
 from penstock.dataset import run_store
-from penstock.host import job_environment
-from penstock.host.job_environment import JobEnvironment
+from penstock.host import resources
+from penstock.host.resources import JobEnvironment
 from penstock.jobs import controller_memory
 from penstock.jobs.controller_memory import LEAST, last_listing, needed
 from penstock.run import list_step
@@ -96,7 +96,7 @@ def test_a_listing_that_outgrows_its_job_ends_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     context = context_for(tmp_path, source)
-    monkeypatch.setattr(job_environment, "_entered", [job])
+    monkeypatch.setattr(resources, "_entered_job", [job])
     context.cluster = ScriptedCluster(lambda index, attempt: State.DONE, kind=kind)
     if not ends:
         assert list_step.run(context, "data")["files"] == 3
@@ -115,7 +115,7 @@ def test_a_release_to_compare_with_takes_more(
     with published(tmp_path, source) as context:
         run = run_store.open_run(context.layout("data"))
         many = replace(run, info=replace(run.info, files=10_000_000))
-        monkeypatch.setattr(job_environment, "_entered", [JobEnvironment(job="7", proven=True, memory=LEAST)])
+        monkeypatch.setattr(resources, "_entered_job", [JobEnvironment(job="7", proven=True, memory=LEAST)])
         there = replace(context, cluster=ScriptedCluster(lambda index, attempt: State.DONE))
         with pytest.raises(FailedError, match="outgrows"):
             controller_memory.refuse_outgrown(there, many)

@@ -32,8 +32,8 @@ from penstock.core.errors import InterruptedRunError, TransientError
 from penstock.dataset import documents, receipts, run_store
 from penstock.dataset.context import Stop
 from penstock.dataset.submission_log import ArrayBook
-from penstock.host import heartbeat, job_environment
-from penstock.host.job_environment import JobEnvironment
+from penstock.host import heartbeat, resources
+from penstock.host.resources import JobEnvironment
 from penstock.jobs.arrays import element_accounts
 from penstock.jobs.elements.element import Limits
 from penstock.jobs.elements.element_account import accounting
@@ -302,7 +302,7 @@ def test_a_node_that_was_excluded_is_a_line(context: Context) -> None:
 
 def test_what_a_worker_notes_of_its_job(context: Context) -> None:
     folder = planned(context)
-    job_environment.enter(JobEnvironment(job="13", array="12", element=0, restarts=1, cpus=3, node="n7"))
+    resources.enter_job(JobEnvironment(job="13", array="12", element=0, restarts=1, cpus=3, node="n7"))
     with accounting(folder, "copy", "a-name", 4):
         pass
     (usage,) = figures(folder)

@@ -48,7 +48,7 @@ from penstock.doctor import preflight_step
 from penstock.doctor.preflight import acl, bandwidth, node_view
 from penstock.doctor.preflight.results import Looks
 from penstock.fs.owners import owner
-from penstock.host import topology
+from penstock.host import machine_settings
 from penstock.jobs.bandwidth.folder import set_cap
 
 if TYPE_CHECKING:
@@ -462,7 +462,7 @@ def test_nodes_that_are_stopped_by_the_same_are_named_together(tmp_path: Path) -
 def test_l4_the_cores_of_a_node_are_judged_by_what_it_answers(tmp_path: Path) -> None:
     """L4: WEKA's cores on the node, beside those that SLURM keeps its jobs off; nothing of a node whose
     penstock says nothing of cores."""
-    machine = topology.read(machines.sys_tree(tmp_path / "sys", machines.TWO_18))
+    machine = machine_settings.read_topology(machines.sys_tree(tmp_path / "sys", machines.TWO_18))
     held = [HeldCores("client", (34, 35), "mount options")]
     cores = NodeCores(machine, weka=True, held=held, isolate_cpusets=[FileValue("/x", "true")])
     slurm = Carried(root=tmp_path / "target", there=machines.TWO_18.node(reserved=2, cpu_spec="17,35"))

@@ -26,8 +26,8 @@ from penstock.dataset.context import Stop
 from penstock.dataset.run import read_plan
 from penstock.dataset.submission_log import ArrayBook
 from penstock.fs import durable
-from penstock.host import heartbeat, job_environment
-from penstock.host.job_environment import JobEnvironment, host_name
+from penstock.host import heartbeat, resources
+from penstock.host.resources import JobEnvironment, host_name
 from penstock.jobs import shard_claims
 from penstock.jobs.elements import element_work, reading_beside
 from penstock.jobs.elements.element import Limits
@@ -176,11 +176,11 @@ def test_what_this_node_wrote_waits_for_another_one(run: Run, monkeypatch: pytes
 
 
 def test_on_a_cluster_a_worker_alone_reads_its_own(run: Run) -> None:
-    job_environment.enter(JobEnvironment(job="7", array="6", element=0))
+    resources.enter_job(JobEnvironment(job="7", array="6", element=0))
     try:
         assert work(run) == 0
     finally:
-        job_environment.enter(JobEnvironment())
+        resources.enter_job(JobEnvironment())
     assert sorted(read_back(run)) == list(range(SHARDS))
 
 

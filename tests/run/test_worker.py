@@ -25,8 +25,8 @@ from penstock.dataset.context import Stop
 from penstock.dataset.run import read_plan
 from penstock.dataset.submission_log import ArrayBook
 from penstock.fs import durable
-from penstock.host import heartbeat, job_environment
-from penstock.host.job_environment import JobEnvironment
+from penstock.host import heartbeat, resources
+from penstock.host.resources import JobEnvironment
 from penstock.jobs import shard_claims
 from penstock.jobs.elements import worker
 from penstock.jobs.elements.element import Element, Limits, attempt_name
@@ -394,20 +394,20 @@ def test_what_cannot_help_is_not_tried_again(folder: RunLayout, tmp_path: Path) 
 
 
 def test_on_a_bad_node_it_ends_and_the_shards_are_not_charged(folder: RunLayout) -> None:
-    job_environment.enter(JobEnvironment(job="13"))
+    resources.enter_job(JobEnvironment(job="13"))
     stop = Failing(folder, lambda *_: True)
     assert work(folder, array(folder), stop=stop) == BAD_NODE
     assert claims(folder) == {0: 1, 1: 1}
     for index in (0, 1):
         outcome = outcome_of(folder, index)
         assert (outcome.generation, outcome.retry, outcome.free) == (1, True, True)
-    job_environment.enter(JobEnvironment(job="14"))
+    resources.enter_job(JobEnvironment(job="14"))
     assert work(folder, array(folder)) == 0
     assert [shard_claims.read(folder, "copy", index, 2).charged for index in (0, 1)] == [0, 0]
 
 
 def test_a_node_where_a_shard_was_done_is_not_bad(folder: RunLayout) -> None:
-    job_environment.enter(JobEnvironment(job="13"))
+    resources.enter_job(JobEnvironment(job="13"))
     stop = Failing(folder, lambda index, _: index > 0)
     assert work(folder, array(folder), stop=stop, retries=0) == 1
     assert claims(folder) == dict.fromkeys(range(SHARDS), 1)

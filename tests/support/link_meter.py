@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from tests.cluster.processes import below, wait_for
 
 from penstock.dataset import holder as processes
-from penstock.host.shared_memory import SLOTS as COUNTERS
+from penstock.host.pacing import SLOTS as COUNTERS
 from penstock.jobs.shares.folder import late_of
 from penstock.jobs.shares.rule import abandoned, parse
 from penstock.jobs.shares.share import look

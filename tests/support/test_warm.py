@@ -45,7 +45,7 @@ def test_a_descriptor_of_any_number_stays_open_in_a_warm_process() -> None:
 WAITS = """\
 import os, socket, subprocess, sys
 from pathlib import Path
-from penstock.host.shared_memory import SharedMemory
+from penstock.host.pacing import SharedMemory
 from tests.support import warm
 warm.enter()
 given, mine = socket.socketpair()
@@ -77,7 +77,7 @@ def test_the_kernel_shows_of_a_warm_process_what_it_was_given() -> None:
 PRELOADED = """\
 import os, socket, subprocess, sys
 from pathlib import Path
-from penstock.host.shared_memory import SharedMemory
+from penstock.host.pacing import SharedMemory
 from tests.support import warm
 warm.enter()
 preload = {"LD_PRELOAD": sys.argv[1]}

@@ -9,7 +9,12 @@ import pytest
 
 from penstock.fs.capabilities import durability_of, facts, passable
 from penstock.fs.kinds import kind_of, named_kind
-from penstock.host.mounts import Mount, mount_of, mount_of_device, mounts
+from penstock.host.proc import (
+    Mount,
+    mount_of,
+    mount_of_device,
+    mounts,
+)
 
 _MOUNTS = r"""22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remount-ro
 30 22 0:25 / /mnt/beegfs rw,relatime - beegfs beegfs_nodev rw,cfgFile=/etc/beegfs/beegfs-client.conf

@@ -10,8 +10,13 @@ from pathlib import Path
 import pytest
 from tests.support.commands import penstock
 
-from penstock.host import host_tuning
-from penstock.host.host_tuning import PROFILES, drop_in, kernel_results, sysctl_results
+from penstock.host import machine_settings
+from penstock.host.machine_settings import (
+    PROFILES,
+    drop_in,
+    kernel_results,
+    sysctl_results,
+)
 
 DEFAULTS = {
     "net.core.rmem_default": "212992",
@@ -148,7 +153,7 @@ def test_n6_the_command_prints_a_table_and_a_drop_in_and_needs_no_configuration(
 def test_the_command_names_the_profiles(tmp_path: Path) -> None:
     done = penstock("preflight", "--sysctl", "fastest", cwd=tmp_path)
     assert done.returncode == 2
-    for name in host_tuning.PROFILES:
+    for name in machine_settings.PROFILES:
         assert name in done.stderr
         assert name in penstock("preflight", "--help", cwd=tmp_path).stdout
     done = penstock("preflight", "--kernel-cmdline", "imagenet", cwd=tmp_path)

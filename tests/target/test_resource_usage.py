@@ -11,10 +11,9 @@ import pytest
 
 from penstock.cluster.registry import read_job_environment
 from penstock.core.documents.element_usage import ElementUsage
-from penstock.host import resource_usage
-from penstock.host.cgroups import memory_peak
+from penstock.host import resources
 from penstock.host.proc import children, peak_memory, process_stat
-from penstock.host.resource_usage import Meter
+from penstock.host.resources import Meter, memory_peak
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +63,7 @@ def test_a_meter_begins_with_the_process() -> None:
     code = (
         "import time; began = time.time(); until = time.process_time() + 0.3\n"
         "while time.process_time() < until: pass\n"
-        "from penstock.host.resource_usage import Meter\n"
+        "from penstock.host.resources import Meter\n"
         "from penstock.core.documents.element_usage import ElementUsage\n"
         "used = Meter().used(ElementUsage())\n"
         "print(used.seconds, used.cpu_seconds, used.began - began)"
@@ -84,11 +83,11 @@ def test_look_reads_for_the_meter_that_was_entered(helper: subprocess.Popen[byte
     ) as second:
         assert second.stdout is not None
         second.stdout.readline()
-        resource_usage.look()  # nobody measures: nothing happens
+        resources.read_peaks()  # nobody measures: nothing happens
         assert meter._peak == before.memory_peak
-        resource_usage.enter(meter)
-        resource_usage.look()
-        resource_usage.enter(None)
+        resources.enter_meter(meter)
+        resources.read_peaks()
+        resources.enter_meter(None)
         second.communicate()
     assert meter.used(ElementUsage()).memory_peak > before.memory_peak + 60 * MIB
 

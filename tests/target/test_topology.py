@@ -13,7 +13,7 @@ from penstock.core import cpu_lists
 from penstock.core.documents import node_answer
 from penstock.core.documents.node_answer import HostSeen, MountSeen, NodeAnswer
 from penstock.core.documents.node_cores import FileValue, HeldCores, Machine, Nic, NodeCores
-from penstock.host import topology
+from penstock.host import machine_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,32 +59,32 @@ def test_l3_the_shape_of_a_machine_by_sys_and_by_lscpu(
     tmp_path: Path, shape: Shape, sockets: list[str], cores: int, caches: int, nodes: dict[int, str]
 ) -> None:
     """L3."""
-    machine = topology.read(machines.sys_tree(tmp_path, shape))
+    machine = machine_settings.read_topology(machines.sys_tree(tmp_path, shape))
     assert [cpu_lists.listed(one) for one in machine.sockets] == sockets
     assert (len(machine.cores), len(machine.caches)) == (cores, caches)
     assert {number: cpu_lists.listed(one) for number, one in machine.nodes.items()} == nodes
     assert {nic.name: nic.node for nic in machine.nics} == shape.nics
     for quoted in (False, True):
-        assert topology.from_lscpu(machines.lscpu(shape, quoted=quoted), machine.nics) == machine
+        assert machine_settings.from_lscpu(machines.lscpu(shape, quoted=quoted), machine.nics) == machine
 
 
 def test_what_says_nothing_is_empty(tmp_path: Path) -> None:
-    assert topology.read(tmp_path) == Machine()
+    assert machine_settings.read_topology(tmp_path) == Machine()
     for text in ("", "[]", "{}", '{"cpus": [{"cpu": 0}]}', '{"cpus": 3}', '{"lscpu": []}'):
-        assert topology.from_lscpu(text, [Nic("ib0", 1)]) == Machine(nics=(Nic("ib0", 1),)), text
+        assert machine_settings.from_lscpu(text, [Nic("ib0", 1)]) == Machine(nics=(Nic("ib0", 1),)), text
 
 
 def test_this_machine_by_sys_and_by_lscpu() -> None:
     """L3: what is read here, by both ways, is one machine."""
-    machine = topology.read()
-    told = subprocess.run(topology.LSCPU, capture_output=True, text=True, check=True).stdout
-    again = topology.from_lscpu(told, machine.nics)
+    machine = machine_settings.read_topology()
+    told = subprocess.run(machine_settings.LSCPU, capture_output=True, text=True, check=True).stdout
+    again = machine_settings.from_lscpu(told, machine.nics)
     assert machine.cores
     assert (again.cores, again.sockets) == (machine.cores, machine.sockets)
 
 
 def test_a_node_says_its_cores_in_its_answer(tmp_path: Path) -> None:
-    machine = topology.read(machines.sys_tree(tmp_path, machines.interleaved(2, nic=1)))
+    machine = machine_settings.read_topology(machines.sys_tree(tmp_path, machines.interleaved(2, nic=1)))
     files = (FileValue("/etc/wekaio/weka.conf", error="Permission denied"),)
     held = (HeldCores("client", (2, 3), "mount options", ("ib0",)),)
     cores = NodeCores(machine, True, held, False, files, FileValue("/etc/slurm/cgroup.conf", "yes"))

@@ -36,7 +36,7 @@ from penstock.core.errors import (
 )
 from penstock.fs.errno_map import MISPLACED, NO_SPACE, PASSING, printable, storage_error
 from penstock.fs.plain_files import NotPlainError
-from penstock.host import process_limit
+from penstock.host import resources
 from penstock.workflow.exit_files import CommandFailure
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def in_short(error: PenstockError) -> str:
 
 def explained(error: BaseException) -> BaseException:
     """Return the error, or the PenstockError that the table has in its place."""
-    if (limit := process_limit.refused(error)) is not None:
+    if (limit := resources.refused(error)) is not None:
         return limit
     if isinstance(error, ImportError):
         return not_whole(error)

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.cli import output
-from penstock.host import garbage_collection, kernel_waits, waits
+from penstock.host import kernel_waits, resources, waits
 
 if TYPE_CHECKING:
     import argparse
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from penstock.cli import command_table, mistyped_words, parser_actions
     from penstock.cli import parser as parsers
 
-    garbage_collection.rarely()
+    resources.collect_garbage_rarely()
     words = mistyped_words.with_help(sys.argv[1:] if arguments is None else arguments)
     if refusal := mistyped_words.unknown(words):
         output.called_as("penstock")
@@ -82,7 +82,7 @@ def _run(parsed: argparse.Namespace) -> int:
     from penstock.cli.session import Session
     from penstock.cluster.registry import read_job_environment
     from penstock.dataset import rights
-    from penstock.host import job_environment
+    from penstock.host import resources
     from penstock.workflow import exit_files
 
     command = command_table.find(parsed.command)
@@ -113,8 +113,8 @@ def _run(parsed: argparse.Namespace) -> int:
         signal.signal(number, stop)
     # A controller starts its steps with SIGINT blocked (`snakemake_start`): a pending one is delivered here.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    job_environment.enter(read_job_environment())
-    time_limit.watch(time_ends, job_environment.current())
+    resources.enter_job(read_job_environment())
+    time_limit.watch(time_ends, resources.current_job())
     try:
         with session, waits.obeying(session.stop), kernel_waits.watched(output.say):
             try:

@@ -109,10 +109,10 @@ class Session:
         from penstock.config import trust
         from penstock.config.loader import load
         from penstock.dataset import rights
-        from penstock.host import job_environment
+        from penstock.host import resources
 
         staging = rights.stages(self.parsed.command, vars(self.parsed))
-        in_job = job_environment.current().proven
+        in_job = resources.current_job().proven
         config = load(self.file, self.parsed.backend, staging=staging, in_job=in_job)
         config = trust.bounded(config, self.file, staging=staging)
         if command_table.find(self.parsed.command).asks_servers:

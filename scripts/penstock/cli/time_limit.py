@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from penstock.host.job_environment import JobEnvironment
+    from penstock.host.resources import JobEnvironment
 
 EARLY = 90.0  # seconds SLURM may be early; an earlier signal is a preemption's, and cannot wait
 

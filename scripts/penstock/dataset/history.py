@@ -18,7 +18,7 @@ from penstock.core.documents import history_line
 from penstock.core.documents.history_line import Author, CtimeInterval, Publication, Signing
 from penstock.core.errors import NewerFormatError
 from penstock.fs import durable, plain_files
-from penstock.host.job_environment import host_name
+from penstock.host.resources import host_name
 from penstock.tables import ctime_intervals
 from penstock.tables.ctime_intervals import LINES, Intervals, Recorder, merged
 

@@ -23,7 +23,7 @@ from penstock.core import step_table
 from penstock.core.documents import bounded_json, typed_json
 from penstock.core.text import brief
 from penstock.fs.owners import account
-from penstock.host import job_environment
+from penstock.host import resources
 from penstock.host.proc import process_stat
 
 
@@ -62,9 +62,9 @@ class Holder:
 
 def this_process(run: str, command: str) -> Holder:
     """Describe this process as a holder with a new nonce."""
-    job = job_environment.current()
+    job = resources.current_job()
     if not job.proven:
-        job = job_environment.JobEnvironment()
+        job = resources.JobEnvironment()
     return Holder(
         run=run,
         command=command,

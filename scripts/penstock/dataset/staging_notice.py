@@ -38,7 +38,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.layout import DATASET_NAME, DatasetLayout
 from penstock.core.text import brief
 from penstock.fs import clock, plain_files
-from penstock.host import job_environment
+from penstock.host import resources
 from penstock.target import accounts, cross_account_files, dataset_folders
 
 if TYPE_CHECKING:
@@ -95,13 +95,13 @@ class Notice:
     """The notice of one step that holds the dataset's lock."""
 
     def __init__(self, layout: DatasetLayout, path: Path, step: str, controller: str = "") -> None:
-        environment = job_environment.current()
+        environment = resources.current_job()
         job = (environment.array or environment.job) if environment.proven else ""
         self._layout, self._path = layout, path
         self._notice = UnderWay(
             step=step,
             since=_stamp(clock.now(layout.folder)),
-            host=job_environment.host_name(),
+            host=resources.host_name(),
             job=job,
             cluster=environment.cluster if job else "",
             controller=controller,

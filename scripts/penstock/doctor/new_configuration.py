@@ -32,7 +32,7 @@ from penstock.core.text import did_you_mean, printable
 from penstock.doctor.preflight import readers, target
 from penstock.doctor.preflight.mount_answers import Answers, folders
 from penstock.fs.owners import group_name, group_number
-from penstock.host.mounts import nearest
+from penstock.host.proc import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,7 +16,7 @@ from penstock.engine.batches import Ahead
 from penstock.engine.workers import pool, sizing
 from penstock.engine.workers.stream_tuning import Tuner
 from penstock.engine.workers.work_kinds import Setup
-from penstock.host import cgroups, job_environment, process_limit
+from penstock.host import resources
 from penstock.target import pause
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ class PoolRun:
         self._share: Allowances | None = None
         self.started = time.monotonic()
         self.cpu = time.process_time()
-        job = job_environment.current()
+        job = resources.current_job()
         self.cpus, self.cpus_from = sizing.cpus(job)
-        self.memory = sizing.free_memory(job, cgroups.memory_limit()) // pool.sharing()
-        self.processes = process_limit.room()
+        self.memory = sizing.free_memory(job, resources.memory_limit()) // pool.sharing()
+        self.processes = resources.room()
         self.total = 0
         self._most = 1
         self.pool = pool.take(self._size(max(units, shard.rows), shard.bytes, local=True).workers)

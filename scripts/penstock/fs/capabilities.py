@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Literal
 from penstock.fs import libc
 from penstock.fs.kinds import kind_of, named_kind
 from penstock.fs.mount_proof import MountProof
-from penstock.host.mounts import mount_of, mount_of_device, nearest
-from penstock.host.proc import PROC
+from penstock.host.proc import PROC, mount_of, mount_of_device, nearest
 
 if TYPE_CHECKING:
     from penstock.fs.kinds import Kind
-    from penstock.host.mounts import Mount
+    from penstock.host.proc import Mount
 
 
 @dataclass(frozen=True)

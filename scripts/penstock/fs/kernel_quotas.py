@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.checks import CheckResult
 from penstock.fs import libc
 from penstock.fs.quotas import Quota, beside, judge, owner_of_new
-from penstock.host.mounts import mount_of, nearest
-from penstock.host.proc import PROC
+from penstock.host.proc import PROC, mount_of, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,12 +16,11 @@ from penstock.fs.mount_proof import MountProof
 from penstock.fs.nfs import mount as nfs
 from penstock.fs.owners import mapping
 from penstock.fs.weka import mount as weka
-from penstock.host.mounts import mount_of
-from penstock.host.proc import PROC
+from penstock.host.proc import PROC, mount_of
 
 if TYPE_CHECKING:
     from penstock.fs.kinds import Kind
-    from penstock.host.mounts import Mount
+    from penstock.host.proc import Mount
 
 
 class MountModule(Protocol):

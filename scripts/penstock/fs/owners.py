@@ -19,11 +19,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from penstock.core.documents.node_answer import OwnerSeen
-from penstock.host.mounts import mount_of
-from penstock.host.proc import PROC
+from penstock.host.proc import PROC, mount_of
 
 if TYPE_CHECKING:
-    from penstock.host.mounts import Mount
+    from penstock.host.proc import Mount
 
 # the only line of uid_map and gid_map outside of user namespaces (user_namespaces(7))
 IDENTITY = ["0", "0", "4294967295"]

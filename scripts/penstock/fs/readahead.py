@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.fs.safe_open import PATH_MAX
 from penstock.host import wire
-from penstock.host.helper_process import start
+from penstock.host.command import start_helper
 
 if TYPE_CHECKING:
     import subprocess
@@ -37,7 +37,9 @@ class Scouts:
         self._scouts: list[Scout] = []
         for _ in range(number):
             try:
-                self._scouts.append(Scout(*start("penstock.fs.readahead_process", root, options=(threads,))))
+                self._scouts.append(
+                    Scout(*start_helper("penstock.fs.readahead_process", root, options=(threads,)))
+                )
             except OSError:
                 # This account may start no more processes: the scouts so far must do.
                 break

@@ -26,8 +26,7 @@ from penstock.fs.stores.facts import StoreStatus
 from penstock.fs.stores.placement import SizeClasses
 from penstock.fs.stores.striping import INHERIT
 from penstock.host import command
-from penstock.host.mounts import mount_of, nearest
-from penstock.host.proc import PROC
+from penstock.host.proc import PROC, mount_of, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

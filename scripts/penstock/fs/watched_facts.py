@@ -19,14 +19,13 @@ from penstock.fs.capabilities import StorageFacts, facts
 from penstock.fs.kinds import kind_of, named_kind
 from penstock.fs.mount_proof import MountProof
 from penstock.host import interpreter, waits
-from penstock.host.mounts import first_on_way
-from penstock.host.proc import PROC
+from penstock.host.proc import PROC, first_on_way
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.host.mounts import Mount
+    from penstock.host.proc import Mount
 
 ANSWER_WITHIN = 10.0  # seconds in which a file system must answer: a hundred times what a loaded one takes
 KILLED_WITHIN = 0.5  # seconds in which a killed process should end, if its call can end at all

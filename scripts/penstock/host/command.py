@@ -1,25 +1,50 @@
-"""Runs a command to its end: an argument list, never a shell; a deadline; the C locale.
-
-A command that is missing, late or failing is an `Answer`, not an error: its caller decides whether it can do
-without. A vendor's missing command stops no run; a missing ssh-keygen stops a run that has to sign.
+"""Runs a command to its end: an argument list, never a shell; a deadline; the C locale. A child process
+started with `dies_with` does not outlive its parent. Also starts the processes that help this one, with a
+socket between them (`wire`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 import types
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.text import masked_words, printable
-from penstock.host import waits
+from penstock.host import interpreter, waits
+from penstock.host.wire import Channel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def dies_with(parent: int) -> Callable[[], None]:
+    """Return a `preexec_fn` that has the child killed when its parent THREAD dies: use it only in a thread
+    that outlives the child. It calls one C function, found before the fork, and takes no lock."""
+    prctl, kill = _libc.prctl, signal.SIGKILL
+
+    def prepare() -> None:
+        prctl(_PR_SET_PDEATHSIG, kill, 0, 0, 0)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), kill)
+
+    return prepare
+
+
+# Runs a command to its end: an argument list, never a shell; a deadline; the C locale.
+#
+# A command that is missing, late or failing is an `Answer`, not an error: its caller decides whether it can
+# do without. A vendor's missing command stops no run; a missing ssh-keygen stops a run that has to sign.
 
 # Seconds for a command by default. `beegfs-check-servers` takes 3 s for each kind of server with one away (6
 # tries of 500 ms, `--reachretries` and `--reachtimeout` of beegfs-ctl 7.4).
@@ -132,3 +157,30 @@ def _kill(child: subprocess.Popen[str]) -> None:
         os.killpg(child.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.communicate(timeout=1)
+
+
+_QUIET = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # signals that are blocked in a helper
+
+
+def start_helper(
+    module: str, *inherited: int, options: tuple[int, ...] = ()
+) -> tuple[subprocess.Popen[bytes], Channel]:
+    """Start a process that runs `module`; it must end when its socket ends. Its arguments are the descriptors
+    of its socket and `inherited`, and `options`. Signals of a terminal or of SLURM are blocked in it, so that
+    the parent alone decides; SIGKILL to the group ends all. Raises OSError."""
+    ours, theirs = socket.socketpair()
+    passed = (theirs.fileno(), *inherited)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _QUIET)
+    try:
+        process = subprocess.Popen(
+            [*interpreter.command(module), *map(str, (*passed, *options))],
+            stdin=subprocess.DEVNULL,
+            pass_fds=passed,
+        )
+    except OSError:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return process, Channel(ours)

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.host.mounts import holding, mounts
+from penstock.host.proc import holding, mounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

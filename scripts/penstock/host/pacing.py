@@ -1,10 +1,6 @@
-"""The only limiter: bytes and requests at the source, and metadata operations on the target, at a rate that
-may change at any moment.
-
-The rate of bytes is `engine.limit`, or the element's share of a network link. One thread of the parent writes
-the share's `Allowance` into the workers' shared memory whenever it changes. So workers stop using what was
-given back even while another thread hangs in a file system. An allowance ends at `until`: without a later one
-workers stop reading, even if that thread itself hangs.
+"""The one limiter: bytes and requests of the source, and metadata operations of the target, at a rate that
+may change at any moment; and the pages of memory that an element shares with its workers, where it keeps its
+stores.
 """
 
 from __future__ import annotations
@@ -12,15 +8,114 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import math
+import mmap
+import os
 import time
 from struct import Struct
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from penstock.host.shared_memory import STORE_BYTES, STORES_AT, SharedMemory
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+# A few pages of memory that an element (the parent) shares with all its workers: counters, rates, the stores
+# of `pacing`.
+#
+# Every stream, a worker's thread that handles one file at a time, adds to its own slot. So the parent sees
+# bytes move within a large object without a lock. The parent sets the rates: of the target's metadata
+# operations, and of the element's share of the network link.
+
+SLOTS = 4096  # counters of bytes: one for each stream of all living workers
+_WORD = 8
+_OPS_AT = SLOTS * _WORD
+_ALLOWANCE_AT = _OPS_AT + _WORD
+STORES_AT = _ALLOWANCE_AT + 3 * _WORD  # where the three stores of `host.pacing` begin
+STORE_BYTES = 4 * _WORD
+_PAUSED_AT = STORES_AT + 3 * STORE_BYTES
+SIZE = SLOTS * _WORD + mmap.PAGESIZE
+
+
+class SharedMemory:
+    """A new mapping of the parent (`fd` None), or the parent's, by a worker's inherited descriptor."""
+
+    def __init__(self, fd: int | None = None) -> None:
+        if fd is None:
+            fd = os.memfd_create("penstock-engine")
+            os.ftruncate(fd, SIZE)
+        self.fd = fd
+        self.memory = mmap.mmap(fd, SIZE)
+        self._view = memoryview(self.memory)
+        self.counters = self._view[:_OPS_AT].cast("q")
+        # Casts store and load in one CPU instruction: `pack_into` writes zeros before the value, which a
+        # reading worker would see.
+        self._ops = self._view[_OPS_AT : _OPS_AT + _WORD].cast("d")
+        self._allowance = self._view[_ALLOWANCE_AT:STORES_AT].cast("d")
+        self._paused = self._view[_PAUSED_AT : _PAUSED_AT + _WORD].cast("d")
+        self._retired = 0
+
+    def total(self) -> int:
+        """Return the bytes that all streams have moved, without those of failed attempts."""
+        return self._retired + sum(self.counters)
+
+    def retire(self, slots: range) -> None:
+        """Free the slots of a worker that ended; its bytes stay in `total`."""
+        for slot in slots:
+            self._retired += self.counters[slot]
+            self.counters[slot] = 0
+
+    def restart(self) -> None:
+        """Count bytes from 0 again. Call it while no worker is at work."""
+        self.memory[:_OPS_AT] = bytes(_OPS_AT)
+        self._retired = 0
+
+    @property
+    def ops(self) -> float:
+        """Metadata operations a second that all workers may make together; the parent sets it."""
+        return self._ops[0]
+
+    @ops.setter
+    def ops(self, rate: float) -> None:
+        self._ops[0] = rate
+
+    @property
+    def allowance(self) -> tuple[float, float, float]:
+        """Bytes and requests a second that all workers together may read from the source, and the end of this
+        allowance (`clock`). One thread of the parent, which holds the share, writes it."""
+        rate, requests, until = self._allowance
+        return rate, requests, until
+
+    @allowance.setter
+    def allowance(self, limits: tuple[float, float, float]) -> None:
+        for at, value in enumerate(limits):
+            self._allowance[at] = value
+
+    @property
+    def paused(self) -> bool:
+        """Whether the workers are to rest before the next row or block; the parent sets it."""
+        return bool(self._paused[0])
+
+    @paused.setter
+    def paused(self, now: bool) -> None:
+        self._paused[0] = now
+
+    def close(self) -> None:
+        self._paused.release()
+        self.counters.release()
+        self._ops.release()
+        self._allowance.release()
+        self._view.release()
+        self.memory.close()
+        os.close(self.fd)
+
+
+# The only limiter: bytes and requests at the source, and metadata operations on the target, at a rate that
+# may change at any moment.
+#
+# The rate of bytes is `engine.limit`, or the element's share of a network link. One thread of the parent
+# writes the share's `Allowance` into the workers' shared memory whenever it changes. So workers stop using
+# what was given back even while another thread hangs in a file system. An allowance ends at `until`: without
+# a later one workers stop reading, even if that thread itself hangs.
 
 # Seconds' worth that may be taken at once after a pause; more is lost. So nothing is made up for after the
 # machine has delayed all takers.

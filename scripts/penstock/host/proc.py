@@ -1,9 +1,20 @@
-"""What the kernel says of processes, by /proc. Tests replace `proc`."""
+"""What the kernel says of processes, and of the mounts that this process sees.
+
+Reads /proc alone. Only `nearest` and `first_on_way` make calls to file systems, which wait where a server is
+away. `proc` is the folder to read in place of /proc: tests give one of their own.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import NamedTuple
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
 
 PROC = "/proc"
 Root = str | os.PathLike[str]  # a folder in place of /proc, /sys or /, for tests
@@ -79,3 +90,124 @@ def umask(proc: Root = PROC) -> int | None:
             return next((int(line.split()[1], 8) for line in stream if line.startswith("Umask:")), None)
     except OSError:
         return None
+
+
+MOST_LINKS = 40  # symbolic links that the kernel follows on the way to a file (path_resolution(7))
+
+
+class Mount(NamedTuple):
+    """A line of the file. Every field is empty if no mount is found."""
+
+    number: str = ""  # of its device: `8:1`
+    point: str = ""
+    type: str = ""  # as mount(8) knows it: `ext4`, `nfs4`, `fuse.sshfs`
+    options: str = ""  # of the mount, then of the file system
+    device: str = ""
+    # the folder of the file system that `point` shows, from its own root: `/`, or a bind mount's folder
+    root: str = ""
+
+    def inside(self, path: str) -> str | None:
+        """Return where a real path lies in the file system, from its own root; None: not below `point`."""
+        point = self.point.rstrip("/")
+        if path != self.point and not path.startswith(f"{point}/"):
+            return None
+        return (self.root.rstrip("/") + path.removeprefix(point)).rstrip("/") or "/"
+
+    @property
+    def values(self) -> dict[str, tuple[str, ...]]:
+        """The values of each option, in order; () for one without a value (`ro`)."""
+        return option_values(self.options)
+
+
+def option_values(options: str) -> dict[str, tuple[str, ...]]:
+    """Return the values of each option in a list with commas. An option may stand twice (`core=3,core=4`); a
+    value may have commas between double quotes (`context="...:c1,c2"`)."""
+    values: dict[str, tuple[str, ...]] = {}
+    for option in re.findall(r'(?:[^,"]|"[^"]*"?)+', options):
+        name, equals, value = option.partition("=")
+        values[name] = (*values.get(name, ()), *((value,) if equals else ()))
+    return values
+
+
+def mounts(proc: str | os.PathLike[str] = PROC) -> list[Mount]:
+    """Return all mounts in the order of mounting; []: unreadable. Torn lines are left out."""
+    try:
+        with open(f"{proc}/self/mountinfo", encoding="utf-8", errors="surrogateescape", newline="") as stream:
+            lines = stream.read().split("\n")
+    except OSError:
+        return []
+    made = []
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        fields, tail = left.split(" "), right.split(" ")
+        if len(fields) >= 6 and len(tail) >= 3:
+            options = f"{fields[5]},{tail[2]}"
+            device, root = _plain(tail[1]), _plain(fields[3])
+            made.append(Mount(fields[2], _plain(fields[4]), tail[0], options, device, root))
+    return made
+
+
+def mount_of(path: str, proc: str | os.PathLike[str] = PROC) -> Mount:
+    """Return the mount that holds a real path now."""
+    return holding(path, mounts(proc))
+
+
+def holding(path: str, among: Iterable[Mount]) -> Mount:
+    """Return the mount that holds a real path: the deepest, and the later of two on one point, which hides
+    the other. An empty one: none does."""
+    best = Mount()
+    for mount in among:
+        if mount.inside(path) is not None and len(mount.point) >= len(best.point):
+            best = mount
+    return best
+
+
+def first_on_way(
+    path: str, wanted: Callable[[Mount], bool], proc: str | os.PathLike[str] = PROC
+) -> Mount | None:
+    """Return the first `wanted` mount on the way to an absolute path, through symbolic links, or None. No
+    call is made on that mount or beyond it."""
+    made = mounts(proc)
+    done, left, links = "/", path.split("/")[::-1], 0
+    while True:
+        mount = holding(done, made)
+        if wanted(mount):
+            return mount
+        if not left:
+            return None
+        name = left.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            done = os.path.dirname(done)
+            continue
+        reached = os.path.join(done, name)
+        target = ""
+        if holding(reached, made) == mount:
+            # Otherwise a mount is there: it is no link, and may not answer.
+            with contextlib.suppress(OSError):
+                target = os.readlink(reached)
+        links += bool(target)
+        if target and links <= MOST_LINKS:
+            left += target.split("/")[::-1]
+            done = "/" if target.startswith("/") else done
+        else:
+            done = reached
+
+
+def nearest(path: Path) -> Path:
+    """Return the nearest existing path at or above `path`, as written. Raises OSError."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def mount_of_device(number: int, proc: str | os.PathLike[str] = PROC) -> Mount:
+    """Return a mount of the device of this number (`st_dev`); an empty one: none."""
+    wanted = f"{os.major(number)}:{os.minor(number)}"
+    return next((mount for mount in mounts(proc) if mount.number == wanted), Mount())
+
+
+def _plain(text: str) -> str:
+    """Decode blanks and the like, which stand as `\\040` in a line."""
+    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text) if "\\" in text else text

@@ -1,4 +1,4 @@
-"""Frames between a process and its helpers (`helper_process`), over a socket pair each: the engine's workers,
+"""Frames between a process and its helpers (`command`), over a socket pair each: the engine's workers,
 and processes that list folders ahead of a walk (`fs.readahead`).
 
 A frame is a 4-byte length, a 1-byte kind, a payload. Frequent frames are marshal of plain tuples (several

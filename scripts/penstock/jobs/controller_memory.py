@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from penstock.core import human
 from penstock.core.errors import FailedError, PenstockError
 from penstock.dataset import run_store, seals
-from penstock.host import cgroups, job_environment
+from penstock.host import resources
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
@@ -90,10 +90,10 @@ def refuse_outgrown(context: Context, run: Run) -> None:
 
     The listing stays as the run's: the next `run --submit` asks for what it counted.
     """
-    job = job_environment.current()
+    job = resources.current_job()
     if not job.proven or context.cluster.abilities.elements_end_with_controller:
         return
-    limits = [limit for limit in (job.memory, cgroups.memory_limit()) if limit is not None]
+    limits = [limit for limit in (job.memory, resources.memory_limit()) if limit is not None]
     files, released = run.info.files, dataset_folders.current(run.layout) is not None
     takes = CONTROLLER + _step(files, released=released)
     if limits and min(limits) < takes:

@@ -13,7 +13,7 @@ from penstock.core.balance import Decision, Load, decide
 from penstock.core.ceilings import ASSUMED, Known, Rate, Work, forecast, sentence
 from penstock.core.step_table import BY_NAME
 from penstock.dataset.context import operations
-from penstock.host import topology
+from penstock.host import machine_settings
 from penstock.jobs.bandwidth.folder import cap_now
 from penstock.jobs.forecast import cost_rate, element_rate, element_rates
 
@@ -52,7 +52,7 @@ def _ceilings(config: Config, rates: Rates) -> dict[str, Known]:
         ceilings["limit"] = Known("engine.limit", "node", Rate(limit, "configured"))
     if ops := operations(config.target):
         ceilings["metadata"] = Known("target's metadata", "all", Rate(ops, "target.ops"), "operations")
-    if speed := topology.network_speed():
+    if speed := machine_settings.network_speed():
         # Compute nodes are assumed to have this machine's network devices.
         local = config.cluster.backend == LOCAL
         ceilings["nic"] = Known("nodes' networks", "all" if local else "node", Rate(speed, "this machine"))

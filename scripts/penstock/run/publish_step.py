@@ -37,7 +37,7 @@ from penstock.engine.records import journal
 from penstock.extras import release_description as description
 from penstock.fs import clock
 from penstock.fs.errno_map import storage_error
-from penstock.host.job_environment import host_name
+from penstock.host.resources import host_name
 from penstock.jobs import dataset_state
 from penstock.jobs.ownership import abandoned_stagings, published_state
 from penstock.jobs.ownership.dataset_hold import holding

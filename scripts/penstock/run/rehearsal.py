@@ -24,7 +24,7 @@ from penstock.dataset import documents, staging_notice, verdicts
 from penstock.dataset.context import HELD
 from penstock.fs import durable
 from penstock.fs.capabilities import facts
-from penstock.host.job_environment import host_name
+from penstock.host.resources import host_name
 from penstock.jobs import forecast, room_beside_others
 from penstock.jobs.bandwidth.share import reading
 from penstock.jobs.ownership.dataset_hold import holding

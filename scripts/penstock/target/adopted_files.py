@@ -25,7 +25,7 @@ from penstock.fs.durable import fsync_dir
 from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.owners import account
 from penstock.fs.safe_open import OPEN_FOLDER, open_beneath
-from penstock.host.mounts import mounts
+from penstock.host.proc import mounts
 from penstock.target import access
 from penstock.target.dataset_folders import ADOPT_TRIALS, sweep_old
 from penstock.target.file_replacement import copy_range

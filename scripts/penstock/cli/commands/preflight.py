@@ -53,7 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _sysctl_profile(text: str) -> str:
-    from penstock.host.host_tuning import PROFILES
+    from penstock.host.machine_settings import PROFILES
 
     if text not in PROFILES:
         raise argparse.ArgumentTypeError(f"{in_quotes(text)} is none of {', '.join(PROFILES)}")
@@ -123,7 +123,7 @@ def _site(parsed: argparse.Namespace, session: Session) -> int:
 def _host(parsed: argparse.Namespace, session: Session) -> int:
     """Compare this host's settings with the requested tables; return 0 also where they differ. Needs no
     configuration."""
-    from penstock.host import host_tuning
+    from penstock.host import machine_settings
 
     if parsed.dataset:
         raise ConfigError(
@@ -132,9 +132,9 @@ def _host(parsed: argparse.Namespace, session: Session) -> int:
     host = os.uname().nodename
     document: dict[str, object] = {"host": host}
     if parsed.sysctl is not None:
-        profile = host_tuning.PROFILES[parsed.sysctl]
-        results = host_tuning.sysctl_results(profile)
-        text, place = host_tuning.drop_in(profile, results), host_tuning.drop_in_path(profile)
+        profile = machine_settings.PROFILES[parsed.sysctl]
+        results = machine_settings.sysctl_results(profile)
+        text, place = machine_settings.drop_in(profile, results), machine_settings.drop_in_path(profile)
         document["sysctl"] = {
             "profile": profile.name,
             "source": profile.source,
@@ -147,7 +147,7 @@ def _host(parsed: argparse.Namespace, session: Session) -> int:
             if text:
                 output.show(f"\n# {place} (to apply it: sysctl --system)\n{text}\n")
     if parsed.kernel_cmdline:
-        rows = host_tuning.kernel_results()
+        rows = machine_settings.kernel_results()
         document["kernel"] = {"results": rows}
         if not parsed.json:
             output.show_checks(f"{host}: the kernel's command line, for WEKA's client", rows)

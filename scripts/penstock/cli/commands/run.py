@@ -42,7 +42,7 @@ from penstock.core.text import in_quotes
 from penstock.dataset import staging_notice
 from penstock.dataset.cancel_mark import INVOCATION, CancelMark
 from penstock.dataset.context import layout_of
-from penstock.host import interpreter, job_environment, process_limit, waits
+from penstock.host import interpreter, resources, waits
 from penstock.workflow import (
     ancestors,
     controller,
@@ -112,12 +112,12 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         return _preview(config, names, session)
     trust.refuse(config, session.file)
     metrics.refuse_another(config)
-    if (room := process_limit.room()) is not None and room < PROCESSES:
-        raise process_limit.too_few()
+    if (room := resources.room()) is not None and room < PROCESSES:
+        raise resources.too_few()
     results: dict[str, Result] = {}
     rows: dict[str, run_table.Row] = {}
     changes, submitted = 0, controller_job.SUBMITTED in os.environ
-    if submitted and job_environment.current().restarts:
+    if submitted and resources.current_job().restarts:
         names = controller_job.uncancelled(config, names)
         if not names:
             raise CancelledError("the run was cancelled", hint="the same command stages it again")
@@ -191,7 +191,7 @@ def _requeued(
             staging_notice.submitted(layout_of(config.target, name), controller_job.own_job(), cluster)
         for _ in range(TRIES):
             try:
-                cluster.requeue(job_environment.current().job)
+                cluster.requeue(resources.current_job().job)
             except TransientError as error:
                 text = f"whether it is started again is not known: {error}"
             except PenstockError as error:

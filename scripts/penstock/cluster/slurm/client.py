@@ -30,7 +30,7 @@ from penstock.core.errors import (
     signal_name,
 )
 from penstock.host import waits
-from penstock.host.parent_death import dies_with
+from penstock.host.command import dies_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

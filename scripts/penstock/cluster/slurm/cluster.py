@@ -35,7 +35,7 @@ from penstock.config.settings import AUTO_CORES, AUTO_TIME
 from penstock.core import job_time
 from penstock.core.errors import FailedError, OverloadedError, PreflightError, QueueFullError, TransientError
 from penstock.core.host_lists import host_names
-from penstock.host import job_environment
+from penstock.host import resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -435,7 +435,7 @@ class SlurmCluster(Cluster):
 
     def _beside(self, asked: Sequence[JobOptions]) -> Sequence[CheckResult]:
         """Report what the node of this process's job leaves to elements."""
-        own = job_environment.current()
+        own = resources.current_job()
         if not (own.proven and own.node):
             return []
         nodes, default = self._slurm.nodes(), placement.default(self._slurm.partitions())
@@ -460,7 +460,7 @@ class SlurmCluster(Cluster):
                 continue
             able = placement.able(options, nodes, default)
             if arrays:
-                own = job_environment.current()
+                own = resources.current_job()
                 why = own.proven and controller_room.why_kept_out(
                     options, able, jobs, arrays, own.job, own.memory, shares_memory=shares
                 )

@@ -19,8 +19,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from penstock.host.job_environment import JobEnvironment
 from penstock.host.proc import PROC, process_stat
+from penstock.host.resources import JobEnvironment
 
 if TYPE_CHECKING:
     import os

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.host.setting_files import setting
+from penstock.host.machine_settings import setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

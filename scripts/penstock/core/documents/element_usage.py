@@ -7,7 +7,7 @@ from penstock.core.documents.typed_json import Document
 
 
 class ElementUsage(NamedTuple):
-    """Times are seconds, sizes bytes; 0: not known. `host.resource_usage` has the figures' origins."""
+    """Times are seconds, sizes bytes; 0: not known. `host.resources` has the figures' origins."""
 
     array: str = ""  # its array's name (`ArraySpec.name`)
     number: int = 0  # of the worker, over all arrays of the step

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from penstock.cluster.registry import constrained_cores
 from penstock.core.documents.node_cores import NodeCores
 from penstock.fs.weka import cores
-from penstock.host import command, topology
+from penstock.host import command, machine_settings
+from penstock.host.machine_settings import SYS
 from penstock.host.proc import PROC, Root
-from penstock.host.topology import SYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,9 +23,11 @@ WITHIN = 3.0  # seconds for lscpu
 
 def of_this_node(proc: Root = PROC, sys: Root = SYS, root: Root = "/") -> NodeCores:
     """Describe this machine's cores, as far as this account may know them. Never raises."""
-    machine = topology.read(sys)
+    machine = machine_settings.read_topology(sys)
     if not machine.cores:
-        machine = topology.from_lscpu(command.run(topology.LSCPU, deadline=WITHIN).out, machine.nics)
+        machine = machine_settings.from_lscpu(
+            command.run(machine_settings.LSCPU, deadline=WITHIN).out, machine.nics
+        )
     answer = NodeCores(machine, constrain_cores=constrained_cores(os.environ, root))
     if not cores.is_there(proc, root):
         return answer

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.fs import kernel_quotas
 from penstock.fs.quotas import unnamed_group
-from penstock.host.mounts import nearest
+from penstock.host.proc import nearest
 from penstock.target import modes
 
 if TYPE_CHECKING:

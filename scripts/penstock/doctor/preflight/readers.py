@@ -12,7 +12,7 @@ from penstock.core.errors import PreflightError
 from penstock.core.text import in_quotes, printable
 from penstock.fs import owners
 from penstock.fs.quotas import owner_of_new
-from penstock.host.mounts import nearest
+from penstock.host.proc import nearest
 from penstock.target.modes import group_id
 
 if TYPE_CHECKING:

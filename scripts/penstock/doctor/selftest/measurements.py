@@ -18,7 +18,7 @@ from penstock.fs.capabilities import facts
 from penstock.fs.cold_read import ColdReader
 from penstock.fs.probe.judgement import differences
 from penstock.fs.probe.trials import TRIALS, probe
-from penstock.host.mounts import mount_of
+from penstock.host.proc import mount_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

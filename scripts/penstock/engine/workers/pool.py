@@ -27,9 +27,9 @@ from penstock.engine.tasks import BatchAnswer
 from penstock.engine.workers.cpu_usage import busy_seconds
 from penstock.engine.workers.sizing import asked_ahead
 from penstock.engine.workers.work_kinds import ReadWork, Setup
-from penstock.host import process_limit, resource_usage, wire
-from penstock.host.helper_process import start
-from penstock.host.shared_memory import SLOTS, SharedMemory
+from penstock.host import resources, wire
+from penstock.host.command import start_helper
+from penstock.host.pacing import SLOTS, SharedMemory
 from penstock.target import pause
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Refused(NamedTuple):
 class Pool:
     """Some workers. The constructor starts them; then `set_up`, `run`, `drain`, `close`.
 
-    For one thread; other threads use only `shared_memory`.
+    For one thread; other threads use only `pacing`.
     """
 
     def __init__(self, workers: int) -> None:
@@ -119,10 +119,10 @@ class Pool:
         slots = SLOTS // 64
         first = (len(self.members) % 64) * slots
         try:
-            process, channel = start("penstock.engine.workers.worker", self.shared_memory.fd)
+            process, channel = start_helper("penstock.engine.workers.worker", self.shared_memory.fd)
         except OSError as error:
             why = error.strerror or str(error)
-            limit = process_limit.refused(error)
+            limit = resources.refused(error)
             raise limit or FailedError(
                 "cannot start a worker process",
                 why=why,
@@ -366,7 +366,7 @@ class Pool:
         Work under way is finished, or with `stop` left as it is. A worker that takes longer than `within`
         seconds is killed.
         """
-        resource_usage.look()
+        resources.read_peaks()
         self.disturbed = self.disturbed or stop
         for member in self.alive:
             if stop:

@@ -23,11 +23,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.host import cgroups, job_environment, process_limit
+from penstock.host import resources
 
 if TYPE_CHECKING:
     from penstock.config.settings import EngineConfig
-    from penstock.host.job_environment import JobEnvironment
+    from penstock.host.resources import JobEnvironment
 
 MOST_STREAMS = 64  # of one element, in all its workers; the limit of prefetched objects too
 AHEAD = 16  # small objects that a stream prefetches, at most
@@ -148,13 +148,13 @@ def beside(engine: EngineConfig) -> EngineConfig:
 
     It gets a quarter of the CPUs and an eighth of the memory: a cold read mostly waits for its device.
     """
-    environment = job_environment.current()
+    environment = resources.current_job()
     bounds = [
         (engine.workers or cpus(environment)[0]) // 4,
-        free_memory(environment, cgroups.memory_limit()) // 8 // (WORKER_BYTES + EACH * STREAM_BYTES),
+        free_memory(environment, resources.memory_limit()) // 8 // (WORKER_BYTES + EACH * STREAM_BYTES),
         MOST_STREAMS // EACH,
     ]
-    if (room := process_limit.room()) is not None:
+    if (room := resources.room()) is not None:
         bounds.append(room // 8 // (WORKER_THREADS + 1 + EACH))
     workers = max(1, min(bounds))
     return replace(engine, workers=workers, streams=min(engine.streams or EACH * workers, EACH * workers))

@@ -25,9 +25,8 @@ from penstock.core.errors import IMPOSSIBLE, FailedError, PenstockError
 from penstock.core.row_codec import from_wire, to_wire
 from penstock.core.slow_objects import slowest
 from penstock.engine.stream import Stopped, Stopping, failure, of_row
-from penstock.host import garbage_collection, process_limit, wire
-from penstock.host.pacing import BYTES, OPERATIONS, REQUESTS, Pace, allowed_rate
-from penstock.host.shared_memory import SharedMemory
+from penstock.host import resources, wire
+from penstock.host.pacing import BYTES, OPERATIONS, REQUESTS, Pace, SharedMemory, allowed_rate
 from penstock.target.operation_budget import unlimited
 
 if TYPE_CHECKING:
@@ -287,7 +286,7 @@ def _ignore(_: Any) -> None:
 
 def main() -> None:
     """Run the worker that the command line names; ends the process by `os._exit`."""
-    garbage_collection.rarely()
+    resources.collect_garbage_rarely()
     channel = wire.Channel(socket.socket(fileno=int(sys.argv[1])))
     worker = Worker(channel, SharedMemory(int(sys.argv[2])))
 
@@ -304,7 +303,7 @@ def main() -> None:
     try:
         worker.listen()
     except RuntimeError as error:
-        limit = process_limit.refused(error)
+        limit = resources.refused(error)
         if limit is None:
             raise
         worker.fatal(limit)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from penstock.host.mounts import holding, mount_of, mounts
+from penstock.host.proc import holding, mount_of, mounts
 
 CLIENT = "beegfs"  # the type of its mounts
 UNMOUNTED = "none"

@@ -15,8 +15,7 @@ from penstock.fs.beegfs.proc_states import SYS, client_version
 from penstock.fs.stores.facts import StoreStatus
 from penstock.fs.stores.status_queries import BUDGET, StatusQueries
 from penstock.host import command
-from penstock.host.mounts import mounts
-from penstock.host.proc import PROC
+from penstock.host.proc import PROC, mounts
 
 if TYPE_CHECKING:
     from penstock.fs.quotas import Quota

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.fs.stores.facts import StoreStatus
-    from penstock.host.mounts import Mount
+    from penstock.host.proc import Mount
 
 ON_DEMAND = "beegfs_ondemand"  # the device under which beeond mounts what it made for a job
 

@@ -9,7 +9,7 @@ from penstock.core.text import printable
 from penstock.fs.mount_proof import IN_WORDS, MountProof
 
 if TYPE_CHECKING:
-    from penstock.host.mounts import Mount
+    from penstock.host.proc import Mount
 
 
 class LustreMount(NamedTuple):

@@ -13,7 +13,7 @@ from penstock.fs.option_values import number, one_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.host.mounts import Mount
+    from penstock.host.proc import Mount
 
 GROUPS = 16  # groups of an account that AUTH_SYS carries to the server (RFC 5531, appendix A)
 DIRECTORY_SECONDS = 60  # `acdirmax` where the mount does not state it

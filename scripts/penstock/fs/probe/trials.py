@@ -31,8 +31,8 @@ from penstock.fs.errno_map import NO_SPACE
 from penstock.fs.probe import attributes, data, names
 from penstock.fs.probe.link_cost import link_cost
 from penstock.fs.probe.place import TrialFolders
-from penstock.host.job_environment import host_name
 from penstock.host.proc import PROC
+from penstock.host.resources import host_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,13 +9,12 @@ from penstock.fs.stores.facts import FillRules, StoreStatus
 from penstock.fs.stores.status_queries import StatusQueries
 from penstock.fs.weka import cli, health
 from penstock.host import command
-from penstock.host.mounts import mount_of
-from penstock.host.proc import PROC
+from penstock.host.proc import PROC, mount_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.host.mounts import Mount
+    from penstock.host.proc import Mount
 
 PROGRAMS = (cli.WEKA,)
 RULES = FillRules((0,), (0,), 0.0, 1, objects="objects", quota_counts="files")

@@ -28,10 +28,8 @@ from penstock.fs.weka import cli
 from penstock.fs.weka.mount import parse_mount
 from penstock.fs.weka.processes import cores_of_containers
 from penstock.host import command
-from penstock.host.mounts import mounts
-from penstock.host.proc import PROC, Root
-from penstock.host.setting_files import setting
-from penstock.host.topology import SYS
+from penstock.host.machine_settings import SYS, setting
+from penstock.host.proc import PROC, Root, mounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,14 +15,14 @@ from penstock.core.text import printable
 from penstock.fs.mount_proof import IN_WORDS, MountProof
 from penstock.fs.option_values import number, one_of
 from penstock.fs.weka.processes import cores_of_containers
-from penstock.host.mounts import mounts
+from penstock.host.proc import mounts
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.fs.mount_proof import Method
-    from penstock.host.mounts import Mount
+    from penstock.host.proc import Mount
 
 # The cache modes, of which a mount has exactly one, and how a read passes each cache. No present manual says
 # what `coherent` keeps on a node, so there only O_DIRECT counts.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.cluster.port import State
 from penstock.core import human
 from penstock.core.errors import FailedError, PreflightError, TransientError
-from penstock.host import job_environment
+from penstock.host import resources
 
 if TYPE_CHECKING:
     from penstock.jobs.arrays.array_watch import Watch
@@ -68,7 +68,7 @@ class KeptOut:
             )
 
     def _all_wait(self) -> bool:
-        if not job_environment.current().proven or self._watch.asked_in_vain is not None:
+        if not resources.current_job().proven or self._watch.asked_in_vain is not None:
             return False
         left = [s for live in self._watch.live for s in live.statuses.values() if not s.state.ended]
         return bool(left) and all(s.state is State.PENDING and not s.held for s in left)

@@ -32,8 +32,8 @@ from penstock.engine.records import journal
 from penstock.engine.workers.sizing import cpus
 from penstock.fs import durable
 from penstock.fs.capabilities import facts
-from penstock.host import job_environment
-from penstock.host.job_environment import host_name
+from penstock.host import resources
+from penstock.host.resources import host_name
 from penstock.jobs.bandwidth.share import reading
 from penstock.jobs.elements.element_work import WORK, Attempt, Paces
 from penstock.jobs.ownership import ops_share
@@ -263,14 +263,14 @@ def say(text: str) -> None:
 
 
 def own_claim(line: ArrayLine, number: int) -> ShardClaim:
-    restarts = job_environment.current().restarts
+    restarts = resources.current_job().restarts
     return ShardClaim(array=line.name, number=number, call=line.call, host=host_name(), restarts=restarts)
 
 
 def attempt_name() -> str:
     """Return a name unique to this attempt, also where several elements run in one job. It has the job,
     element and restart, or host and process, and then random digits."""
-    environment = job_environment.current()
+    environment = resources.current_job()
     who = f"{os.uname().nodename}-{os.getpid()}"
     if job := environment.array or environment.job:
         who = f"{job}_{environment.element or 0}_{environment.restarts}"
@@ -335,7 +335,7 @@ def _whole(
         why=outcome.why,
         attempt=attempt,
         host=host_name(),
-        cpus=cpus(job_environment.current())[0],
+        cpus=cpus(resources.current_job())[0],
         started=reporter.started,
         ended=time.time(),
         samples=reporter.samples,

@@ -10,8 +10,8 @@ from penstock.core.documents.element_usage import ELEMENT_USAGE, ElementUsage
 from penstock.dataset.element_progress import replace_figures
 from penstock.engine.workers.sizing import cpus
 from penstock.fs import durable
-from penstock.host import heartbeat, job_environment, resource_usage
-from penstock.host.job_environment import host_name
+from penstock.host import heartbeat, resources
+from penstock.host.resources import host_name
 from penstock.jobs.elements.element import attempt_name
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ def accounting(run: RunLayout, step: str, array: str, number: int) -> Iterator[N
     write is ignored. The engine's processes must end within the block: their peaks of memory are read right
     before.
     """
-    job = job_environment.current()
+    job = resources.current_job()
     usage = ElementUsage(
         array, number, job.restarts, host_name(), cpus=cpus(job)[0], node_cpus=os.cpu_count() or 0
     )
-    meter = resource_usage.Meter(job.cgroup)
+    meter = resources.Meter(job.cgroup)
     path = run.usage(step) / f"{attempt_name()}.json"
 
     def write() -> None:
@@ -41,10 +41,10 @@ def accounting(run: RunLayout, step: str, array: str, number: int) -> Iterator[N
         replace_figures(path, ELEMENT_USAGE.to_json(meter.used(usage)))
 
     write()
-    resource_usage.enter(meter)
+    resources.enter_meter(meter)
     try:
         with heartbeat.beating(write, "usage"):
             yield
     finally:
-        resource_usage.enter(None)
+        resources.enter_meter(None)
         write()

@@ -16,7 +16,7 @@ from penstock.core.errors import FailedError
 from penstock.core.layout import DATA, MANIFEST
 from penstock.dataset import documents, history, receipts
 from penstock.fs import durable
-from penstock.host.job_environment import host_name
+from penstock.host.resources import host_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -32,8 +32,8 @@ from penstock.dataset import outcomes, receipts
 from penstock.dataset.submission_log import ArrayBook
 from penstock.engine.workers import pool
 from penstock.fs import durable
-from penstock.host import heartbeat, job_environment
-from penstock.host.job_environment import host_name
+from penstock.host import heartbeat, resources
+from penstock.host.resources import host_name
 from penstock.jobs import shard_claims
 from penstock.jobs.elements.element import Element, attempt_name, own_claim, say
 from penstock.jobs.elements.reading_pace import ReadingPace
@@ -230,7 +230,7 @@ class ReadingBeside:
             rests=self._pace.rests, beside=lambda: not self._over.is_set(), watch=copying.watch,
         )  # fmt: skip
         place = (number - line.base) * len(run.indices) // max(1, line.workers)
-        alone = not job_environment.current().job or (line.workers == 1 and not line.base)
+        alone = not resources.current_job().job or (line.workers == 1 and not line.base)
         self._shards = CopiedShards(run, own_claim(line, number), place, retries=retries, alone=alone)
         durable.make_dirs(run.folder.claims(STEP))
         self._thread = threading.Thread(target=self._beside, name="reading back")

@@ -33,8 +33,8 @@ from penstock.dataset import outcomes, receipts
 from penstock.dataset.submission_log import ArrayBook
 from penstock.engine.workers import pool
 from penstock.fs import durable
-from penstock.host import heartbeat, job_environment
-from penstock.host.job_environment import host_name
+from penstock.host import heartbeat, resources
+from penstock.host.resources import host_name
 from penstock.jobs.elements.element import Element, Limits, attempt_name, own_claim, say
 from penstock.jobs.elements.element_account import accounting
 from penstock.jobs.shard_claims import ClaimLostError, ShardClaims
@@ -176,7 +176,7 @@ class _Worker:
         if self._may_pass(claim):
             self._failed.append(claim)
         several = len({attempt.index for attempt in self._failed}) >= BAD
-        if several and not self._done and job_environment.current().job:
+        if several and not self._done and resources.current_job().job:
             self._charge_nobody(self._failed)
             self._bad = self._over = True
 

@@ -37,7 +37,7 @@ from penstock.dataset.run import read_plan
 from penstock.engine.records import journal
 from penstock.fs.adaptive_threads import Calls
 from penstock.fs.capabilities import facts
-from penstock.host.job_environment import host_name
+from penstock.host.resources import host_name
 from penstock.jobs import adoption_store
 from penstock.run.adoption import surveyed_files
 from penstock.tables import survey_file

@@ -17,7 +17,7 @@ from penstock.core.errors import InterruptedRunError, PenstockError
 from penstock.core.grades import is_proven
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
-from penstock.host.job_environment import host_name
+from penstock.host.resources import host_name
 from penstock.jobs.ownership import abandoned_stagings
 from penstock.sources.registry import same_bytes
 from penstock.target import modes

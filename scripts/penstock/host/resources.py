@@ -1,0 +1,335 @@
+"""What this process may use and what it uses: the job environment that the cluster gave it, the limits of its
+cgroups, how many processes it may still start, and its CPU time and memory by the kernel's accounts.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import resource
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.errors import FailedError
+from penstock.host.proc import PROC, Root, children, mounts, peak_memory, process_stat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.core.documents.element_usage import ElementUsage
+    from penstock.host.proc import Mount
+
+
+# The job environment of this process: job, element, restarts, node, CPUs and memory that the cluster gave
+# it.
+#
+# A process sets it once, at its start (`cli.main`), to what the cluster port reads
+# (`cluster.registry.read_job_environment`). Layers below the port (locks, the engine's sizing) read it here
+# and know no scheduler's names. Unset: in no job.
+
+# Environment variable: CPUs that an element may use, if no scheduler says so. The local cluster sets it, and
+# a site may.
+GIVEN_CPUS = "PENSTOCK_CPUS"
+
+
+class JobEnvironment(NamedTuple):
+    """The job that this process is in, by the cluster. A field is empty if the cluster does not state it. A
+    NamedTuple, since every command loads it: a frozen dataclass takes 1.5 ms longer to import (`python -X
+    importtime`)."""
+
+    job: str = ""  # its number; of an array's element the element's own
+    # Whether the kernel, too, says that this process is in that job. Processes begun inside a job inherit its
+    # number and may outlive it. The number suffices to name an attempt; a lock, for whose holder the
+    # scheduler is queried, needs the proof.
+    proven: bool = False
+    cluster: str = ""  # its name: a job's number means nothing without it
+    array: str = ""  # the array's decimal number, if the job is an element
+    array_name: str = ""  # submitted name of the job or array (`ArraySpec.name`)
+    element: int | None = None  # the element's index in its array
+    restarts: int = 0  # how often the scheduler restarted it
+    node: str = ""  # the node's name in the cluster
+    cpus: int | None = None  # that this process may use, at least 1
+    cpus_from: str = ""  # environment variable behind `cpus`, for messages
+    memory: int | None = None  # bytes granted on this node, at least 1
+    # Name of the job's own control group: a part of the paths in /proc/self/cgroup that all processes of the
+    # job have, and no others. "": none.
+    cgroup: str = ""
+    # when an element is to stop, before its time ends, in seconds since the epoch; 0: not known
+    stop_at: float = 0.0
+
+
+_entered_job = [JobEnvironment()]
+
+
+def current_job() -> JobEnvironment:
+    """Return the environment that was entered last; before that an empty one."""
+    return _entered_job[0]
+
+
+def enter_job(environment: JobEnvironment) -> None:
+    """Set what `current_job` returns, for all threads of this process."""
+    _entered_job[0] = environment
+
+
+def host_name() -> str:
+    """Return the node's name in the cluster, else this machine's."""
+    return current_job().node or os.uname().nodename
+
+
+# What the kernel lets this process use: CPUs, and memory by the limits of its cgroups.
+#
+# A process has the least limit on the path from its own cgroup to the root. SLURM limits the job's cgroup;
+# the step's and the task's below it have no limit.
+#
+# | version of cgroups | memory limit of one cgroup, bytes                                |
+# |--------------------|------------------------------------------------------------------|
+# | 1                  | memory.limit_in_bytes; without a limit a number near 2^63        |
+# | 2                  | the lesser of memory.max and memory.high; `max` where there is none |
+#
+# Above memory.high the kernel slows processes down until they fit. Both versions can be mounted side by side;
+# each controller is in one of them. A limit of the machine's memory or more does not count.
+#
+# The CPUs are those of Cpus_allowed_list in /proc/self/status: the kernel keeps them within the cpuset of the
+# process's cgroup, and `sched_setaffinity` (SLURM's task/affinity) removes more. Tests replace `proc`.
+
+_FILES = {"cgroup": ("memory.limit_in_bytes",), "cgroup2": ("memory.max", "memory.high")}
+_PEAKS = {"cgroup": "memory.max_usage_in_bytes", "cgroup2": "memory.peak"}
+_ENDLESS = 1 << 62  # larger limits do not count, if the machine's memory is not known
+
+
+def memory_limit(proc: Root = PROC) -> int | None:
+    """Return the least memory limit of this process's cgroups in bytes; None: none applies or is readable."""
+    total = re.search(r"^MemTotal:\s*(\d+) kB", _text(f"{proc}/meminfo"), re.MULTILINE)
+    least = min(_limits(proc), default=_ENDLESS)
+    return least if least < (int(total[1]) << 10 if total else _ENDLESS) else None
+
+
+def memory_peak(name: str, proc: Root = PROC) -> tuple[int, str]:
+    """Return the most bytes ever charged to the cgroup `name` on this process's path, with cached files, and
+    the file that says so. (0, ""): no mount shows it, or version 2 before Linux 5.19."""
+    for mount, names in _counting("memory", proc):
+        if name in names:
+            file = _PEAKS[mount.type]
+            folder = "/".join([mount.point.rstrip("/"), *names[: names.index(name) + 1]])
+            peak = _text(f"{folder}/{file}").strip()
+            if peak.isdecimal():
+                return int(peak), file
+    return 0, ""
+
+
+def process_limits(proc: Root = PROC) -> list[tuple[int, int]]:
+    """Return (`pids.max`, current number) of each cgroup on this process's path that limits processes."""
+    limits = []
+    for mount, names in _counting("pids", proc):
+        for folder in _folders_up(mount, names):
+            most, now = (_text(f"{folder}/pids.{name}").strip() for name in ("max", "current"))
+            if most.isdecimal() and now.isdecimal():
+                limits.append((int(most), int(now)))
+    return limits
+
+
+def _limits(proc: Root) -> Iterator[int]:
+    for mount, names in _counting("memory", proc):
+        yield from _limits_up(mount, names)
+
+
+def _counting(controller: str, proc: Root) -> Iterator[tuple[Mount, Sequence[str]]]:
+    """Return mounts of this process's cgroups with this controller, and their names below the mount's top."""
+    # A later mount hides an earlier one.
+    latest = mounts(proc)[::-1]
+    for line in _text(f"{proc}/self/cgroup").splitlines():
+        _, _, named = line.partition(":")
+        controllers, colon, path = named.partition(":")
+        kind = "cgroup" if controllers else "cgroup2"
+        if not colon or (controllers and controller not in controllers.split(",")):
+            continue
+        # The counting hierarchy of version 1 is mounted with the controller's name as an option.
+        fitting = [
+            mount
+            for mount in latest
+            if mount.type == kind and (not controllers or controller in mount.values)
+        ]
+        ways = [(mount, names) for mount in fitting if (names := _below(mount.root, path)) is not None]
+        # If no mount shows the process's own cgroup, a mount's top is the nearest visible one.
+        yield from [*ways, *((mount, []) for mount in fitting)][:1]
+
+
+def _limits_up(mount: Mount, names: Sequence[str]) -> Iterator[int]:
+    """Return the limits of a cgroup and of all above it, up to the mount's top."""
+    for folder in _folders_up(mount, names):
+        for name in _FILES[mount.type]:
+            limit = _text(f"{folder}/{name}").strip()
+            if limit.isdecimal():
+                yield int(limit)
+
+
+def _folders_up(mount: Mount, names: Sequence[str]) -> list[str]:
+    return ["/".join([mount.point.rstrip("/"), *names[:depth]]) for depth in range(len(names), -1, -1)]
+
+
+def _below(root: str, path: str) -> list[str] | None:
+    """Return the names between the cgroup that a mount shows and the process's. None: the process's is not
+    below it, as the kernel writes by `/..` of cgroups outside a namespace."""
+    if path != root and not path.startswith(root.rstrip("/") + "/"):
+        return None
+    names = [name for name in path.removeprefix(root.rstrip("/")).split("/") if name]
+    return None if ".." in names else names
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+            return stream.read()
+    except OSError:
+        return ""
+
+
+# How many processes and threads this account may still start, and the error when the kernel refuses one.
+#
+# Two limits refuse with the same EAGAIN. `ulimit -u` (RLIMIT_NPROC) counts all processes and threads of the
+# account on this machine, but not root's. `pids.max` counts those of a cgroup, as SLURM, systemd (TasksMax)
+# and containers set it.
+
+# Usage is not counted under larger limits: they are the machine's default, and counting costs some 10 us a
+# process.
+NEAR = 1024
+
+
+def room(proc: Root = PROC) -> int | None:
+    """Return how many processes and threads may still be started; None: no limit below NEAR."""
+    left = []
+    limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if 0 <= limit < NEAR and os.geteuid() != 0:
+        left.append(limit - _tasks(os.getuid(), proc))
+    left += [most - now for most, now in process_limits(proc) if most < NEAR]
+    return max(0, min(left)) if left else None
+
+
+def refused(error: BaseException) -> FailedError | None:
+    """Return the error to raise if the kernel refused a process or thread; None: `error` is another."""
+    thread = isinstance(error, RuntimeError) and "start new thread" in str(error)
+    process = isinstance(error, BlockingIOError) and error.filename is None
+    return too_few() if thread or process else None
+
+
+def too_few() -> FailedError:
+    """Return the error for a refused process, with the limits that hold."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    limits = [f"`ulimit -u` is {limit}"] if limit >= 0 else []
+    limits += [f"a cgroup's pids.max is {most}, {now} are used" for most, now in process_limits()]
+    return FailedError(
+        "the system lets this account start no more processes or threads",
+        why="; ".join(limits),
+        hint="raise that limit, or end other processes of this account; the same command goes on",
+    )
+
+
+def _tasks(uid: int, proc: Root) -> int:
+    """Count processes and threads of this user."""
+    tasks = 0
+    for name in os.listdir(proc):
+        if name.isdigit():
+            try:
+                if os.stat(f"{proc}/{name}").st_uid == uid:
+                    tasks += len(os.listdir(f"{proc}/{name}/task"))
+            except OSError:
+                continue  # it ended meanwhile
+    return tasks
+
+
+# Measures the CPU time and memory of this process and the processes that it starts.
+#
+# | figure         | read from                                  | of                                    |
+# |----------------|--------------------------------------------|---------------------------------------|
+# | CPU seconds    | getrusage                                  | this process, and children that ended |
+# |                | /proc/<pid>/stat                           | children that live                    |
+# | peak of memory | VmHWM of /proc/<pid>/status                | this process and its living children  |
+# | the job's peak | `memory.peak` (cgroup v2, Linux 5.19), or  | all that the job's own control group  |
+# |                | `memory.max_usage_in_bytes` (v1)           | was charged for, cached files too     |
+#
+# The peak of memory is an upper bound: processes peak at different moments, shared pages count in each, and
+# helpers that come and go between two readings are missed. `ru_maxrss` is not used: an exec keeps it, so that
+# a small child shows the size of its parent (getrusage(2), fs/exec.c).
+#
+# An element enters a `Meter`. Code that ends helper processes calls `read_peaks` shortly before: their peaks
+# cannot be read afterwards.
+
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Meter:
+    """Measures this process from its start on."""
+
+    def __init__(self, cgroup: str = "", proc: str = PROC) -> None:
+        """`cgroup`: the name of the job's own control group (`JobEnvironment.cgroup`)."""
+        self._cgroup, self._proc = cgroup, proc
+        age = _age(proc)
+        self._start, self._began = time.monotonic() - age, time.time() - age
+        self._peak, self._processes, self._others = 0, 0, 0.0
+        self._job: tuple[int, str] = (0, "")
+
+    def look(self) -> None:
+        """Read the peaks of this process and of its living children now."""
+        own = process_stat("self", self._proc)
+        stats = children(own.pid, self._proc) if own is not None else []
+        # A child that ends now counts in one of the two, or for this reading in neither.
+        self._others = _cpu(resource.RUSAGE_CHILDREN) + sum(child.ticks for child in stats) / _TICK
+        peaks = [peak_memory("self", self._proc), *(peak_memory(child.pid, self._proc) for child in stats)]
+        if sum(peaks) > self._peak:
+            self._peak, self._processes = sum(peaks), sum(map(bool, peaks))
+        if self._cgroup:
+            self._job = memory_peak(self._cgroup, self._proc)
+
+    def used(self, usage: ElementUsage) -> ElementUsage:
+        """Return `usage` with the figures so far. Reads two small files of every child."""
+        self.look()
+        return usage._replace(
+            began=round(self._began, 3),
+            seconds=round(time.monotonic() - self._start, 3),
+            cpu_seconds=round(_cpu(resource.RUSAGE_SELF) + self._others, 3),
+            memory_peak=self._peak,
+            processes=self._processes,
+            job_memory_peak=self._job[0],
+            job_memory_file=self._job[1],
+        )
+
+
+def _cpu(who: int) -> float:
+    """Return seconds in user and kernel mode."""
+    used = resource.getrusage(who)
+    return used.ru_utime + used.ru_stime
+
+
+def _age(proc: str) -> float:
+    """Return seconds since this process was started (an exec does not count); 0: not known."""
+    own = process_stat("self", proc)
+    if own is None or not own.start.isdecimal():
+        return 0.0
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - int(own.start) / _TICK)
+
+
+_entered_meter: list[Meter | None] = [None]
+
+
+def enter_meter(meter: Meter | None) -> None:
+    """Let `read_peaks` read for this meter, in all threads of this process; None: for none."""
+    _entered_meter[0] = meter
+
+
+def read_peaks() -> None:
+    """Read the peaks for the entered meter, if any. Call it before helpers of this process end."""
+    meter = _entered_meter[0]
+    if meter is not None:
+        meter.look()
+
+
+# New objects between two searches for cycles. With Python's default of 700, searching batches of rows, which
+# have no cycles, took an eighth of the CPU time of planning and publishing a million files, and a tenth of a
+# worker's.
+YOUNG_OBJECTS = 50_000
+
+
+def collect_garbage_rarely() -> None:
+    """Collect rarely, from now on, in this process."""
+    gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
