@@ -174,7 +174,8 @@ def publish(root: Path) -> None:
     writers, and its run forgets its plan."""
     import pyarrow as pa
 
-    from penstock.core.documents.seal import (
+    from penstock.core.layout import MANIFEST, SEAL, DatasetLayout
+    from penstock.core.seal import (
         RELEASE_SEAL,
         Amount,
         Seal,
@@ -184,7 +185,6 @@ def publish(root: Path) -> None:
         SealedRecords,
         SealedSource,
     )
-    from penstock.core.layout import MANIFEST, SEAL, DatasetLayout
     from penstock.dataset import run_store
     from penstock.tables.files import Files
     from penstock.tables.listing_file import read_columns

@@ -19,7 +19,7 @@ from benchmarks.scale import PARTS, predict
 from benchmarks.scale_simulation import Shape
 
 from penstock.core import human
-from penstock.core.time_estimate import ASSUMED_BYTES, ASSUMED_FILES
+from penstock.core.estimates import ASSUMED_BYTES, ASSUMED_FILES
 
 if TYPE_CHECKING:
     from benchmarks.scale_simulation import Calibration

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.slurm.query_pace import QueryPace
 from penstock.core import balance
-from penstock.core.job_time import UNKNOWN
+from penstock.core.estimates import UNKNOWN
 from penstock.host import heartbeat
 
 if TYPE_CHECKING:

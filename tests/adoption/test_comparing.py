@@ -18,8 +18,8 @@ from tests.target.conftest import need_cold_reads
 
 from penstock.cli.commands import adopt
 from penstock.cluster.port import State
-from penstock.core.documents.differences import KINDS, MARKS
-from penstock.core.documents.findings import MARKS as OF_AUDITS
+from penstock.core.audit_documents import FINDING_MARKS as OF_AUDITS
+from penstock.core.differences import KINDS, MARKS
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.events import ElementChanged, Ended
 from penstock.fs import capabilities, libc
@@ -31,8 +31,8 @@ from penstock.run.adopt_step import Request
 if TYPE_CHECKING:
     from tests.adoption.conftest import Place
 
-    from penstock.core.documents.step_results import AdoptionResult
     from penstock.core.events import Event
+    from penstock.core.step_results import AdoptionResult
 
 
 def compared(place: Place, **asked: bool) -> AdoptionResult:

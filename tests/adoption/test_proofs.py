@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pytest
     from tests.adoption.conftest import Place
 
-    from penstock.core.documents.step_results import AdoptionResult
+    from penstock.core.step_results import AdoptionResult
 
 
 def from_s3(

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
     from tests.adoption.conftest import Place
 
-    from penstock.core.documents.step_results import AdoptionResult, SealingResult
     from penstock.core.model import Record
+    from penstock.core.step_results import AdoptionResult, SealingResult
 
 
 def compare(place: Place, *, read_source: bool = True) -> AdoptionResult:

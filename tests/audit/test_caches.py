@@ -18,7 +18,7 @@ from tests.support.published import content, data_of, flip, published
 from tests.support.staging_runs import tree
 from tests.target.conftest import need_cold_reads
 
-from penstock.core.documents.seal import Amount
+from penstock.core.seal import Amount
 from penstock.engine.reread_shard import storage_grade
 from penstock.fs.capabilities import facts
 from penstock.fs.cold_read import ColdReader

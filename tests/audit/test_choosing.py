@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
-from penstock.core.audit_selection import AuditSelection, SoonFirst, parse_fraction, parse_turns
+from penstock.core.audit_documents import (
+    AuditSelection,
+    SoonFirst,
+    parse_fraction,
+    parse_turns,
+)
 from penstock.core.grades import is_soon
 from penstock.core.model import Record
 from penstock.jobs.sample_draw import takes

@@ -17,8 +17,13 @@ from tests.vendors.tiers import RELEASED, Tiers
 
 from penstock.cli.commands.audit import render
 from penstock.config.settings import AuditConfig
-from penstock.core.audit_selection import AuditSelection
-from penstock.core.documents.verdict import AuditShown, LastAudit, StandingFindings, Verdict
+from penstock.core.audit_documents import (
+    AuditSelection,
+    AuditShown,
+    LastAudit,
+    StandingFindings,
+    Verdict,
+)
 from penstock.core.errors import PreflightError
 from penstock.core.grades import audit_grade
 from penstock.dataset import verdicts
@@ -28,7 +33,7 @@ from penstock.keep.repair import repair_step
 from penstock.look.views import findings_text
 
 if TYPE_CHECKING:
-    from penstock.core.documents.step_results import AuditResult
+    from penstock.core.step_results import AuditResult
     from penstock.dataset.context import Context
 
 GIANT, FILE = "big/giant", "d0/f00"

@@ -11,8 +11,8 @@ import pytest
 from tests.support.published import damage, data_of, flip, writable
 
 from penstock.cli.commands.audit import render
-from penstock.core.documents import typed_json
-from penstock.core.documents.findings import from_json
+from penstock.core import typed_json
+from penstock.core.audit_documents import finding_from_json
 from penstock.core.errors import FindingsError
 from penstock.fs import durable
 from penstock.keep.audit import audit_step
@@ -91,7 +91,7 @@ def test_every_kind_of_damage_is_named_repaired_or_left(staged: Context, files: 
     assert caught.value.exit_code == 4
     assert result["all_findings"] in str(caught.value)
     assert set(audit_step.findings_of(staged.layout("data"), _last(staged))) == {
-        from_json(json.dumps(typed_json.plain(f)).encode()) for f in result["findings"]
+        finding_from_json(json.dumps(typed_json.plain(f)).encode()) for f in result["findings"]
     }
 
     done = repair_step.run(staged, "data")
@@ -140,7 +140,7 @@ def test_what_a_killed_repair_left_is_found_and_set_right(staged: Context) -> No
 def test_findings_of_samples_since_the_last_whole_audit_are_repaired_together(
     staged: Context, files: dict[str, bytes]
 ) -> None:
-    from penstock.core.audit_selection import AuditSelection
+    from penstock.core.audit_documents import AuditSelection
 
     data = data_of(staged)
     flip(data / "d0/f00", 3)

@@ -18,7 +18,7 @@ from tests.support.seals import PLAIN
 from tests.support.staging_runs import tree
 
 from penstock.config.settings import VerifyConfig
-from penstock.core.audit_selection import AuditSelection
+from penstock.core.audit_documents import AuditSelection
 from penstock.core.errors import FindingsError, LockedError
 from penstock.dataset import gate, history, pins, verdicts
 from penstock.jobs.ownership.dataset_hold import lock_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.core.documents.step_results import MendResult
+    from penstock.core.step_results import MendResult
     from penstock.dataset.context import Context
 
 COUNT = int(os.environ.get("PENSTOCK_TEST_MENDED", "2000"))

@@ -16,7 +16,7 @@ from tests.support.forked import forked
 from tests.support.published import data_of, flip, published, writable
 from tests.support.staging_runs import tree
 
-from penstock.core.audit_selection import AuditSelection
+from penstock.core.audit_documents import AuditSelection
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.dataset import gate
 from penstock.keep.audit import audit_plan, audit_step

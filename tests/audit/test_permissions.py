@@ -22,7 +22,7 @@ from tests.support.staging_runs import tree
 from tests.target.conftest import need, need_root
 
 from penstock.config.settings import ModeRule, PermissionsConfig, PlanConfig
-from penstock.core.documents import seal as document
+from penstock.core import seal as document
 from penstock.core.errors import FailedError, PreflightError
 from penstock.core.layout import DATA, SEAL, DatasetLayout
 from penstock.core.posix_acl import in_words

@@ -15,7 +15,7 @@ from tests.support.staging_runs import tree
 
 from penstock.cli.commands.repair import render
 from penstock.config.settings import PlanConfig
-from penstock.core.documents.history_line import Repair
+from penstock.core.dataset_documents import Repair
 from penstock.core.errors import FailedError, FindingsError
 from penstock.dataset import history, verdicts
 from penstock.keep.audit import audit_plan, audit_step

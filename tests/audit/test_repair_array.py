@@ -23,7 +23,7 @@ from penstock.cli.commands.repair import render
 from penstock.cli.main import main
 from penstock.config.fixed_settings import TESTED
 from penstock.config.settings import PlanConfig
-from penstock.core.documents import fetched_files, history_line
+from penstock.core import audit_documents, dataset_documents
 from penstock.core.errors import FailedError, InterruptedRunError, NewerFormatError
 from penstock.core.key_paths import TEMPORARY
 from penstock.dataset import history
@@ -228,11 +228,11 @@ def test_of_a_shortened_giant_its_end_alone_is_fetched(tmp_path: Path) -> None:
 
 
 def test_what_an_element_fetched_is_read_as_it_was_written_and_refused_of_a_newer_format() -> None:
-    found = fetched_files.FetchedFiles((fetched_files.FetchedFile("a\udcff", "gone", "direct", 7),), 5)
-    written = fetched_files.FETCHED_FILES.to_json(found)
-    assert fetched_files.FETCHED_FILES.from_json(json.dumps(written).encode(), "here") == found
+    found = audit_documents.FetchedFiles((audit_documents.FetchedFile("a\udcff", "gone", "direct", 7),), 5)
+    written = audit_documents.FETCHED_FILES.to_json(found)
+    assert audit_documents.FETCHED_FILES.from_json(json.dumps(written).encode(), "here") == found
     with pytest.raises(NewerFormatError, match="format 99"):
-        fetched_files.FETCHED_FILES.from_json(json.dumps({**written, "format": 99}).encode(), "here")
+        audit_documents.FETCHED_FILES.from_json(json.dumps({**written, "format": 99}).encode(), "here")
 
 
 @pytest.mark.parametrize("ends", ["", "in the storage servers' memory (tuneRemoteFSync=false)"])
@@ -250,6 +250,6 @@ def test_a_repair_says_where_its_fsyncs_ended(served: tuple[Context, S3Server], 
     line = json.loads(context.layout("data").history.read_text().splitlines()[-1])
     assert line.get("fsync_ends", "") == ends
     assert ("fsync_ends" in line) is bool(ends)
-    assert next(history.lines(context.layout("data"))) == history_line.from_json(
+    assert next(history.lines(context.layout("data"))) == dataset_documents.line_from_json(
         json.dumps(line).encode(), ""
     )

@@ -14,7 +14,7 @@ import pytest
 from tests.support.published import content, data_of, flip, published
 from tests.support.staging_runs import events_of, tree
 
-from penstock.core.audit_selection import AuditSelection, SoonFirst
+from penstock.core.audit_documents import AuditSelection, SoonFirst
 from penstock.core.errors import ConfigError, LockedError
 from penstock.fs import durable
 from penstock.jobs import array_job, audit_store

@@ -14,14 +14,16 @@ from tests.support.accounts import give
 from tests.support.published import data_of, flip, writable
 from tests.target.conftest import need_root
 
-from penstock.core.audit_selection import NONE_FIRST, AuditSelection, SoonFirst
-from penstock.core.documents import verdict as document
-from penstock.core.documents.findings import Finding
-from penstock.core.documents.verdict import (
+from penstock.core import audit_documents as document
+from penstock.core.audit_documents import (
+    NONE_FIRST,
+    AuditSelection,
+    Finding,
     LastAudit,
     LastRepair,
     Overruling,
     ReadBack,
+    SoonFirst,
     StandingFindings,
     Verdict,
 )

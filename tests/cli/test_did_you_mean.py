@@ -12,7 +12,7 @@ from penstock.cli.command_table import COMMANDS
 from penstock.cli.main import main
 from penstock.config.loader import load
 from penstock.core.errors import ConfigError
-from penstock.core.text import did_you_mean, nearest, slips
+from penstock.core.human import did_you_mean, nearest, slips
 from penstock.workflow.workflow_values import chosen, parse
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tests.support.commands import penstock
 
 from penstock.cli.log_file import close_log, open_log
 from penstock.core.errors import ObjectError
-from penstock.core.text import printable, printable_lines
+from penstock.core.human import printable, printable_lines
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,8 +16,8 @@ from tests.support.forked import NOBODY
 from tests.support.images import file_system
 
 from penstock.cli import main
-from penstock.core.checks import CheckResult
-from penstock.core.documents.probe_report import ABILITIES
+from penstock.core.events import CheckResult
+from penstock.core.run_documents import ABILITIES
 from penstock.doctor.selftest import budget, killed_writer, selftest, small_staging
 from penstock.doctor.selftest.budget import Budget
 from penstock.fs import kinds

@@ -13,7 +13,7 @@ from penstock.cluster.slurm import core_choice
 from penstock.cluster.slurm.core_choice import L3, NUMA, SOCKET
 from penstock.cluster.slurm.nodes import read_nodes
 from penstock.config.settings import AUTO_CORES, JobOptions
-from penstock.core import cpu_lists
+from penstock.core import range_lists
 from penstock.host import machine_settings
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.support.machines import Shape
 
     from penstock.cluster.slurm.core_choice import Numbering
-    from penstock.core.documents.node_cores import Machine
+    from penstock.core.node_answer import Machine
 
 
 def numbered(folder: Path, shape: Shape, socket_is: str = SOCKET) -> tuple[Machine, Numbering]:
@@ -89,7 +89,7 @@ def test_s23_the_cores_that_a_job_is_not_given(
 ) -> None:
     """S23, the rows of `core_choice.kept`: a job's --core-spec takes the node's list first, then adds in
     order; S22: less than the node's opens cores that the node keeps."""
-    node = TWO_18._replace(reserved=len(cpu_lists.cpus(reserved)), cpu_spec=reserved)
+    node = TWO_18._replace(reserved=len(range_lists.cpus(reserved)), cpu_spec=reserved)
     assert core_choice.kept(node, asked, allowed=allowed) == cores
 
 
@@ -155,17 +155,17 @@ def test_l3_the_cores_that_slurm_picks_in_the_kernels_numbers(
     _, numbers = numbered(tmp_path, shape)
     assert numbers.fits(shape.node())
     assert tuple(islice(core_choice.in_order(2, shape.node().cores // 2), 2)) == cores
-    assert cpu_lists.listed(numbers.cpus(cores)) == cpus
+    assert range_lists.listed(numbers.cpus(cores)) == cpus
     assert numbers.spec_list(cores) == written
-    assert numbers.cores_of(cpu_lists.cpus(cpus)) == tuple(sorted(cores))
+    assert numbers.cores_of(range_lists.cpus(cpus)) == tuple(sorted(cores))
 
 
 def test_l4_the_numbers_of_wekas_own_page(tmp_path: Path) -> None:
     """L4: the kernel's CPUs 56 to 63 are 28 to 31 and 60 to 63 of SLURM, with even CPUs on one socket."""
     _, numbers = numbered(tmp_path, machines.EVEN_ODD)
     assert numbers.spec_list(numbers.cores_of(range(56, 64))) == "28-31,60-63"
-    assert cpu_lists.listed(numbers.cpus((28, 29, 30, 31))) == "56,58,60,62"
-    assert cpu_lists.listed(numbers.cpus((60, 61, 62, 63))) == "57,59,61,63"
+    assert range_lists.listed(numbers.cpus((28, 29, 30, 31))) == "56,58,60,62"
+    assert range_lists.listed(numbers.cpus((60, 61, 62, 63))) == "57,59,61,63"
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_l3_caches_may_count_as_sockets(
     assert [len(socket) for socket in numbers.sockets] == [each] * sockets
     books = machines.EPYC.node(sockets=sockets, reserved=2)
     assert numbers.fits(books)
-    assert cpu_lists.listed(numbers.cpus(core_choice.reserved(books))) == picked
+    assert range_lists.listed(numbers.cpus(core_choice.reserved(books))) == picked
     assert not numbers.fits(books._replace(sockets=4))
 
 

@@ -12,9 +12,9 @@ from penstock.cluster.slurm import core_doctor, core_settings
 from penstock.cluster.slurm.core_doctor import Job
 from penstock.cluster.slurm.facts import SlurmSettings
 from penstock.config.settings import JobOptions
-from penstock.core import cpu_lists
-from penstock.core.checks import CheckResult
-from penstock.core.documents.node_cores import FileValue, HeldCores, NodeCores
+from penstock.core import range_lists
+from penstock.core.events import CheckResult
+from penstock.core.node_answer import FileValue, HeldCores, NodeCores
 from penstock.host import machine_settings
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def seen(
 ) -> NodeCores:
     """What such a machine says, with WEKA on it."""
     machine = machine_settings.read_topology(machines.sys_tree(folder, shape))
-    holds = HeldCores("client", cpu_lists.cpus(held), by, (net,) if net else ())
+    holds = HeldCores("client", range_lists.cpus(held), by, (net,) if net else ())
     files = (FileValue("/etc/wekaio/service.conf", "false"),)
     cores = NodeCores(machine, weka=True, held=(holds,) if held else (), isolate_cpusets=files)
     return cores._replace(**more)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from penstock.config.keys import keys_of
 from penstock.config.loader import load, target_at
 from penstock.config.site_bounds import Bounds
 from penstock.core.errors import ConfigError, PreflightError
-from penstock.core.text import printable
+from penstock.core.human import printable
 from penstock.doctor import new_configuration
 from penstock.doctor.new_configuration import Asked
 

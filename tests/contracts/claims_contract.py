@@ -20,9 +20,7 @@ import pytest
 from tests.support.commands import until
 from tests.support.one_shard import outcome_of
 
-from penstock.core.documents.element_outcome import ElementOutcome
-from penstock.core.documents.element_receipt import ElementReceipt
-from penstock.core.documents.shard_claim import ShardClaim
+from penstock.core.element_documents import ElementOutcome, ElementReceipt, ShardClaim
 from penstock.core.errors import TransientError
 from penstock.core.layout import RunLayout
 from penstock.dataset import outcomes, receipts

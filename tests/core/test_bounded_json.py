@@ -8,8 +8,8 @@ import resource
 import pytest
 from tests.support.filled import bare
 
-from penstock.core.documents import bounded_json, typed_json
-from penstock.core.documents.fetched_files import FetchedFile
+from penstock.core import typed_json
+from penstock.core.audit_documents import FetchedFile
 from penstock.core.run_documents import PlanInfo
 
 HOSTILE = {
@@ -32,20 +32,20 @@ def test_what_would_harm_its_reader_is_refused(name: str) -> None:
     text = HOSTILE[name]()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ValueError, match=r".") as told:
-        bounded_json.loads(text)
+        typed_json.bounded_loads(text)
     assert not isinstance(told.value, RecursionError)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 
 
 @pytest.mark.parametrize("value", [{"a": [1, 2.5, None, True, "\udcff \U0001f600"]}, [], "x", 10**300, 0])
 def test_what_penstock_writes_is_read(value: object) -> None:
-    assert bounded_json.loads(json.dumps(value).encode()) == value
+    assert typed_json.bounded_loads(json.dumps(value).encode()) == value
 
 
 @pytest.mark.parametrize("number", [10**30, -(10**30), 1 << 63])
 def test_a_document_holds_no_number_that_no_table_holds(number: int) -> None:
     """Seconds and sizes go to the C library, which raises OverflowError."""
-    from penstock.core.documents.seal import Amount
+    from penstock.core.seal import Amount
 
     with pytest.raises(ValueError, match="`files`: it is too large a number"):
         typed_json.read(Amount, {"files": number, "bytes": 0})
@@ -53,9 +53,9 @@ def test_a_document_holds_no_number_that_no_table_holds(number: int) -> None:
 
 @pytest.mark.parametrize("number", [0, 1, (1 << 63) - 1, 1 << 63, 12055943503389264730, (1 << 64) - 1])
 def test_a_document_holds_each_inode_number(number: int) -> None:
-    read = typed_json.read(FetchedFile, bounded_json.loads(b'{"path": "a", "inode": %d}' % number))
+    read = typed_json.read(FetchedFile, typed_json.bounded_loads(b'{"path": "a", "inode": %d}' % number))
     assert read.inode == number
-    stagings = bounded_json.loads(b'{"staging_inodes": {"run": %d}}' % number)
+    stagings = typed_json.bounded_loads(b'{"staging_inodes": {"run": %d}}' % number)
     fields = typed_json.plain(bare(PlanInfo)) | stagings
     assert typed_json.read(PlanInfo, fields).staging_inodes == {"run": number}
 
@@ -69,8 +69,8 @@ def test_what_is_no_inode_number_is_refused(number: int) -> None:
 
 
 def test_an_endless_exponent_is_no_number_of_a_document() -> None:
-    from penstock.core.documents.listing_segment import ListingSegment
+    from penstock.core.run_documents import ListingSegment
 
     fields = dict.fromkeys(ListingSegment._fields, "") | {"rows": 1}
     with pytest.raises(ValueError, match="`listed`: it is too large a number"):
-        typed_json.read(ListingSegment, {**fields, **bounded_json.loads(b'{"listed": 1e999}')})
+        typed_json.read(ListingSegment, {**fields, **typed_json.bounded_loads(b'{"listed": 1e999}')})

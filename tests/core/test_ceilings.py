@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.ceilings import (
+from penstock.core.estimates import (
     ASSUMED,
     Forecast,
     Known,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.cpu_lists import cpus, listed
+from penstock.core.range_lists import cpus, listed
 
 
 @pytest.mark.parametrize(

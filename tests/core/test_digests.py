@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.digests import (
+from penstock.core.grades import is_proven, source_rank, storage_rank
+from penstock.core.model import (
     Digest,
     Proof,
+    SourceChecksum,
     as_giant,
     as_in_parts,
     listed,
@@ -16,8 +18,6 @@ from penstock.core.digests import (
     value_of,
     values,
 )
-from penstock.core.grades import is_proven, source_rank, storage_rank
-from penstock.core.model import SourceChecksum
 
 HEX = "0123456789abcdef" * 2
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from penstock.core.element_columns import ElementRow
+from penstock.core.element_documents import ElementRow
 from penstock.core.element_use import Wait, by_step, queue_wait, spans, whole_node, worst
 
 

@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.time_estimate import MeasuredCopy, Rates, rates, seconds
+from penstock.core.estimates import (
+    MeasuredCopy,
+    Rates,
+    rates,
+    seconds,
+)
 
 
 def test_without_history_rates_are_assumed() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.host_lists import host_list, host_names
+from penstock.core.range_lists import host_list, host_names
 
 if TYPE_CHECKING:
     from pathlib import Path

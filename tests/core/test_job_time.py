@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core import job_time
-from penstock.core.job_time import Estimate
+from penstock.core import estimates as job_time
+from penstock.core.estimates import Estimate
 
 HOUR = 3600
 

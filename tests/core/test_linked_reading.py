@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.linked_reading import AHEAD, Now, due_fraction, is_overdue
+from penstock.core.grades import (
+    AHEAD,
+    Now,
+    due_fraction,
+    is_overdue,
+)
 from penstock.engine.reading.carried_rows import Dues
 
 DAY = 86_400

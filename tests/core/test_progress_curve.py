@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.progress_curve import ProgressCurve
+from penstock.core.estimates import ProgressCurve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from penstock.core import row_codec
-from penstock.core.digests import Proof, proof_of
 from penstock.core.model import (
     TOUCHED,
     AuditedRow,
@@ -19,8 +18,10 @@ from penstock.core.model import (
     Part,
     PartLine,
     Pin,
+    Proof,
     RereadRow,
     Reuse,
+    proof_of,
 )
 
 DIGEST = f"xxh3_128:{'0a' * 16}"

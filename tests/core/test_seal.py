@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.model import Record
-from penstock.core.seal_tree import SEALED_FIELDS, Tree, canonical, included, leaf, leaves, proof
+from penstock.core.seal import (
+    SEALED_FIELDS,
+    Tree,
+    canonical,
+    included,
+    leaf,
+    leaves,
+    proof,
+)
 
 RECORD = Record(
     "a/b", 10, "xxh3_128:00", 7, "a/b", "token", "", 0, "full", "crc64nvme:full:00", "cold", "direct",

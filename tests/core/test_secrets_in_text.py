@@ -9,7 +9,7 @@ import pytest
 
 from penstock.cli import log_file
 from penstock.core.errors import FailedError, SourceChangedError
-from penstock.core.text import masked, masked_words
+from penstock.core.human import masked, masked_words
 from penstock.host import command
 
 if TYPE_CHECKING:

@@ -6,8 +6,13 @@ import random
 
 import pytest
 
-from penstock.core.documents.rehearsal import REHEARSAL, Leg, Rehearsal, knee
-from penstock.core.size_sample import distance, spread
+from penstock.core.balance import size_distance, spread_by_size
+from penstock.core.run_documents import (
+    REHEARSAL,
+    Leg,
+    Rehearsal,
+    knee,
+)
 
 DRAW = random.Random(7)
 SIZES = {
@@ -25,11 +30,11 @@ SIZES = {
 def test_each_beginning_of_a_spread_sample_has_the_sizes_of_all(kind: str) -> None:
     """Z4: sizes of the sample and of all files are less than 0.05 apart."""
     sizes = sorted(SIZES[kind])
-    order = spread(len(sizes))
+    order = spread_by_size(len(sizes))
     assert sorted(order) == list(range(len(sizes)))
     for count in (64, 65, 85, 100, 171, 1000, len(sizes)):
         sample = [sizes[place] for place in order[:count]]
-        assert distance(sample, [sizes[:500], sizes[500:]]) < 0.05, count
+        assert size_distance(sample, [sizes[:500], sizes[500:]]) < 0.05, count
 
 
 def test_the_distance_is_that_of_the_definition() -> None:
@@ -42,11 +47,11 @@ def test_the_distance_is_that_of_the_definition() -> None:
             return sum(value <= most for value in values) / len(values)
 
         expected = max(abs(upto(sample, most) - upto(sizes, most)) for most in range(-1, 43))
-        assert distance(sample, [sizes]) == pytest.approx(expected)
+        assert size_distance(sample, [sizes]) == pytest.approx(expected)
 
 
 def test_of_nothing_the_distance_is_the_largest() -> None:
-    assert distance([], [[1]]) == distance([1], []) == 1
+    assert size_distance([], [[1]]) == size_distance([1], []) == 1
 
 
 def leg(streams: int, rate: float) -> Leg:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from penstock.core.errors import FailedError
-from penstock.core.timestamps import local, nanoseconds, of_datetime
+from penstock.core.human import local, nanoseconds, of_datetime
 from penstock.sources.generic import opener as info
 from penstock.sources.http.values import stated_time
 

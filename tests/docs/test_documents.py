@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core import columns, element_columns, layout, run_documents
-from penstock.core.documents import probe_report
-from penstock.core.documents.probe_report import ProbeReport
-from penstock.core.documents.seal import Seal
+from penstock.core import (
+    element_documents,
+    layout,
+    row_codec,
+    run_documents,
+)
+from penstock.core.run_documents import ProbeReport
+from penstock.core.seal import Seal
 from penstock.dataset.holder import Holder
 from penstock.jobs import audit_store
 
@@ -54,7 +58,7 @@ def test_each_file_that_the_layout_names_stands_in_formats() -> None:
         Holder,
         Seal,
         ProbeReport,
-        probe_report.TrialOutcome,
+        run_documents.TrialOutcome,
     ],
 )
 def test_each_field_stands_in_formats(document: type) -> None:
@@ -63,13 +67,13 @@ def test_each_field_stands_in_formats(document: type) -> None:
 
 
 def test_each_column_of_a_row_stands_in_formats() -> None:
-    tables = (columns.LISTING, columns.SHARD, columns.RECORDS, columns.MANIFEST)
-    asked = {one.name for one in columns.COLUMNS if any(table in one.stands for table in tables)}
+    tables = (row_codec.LISTING, row_codec.SHARD, row_codec.RECORDS, row_codec.MANIFEST)
+    asked = {one.name for one in row_codec.COLUMNS if any(table in one.stands for table in tables)}
     assert not {name for name in asked if f"`{name}`" not in FORMATS}
 
 
 def test_the_table_of_elements_has_each_column_with_its_unit() -> None:
-    rows = "".join(f"| `{one.name}` | {one.unit} | {one.means} |\n" for one in element_columns.COLUMNS)
+    rows = "".join(f"| `{one.name}` | {one.unit} | {one.means} |\n" for one in element_documents.COLUMNS)
     assert rows in FORMATS
 
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.digests import Proof
-from penstock.core.model import Copied, Pin
+from penstock.core.model import Copied, Pin, Proof
 from penstock.engine.records.copied_rows import CopiedRows
 
 ROWS = st.builds(

@@ -11,6 +11,7 @@ import xxhash
 from tests.support.engine_runs import read_tree, shard_run
 from tests.support.hostile import Hostile
 
+from penstock.core.element_documents import KEPT
 from penstock.core.errors import (
     ExpiredCredentialsError,
     FailedError,
@@ -22,7 +23,6 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.core.model import Entry, SourceChecksum
-from penstock.core.slow_objects import KEPT
 from penstock.engine import stream
 from penstock.engine.stream import BLOCK, Stopped
 from penstock.engine.transfer.copier import Copier

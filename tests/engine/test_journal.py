@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from tests.support.journals import link_line, row_line
 from tests.target.conftest import need
 
-from penstock.core.digests import IN_PARTS
 from penstock.core.errors import FailedError, NewerFormatError, PenstockError
-from penstock.core.model import PartLine, Pin
+from penstock.core.model import IN_PARTS, PartLine, Pin
 from penstock.core.row_codec import line, part_line
 from penstock.engine.part import Unfinished
 from penstock.engine.records import journal

@@ -15,8 +15,7 @@ from tests.support.hostile import Hostile
 from tests.support.large import COUNT, DATA, HEX, OTHER, PART, SMALLER, ranges, records, run_of
 
 from penstock.config.settings import VerifyConfig
-from penstock.core.digests import IN_PARTS
-from penstock.core.model import Reuse
+from penstock.core.model import IN_PARTS, Reuse
 from penstock.engine.part import LEAST, LOST, part_bytes
 from penstock.engine.records import journal
 from penstock.engine.tasks import BatchAnswer, FailedRow, Failure, Outcome

@@ -19,9 +19,9 @@ from tests.support.seals import PLAIN
 from tests.support.staging_runs import context_for, tree
 
 from penstock.config.settings import DescribeConfig, PartyConfig, VerifyConfig
-from penstock.core.documents.seal import SealedManifest
 from penstock.core.errors import FindingsError
 from penstock.core.model import Record
+from penstock.core.seal import SealedManifest
 from penstock.dataset.seals import Stored
 from penstock.extras import croissant
 from penstock.extras.media_types import ending_of, media_type

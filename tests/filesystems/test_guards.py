@@ -16,9 +16,8 @@ from tests.contracts.storage_contract import make_writer, put
 from tests.filesystems.bed import Bed
 
 from penstock.config.settings import EngineConfig
-from penstock.core.digests import of_hex
 from penstock.core.errors import LockedError, NoSpaceError, PenstockError, TransientError
-from penstock.core.model import Expected
+from penstock.core.model import Expected, of_hex
 from penstock.dataset import dataset_lock, holder
 from penstock.dataset.dataset_lock import DatasetLock
 from penstock.engine import audit_shard, resumable_reading

@@ -18,7 +18,7 @@ from tests.filesystems.sets import SETS
 from tests.fs.test_probe import EVERYWHERE, EXPECTED_SETS
 from tests.support.commands import penstock
 
-from penstock.core.documents.probe_report import ABILITIES
+from penstock.core.run_documents import ABILITIES
 from penstock.doctor.selftest import budget, full_quota, selftest, two_nodes
 from penstock.doctor.selftest.budget import Budget
 from penstock.doctor.selftest.two_nodes import ABOUT, Peers

@@ -15,8 +15,8 @@ import pytest
 from tests.support import uml
 from tests.support.staging_runs import context_for, tree
 
-from penstock.core.checks import gravest
-from penstock.core.documents.under_way import StillToWrite
+from penstock.core.dataset_documents import StillToWrite
+from penstock.core.events import gravest
 from penstock.doctor import preflight_step
 from penstock.fs import kernel_quotas, libc
 from penstock.fs.kernel_quotas import KernelQuotas

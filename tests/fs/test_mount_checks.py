@@ -18,8 +18,8 @@ from tests.support.published import STEPS, data_of
 from tests.support.staging_runs import context_for, tree
 from tests.target.conftest import need_cold_reads
 
-from penstock.core.checks import gravest
-from penstock.core.documents import seal
+from penstock.core import seal
+from penstock.core.events import gravest
 from penstock.doctor.preflight import mounts
 from penstock.fs import capabilities, libc
 from penstock.fs.beegfs.mount import live_clients

@@ -12,8 +12,8 @@ from tests.support.published import data_of, published
 from tests.support.staging_runs import tree
 from tests.target.conftest import need_root
 
-from penstock.core.documents.node_answer import OwnerSeen
 from penstock.core.layout import DatasetLayout
+from penstock.core.node_answer import OwnerSeen
 from penstock.fs.mount_checks import check_mount
 from penstock.fs.owners import is_another, is_mapped, mapping, numbers_here, owner
 from penstock.host.proc import Mount, mount_of

@@ -18,10 +18,10 @@ from tests.filesystems.sets import SETS
 from tests.support.forked import NOBODY, forked, killed_at_line
 from tests.support.images import file_system
 
-from penstock.core.documents import probe_report
-from penstock.core.documents.probe_report import ABILITIES, ProbeReport, TrialOutcome
+from penstock.core import run_documents
 from penstock.core.errors import NewerFormatError
 from penstock.core.layout import PROBE
+from penstock.core.run_documents import ABILITIES, ProbeReport, TrialOutcome
 from penstock.fs.capabilities import facts
 from penstock.fs.probe import trials
 from penstock.fs.probe.judgement import differences
@@ -256,11 +256,11 @@ def test_the_report_is_read_as_it_was_written(tmp_path: Path) -> None:
     import json
 
     report = probe(tmp_path)
-    raw = probe_report.PROBE_REPORT.to_json(report)
-    assert probe_report.PROBE_REPORT.from_json(json.dumps(raw).encode(), "probe.json") == report
+    raw = run_documents.PROBE_REPORT.to_json(report)
+    assert run_documents.PROBE_REPORT.from_json(json.dumps(raw).encode(), "probe.json") == report
     with pytest.raises(NewerFormatError):
-        probe_report.PROBE_REPORT.from_json(b'{"format": 99}', "probe.json")
+        run_documents.PROBE_REPORT.from_json(b'{"format": 99}', "probe.json")
     with pytest.raises(ValueError, match="abilities"):
-        probe_report.PROBE_REPORT.from_json(
+        run_documents.PROBE_REPORT.from_json(
             b'{"format": 1, "abilities": {"link": {"answer": 3}}}', "probe.json"
         )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.checks import gravest
-from penstock.core.documents.probe_report import ABILITIES, ProbeReport, TrialOutcome
+from penstock.core.events import gravest
+from penstock.core.run_documents import ABILITIES, ProbeReport, TrialOutcome
 from penstock.fs.capabilities import StorageFacts, facts
 from penstock.fs.kinds import Kind
 from penstock.fs.probe.judgement import acls, differences, limited, links_work

@@ -20,7 +20,7 @@ from tests.support.s3server import CHECKOUT, S3Server
 from tests.support.staging_runs import context_for, events_of
 
 from penstock.config.settings import ListConfig, SourceConfig
-from penstock.core.documents import listing_segment
+from penstock.core import run_documents
 from penstock.core.errors import FailedError, NewerFormatError, PreflightError, TransientError
 from penstock.core.model import Listed
 from penstock.listing import resumption
@@ -101,7 +101,7 @@ def documents(tmp_path: Path) -> list[Path]:
 
 def ended(segments: list[Path]) -> bytes:
     """The last key that the segments hold."""
-    return max(listing_segment.LISTING_SEGMENT.from_json(path.read_bytes(), path).end for path in segments)
+    return max(run_documents.LISTING_SEGMENT.from_json(path.read_bytes(), path).end for path in segments)
 
 
 def begun_at(queries: Sequence[str]) -> list[str]:

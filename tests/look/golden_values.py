@@ -6,16 +6,21 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.ceilings import ASSUMED, Known, Rate, Reached, Work, forecast
-from penstock.core.checks import CheckResult
-from penstock.core.documents import typed_json
-from penstock.core.documents.catalogue_rows import DiffCount, DiffRow
-from penstock.core.documents.differences import Difference
-from penstock.core.documents.explanation import Explanation, OtherSteps, SizeClass
-from penstock.core.documents.findings import Finding
-from penstock.core.documents.step_results import Frees
-from penstock.core.documents.verdict import LastAudit, LastRepair, Verdict
+from penstock.core import typed_json
+from penstock.core.audit_documents import Finding, LastAudit, LastRepair, Verdict
+from penstock.core.catalogue_rows import DiffCount, DiffRow, Explanation, OtherSteps, SizeClass
+from penstock.core.differences import Difference
 from penstock.core.element_use import StepUse, Usage
+from penstock.core.estimates import (
+    ASSUMED,
+    Known,
+    Rate,
+    Reached,
+    Work,
+    forecast,
+)
+from penstock.core.events import CheckResult
+from penstock.core.step_results import Frees
 from penstock.dataset import verdicts
 
 if TYPE_CHECKING:

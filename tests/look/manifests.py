@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from tests.support.seals import PLAIN
 
-from penstock.core.documents import seal as seal_document
-from penstock.core.documents.seal import SealedManifest, SealedSource
+from penstock.core import seal as seal_document
 from penstock.core.layout import MANIFEST, SEAL
 from penstock.core.model import Record
+from penstock.core.seal import SealedManifest, SealedSource
 from penstock.tables.files import Files
 from penstock.tables.manifest import FORM, ManifestWriter
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from penstock.core.checks import CheckResult
+from penstock.core.events import CheckResult
 from penstock.look.views import check_table
 
 LONG = "a text of many words " * 12

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.look.manifests import large, record, release
 from tests.support.commands import ROOT
 
-from penstock.core.documents.catalogue_rows import DiffRow
-from penstock.core.documents.seal import SealedSource
+from penstock.core.catalogue_rows import DiffRow
 from penstock.core.errors import FailedError
 from penstock.core.layout import DatasetLayout
+from penstock.core.seal import SealedSource
 from penstock.look import release_comparison, renames
 from penstock.look.difference import LISTED, ManifestDifference
 from penstock.look.judges import ByDigest, ByToken

@@ -29,7 +29,7 @@ from penstock.look.dataset_use import used
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.core.documents.disk_use import AreaUse, DiskUse
+    from penstock.core.catalogue_rows import AreaUse, DiskUse
 
 
 def free(count: int) -> None:

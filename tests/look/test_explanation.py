@@ -17,15 +17,15 @@ from tests.support.staging_runs import context_for, tree
 from penstock.cli import main
 from penstock.config import assumption
 from penstock.config.settings import BandwidthConfig, PlanConfig
-from penstock.core.ceilings import ASSUMED, Work
-from penstock.core.documents import typed_json
+from penstock.core import typed_json
 from penstock.core.errors import PreflightError
+from penstock.core.estimates import ASSUMED, Work
 from penstock.look import explanation
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.core.documents.explanation import Explanation
+    from penstock.core.catalogue_rows import Explanation
     from penstock.dataset.context import Context
 
 NOTHING = assumption.Assumption()

@@ -11,12 +11,19 @@ from tests.support.commands import penstock
 from tests.support.forked import NOBODY, forked
 
 from penstock.cli.commands import history
-from penstock.core.documents import history_line
-from penstock.core.documents.history_line import Author, HistoryLine, Removal, Repair, RepairCounts, Unpinning
+from penstock.core import dataset_documents
+from penstock.core.dataset_documents import (
+    Author,
+    HistoryLine,
+    Removal,
+    Repair,
+    RepairCounts,
+    Unpinning,
+)
 from penstock.look import history_lines
 
 if TYPE_CHECKING:
-    from penstock.core.documents.catalogue_rows import History
+    from penstock.core.catalogue_rows import History
     from penstock.core.layout import DatasetLayout
 
 
@@ -43,7 +50,7 @@ def test_publications_are_rows_the_newest_first(layout: DatasetLayout) -> None:
 def test_removals_and_pins_that_were_taken_back_are_said_in_words(layout: DatasetLayout) -> None:
     removal = Removal(at="t", dataset="data", release="r", why="no rule keeps it", files=3, bytes=2048)
     unpinned = Unpinning(at="t", dataset="data", release="r", pin="7-c-1", of=7, told="pin 7-c-1: alice")
-    append(layout, history_line.to_json(removal), history_line.to_json(unpinned))
+    append(layout, dataset_documents.line_to_json(removal), dataset_documents.line_to_json(unpinned))
     took, removed = history_lines.history(layout)["lines"][:2]
     assert (removed["event"], removed["text"]) == ("remove", "3 files, 2.00 KiB: no rule keeps it")
     assert (took["event"], took["text"]) == ("unpin", "pin 7-c-1: alice")
@@ -58,7 +65,7 @@ def test_repairs_and_rollbacks_are_said_in_words(layout: DatasetLayout) -> None:
         "format": 1, "event": "rollback", "at": "2026-01-02T00:00:00Z", "release": "a",
         "from": "b", "by": "me",
     }  # fmt: skip
-    append(layout, history_line.to_json(repair), rollback)
+    append(layout, dataset_documents.line_to_json(repair), rollback)
     back, repaired = history_lines.history(layout)["lines"][:2]
     assert repaired["text"] == "3 files repaired, 1 could not be; 2.00 KiB fetched"
     assert (back["text"], back["release"]) == ("from b", "a")
@@ -75,12 +82,14 @@ def test_audits_and_what_was_overruled_are_said_in_words(layout: DatasetLayout) 
 
 
 @pytest.mark.parametrize(
-    "line", [document.kind() for document in history_line.KINDS.values()], ids=lambda line: line.event
+    "line",
+    [document.kind() for document in dataset_documents.LINE_KINDS.values()],
+    ids=lambda line: line.event,
 )
 def test_every_event_that_this_version_writes_is_known_to_it(
     layout: DatasetLayout, line: HistoryLine
 ) -> None:
-    append(layout, history_line.to_json(line))
+    append(layout, dataset_documents.line_to_json(line))
     assert all(row["known"] for row in history_lines.history(layout)["lines"])
 
 

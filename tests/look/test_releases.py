@@ -16,8 +16,13 @@ from tests.support.published import published, writable
 from tests.support.staging_runs import tree
 
 from penstock.cli.commands import releases, show
-from penstock.core.documents import verdict
-from penstock.core.documents.verdict import LastAudit, LastRepair, StandingFindings, Verdict
+from penstock.core import audit_documents
+from penstock.core.audit_documents import (
+    LastAudit,
+    LastRepair,
+    StandingFindings,
+    Verdict,
+)
 from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import seals
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.core.documents.catalogue_rows import DatasetRow, ReleaseRow
+    from penstock.core.catalogue_rows import DatasetRow, ReleaseRow
 
 
 def text(row: DatasetRow) -> str:
@@ -88,7 +93,7 @@ def test_the_last_audit_and_the_findings_that_stand_are_shown(layout: DatasetLay
     stands = [StandingFindings("x", ended, {"changed": 2})]
     told = Verdict("data", current, seals.load(layout, current).digest, stands, last=last)
     layout.verdict(current).parent.mkdir()
-    layout.verdict(current).write_text(json.dumps(verdict.VERDICT.to_json(told)))
+    layout.verdict(current).write_text(json.dumps(audit_documents.VERDICT.to_json(told)))
     row = dataset_row(layout, nobody)
     one = by_name(row)[current]
     assert (one["findings"], one["state"]) == ({"changed": 2}, "damaged")
@@ -101,7 +106,7 @@ def test_the_last_audit_and_the_findings_that_stand_are_shown(layout: DatasetLay
     assert shown["verdict"] is not None
     # A repair that left nothing closes them in all views.
     mended = told._replace(stands=(), repair=LastRepair("2026-03-14T12:03:11Z", "x", 2, 0))
-    layout.verdict(current).write_text(json.dumps(verdict.VERDICT.to_json(mended)))
+    layout.verdict(current).write_text(json.dumps(audit_documents.VERDICT.to_json(mended)))
     row = dataset_row(layout, nobody)
     assert (row["state"], by_name(row)[current]["findings"]) == ("published", {})
     assert "repaired 2026-03-14\n" in text(row)

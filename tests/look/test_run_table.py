@@ -7,8 +7,13 @@ import calendar
 import pytest
 from tests.support.terminal import plain
 
-from penstock.core.documents.seal import Amount, Seal, SealedCarried, SealedEvidence
 from penstock.core.grades import audit_grade
+from penstock.core.seal import (
+    Amount,
+    Seal,
+    SealedCarried,
+    SealedEvidence,
+)
 from penstock.look.views import run_table
 from penstock.look.views.run_table import DAMAGED, FAILED, READY, STOPPED, Row
 

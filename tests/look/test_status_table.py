@@ -10,7 +10,7 @@ import pytest
 from penstock.look.views import status_table
 
 if TYPE_CHECKING:
-    from penstock.core.documents.step_results import StatusResult
+    from penstock.core.step_results import StatusResult
 
 NOW = 1773576000.0
 STATES: dict[str, dict[str, Any]] = {

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.documents.element_receipt import ElementReceipt
+from penstock.core.element_documents import ElementReceipt
 from penstock.core.events import Ended, Progressed, Started
 from penstock.dataset import receipts
 from penstock.dataset.receipts import DoneBefore

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.config.settings import RetentionConfig
-from penstock.core.documents.history_line import Publication, Rollback
+from penstock.core.dataset_documents import Publication, Rollback
 from penstock.keep.retention.decision import Known, by_name, by_rules
 from penstock.keep.retention.release_snapshot import left_at
 

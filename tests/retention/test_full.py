@@ -13,7 +13,7 @@ from tests.retention.test_gc import ruled
 from tests.support.images import file_system
 from tests.support.whole_way import staging
 
-from penstock.core.audit_selection import WHOLE
+from penstock.core.audit_documents import WHOLE
 from penstock.core.errors import NoSpaceError
 from penstock.dataset import gate, pins, reserve
 from penstock.fs import durable

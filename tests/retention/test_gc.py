@@ -22,8 +22,7 @@ from tests.target.conftest import need_root
 
 from penstock.config.fixed_settings import TESTED
 from penstock.config.settings import GcConfig, RetentionConfig
-from penstock.core import events
-from penstock.core.documents import marks
+from penstock.core import dataset_documents, events
 from penstock.core.errors import ConfigError, FailedError, FindingsError, LockedError, PreflightError
 from penstock.core.layout import SEAL, DatasetLayout
 from penstock.dataset import gate, pins
@@ -702,7 +701,7 @@ def test_a_mark_that_says_nothing_is_taken_away(releases: Releases) -> None:
     releases.layout.removing("x").write_bytes(b"torn")
     gc_step.gc(releases.context, "data", dry_run=False)
     assert not releases.layout.removing("x").exists()
-    assert marks.REMOVAL_MARK.newest == 1
+    assert dataset_documents.REMOVAL_MARK.newest == 1
 
 
 def test_a_stranger_is_refused(releases: Releases) -> None:

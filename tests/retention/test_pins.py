@@ -27,7 +27,7 @@ from tests.support.staging_runs import tree
 
 from penstock.cli.main import main
 from penstock.config.settings import PermissionsConfig
-from penstock.core.documents.pin_file import PinFile
+from penstock.core.dataset_documents import PinFile
 from penstock.core.errors import FindingsError
 from penstock.dataset import gate, pins, reserve
 from penstock.dataset import holder as holders

@@ -15,9 +15,8 @@ from tests.support.kill_points import killed_at
 from tests.support.published import damage
 from tests.support.staging_runs import events_of
 
-from penstock.core.documents import marks
-from penstock.core.documents.history_line import Author
-from penstock.core.documents.marks import RollbackIntent
+from penstock.core import dataset_documents
+from penstock.core.dataset_documents import Author, RollbackIntent
 from penstock.core.errors import ConfigError, FindingsError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import current_pointer, verdicts
@@ -212,7 +211,7 @@ def test_an_intent_is_finished_by_the_next_publish(releases: Releases) -> None:
     intent = RollbackIntent(
         releases.names["A"], releases.names["B"], "0123", "2026-01-01T00:00:00Z", Author("me", 1, "h"), 1
     )
-    releases.layout.rollback.write_text(json.dumps(marks.ROLLBACK_INTENT.to_json(intent)))
+    releases.layout.rollback.write_text(json.dumps(dataset_documents.ROLLBACK_INTENT.to_json(intent)))
     releases.layout.current.unlink()
     releases.layout.current.symlink_to(f"releases/{releases.names['A']}")
     releases.stage("C")

@@ -10,7 +10,7 @@ from tests.support.scripted_cluster import DONE, FAILED, LOST, RUNNING, Stage, s
 from tests.support.staging_runs import events_of
 
 from penstock.cluster.port import State, Status
-from penstock.core.documents.element_receipt import ElementReceipt
+from penstock.core.element_documents import ElementReceipt
 from penstock.core.errors import (
     FailedError,
     InterruptedRunError,

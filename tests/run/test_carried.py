@@ -15,9 +15,9 @@ from tests.support.published import flip, writable
 from tests.support.staging_runs import tree
 from tests.support.whole_way import SMALL, content, go, records, texts
 
-from penstock.core.audit_selection import AuditSelection, SoonFirst
-from penstock.core.documents.seal import SealedReadDelay
+from penstock.core.audit_documents import AuditSelection, SoonFirst
 from penstock.core.errors import FindingsError
+from penstock.core.seal import SealedReadDelay
 from penstock.dataset import gate, history, seals, verdicts
 from penstock.fs import clock, durable
 from penstock.jobs import audit_store
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.core.documents.seal import Seal
     from penstock.core.model import Record
+    from penstock.core.seal import Seal
     from penstock.dataset.context import Context
 
 DAY = 86_400.0

@@ -9,7 +9,7 @@ from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES, go, staging
 
 from penstock.config.settings import VerifyConfig
-from penstock.core.documents import typed_json
+from penstock.core import typed_json
 from penstock.core.errors import FailedError
 from penstock.core.model import Entry, Listed, Record, SourceChecksum
 from penstock.core.run_documents import PlanInfo

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.run.test_closing import closed, entry_of, seen, whole
 from tests.support.staging_runs import tree
 
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 
 PATH = st.lists(st.text("ab-\udcff", min_size=1, max_size=2), min_size=1, max_size=3).map("/".join)
 SPOIL = st.tuples(st.sampled_from(["remove", "grow", "touch", "folder", "link", "file"]), st.integers(0, 99))

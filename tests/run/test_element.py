@@ -13,7 +13,7 @@ from tests.support.one_shard import do_shard, write_receipt
 from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES, go, staging
 
-from penstock.core.documents.element_receipt import ElementReceipt
+from penstock.core.element_documents import ElementReceipt
 from penstock.core.errors import FailedError, LockedError
 from penstock.core.layout import RunLayout
 from penstock.dataset import receipts, run_store

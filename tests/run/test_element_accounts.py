@@ -22,12 +22,16 @@ from tests.support.whole_way import FILES, go, staging
 
 from penstock.cluster.port import Accounted
 from penstock.config.settings import EngineConfig
-from penstock.core import element_use
-from penstock.core.documents import typed_json
-from penstock.core.documents.element_receipt import ElementReceipt
-from penstock.core.documents.element_usage import ELEMENT_USAGE, ElementUsage
-from penstock.core.documents.shard_claim import SHARD_CLAIM, ShardClaim
-from penstock.core.element_columns import COLUMNS, TIME
+from penstock.core import element_use, typed_json
+from penstock.core.element_documents import (
+    COLUMNS,
+    ELEMENT_USAGE,
+    SHARD_CLAIM,
+    TIME,
+    ElementReceipt,
+    ElementUsage,
+    ShardClaim,
+)
 from penstock.core.errors import InterruptedRunError, TransientError
 from penstock.dataset import documents, receipts, run_store
 from penstock.dataset.context import Stop

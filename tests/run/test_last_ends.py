@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.element_outcome import ElementOutcome
-from penstock.core.documents.shard_claim import SHARD_CLAIM, ShardClaim
+from penstock.core.element_documents import SHARD_CLAIM, ElementOutcome, ShardClaim
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents, outcomes
 from penstock.jobs import shard_claims

@@ -12,8 +12,8 @@ from tests.support.staging_runs import ScriptedSource, context_for, events_of, t
 
 from penstock.config.settings import Config, EngineConfig, PermissionsConfig, SourceConfig
 from penstock.core.errors import ConfigError, FailedError, InterruptedRunError, LockedError, PreflightError
+from penstock.core.human import in_quotes
 from penstock.core.model import Entry, Listed
-from penstock.core.text import in_quotes
 from penstock.dataset import run_store
 from penstock.jobs.ownership.dataset_hold import holding
 from penstock.listing.collection import Gathered, gather, ordered

@@ -13,7 +13,7 @@ from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import SourceConfig
 from penstock.core.errors import PenstockError, PreflightError
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 from penstock.doctor import preflight_step
 from penstock.run import list_step
 from penstock.sources.s3.source import S3Source

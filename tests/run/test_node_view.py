@@ -30,20 +30,22 @@ from penstock.config.settings import (
     PermissionsConfig,
     TargetConfig,
 )
-from penstock.core.checks import CheckResult
-from penstock.core.documents import node_answer
-from penstock.core.documents.node_answer import (
+from penstock.core import node_answer
+from penstock.core.errors import NewerFormatError, PreflightError
+from penstock.core.events import CheckResult
+from penstock.core.node_answer import (
     AclEntrySeen,
     AclsSeen,
     BandwidthFolderSeen,
+    FileValue,
+    HeldCores,
     HostSeen,
     MountSeen,
     NodeAnswer,
+    NodeCores,
     OwnerSeen,
     SourceSeen,
 )
-from penstock.core.documents.node_cores import FileValue, HeldCores, NodeCores
-from penstock.core.errors import NewerFormatError, PreflightError
 from penstock.doctor import preflight_step
 from penstock.doctor.preflight import acl, bandwidth, node_view
 from penstock.doctor.preflight.results import Looks

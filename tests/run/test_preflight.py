@@ -11,8 +11,8 @@ import pytest
 from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import ModeRule, PermissionsConfig, SourceConfig, TargetConfig, VerifyConfig
-from penstock.core.checks import CheckResult
 from penstock.core.errors import ConfigError, NoSpaceError, PreflightError
+from penstock.core.events import CheckResult
 from penstock.doctor import preflight_step
 from penstock.doctor.preflight.results import Looks
 from penstock.fs.acl_xattrs import NFS4, judge, refusal

@@ -14,10 +14,10 @@ from tests.support.whole_way import FILES, content, go, staging, texts
 from tests.target.conftest import need
 
 from penstock.config.settings import VerifyConfig
-from penstock.core.documents import typed_json
+from penstock.core import typed_json
 from penstock.core.errors import FailedError, FindingsError, PenstockError, PreflightError, SourceChangedError
-from penstock.core.seal_tree import Tree, canonical, leaf
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
+from penstock.core.seal import Tree, canonical, leaf
 from penstock.dataset import gate, receipts, run_store
 from penstock.fs import durable
 from penstock.keep.audit import audit_step

@@ -9,8 +9,7 @@ import pytest
 from tests.support.abandoned import opened
 from tests.support.whole_way import content, go, texts
 
-from penstock.core.documents.element_outcome import ElementOutcome
-from penstock.core.documents.shard_claim import SHARD_CLAIM, ShardClaim
+from penstock.core.element_documents import SHARD_CLAIM, ElementOutcome, ShardClaim
 from penstock.core.errors import (
     CancelledError,
     FailedError,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.whole_way import go, records
 
-from penstock.core.documents.seal import SealedReadDelay
 from penstock.core.grades import SOON, is_soon, read_delay
 from penstock.core.model import Record
+from penstock.core.seal import SealedReadDelay
 from penstock.dataset import seals
 from penstock.fs.capabilities import traits_of_mount
 from penstock.look.views import html_report, summary

@@ -17,8 +17,7 @@ from tests.support.staging_runs import tree
 from tests.support.whole_way import content, go, staging
 
 from penstock.config.settings import EngineConfig, JobOptions, PlanConfig
-from penstock.core.documents.element_outcome import ElementOutcome
-from penstock.core.documents.shard_claim import SHARD_CLAIM, ShardClaim
+from penstock.core.element_documents import SHARD_CLAIM, ElementOutcome, ShardClaim
 from penstock.core.errors import InterruptedRunError
 from penstock.core.layout import DATA
 from penstock.dataset import outcomes, receipts, run_store
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from penstock.core.documents.element_receipt import ElementReceipt
+    from penstock.core.element_documents import ElementReceipt
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run

@@ -13,7 +13,7 @@ import pytest
 from tests.support.scripted_cluster import DONE, LOST, RUNNING, Stage, good
 
 from penstock.cluster.port import State, Status
-from penstock.core.documents.shard_claim import SHARD_CLAIM, ShardClaim
+from penstock.core.element_documents import SHARD_CLAIM, ShardClaim
 from penstock.core.errors import FailedError, InterruptedRunError, TransientError
 from penstock.dataset.context import Stop
 from penstock.dataset.submission_log import ArrayBook

@@ -32,9 +32,8 @@ from penstock.config.settings import (
     TargetConfig,
     VerifyConfig,
 )
-from penstock.core import ceilings
-from penstock.core.balance import FILE_COST, Load
-from penstock.core.documents.rehearsal import REHEARSAL, Leg, Rehearsal, knee
+from penstock.core import estimates
+from penstock.core.balance import FILE_COST, Load, size_distance
 from penstock.core.errors import (
     FailedError,
     InterruptedRunError,
@@ -44,7 +43,12 @@ from penstock.core.errors import (
 )
 from penstock.core.events import Warned
 from penstock.core.layout import DATA
-from penstock.core.size_sample import distance
+from penstock.core.run_documents import (
+    REHEARSAL,
+    Leg,
+    Rehearsal,
+    knee,
+)
 from penstock.dataset import documents
 from penstock.jobs.forecast import cost_rate, element_rates
 from penstock.jobs.known_ceilings import known
@@ -88,7 +92,7 @@ def kept(layout: DatasetLayout) -> Rehearsal:
 def test_a_sample_is_copied_and_read_back_and_the_plan_goes_by_it(context: Context) -> None:
     """Z4: the distance is reported and below 0.05, and so is the error of the plan's figures until then."""
     layout = context.layout("data")
-    assert known(context.config, layout)["files"].rate == ceilings.Rate(1000, "assumed")
+    assert known(context.config, layout)["files"].rate == estimates.Rate(1000, "assumed")
     made, sizes = rehearsal.run(context, "data", LONG)
     assert (made.files, made.sample, len(made.legs), made.knee) == (300, 300, 1, 0)
     leg = made.leg
@@ -403,7 +407,7 @@ def test_it_keeps_to_the_links_cap_and_to_the_budget_of_operations(tmp_path: Pat
     made, _ = rehearsal.run(context, "data", LONG)
     files, copied, _ = made.leg.rates
     assert copied < 330_000
-    assert files * ceilings.OPERATIONS_A_FILE < 440
+    assert files * estimates.OPERATIONS_A_FILE < 440
     assert left(context.layout("data")) == []
 
 
@@ -463,4 +467,4 @@ def test_the_sample_of_many_files_has_their_sizes(tmp_path: Path) -> None:
     assert (files, sample.num_rows) == (count, rehearsal.MOST)
     assert len(set(sample["path"].to_pylist())) == rehearsal.MOST
     for some in (sample, sample.slice(0, 64), sample.slice(5000, 100)):
-        assert distance(some["size"].to_pylist(), sizes) < 0.05
+        assert size_distance(some["size"].to_pylist(), sizes) < 0.05

@@ -19,7 +19,7 @@ from tests.target.conftest import need_root
 
 from penstock.cli.commands.plan import render
 from penstock.config.settings import PermissionsConfig, PlanConfig
-from penstock.core.documents.history_line import Publication
+from penstock.core.dataset_documents import Publication
 from penstock.core.errors import PreflightError
 from penstock.dataset import history, run_store, seals
 from penstock.keep.audit import audit_step

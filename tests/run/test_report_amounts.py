@@ -12,7 +12,7 @@ from tests.support.published import data_of, flip, publish
 from tests.support.staging_runs import context_for, tree
 
 from penstock.config.settings import BandwidthConfig, EngineConfig
-from penstock.core.documents.element_receipt import ElementReceipt
+from penstock.core.element_documents import ElementReceipt
 from penstock.dataset import run_store
 from penstock.keep.audit import audit_step
 from penstock.keep.retention import rollback_step

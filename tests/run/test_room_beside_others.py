@@ -23,8 +23,8 @@ from tests.target.conftest import need_root
 
 from penstock.cluster.local import LocalCluster
 from penstock.config.settings import EngineConfig
-from penstock.core.documents.shard_claim import ShardClaim
-from penstock.core.documents.under_way import UNDER_WAY, StillToWrite, UnderWay
+from penstock.core.dataset_documents import UNDER_WAY, StillToWrite, UnderWay
+from penstock.core.element_documents import ShardClaim
 from penstock.core.errors import InterruptedRunError, LockedError, NoSpaceError
 from penstock.core.events import ElementChanged, Started
 from penstock.core.layout import DatasetLayout, RunLayout

@@ -21,7 +21,7 @@ from penstock.cli import step_runner
 from penstock.cli.commands.status import render
 from penstock.cluster.port import ArraySpec, State
 from penstock.core import human
-from penstock.core.documents.marks import LastEnd
+from penstock.core.dataset_documents import LastEnd
 from penstock.core.errors import CancelledError, FailedError, InterruptedRunError, LockedError, NoSpaceError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import gate, holder, last_end, run_store, staging_notice
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.core.documents.step_results import StatusResult
     from penstock.core.events import Event
+    from penstock.core.step_results import StatusResult
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
 

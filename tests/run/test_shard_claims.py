@@ -12,9 +12,7 @@ import pytest
 from tests.support.forked import killed_at_line, lines_after_changes
 from tests.support.one_shard import outcome_of, write_receipt
 
-from penstock.core.documents.element_outcome import ElementOutcome
-from penstock.core.documents.element_receipt import ELEMENT_RECEIPT, ElementReceipt
-from penstock.core.documents.shard_claim import ShardClaim
+from penstock.core.element_documents import ELEMENT_RECEIPT, ElementOutcome, ElementReceipt, ShardClaim
 from penstock.core.errors import FailedError, TransientError
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents, outcomes, receipts

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.documents.element_outcome import ElementOutcome
-from penstock.core.documents.shard_claim import ShardClaim
+from penstock.core.element_documents import ElementOutcome, ShardClaim
 from penstock.core.layout import RunLayout
 from penstock.dataset import outcomes
 from penstock.jobs.shard_claims import Claim, ShardClaims

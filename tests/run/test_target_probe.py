@@ -14,7 +14,7 @@ from tests.support.images import file_system
 from tests.support.whole_way import FILES, content, go, staging, texts
 
 from penstock.config.settings import PlanConfig
-from penstock.core.documents import probe_report
+from penstock.core import run_documents
 from penstock.core.errors import FailedError
 from penstock.core.layout import PROBE
 from penstock.dataset import run_store
@@ -62,7 +62,7 @@ def test_the_probe_is_kept_with_the_run_and_leaves_nothing(context: Context) -> 
     go(context, upto="list")
     layout.folder.joinpath(PROBE, "of-a-killed-plan").mkdir(parents=True)
     go(context, after="list", upto="plan")
-    report = probe_report.PROBE_REPORT.from_json(probe_file(context).read_bytes(), "")
+    report = run_documents.PROBE_REPORT.from_json(probe_file(context).read_bytes(), "")
     assert (report.folder, report.beside) == (str(layout.folder), str(layout.releases))
     assert report["rename_over_file"].answer == "yes"
     assert PROBE not in (*os.listdir(layout.folder), *os.listdir(layout.releases))

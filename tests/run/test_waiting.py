@@ -12,7 +12,7 @@ from tests.support.whole_way import go, staging, texts
 
 from penstock.config.settings import SourceConfig
 from penstock.core.errors import PreflightError
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 from penstock.dataset import wait_messages
 
 if TYPE_CHECKING:

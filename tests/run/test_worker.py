@@ -17,8 +17,7 @@ from tests.support.whole_way import go, staging
 
 from penstock.cluster.port import BAD_NODE
 from penstock.config.settings import BandwidthConfig, EngineConfig, PlanConfig
-from penstock.core.documents.element_outcome import ElementOutcome
-from penstock.core.documents.shard_claim import SHARD_CLAIM, ShardClaim
+from penstock.core.element_documents import SHARD_CLAIM, ElementOutcome, ShardClaim
 from penstock.core.errors import FailedError, InterruptedRunError, LockedError, TransientError
 from penstock.dataset import outcomes, receipts, run_claims, run_store
 from penstock.dataset.context import Stop

@@ -12,10 +12,9 @@ from tests.support.scripted_cluster import DONE, FAILED, LOST, Stage
 from tests.support.staging_runs import events_of
 
 from penstock.cluster.port import BAD_NODE, Cause, State, Status
-from penstock.core.documents.element_outcome import ElementOutcome
-from penstock.core.documents.shard_claim import SHARD_CLAIM, ShardClaim
+from penstock.core.element_documents import SHARD_CLAIM, ElementOutcome, ShardClaim
 from penstock.core.errors import FailedError, InterruptedRunError
-from penstock.core.job_time import Estimate
+from penstock.core.estimates import Estimate
 from penstock.dataset import documents, outcomes
 from penstock.dataset.submission_log import ArrayBook
 from penstock.engine.records.journal import Journal, gone_line

@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.place import Place
 from tests.cluster.settings import CONFINED
 
-from penstock.core import cpu_lists
+from penstock.core import range_lists
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ def cores_of_jobs(machine: Machine) -> str:
     shown = machine.run("scontrol", "show", "node", CONFINED).stdout
     kept = re.search(r"CPUSpecList=(\S+)", shown)
     assert kept, shown
-    return cpu_lists.listed(os.sched_getaffinity(0) - set(cpu_lists.cpus(kept[1])))
+    return range_lists.listed(os.sched_getaffinity(0) - set(range_lists.cpus(kept[1])))
 
 
 def of_a_job(place: Place) -> tuple[str, int]:
@@ -67,7 +67,7 @@ def test_an_element_gets_what_it_was_promised(place: Place) -> None:
     place.published("a")
     cores = cores_of_jobs(place.machine)
     assert of_a_job(place) == (cores, PROMISED << 20)
-    here = set(cpu_lists.cpus(cores))
+    here = set(range_lists.cpus(cores))
     for step in ("copy", "verify"):
         (receipt,) = place.receipts("a", step)
         assert receipt["cpus"] == len(here), "the engine sized itself by it"

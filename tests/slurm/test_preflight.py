@@ -28,7 +28,7 @@ from penstock.host.resources import JobEnvironment
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.core.checks import CheckResult
+    from penstock.core.events import CheckResult
 
 pytestmark = pytest.mark.slurm
 

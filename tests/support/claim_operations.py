@@ -17,8 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.documents.element_receipt import ElementReceipt
-from penstock.core.documents.shard_claim import ShardClaim
+from penstock.core.element_documents import ElementReceipt, ShardClaim
 from penstock.core.layout import RunLayout
 from penstock.dataset import receipts
 from penstock.host import heartbeat

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.digests import of_hex
-from penstock.core.model import Copied
+from penstock.core.model import Copied, of_hex
 from penstock.core.row_codec import copied_line
 
 

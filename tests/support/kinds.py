@@ -7,7 +7,7 @@ import pkgutil
 from typing import TYPE_CHECKING, Any
 
 from penstock import core
-from penstock.core.documents.typed_json import Document
+from penstock.core.typed_json import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.slurm.nodes import Node
-from penstock.core import cpu_lists
+from penstock.core import range_lists
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,21 +76,21 @@ def sys_tree(root: Path, shape: Shape) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{text}\n")
 
-    put("devices/system/cpu/online", cpu_lists.listed(shape.threads))
+    put("devices/system/cpu/online", range_lists.listed(shape.threads))
     nodes: dict[int, set[int]] = {}
     for cpu, one in shape.threads.items():
         at = f"devices/system/cpu/cpu{cpu}"
         siblings = {other for other, two in shape.threads.items() if two[:2] == one[:2]}
         below = {other for other, two in shape.threads.items() if two.l3 == one.l3}
-        put(f"{at}/topology/core_cpus_list", cpu_lists.listed(siblings))
+        put(f"{at}/topology/core_cpus_list", range_lists.listed(siblings))
         put(f"{at}/topology/physical_package_id", one.socket)
         put(f"{at}/cache/index0/level", 1)
-        put(f"{at}/cache/index0/shared_cpu_list", cpu_lists.listed(siblings))
+        put(f"{at}/cache/index0/shared_cpu_list", range_lists.listed(siblings))
         put(f"{at}/cache/index3/level", 3)
-        put(f"{at}/cache/index3/shared_cpu_list", cpu_lists.listed(below))
+        put(f"{at}/cache/index3/shared_cpu_list", range_lists.listed(below))
         nodes.setdefault(one.node, set()).add(cpu)
     for number, cpus in nodes.items():
-        put(f"devices/system/node/node{number}/cpulist", cpu_lists.listed(cpus))
+        put(f"devices/system/node/node{number}/cpulist", range_lists.listed(cpus))
     put("devices/system/node/online", "0")
     for name, number in shape.nics.items():
         put(f"class/net/{name}/device/numa_node", -1 if number is None else number)

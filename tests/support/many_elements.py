@@ -20,7 +20,7 @@ from tests.support.staging_runs import context_for
 
 from penstock.cluster.port import State, Status
 from penstock.cluster.slurm.job_states import SlurmElement
-from penstock.core.documents.shard_claim import SHARD_CLAIM, ShardClaim
+from penstock.core.element_documents import SHARD_CLAIM, ShardClaim
 from penstock.core.layout import RunLayout
 from penstock.host.proc import peak_memory
 from penstock.jobs.arrays.array_runner import run_array

@@ -5,15 +5,14 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.element_receipt import ELEMENT_RECEIPT, ElementReceipt
-from penstock.core.documents.shard_claim import ShardClaim
+from penstock.core.element_documents import ELEMENT_RECEIPT, ElementReceipt, ShardClaim
 from penstock.dataset import documents, outcomes
 from penstock.dataset.context import Stop
 from penstock.jobs.elements.element import Element, attempt_name
 from penstock.jobs.shard_claims import ShardClaims
 
 if TYPE_CHECKING:
-    from penstock.core.documents.element_outcome import ElementOutcome
+    from penstock.core.element_documents import ElementOutcome
     from penstock.core.layout import RunLayout
 
 

@@ -13,9 +13,7 @@ from tests.support.staging_runs import context_for, events_of
 
 from penstock.cluster.port import BAD_NODE, ArraySpec, Cluster, State, Status
 from penstock.config.settings import ClusterConfig, JobOptions
-from penstock.core.documents.element_outcome import ElementOutcome
-from penstock.core.documents.element_receipt import ElementReceipt
-from penstock.core.documents.shard_claim import ShardClaim
+from penstock.core.element_documents import ElementOutcome, ElementReceipt, ShardClaim
 from penstock.core.errors import NoSpaceError, TransientError
 from penstock.core.layout import RunLayout
 from penstock.dataset import outcomes
@@ -29,7 +27,7 @@ from penstock.jobs.shard_claims import Claim, ShardClaims
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.core.documents.array_line import ArrayLine
+    from penstock.core.element_documents import ArrayLine
     from penstock.dataset.context import Context
 
 DONE, RUNNING, FAILED, LOST = State.DONE, State.RUNNING, State.FAILED, State.LOST

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from penstock.core.columns import ALWAYS, sealed_fields
-from penstock.core.documents import seal as document
-from penstock.core.documents.seal import (
+from penstock.core import seal as document
+from penstock.core.row_codec import ALWAYS, sealed_fields
+from penstock.core.seal import (
     Seal,
     SealedEvidence,
     SealedManifest,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.documents.element_outcome import ELEMENT_OUTCOME, ElementOutcome
+from penstock.core.element_documents import ELEMENT_OUTCOME, ElementOutcome
 from penstock.core.errors import FailedError, NewerFormatError
 from penstock.core.layout import RunLayout
 from penstock.dataset import outcomes

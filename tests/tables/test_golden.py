@@ -16,7 +16,12 @@ import pytest
 from tests.support.filled import bare, filled
 from tests.support.kinds import DOCUMENTS
 
-from penstock.core.documents.history_line import HistoryLine, Publication, Removal, Rollback
+from penstock.core.dataset_documents import (
+    HistoryLine,
+    Publication,
+    Removal,
+    Rollback,
+)
 from penstock.dataset.holder import Holder
 from penstock.fs import durable
 

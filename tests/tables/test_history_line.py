@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.documents.history_line import (
+from penstock.core.dataset_documents import (
     Author,
     HistoryLine,
     Publication,

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.core.columns import MANIFEST, file_format
-from penstock.core.documents.seal import SealedManifest
 from penstock.core.errors import FailedError
+from penstock.core.row_codec import MANIFEST, file_format
+from penstock.core.seal import SealedManifest
 from penstock.dataset import receipts
 from penstock.fs.plain_files import NotPlainError
 from penstock.tables import manifest

@@ -7,11 +7,8 @@ from dataclasses import asdict
 
 import pytest
 
-from penstock.core.documents import (
-    element_receipt,
-    step_results,
-)
-from penstock.core.documents.element_receipt import ElementReceipt
+from penstock.core import element_documents, step_results
+from penstock.core.element_documents import ElementReceipt
 
 WHOLE = ElementReceipt(
     "copy",
@@ -25,14 +22,14 @@ WHOLE = ElementReceipt(
 
 
 def test_an_element_s_receipt_is_read_as_it_was_written() -> None:
-    content = json.dumps(element_receipt.ELEMENT_RECEIPT.to_json(WHOLE)).encode()
-    assert element_receipt.ELEMENT_RECEIPT.from_json(content, "here") == WHOLE
+    content = json.dumps(element_documents.ELEMENT_RECEIPT.to_json(WHOLE)).encode()
+    assert element_documents.ELEMENT_RECEIPT.from_json(content, "here") == WHOLE
 
 
 def test_a_receipt_without_later_fields_has_their_defaults() -> None:
     known = {name: value for name, value in asdict(WHOLE).items() if name in ("step", "index", "files")}
     told = {**known, "format": 1, "of another time": [1]}
-    found = element_receipt.ELEMENT_RECEIPT.from_json(json.dumps(told).encode(), "here")
+    found = element_documents.ELEMENT_RECEIPT.from_json(json.dumps(told).encode(), "here")
     assert found == ElementReceipt("copy", 3, files=2)
 
 
@@ -47,9 +44,9 @@ def test_a_receipt_without_later_fields_has_their_defaults() -> None:
     ],
 )
 def test_a_field_of_another_type_is_damage(field: str, value: object) -> None:
-    content = json.dumps({**element_receipt.ELEMENT_RECEIPT.to_json(WHOLE), field: value}).encode()
+    content = json.dumps({**element_documents.ELEMENT_RECEIPT.to_json(WHOLE), field: value}).encode()
     with pytest.raises(ValueError, match=field):
-        element_receipt.ELEMENT_RECEIPT.from_json(content, "here")
+        element_documents.ELEMENT_RECEIPT.from_json(content, "here")
 
 
 def test_a_step_s_receipt_keeps_what_its_step_says() -> None:

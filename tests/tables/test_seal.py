@@ -6,8 +6,10 @@ import json
 
 import pytest
 
-from penstock.core.documents import seal as document
-from penstock.core.documents.seal import (
+from penstock.core import seal as document
+from penstock.core.errors import NewerFormatError
+from penstock.core.seal import (
+    SEALED_FIELDS,
     Amount,
     Seal,
     SealedAmendment,
@@ -18,8 +20,6 @@ from penstock.core.documents.seal import (
     SealedRecords,
     SealedSource,
 )
-from penstock.core.errors import NewerFormatError
-from penstock.core.seal_tree import SEALED_FIELDS
 
 SEAL = Seal(
     dataset="data",

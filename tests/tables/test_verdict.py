@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from penstock.core.audit_selection import AuditSelection
-from penstock.core.documents import verdict as document
-from penstock.core.documents.verdict import (
+from penstock.core import audit_documents as document
+from penstock.core.audit_documents import (
+    AuditSelection,
     LastAudit,
     LastRepair,
     Overruling,

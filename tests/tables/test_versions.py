@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.kinds import DOCUMENTS
 
-from penstock.core import columns, element_columns
+from penstock.core import element_documents, row_codec
 from penstock.core.errors import FailedError, NewerFormatError
 from penstock.core.model import Entry, Expected, Record, Surveyed
 from penstock.doctor.selftest import selftest
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORMS = [
-    Form(columns.LISTING, Entry._fields),
-    Form(columns.SHARD, Entry._fields),
-    Form(columns.AUDIT_SHARD, Expected._fields),
-    Form(columns.RECORDS, ("row", "part", "offset", "length", *Record._fields)),
-    Form(columns.MANIFEST, Record._fields),
-    Form(columns.SURVEY, Surveyed._fields),
+    Form(row_codec.LISTING, Entry._fields),
+    Form(row_codec.SHARD, Entry._fields),
+    Form(row_codec.AUDIT_SHARD, Expected._fields),
+    Form(row_codec.RECORDS, ("row", "part", "offset", "length", *Record._fields)),
+    Form(row_codec.MANIFEST, Record._fields),
+    Form(row_codec.SURVEY, Surveyed._fields),
 ]
 VALUES = {
     "binary": (b"b", b"bb"), "string": ("s", "ss"), "int64": (7, 14), "int32": (7, 14),
@@ -119,9 +119,9 @@ def test_a_table_of_a_newer_format_is_refused_by_name(tmp_path: Path, form: Form
 
 def test_every_kind_of_document_begins_at_format_1() -> None:
     assert {document.newest for document in DOCUMENTS} == {1}
-    kinds = (columns.LISTING, columns.SHARD, columns.JOURNAL, columns.RECORDS, columns.MANIFEST)
-    assert {columns.file_format(kind) for kind in kinds} == {1}
-    assert {element_columns.FORMAT, controller_job.FORMAT, selftest.FORMAT} == {1}
+    kinds = (row_codec.LISTING, row_codec.SHARD, row_codec.JOURNAL, row_codec.RECORDS, row_codec.MANIFEST)
+    assert {row_codec.file_format(kind) for kind in kinds} == {1}
+    assert {element_documents.FORMAT, controller_job.FORMAT, selftest.FORMAT} == {1}
 
 
 READERS: dict[str, Callable[[bytes, str], object]] = {

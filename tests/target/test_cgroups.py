@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from penstock.core import cpu_lists
+from penstock.core import range_lists
 from penstock.host import resources
 
 if TYPE_CHECKING:
@@ -146,10 +146,10 @@ def test_this_machine_s_own_is_what_the_kernel_says() -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "0-3,8", "1,3,5-7"])
 def test_lists_of_cpus_are_read_as_they_are_written(text: str) -> None:
-    assert cpu_lists.listed(cpu_lists.cpus(text)) == text
+    assert range_lists.listed(range_lists.cpus(text)) == text
 
 
 @pytest.mark.parametrize("text", ["a", "1-b", "-3"])
 def test_what_is_no_list_of_cpus_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        cpu_lists.cpus(text)
+        range_lists.cpus(text)

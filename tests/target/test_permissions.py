@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.core.documents.step_results import ModesSet
+    from penstock.core.step_results import ModesSet
 
 
 @pytest.fixture(params=[adaptive_threads.WAITS, -1.0], ids=["at once", "waiting"], autouse=True)

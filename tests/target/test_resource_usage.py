@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.cluster.registry import read_job_environment
-from penstock.core.documents.element_usage import ElementUsage
+from penstock.core.element_documents import ElementUsage
 from penstock.host import resources
 from penstock.host.proc import children, peak_memory, process_stat
 from penstock.host.resources import Meter, memory_peak
@@ -64,7 +64,7 @@ def test_a_meter_begins_with_the_process() -> None:
         "import time; began = time.time(); until = time.process_time() + 0.3\n"
         "while time.process_time() < until: pass\n"
         "from penstock.host.resources import Meter\n"
-        "from penstock.core.documents.element_usage import ElementUsage\n"
+        "from penstock.core.element_documents import ElementUsage\n"
         "used = Meter().used(ElementUsage())\n"
         "print(used.seconds, used.cpu_seconds, used.began - began)"
     )

@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support import machines
 
-from penstock.core import cpu_lists
-from penstock.core.documents import node_answer
-from penstock.core.documents.node_answer import HostSeen, MountSeen, NodeAnswer
-from penstock.core.documents.node_cores import FileValue, HeldCores, Machine, Nic, NodeCores
+from penstock.core import node_answer, range_lists
+from penstock.core.node_answer import (
+    FileValue,
+    HeldCores,
+    HostSeen,
+    Machine,
+    MountSeen,
+    Nic,
+    NodeAnswer,
+    NodeCores,
+)
 from penstock.host import machine_settings
 
 if TYPE_CHECKING:
@@ -32,10 +39,10 @@ if TYPE_CHECKING:
     ],
 )
 def test_lists_of_cpus_as_the_kernel_writes_them(text: str, cpus: tuple[int, ...], again: str) -> None:
-    assert cpu_lists.cpus(text) == cpus
-    assert cpu_lists.listed(cpus) == again
+    assert range_lists.cpus(text) == cpus
+    assert range_lists.listed(cpus) == again
     with pytest.raises(ValueError, match='"a" is no number of a CPU'):
-        cpu_lists.cpus(text + ",a-b")
+        range_lists.cpus(text + ",a-b")
 
 
 @pytest.mark.parametrize(
@@ -60,9 +67,9 @@ def test_l3_the_shape_of_a_machine_by_sys_and_by_lscpu(
 ) -> None:
     """L3."""
     machine = machine_settings.read_topology(machines.sys_tree(tmp_path, shape))
-    assert [cpu_lists.listed(one) for one in machine.sockets] == sockets
+    assert [range_lists.listed(one) for one in machine.sockets] == sockets
     assert (len(machine.cores), len(machine.caches)) == (cores, caches)
-    assert {number: cpu_lists.listed(one) for number, one in machine.nodes.items()} == nodes
+    assert {number: range_lists.listed(one) for number, one in machine.nodes.items()} == nodes
     assert {nic.name: nic.node for nic in machine.nics} == shape.nics
     for quoted in (False, True):
         assert machine_settings.from_lscpu(machines.lscpu(shape, quoted=quoted), machine.nics) == machine

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.checks import gravest
+from penstock.core.events import gravest
 from penstock.fs.stores import health
 from penstock.fs.stores.facts import Pattern, Server, Silence, StoreStatus, Target
 

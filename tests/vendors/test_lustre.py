@@ -13,8 +13,8 @@ from tests.support.staging_runs import context_for, tree
 from tests.vendors.beegfs_cluster import mounted
 from tests.vendors.lustre_cluster import GIB, Lustre, layout
 
-from penstock.core.checks import gravest
 from penstock.core.errors import NoSpaceError
+from penstock.core.events import gravest
 from penstock.fs import kernel_quotas, store_checks
 from penstock.fs.lustre import commands
 from penstock.fs.stores import status_queries
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.core.checks import CheckResult
+    from penstock.core.events import CheckResult
     from penstock.fs.store_checks import PlanChecks
 
 MIB = 1 << 20

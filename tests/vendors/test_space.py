@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.core.checks import gravest
-from penstock.core.documents.under_way import StillToWrite
+from penstock.core.dataset_documents import StillToWrite
+from penstock.core.events import gravest
 from penstock.fs.quotas import Quota
 from penstock.fs.stores import space
 from penstock.fs.stores.facts import FillRules, Pattern, StoreStatus, Target

@@ -13,8 +13,8 @@ from tests.support.staging_runs import context_for, events_of, tree
 from tests.vendors.beegfs_cluster import GIB, TIB, Cluster, mounted, target
 
 from penstock.cli import step_runner
-from penstock.core.checks import gravest
 from penstock.core.errors import NoSpaceError, PreflightError, TargetAwayError
+from penstock.core.events import gravest
 from penstock.doctor import preflight_step
 from penstock.fs import store_checks
 from penstock.fs.beegfs import commands
@@ -25,7 +25,7 @@ from penstock.run import list_step, plan_step
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.core.checks import CheckResult
+    from penstock.core.events import CheckResult
 
 FILES = {"a/one": b"1" * 10, "a/two": b"2" * 20, "b": b""}
 

@@ -12,9 +12,9 @@ from tests.support.staging_runs import context_for, tree
 from tests.vendors.beegfs_cluster import mounted
 from tests.vendors.weka_cluster import GIB, STATUS, TIB, Weka, quota
 
-from penstock.core.checks import gravest
-from penstock.core.documents.under_way import StillToWrite
+from penstock.core.dataset_documents import StillToWrite
 from penstock.core.errors import PreflightError
+from penstock.core.events import gravest
 from penstock.doctor import preflight_step
 from penstock.fs import store_checks
 from penstock.fs.quotas import Quota
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.core.checks import CheckResult
+    from penstock.core.events import CheckResult
 
 ALLOWED = [["weka", "status", "-J"], ["weka", "fs", "--format", "json", "-R"],
            ["weka", "fs", "quota", "list", "default", "--all", "-f", "json"]]  # fmt: skip

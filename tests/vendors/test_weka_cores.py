@@ -11,7 +11,7 @@ from tests.fs.test_weka_client import process
 from tests.support import machines
 
 from penstock.cluster.registry import constrained_cores
-from penstock.core.documents.node_cores import FileValue, HeldCores
+from penstock.core.node_answer import FileValue, HeldCores
 from penstock.doctor.preflight import node_cores
 from penstock.fs.weka import cores
 from penstock.host.command import Answer

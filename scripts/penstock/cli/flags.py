@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core.errors import ConfigError
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import typed_json
+from penstock.core import typed_json
 from penstock.core.errors import ConfigError
-from penstock.core.text import masked, printable_lines
+from penstock.core.human import masked, printable_lines
 from penstock.fs import durable
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli.command_table import COMMANDS, STEP
-from penstock.core.text import nearest, slips
+from penstock.core.human import nearest, slips
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,13 +12,13 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import typed_json
-from penstock.core.text import printable_lines
+from penstock.core import typed_json
+from penstock.core.human import printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.core.checks import CheckResult
+    from penstock.core.events import CheckResult
     from penstock.look.views.styled_lines import Line
 
 _COMMAND = re.compile("(?<!runs )`penstock (?=[a-z])")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from penstock.cli.command_table import STEP, Command
 from penstock.cli.parser import CommandParser
-from penstock.core.text import did_you_mean
+from penstock.core.human import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

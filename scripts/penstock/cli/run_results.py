@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.cli.run_screen import RunScreen
     from penstock.cli.session import Session
     from penstock.config.settings import Config
-    from penstock.core.documents.step_results import ListResult
+    from penstock.core.step_results import ListResult
     from penstock.dataset.gate import Judgement
     from penstock.look.views.keys import Result, TimedAmount
 
@@ -113,7 +113,7 @@ def note_ends(
 ) -> None:
     """Note for `status` how datasets ended without a step's report: by a signal between steps, or with
     Snakemake killed."""
-    from penstock.core.documents.marks import LastEnd
+    from penstock.core.dataset_documents import LastEnd
     from penstock.dataset import last_end
     from penstock.dataset.context import layout_of
     from penstock.jobs import dataset_state

@@ -97,7 +97,7 @@ class RunScreen:
     def _line(self, line: bytes) -> None:
         text = line.decode("utf-8", "surrogateescape")
         try:
-            event = events.from_json(text)
+            event = events.event_from_json(text)
         except ValueError:
             self._view.say(text)
             return

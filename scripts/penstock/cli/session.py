@@ -23,7 +23,7 @@ from penstock.cli import output
 from penstock.cli.log_file import close_log, logged, open_log
 from penstock.config import file_choice
 from penstock.core.errors import ConfigError, FailedError, InterruptedRunError, PreflightError
-from penstock.core.text import did_you_mean, in_quotes
+from penstock.core.human import did_you_mean, in_quotes
 from penstock.dataset.context import Context, Stop
 from penstock.fs.errno_map import NO_SPACE
 from penstock.workflow import ancestors, exit_files
@@ -252,7 +252,7 @@ class Session:
 
     def receipt(self, result: Mapping[str, object]) -> None:
         """Write the result to --receipt, durably and whole; to a device as it is."""
-        from penstock.core.documents import typed_json
+        from penstock.core import typed_json
         from penstock.fs import durable
 
         path: Path | None = self.parsed.receipt

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
 
     Result = Mapping[str, object]
-    """What a step returns: one of `core.documents.step_results`."""
+    """What a step returns: one of `core.step_results`."""
 
 
 def run(
@@ -86,7 +86,7 @@ def _noted(context: Context, dataset: str, step: str) -> Iterator[None]:
     """Note how a step failed inside. Not noted: another command's lock, an unwritable report, and a target
     that is away, where the note would wait."""
     from penstock.cli.error_report import explained
-    from penstock.core.documents.marks import LastEnd
+    from penstock.core.dataset_documents import LastEnd
     from penstock.jobs import dataset_state
 
     try:

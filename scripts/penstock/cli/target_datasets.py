@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import ConfigError
-from penstock.core.text import did_you_mean, in_quotes
+from penstock.core.human import did_you_mean, in_quotes
 
 if TYPE_CHECKING:
     import argparse

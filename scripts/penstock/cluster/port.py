@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.abilities import Abilities
-    from penstock.core.checks import CheckResult
-    from penstock.core.documents.node_cores import NodeCores
+    from penstock.core.events import CheckResult
+    from penstock.core.node_answer import NodeCores
 
 
 class State(enum.Enum):

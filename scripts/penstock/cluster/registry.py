@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.cluster.port import Cluster
     from penstock.cluster.slurm.new_options import NewOptions
     from penstock.config.settings import ClusterConfig
-    from penstock.core.documents.node_cores import FileValue
+    from penstock.core.node_answer import FileValue
     from penstock.host.resources import JobEnvironment
 
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.config.patterns import Patterns
-    from penstock.core.documents.seal import SealedPermissions
     from penstock.core.posix_acl import Acl, NamedEntry
+    from penstock.core.seal import SealedPermissions
 
 # Modes are cut to these: never writable by all, no setuid or sticky, setgid for folders only.
 FILE_BITS, DIR_BITS = 0o775, 0o2775

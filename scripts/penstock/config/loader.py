@@ -40,7 +40,7 @@ from penstock.config.site_bounds import Bounds
 from penstock.config.strict_yaml import KeyPath, StrictYamlError, YamlDocument
 from penstock.config.validation import Problem
 from penstock.core.errors import ConfigError
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

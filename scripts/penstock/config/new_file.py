@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from penstock.config import strict_yaml
 from penstock.config.semantic_checks import RESERVED
 from penstock.config.source_kinds import of_url, scheme
-from penstock.core.text import printable
+from penstock.core.human import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,7 +15,7 @@ import yaml
 
 from penstock.config import strict_yaml
 from penstock.config.strict_yaml import KeyPath, YamlDocument
-from penstock.core.text import in_quotes, is_utf8, printable
+from penstock.core.human import in_quotes, is_utf8, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

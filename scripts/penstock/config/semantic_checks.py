@@ -11,8 +11,8 @@ from penstock.config import quantities, storage_options
 from penstock.config.source_kinds import FOLDER, S3, WEB, kind, no_path, of_url, through_fsspec
 from penstock.config.validation import Problem, shown
 from penstock.core import posix_acl
-from penstock.core.host_lists import host_names
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
+from penstock.core.range_lists import host_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -35,7 +35,7 @@ from penstock.config.backends import BACKENDS
 from penstock.core.grades import STORAGE_GRADES
 from penstock.core.step_table import IN_ELEMENTS
 
-AUTO_TIME = 0  # a time limit that penstock works out (`core.job_time`)
+AUTO_TIME = 0  # a time limit that penstock works out (`core.estimates`)
 
 # part of a run's identity: another value makes another run of a listing, and another release
 DECIDES = "decides"

@@ -14,7 +14,7 @@ from penstock.config.annotations import Fields, Items, Named, Unit
 from penstock.config.keys import key_of, keys_of
 from penstock.config.settings import Config
 from penstock.config.source_kinds import KINDS
-from penstock.core.text import in_quotes, nearest, printable
+from penstock.core.human import in_quotes, nearest, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -1,15 +1,12 @@
-"""Decides how many shards a plan has, and which rows belong to which. Plan, audits, repairs and comparisons
-cut their shards here.
-
-A row costs its bytes and a fixed amount for being a file. Shards are contiguous cuts at equal cost, so that
-their records, put one after another, are the manifest. No row is lost or doubled, and the dearest shard costs
-less than the mean plus one row.
+"""How many shards there are and which rows belong to which; a small sample that has the sizes of all files,
+and a job of fio with those sizes. Pure; streamed. A shard is what a worker (an element of a job array) takes
+at a time; plan, audits, repairs and comparisons cut theirs here.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -17,9 +14,17 @@ from typing import TYPE_CHECKING
 from penstock.core import human
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from penstock.core.model import Entry
+
+
+# Decides how many shards a plan has, and which rows belong to which. Plan, audits, repairs and comparisons
+# cut their shards here.
+#
+# A row costs its bytes and a fixed amount for being a file. Shards are contiguous cuts at equal cost, so that
+# their records, put one after another, are the manifest. No row is lost or doubled, and the dearest shard
+# costs less than the mean plus one row.
 
 KIB = 1 << 10
 GIB = 1 << 30
@@ -156,3 +161,79 @@ class Cut:
             spans.append((shard, start, end))
             start = end
         return spans
+
+
+def spread_by_size(count: int) -> list[int]:
+    """Return the numbers below `count`, each beginning spread evenly: 1/2, 1/4, 3/4, 1/8 ... of the way (van
+    der Corput: bits read backwards). As places in files sorted by size, the first 64 represent all sizes to
+    1/64."""
+    bits = max(1, (count - 1).bit_length())
+    backwards = (int(f"{number:0{bits}b}"[::-1], 2) for number in range(1 << bits))
+    return list(dict.fromkeys(number * count >> bits for number in backwards))
+
+
+def size_distance(sample: Iterable[int], sizes: Iterable[Sequence[int]]) -> float:
+    """Return the Kolmogorov-Smirnov distance of a sample's sizes from all `sizes`, which come in batches in
+    any order: the largest difference, 0 to 1, between the fractions of both up to some size; 1 if either is
+    empty. Memory holds the sample and one batch."""
+    ordered = sorted(sample)
+    points = sorted(set(ordered))
+    below, upto, total = [0] * len(points), [0] * len(points), 0
+    for batch in sizes:
+        whole = sorted(batch)
+        total += len(whole)
+        for place, point in enumerate(points):
+            below[place] += bisect_left(whole, point)
+            upto[place] += bisect_right(whole, point)
+    if not ordered or not total:
+        return 1.0
+
+    # Between two sizes of the sample its own fraction stays, and that of all grows: the ends are enough.
+    return max(
+        abs(counted(ordered, point) / len(ordered) - of_all / total)
+        for counted, counts in ((bisect_left, below), (bisect_right, upto))
+        for point, of_all in zip(points, counts, strict=True)
+    )
+
+
+_LINE_WIDTH = 4  # bits: each class of sizes reaches to 16 times the previous
+_FIO_GLOBAL = """\
+; Sizes of files of {dataset}, for {streams} streams. `cd` into a folder of the target, and `fio` this file.
+[global]
+directory=.
+rw=write
+ioengine=psync
+bs=1m
+fallocate=none
+create_on_open=1
+file_service_type=sequential
+openfiles=1
+{sync}=1
+unlink=1
+group_reporting=1
+"""
+
+
+def fio_job(dataset: str, sizes: Sequence[int], streams: int, durability: str) -> str:
+    """Return the job file for files of these sizes, in bytes; at least one.
+
+    Each class of sizes is a job, whose files have any size between its smallest and its largest. Its
+    processes are its part of the `streams`, by work, at least one. Empty files get one byte: fio makes none.
+    `durability`: `fsync` (each file), or `syncfs` (once at the end).
+    """
+    classes: dict[int, list[int]] = {}
+    for size in sizes:
+        classes.setdefault(-(-max(1, size).bit_length() // _LINE_WIDTH), []).append(max(1, size))
+    whole = sum(sizes) + FILE_COST * len(sizes)
+    sync = "fsync_on_close" if durability == "fsync" else "end_fsync"
+    jobs = [_FIO_GLOBAL.format(dataset=dataset, streams=streams, sync=sync)]
+    for number, members in sorted(classes.items()):
+        part = (sum(members) + FILE_COST * len(members)) / whole
+        processes = min(len(members), max(1, round(streams * part)))
+        jobs.append(
+            f"[below-2^{number * _LINE_WIDTH}]\n"
+            f"filesize={min(members)}-{max(members)}\n"
+            f"nrfiles={-(-len(members) // processes)}\n"
+            f"numjobs={processes}\n"
+        )
+    return "\n".join(jobs)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Annotated, NamedTuple
 
-from penstock.core.documents.typed_json import LEFT_OUT, NOTHING
-from penstock.core.element_columns import ElementRow
+from penstock.core.element_documents import ElementRow
+from penstock.core.typed_json import LEFT_OUT, NOTHING
 
 # origin of a figure: SLURM's accounting, the submitting process, or the element itself
 SLURMDBD, CONTROLLER, ELEMENT = "slurmdbd", "controller", "element"

@@ -1,15 +1,48 @@
-"""Events that steps report while they run. Views, logs and tests are sinks.
-
-A sink is a callable that takes an Event. It must not raise, and must return soon.
+"""What the steps report: events while they run, and the results of checks by preflight, plan and selftest.
+Steps emit events; views, logs and tests are sinks. Pure.
 """
 
-from __future__ import annotations
-
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import ClassVar
+from typing import ClassVar, Literal, NamedTuple
+
+# The result of a check of preflight, plan or selftest.
+#
+# A check is a pure function from typed facts to results; its caller decides what follows: preflight exits
+# with 3 where a result stops the run. Audits have findings instead (`core.audit_documents`).
+
+Verdict = Literal["ok", "note", "warning", "stop"]
+VERDICTS: tuple[Verdict, ...] = ("ok", "note", "warning", "stop")  # from the lightest to the gravest
+ADMINISTRATOR = "ask the file system's administrator"  # ends advice to people without the rights
+
+
+class CheckResult(NamedTuple):
+    """A checked thing. All texts are for people, safe on a terminal (`core.human.printable`)."""
+
+    about: str  # the thing: `BeeGFS storage target 104`, `mount /mnt/weka`
+    found: str  # what was seen, with units, or "not known"
+    # `note`: good to know; `warning`: the run may suffer; `stop`: the run cannot be right
+    verdict: Verdict = "ok"
+    wanted: str = ""  # what would be in order; "": nothing to compare with
+    mend: str = ""  # what to do, by whom: a command or configuration key to paste; "" for `ok`
+
+
+def gravest(results: Iterable[CheckResult]) -> Verdict:
+    """Return the gravest verdict; `ok` without results."""
+    return max((result.verdict for result in results), key=VERDICTS.index, default="ok")
+
+
+def sentence(result: CheckResult) -> str:
+    """Return a sentence for a warning or a note: the thing, what was seen, and what to do."""
+    return f"{result.about}: {result.found}" + (f"; {result.mend}" if result.mend else "")
+
+
+# Events that steps report while they run. Views, logs and tests are sinks.
+#
+# A sink is a callable that takes an Event. It must not raise, and must return soon.
 
 # how a step ended early: by an error, a signal, or `penstock cancel`
 FAILED, STOPPED, CANCELLED = "FAILED", "stopped", "cancelled"
@@ -96,7 +129,7 @@ class Ended(Event):
         return self.result
 
 
-def from_json(line: str) -> Event:
+def event_from_json(line: str) -> Event:
     """Parse a line of `--progress json`; its wall time becomes this host's monotonic time. Raises ValueError.
 
     >>> from_json('{"at": 1.5, "kind": "progress", "dataset": "d", "step": "copy", "data": {"files": 3}}')

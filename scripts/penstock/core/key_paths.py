@@ -15,7 +15,7 @@ from operator import lt
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import FailedError
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

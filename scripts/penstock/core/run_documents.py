@@ -1,10 +1,15 @@
-"""The durable facts of a run, as JSON below `.penstock/runs/`: all that elements know beside the shards."""
+"""The durable facts of one run, as JSON below `.penstock/runs/`: what list and plan wrote down, stretches of
+a broken listing, what the probe of the target found; and what the last rehearsal measured. Pure.
+"""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from penstock.core.documents.typed_json import Document, FileNumber
+from penstock.core.balance import FILE_COST
+from penstock.core.typed_json import Document, FileNumber
 
 
 @dataclass(frozen=True)
@@ -99,3 +104,217 @@ class PlanInfo:
 
 RUN = Document(RunInfo, "a run's description")
 PLAN = Document(PlanInfo, "a run's plan")
+
+
+class ListingSegment(NamedTuple):
+    """All objects with keys behind `after`, up to and with `upto`."""
+
+    after: str  # bytes of a key, in hex; "": from the first
+    upto: str
+    listed: float  # when the first of them was listed, in seconds since the epoch
+    rows: int
+
+    @property
+    def begin(self) -> bytes:
+        """`after` as bytes."""
+        return bytes.fromhex(self.after)
+
+    @property
+    def end(self) -> bytes:
+        """`upto` as bytes."""
+        return bytes.fromhex(self.upto)
+
+
+LISTING_SEGMENT = Document(ListingSegment, "a segment of a listing")
+
+
+# `runs/<run>/probe.json`: what the target's file system did when plan tried it (`fs.probe`).
+#
+# | answer      | means                                                                        |
+# |-------------|------------------------------------------------------------------------------|
+# | `yes`, `no` | the file system does it, or refuses it or does something else (`error`, `why`)|
+# | `value`     | how much of it: a number in the unit of `ABILITIES`                          |
+# | `error`     | the call failed by an errno that is no refusal: nothing is known             |
+# | `not tried` | it could not be tried, for the reason in `why`                               |
+
+YES, NO, VALUE, ERROR, NOT_TRIED = "yes", "no", "value", "error", "not tried"
+
+# each tried ability, in the order of tables, and its name for people
+ABILITIES: Mapping[str, str] = {
+    "rename_over_file": "rename over a file",
+    "rename_over_symlink": "rename of a symbolic link over another",
+    "rename_over_empty_folder": "rename of a folder over an empty one",
+    "rename_noreplace": "renameat2 with RENAME_NOREPLACE",
+    "rename_exchange": "renameat2 with RENAME_EXCHANGE",
+    "rename_between_folders": "rename between folders",
+    "rename_open_between_folders": "rename between folders of a file that is open",
+    "rename_between_trees": "rename to the folder beside (quota tree)",
+    "link": "hard link in one folder",
+    "link_between_folders": "hard link between folders",
+    "link_between_trees": "hard link to the folder beside (quota tree)",
+    "reflink": "reflink (FICLONE) between folders",
+    "exclusive_create": "O_EXCL creates a name once",
+    "open_unlink": "a removed file that is open can be read",
+    "inode_stable": "inode numbers stay",
+    "fsync_file": "fsync of a file",
+    "fsync_folder": "fsync of a folder",
+    "syncfs": "syncfs",
+    "direct_alignment": "O_DIRECT reads, alignment in bytes",
+    "fallocate": "fallocate reserves blocks",
+    "tmpfile": "O_TMPFILE, then a link",
+    "holes": "holes take no room and are reported",
+    "holes_before_writeback": "bytes that wait for write-back are no hole",
+    "xattr_bytes": "largest user xattr, bytes",
+    "acl": "POSIX ACLs",
+    "acl_inherited": "default ACLs are inherited",
+    "flock": "flock between two processes of this machine",
+    "name_bytes": "longest name, bytes",
+    "name_not_utf8": "names that are not UTF-8",
+    "case_sensitive": "names differ by case",
+    "owner_kept": "new files belong to their maker",
+    "create_mode": "modes are given as asked",
+    "chmod_kept": "chmod is kept",
+    "setgid_inherited": "folders inherit group and setgid",
+    "time_resolution": "times are kept in steps of, ns",
+}
+
+
+class TrialOutcome(NamedTuple):
+    """The result of one trial."""
+
+    answer: str = NOT_TRIED
+    value: int | None = None
+    error: str = ""  # the errno's name (`EOPNOTSUPP`), if a call failed
+    why: str = ""  # for people: what was seen instead, or why it was not tried
+
+    def __str__(self) -> str:
+        """Return a line for people: `no (EXDEV)`, `4096`, `not tried: the file system is read-only`."""
+        said = str(self.value) if self.answer == VALUE else self.answer
+        if self.answer == NOT_TRIED:
+            return ": ".join(filter(None, (said, self.why)))
+        reasons = ", ".join(filter(None, (self.error, self.why)))
+        return f"{said} ({reasons})" if reasons else said
+
+
+class LinkCost(NamedTuple):
+    """Median duration of a call in microseconds, as this client saw it. All 0: not measured."""
+
+    first_stat: float = 0.0  # of a file with one name
+    linked_stat: float = 0.0  # of a file with a second name in another folder
+    first_open: float = 0.0
+    linked_open: float = 0.0
+
+    def __bool__(self) -> bool:
+        return self.linked_open > 0
+
+    def __str__(self) -> str:
+        return (
+            f"stat {self.linked_stat:g} µs, open {self.linked_open:g} µs; of a file with one name "
+            f"{self.first_stat:g} and {self.first_open:g} µs"
+        )
+
+
+UNMEASURED = LinkCost()
+
+
+@dataclass(frozen=True)
+class ProbeReport:
+    """A probe. Runs from before there were probes have no abilities: none was tried."""
+
+    folder: str = ""  # where it was tried
+    beside: str = ""  # the second folder, to and from which links and renames were tried; "": none
+    kind: str = ""  # the file system, by its row of the table
+    host: str = ""
+    kernel: str = ""  # its release, as of `uname -r`
+    at: str = ""  # UTC, ISO 8601
+    seconds: float = 0.0
+    abilities: Mapping[str, TrialOutcome] = field(default_factory=dict)
+    link_cost: LinkCost = UNMEASURED
+    # what one process does a second, in sequence: `files` (small, written and renamed), `links`; empty: not
+    # measured
+    rates: Mapping[str, float] = field(default_factory=dict)
+
+    def __getitem__(self, ability: str) -> TrialOutcome:
+        """Return the outcome of one of `ABILITIES`."""
+        return self.abilities.get(
+            ability, TrialOutcome(why="the probe did not get so far" if self.abilities else "")
+        )
+
+    def refused(self, ability: str) -> bool:
+        """Return whether the file system failed at it. What was not tried is not refused."""
+        return self[ability].answer in (NO, ERROR)
+
+
+PROBE_REPORT = Document(ProbeReport, "what a file system did when it was tried")
+
+
+ENOUGH = 0.95  # fraction of the best rate that a sufficient number of streams reaches
+
+
+class Leg(NamedTuple):
+    """Files copied and read back with one number of streams. Sizes are bytes."""
+
+    streams: int  # as given, else the most that were active at once
+    files: int
+    bytes: int
+    seconds: float  # of copying
+    read_seconds: float  # of reading back
+    # Kolmogorov-Smirnov distance of the copied files' sizes from those of all files but giants
+    distance: float
+
+    @property
+    def work(self) -> float:
+        """Copied a second, as shards are balanced: bytes, plus FILE_COST for each file. It depends least on
+        which files of the sample a leg got."""
+        return (self.bytes + FILE_COST * self.files) / max(self.seconds, 1e-9)
+
+    @property
+    def rates(self) -> tuple[float, float, float]:
+        """Files and bytes copied, and bytes read back, a second."""
+        copying, reading = max(self.seconds, 1e-9), max(self.read_seconds, 1e-9)
+        return self.files / copying, self.bytes / copying, self.bytes / reading
+
+
+class Rehearsal(NamedTuple):
+    """A sample of the dataset, copied and read back on one node."""
+
+    dataset: str
+    at: str  # its end: UTC, ISO 8601
+    host: str
+    files: int  # of the dataset, below `plan.giant_bytes`
+    sample: int  # files drawn of these
+    legs: Sequence[Leg]  # one for each number of streams
+    knee: int  # the sufficient number of streams; 0: only one number was tried
+    durability: str  # how files became durable: `fsync` or `syncfs`
+    # error of the earlier plan: its seconds for the kept leg, divided by the real ones, less 1
+    model_error: float = 0.0
+
+    @property
+    def leg(self) -> Leg:
+        """The leg that plans use: the knee's, or the only one."""
+        return next((leg for leg in self.legs if leg.streams == self.knee), self.legs[0])
+
+    @property
+    def day(self) -> str:
+        """As `2 Nov`, in the reader's time zone."""
+        moment = dt.datetime.fromisoformat(self.at).astimezone()
+        return f"{moment.day} {moment:%b}"
+
+
+def _check(document: Rehearsal) -> None:
+    try:
+        if not document.legs or not document.day or min(leg.seconds for leg in document.legs) <= 0:
+            raise ValueError("nothing was measured")
+    except OverflowError as error:
+        raise ValueError("it ended at no time") from error
+
+
+REHEARSAL = Document(Rehearsal, "what a rehearsal measured", check=_check)
+
+
+def knee(legs: Sequence[Leg]) -> int:
+    """Return the smallest number of streams with ENOUGH of the best rate; 0 for fewer than two legs."""
+    if len(legs) < 2:
+        return 0
+    best = max(leg.work for leg in legs)
+    return min(leg.streams for leg in legs if leg.work >= ENOUGH * best)

@@ -6,25 +6,25 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import marks
+from penstock.core import dataset_documents
 from penstock.dataset import documents
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.core.documents.marks import AdoptedTree
+    from penstock.core.dataset_documents import AdoptedTree
     from penstock.core.layout import RunLayout
 
 
 def read(run: RunLayout) -> AdoptedTree | None:
     """Return the run's mark; None if it adopts nothing. Raises FailedError if it cannot be read,
     NewerFormatError."""
-    return documents.find(marks.ADOPTED_TREE, run.adopted)
+    return documents.find(dataset_documents.ADOPTED_TREE, run.adopted)
 
 
 def write(run: RunLayout, tree: AdoptedTree) -> None:
     """Write the mark, durably. Raises as `documents.write`."""
-    documents.write(marks.ADOPTED_TREE, run.adopted, tree)
+    documents.write(dataset_documents.ADOPTED_TREE, run.adopted, tree)
 
 
 def stands_in(tree: AdoptedTree, data: Path) -> bool:

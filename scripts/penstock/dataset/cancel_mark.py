@@ -1,6 +1,6 @@
 """The durable mark of `penstock cancel`, which a dataset's controller obeys.
 
-    <state>/cancelled.json      the last cancel (`core.documents.marks.Cancellation`)
+    <state>/cancelled.json      the last cancel (`core.dataset_documents.Cancellation`)
 
 A running controller that sees the mark ends its job arrays and stops. Only work under way is cancelled: the
 next `list` removes the mark, and a step called by hand ignores an older mark.
@@ -14,8 +14,8 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import marks
-from penstock.core.documents.marks import Cancellation
+from penstock.core import dataset_documents
+from penstock.core.dataset_documents import Cancellation
 from penstock.core.errors import CancelledError
 from penstock.core.step_table import CHANGES_AFTER_LIST
 from penstock.dataset import documents, orders
@@ -40,7 +40,7 @@ def make(layout: DatasetLayout) -> None:
         return
     mark = Cancellation(secrets.token_hex(8), orders.given())
     what = "the mark that stops a running controller"
-    orders.write(path(layout), marks.CANCELLATION.to_json(mark), what, "cancel")
+    orders.write(path(layout), dataset_documents.CANCELLATION.to_json(mark), what, "cancel")
 
 
 def clear(layout: DatasetLayout) -> None:
@@ -57,7 +57,7 @@ def made_at(layout: DatasetLayout) -> float:
 
 def _read(layout: DatasetLayout) -> Cancellation:
     try:
-        return documents.load(marks.CANCELLATION, path(layout))
+        return documents.load(dataset_documents.CANCELLATION, path(layout))
     except (OSError, ValueError):
         return Cancellation()
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.errors import ConfigError
 from penstock.core.events import Event, Noted, Sink, silent
+from penstock.core.human import in_quotes
 from penstock.core.layout import DatasetLayout, SigningKeys
-from penstock.core.text import in_quotes
 from penstock.dataset.wait_messages import Waiting
 from penstock.host import waits
 from penstock.target import pause

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.history_line import Publication, Rollback
+from penstock.core.dataset_documents import Publication, Rollback
 from penstock.dataset import history
 from penstock.fs.errno_map import storage_error
 from penstock.target import dataset_folders

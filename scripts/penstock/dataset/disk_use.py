@@ -40,7 +40,7 @@ from penstock.tables.spilled_rows import SpilledRows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from penstock.core.documents.disk_use import OwnedUse
+    from penstock.core.catalogue_rows import OwnedUse
     from penstock.fs.dir_stat import Looked, Row
     from penstock.fs.tree import Level
 

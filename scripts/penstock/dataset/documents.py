@@ -20,7 +20,7 @@ from penstock.fs.errno_map import storage_error
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.core.documents.typed_json import Document
+    from penstock.core.typed_json import Document
 
 T = TypeVar("T")
 

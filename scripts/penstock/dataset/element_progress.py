@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import typed_json
+from penstock.core import typed_json
 from penstock.fs import durable
 from penstock.host.heartbeat import HEARTBEAT
 

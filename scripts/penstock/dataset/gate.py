@@ -42,8 +42,8 @@ from penstock.core.errors import (
     PenstockError,
     PreflightError,
 )
+from penstock.core.human import brief
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
-from penstock.core.text import brief
 from penstock.dataset import (
     history,
     last_end,
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.documents.seal import Seal
-    from penstock.core.documents.verdict import Verdict
+    from penstock.core.audit_documents import Verdict
     from penstock.core.layout import DatasetLayout
+    from penstock.core.seal import Seal
 
 PUBLISHED, NOTHING, DAMAGED = "published", "nothing published", "damaged"
 HELD, FOREIGN, OLDER, NEWER = "held", "foreign", "older", "newer"

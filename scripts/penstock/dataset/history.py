@@ -14,8 +14,13 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import history_line
-from penstock.core.documents.history_line import Author, CtimeInterval, Publication, Signing
+from penstock.core import dataset_documents
+from penstock.core.dataset_documents import (
+    Author,
+    CtimeInterval,
+    Publication,
+    Signing,
+)
 from penstock.core.errors import NewerFormatError
 from penstock.fs import durable, plain_files
 from penstock.host.resources import host_name
@@ -25,7 +30,7 @@ from penstock.tables.ctime_intervals import LINES, Intervals, Recorder, merged
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.core.documents.history_line import HistoryLine
+    from penstock.core.dataset_documents import HistoryLine
     from penstock.core.layout import DatasetLayout
 
 
@@ -42,7 +47,7 @@ def lines(layout: DatasetLayout) -> Iterator[HistoryLine]:
     damaged = 0
     for raw in plain_files.backwards(content):
         try:
-            line = history_line.from_json(raw, layout.history)
+            line = dataset_documents.line_from_json(raw, layout.history)
         except ValueError:
             damaged += 1
             if damaged > MOST_DAMAGED:
@@ -55,7 +60,7 @@ def lines(layout: DatasetLayout) -> Iterator[HistoryLine]:
 
 def append(layout: DatasetLayout, line: HistoryLine) -> None:
     """Append a line durably. The caller holds the dataset's lock. Raises OSError."""
-    durable.append_line(layout.history, history_line.to_json(line))
+    durable.append_line(layout.history, dataset_documents.line_to_json(line))
 
 
 def intervals(layout: DatasetLayout) -> Intervals:

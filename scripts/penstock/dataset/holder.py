@@ -19,9 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from penstock.core import step_table
-from penstock.core.documents import bounded_json, typed_json
-from penstock.core.text import brief
+from penstock.core import step_table, typed_json
+from penstock.core.human import brief
 from penstock.fs.owners import account
 from penstock.host import resources
 from penstock.host.proc import process_stat
@@ -85,7 +84,7 @@ def this_process(run: str, command: str) -> Holder:
 def parse(content: bytes) -> Holder | None:
     """Parse a lock file; None for anything else, such as a half-written or foreign file."""
     try:
-        return from_json(bounded_json.loads(content))
+        return from_json(typed_json.bounded_loads(content))
     except ValueError:
         return None
 

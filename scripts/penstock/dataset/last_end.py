@@ -1,6 +1,6 @@
 """How the last unsuccessful command on a dataset ended, and when one last succeeded.
 
-    <state>/ended.json       `core.documents.marks.LastEnd`, in SIZE bytes
+    <state>/ended.json       `core.dataset_documents.LastEnd`, in SIZE bytes
     <state>/.ended.room      the same file while there is nothing to say: room for the next note, one of whose
                              reasons is a full file system
 
@@ -20,18 +20,18 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import marks
-from penstock.core.documents.history_line import Publication
+from penstock.core import dataset_documents
+from penstock.core.dataset_documents import Publication
 from penstock.core.errors import NewerFormatError, PenstockError, signal_name
-from penstock.core.timestamps import SECOND, nanoseconds
+from penstock.core.human import SECOND, nanoseconds
 from penstock.dataset import history, orders, own_state
 from penstock.fs import clock, durable, plain_files
 from penstock.target import dataset_folders, state_marker
 
 if TYPE_CHECKING:
-    from penstock.core.documents.marks import LastEnd
-    from penstock.core.documents.step_results import RunState
+    from penstock.core.dataset_documents import LastEnd
     from penstock.core.layout import DatasetLayout
+    from penstock.core.step_results import RunState
 
 SIZE = 4096  # bytes of the note, padded with blanks: one block of most file systems
 _LONGEST = 600  # characters of the note's reason and of its hint
@@ -72,7 +72,7 @@ def note(layout: DatasetLayout, end: LastEnd) -> None:
     except (PenstockError, OSError):
         return
     shortened = end._replace(why=end.why[:_LONGEST], hint=end.hint[:_LONGEST], given=orders.given())
-    content = durable.json_line(marks.LAST_END.to_json(shortened)).ljust(SIZE)
+    content = durable.json_line(dataset_documents.LAST_END.to_json(shortened)).ljust(SIZE)
     with contextlib.suppress(OSError):
         try:
             fd = os.open(layout.ended_room, _OPEN)
@@ -93,7 +93,7 @@ def find(layout: DatasetLayout) -> LastEnd | None:
     if not os.path.lexists(layout.state):
         layout = own_state.layout_of(layout)
     try:
-        return marks.LAST_END.from_json(plain_files.read(layout.ended, SIZE), layout.ended)
+        return dataset_documents.LAST_END.from_json(plain_files.read(layout.ended, SIZE), layout.ended)
     except (OSError, ValueError, NewerFormatError):
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import ConfigError
-from penstock.core.text import printable
+from penstock.core.human import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.marks import Given
+from penstock.core.dataset_documents import Given
 from penstock.core.errors import FailedError
 from penstock.fs import durable
 from penstock.fs.errno_map import NO_SPACE, storage_error

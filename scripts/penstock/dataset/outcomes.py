@@ -7,11 +7,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.element_outcome import ELEMENT_OUTCOME
+from penstock.core.element_documents import ELEMENT_OUTCOME
 from penstock.dataset import documents
 
 if TYPE_CHECKING:
-    from penstock.core.documents.element_outcome import ElementOutcome
+    from penstock.core.element_documents import ElementOutcome
     from penstock.core.layout import RunLayout
 
 

@@ -49,12 +49,11 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config.settings import LONGEST_PIN
-from penstock.core import events
-from penstock.core.documents import pin_file
-from penstock.core.documents.pin_file import LastPin, LastPins, PinFile
+from penstock.core import dataset_documents, events
+from penstock.core.dataset_documents import LastPin, LastPins, PinFile
 from penstock.core.errors import FailedError, FindingsError, PenstockError, PreflightError
+from penstock.core.human import brief, printable
 from penstock.core.layout import DATA
-from penstock.core.text import brief, printable
 from penstock.dataset import holder as holders
 from penstock.dataset import reserve
 from penstock.dataset.holder import Holder
@@ -146,7 +145,7 @@ def last(layout: DatasetLayout) -> dict[str, LastPin]:
     digests = {_digest(release): release for release in dataset_folders.releases(layout)}
     answer: dict[str, LastPin] = {}
     with contextlib.suppress(OSError, ValueError, PenstockError):
-        noted = pin_file.LAST_PINS.from_json(plain_files.read(layout.last_pins), layout.last_pins)
+        noted = dataset_documents.LAST_PINS.from_json(plain_files.read(layout.last_pins), layout.last_pins)
         answer = {release: pin for release, pin in noted.releases.items() if release in digests.values()}
     for name in names(layout):
         release = digests.get(name.rpartition("-")[0].rpartition("-")[2], "")
@@ -164,7 +163,7 @@ def note_last(layout: DatasetLayout) -> None:
     """Store what `last` returns, before pins are removed. By the dataset's owner. Raises OSError, and as
     `last`."""
     if pinned := last(layout):
-        value = pin_file.LAST_PINS.to_json(LastPins(pinned))
+        value = dataset_documents.LAST_PINS.to_json(LastPins(pinned))
         cross_account_files.write_notice(layout.last_pins, value)
 
 
@@ -182,7 +181,10 @@ def _pins(posted: Sequence[Posting]) -> list[ReleasePin]:
     pins = []
     for posting in posted:
         with contextlib.suppress(ValueError):
-            said, newer = pin_file.from_json(posting.value), pin_file.newer(posting.value)
+            said, newer = (
+                dataset_documents.pin_from_json(posting.value),
+                dataset_documents.newer_pins(posting.value),
+            )
             pins.append(ReleasePin(posting.name, posting.uid, posting.made, said, newer))
     return pins
 
@@ -378,7 +380,7 @@ def _place(layout: DatasetLayout, release: str) -> ReleasePin:
             cross_account_files.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
         while True:
             try:
-                if not cross_account_files.post(layout.pins, name, pin_file.PIN.to_json(said)):
+                if not cross_account_files.post(layout.pins, name, dataset_documents.PIN.to_json(said)):
                     raise FileExistsError(errno.EEXIST, "its name is taken", str(layout.pins))
                 break
             except OSError as error:

@@ -20,10 +20,10 @@ import secrets
 import time
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from penstock.core.documents.element_receipt import ELEMENT_RECEIPT, ElementReceipt
-from penstock.core.documents.step_results import RECEIPTS
-from penstock.core.documents.typed_json import NOTHING
+from penstock.core.element_documents import ELEMENT_RECEIPT, ElementReceipt
 from penstock.core.errors import LOOK_AT_FILE, FailedError
+from penstock.core.step_results import RECEIPTS
+from penstock.core.typed_json import NOTHING
 from penstock.dataset import documents
 from penstock.dataset.element_progress import Progress
 from penstock.dataset.submission_log import ArrayBook
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.documents.seal import SealedManifest
-    from penstock.core.documents.step_results import StepReceipt
     from penstock.core.layout import RunLayout
+    from penstock.core.seal import SealedManifest
+    from penstock.core.step_results import StepReceipt
     from penstock.dataset.run import Run
 
 T = TypeVar("T")

@@ -8,10 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from penstock.config.run_config import RunConfig
-from penstock.core.documents.probe_report import PROBE_REPORT, ProbeReport
 from penstock.core.errors import PreflightError
 from penstock.core.layout import DATA
-from penstock.core.run_documents import PLAN, RUN
+from penstock.core.run_documents import PLAN, PROBE_REPORT, RUN, ProbeReport
 from penstock.dataset import documents
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import marks
-from penstock.core.documents.marks import ClaimFile
+from penstock.core import dataset_documents
+from penstock.core.dataset_documents import ClaimFile
 from penstock.core.errors import STATE_ANEW, FailedError, OvertakenError
 from penstock.dataset import documents, history
 from penstock.dataset import holder as holders
@@ -66,7 +66,12 @@ def make(layout: DatasetLayout, run: str, above: ClaimFile | None, controller: s
         # Exceed the history's number too: numbers still rise after somebody removed the claims by hand.
         number = 1 + max(above.number if above else 0, history.last_claim(layout))
         claim = ClaimFile(run, number, asdict(holders.this_process(run, "list")), controller)
-        text = json.dumps(marks.CLAIM_FILE.to_json(claim), sort_keys=True, ensure_ascii=True, indent=1) + "\n"
+        text = (
+            json.dumps(
+                dataset_documents.CLAIM_FILE.to_json(claim), sort_keys=True, ensure_ascii=True, indent=1
+            )
+            + "\n"
+        )
         durable.make_dirs(layout.claims)
         made = durable.create_file(layout.claims / _file(number), text.encode())
         if not made:
@@ -143,7 +148,7 @@ def _remove(layout: DatasetLayout, number: int) -> bool:
 
 
 def _read(layout: DatasetLayout, number: int, name: str) -> ClaimFile:
-    claim = documents.find_whole(marks.CLAIM_FILE, layout.claims / name)
+    claim = documents.find_whole(dataset_documents.CLAIM_FILE, layout.claims / name)
     if claim is None:
         return ClaimFile("", number, None, "")
     return claim._replace(number=number)

@@ -6,16 +6,16 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.documents.seal import RELEASE_SEAL
 from penstock.core.errors import FailedError
 from penstock.core.layout import SEAL
+from penstock.core.seal import RELEASE_SEAL
 from penstock.fs import plain_files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.core.documents.seal import Seal
     from penstock.core.layout import DatasetLayout
+    from penstock.core.seal import Seal
     from penstock.dataset.run import Run
 
 

@@ -31,12 +31,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core import dataset_documents as document
 from penstock.core import step_table
-from penstock.core.documents import under_way as document
-from penstock.core.documents.under_way import StillToWrite, UnderWay
+from penstock.core.dataset_documents import StillToWrite, UnderWay
 from penstock.core.errors import PenstockError
+from penstock.core.human import brief
 from penstock.core.layout import DATASET_NAME, DatasetLayout
-from penstock.core.text import brief
 from penstock.fs import clock, plain_files
 from penstock.host import resources
 from penstock.target import accounts, cross_account_files, dataset_folders

@@ -11,11 +11,11 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import array_line, bounded_json
-from penstock.core.documents.array_line import ArrayLine
-from penstock.core.documents.typed_json import NOTHING
+from penstock.core import element_documents, typed_json
+from penstock.core.element_documents import ArrayLine
 from penstock.core.errors import STATE_ANEW, FailedError
 from penstock.core.layout import REPAIRS
+from penstock.core.typed_json import NOTHING
 from penstock.dataset import holder as holders
 from penstock.fs import durable, plain_files
 from penstock.fs.errno_map import storage_error
@@ -132,7 +132,9 @@ class ArrayBook:
 
     def _append(self, line: ArrayLine) -> None:
         try:
-            durable.append_line(self._path, array_line.ARRAY_LINE.to_json(line._replace(at=time.time())))
+            durable.append_line(
+                self._path, element_documents.ARRAY_LINE.to_json(line._replace(at=time.time()))
+            )
         except OSError as error:
             raise storage_error(error, "cannot note an array", str(self._path)) from error
 
@@ -143,12 +145,12 @@ class ArrayBook:
             return
         for line in content.splitlines():
             try:
-                raw = bounded_json.loads(line)
+                raw = typed_json.bounded_loads(line)
             except ValueError:
                 # Torn by a crash while it was appended: what it announced had not begun.
                 continue
             try:
-                yield array_line.ARRAY_LINE.from_value(raw, self._path)
+                yield element_documents.ARRAY_LINE.from_value(raw, self._path)
             except ValueError as error:
                 raise FailedError(
                     "the notes about a run's arrays are damaged",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import marks
-from penstock.core.documents.marks import Throttle
+from penstock.core import dataset_documents
+from penstock.core.dataset_documents import Throttle
 from penstock.dataset import documents, orders
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ def make(run: RunLayout, at_once: int) -> None:
     """Write the throttle, durably. Raises as `orders.write`."""
     mark = Throttle(at_once, orders.given())
     what = "the throttle that a running controller obeys"
-    orders.write(run.throttle, marks.THROTTLE.to_json(mark), what, "call it")
+    orders.write(run.throttle, dataset_documents.THROTTLE.to_json(mark), what, "call it")
 
 
 def read(run: RunLayout) -> Throttle:
     """Return the last throttle; an empty one, for which the configuration counts, if none can be read."""
     try:
-        return documents.load(marks.THROTTLE, run.throttle)
+        return documents.load(dataset_documents.THROTTLE, run.throttle)
     except (OSError, ValueError):
         return Throttle()
 

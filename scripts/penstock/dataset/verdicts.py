@@ -26,9 +26,9 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.core.audit_selection import NONE_FIRST
-from penstock.core.documents import verdict as document
-from penstock.core.documents.verdict import (
+from penstock.core import audit_documents as document
+from penstock.core.audit_documents import (
+    NONE_FIRST,
     AuditShown,
     LastRepair,
     Overruling,
@@ -37,16 +37,15 @@ from penstock.core.documents.verdict import (
     Verdict,
 )
 from penstock.core.errors import FailedError, FindingsError
-from penstock.core.text import brief
+from penstock.core.human import brief
 from penstock.target import cross_account_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from penstock.core.audit_selection import AuditSelection
-    from penstock.core.documents.seal import Seal
-    from penstock.core.documents.verdict import LastAudit
+    from penstock.core.audit_documents import AuditSelection, LastAudit
     from penstock.core.layout import DatasetLayout
+    from penstock.core.seal import Seal
 
 # kinds that only reading finds; every audit checks all files for the others
 BYTES = frozenset({"changed", "unread"})

@@ -25,10 +25,10 @@ from penstock.cluster.registry import new_options
 from penstock.config import loader, new_file
 from penstock.config.new_file import KeyLine, NewFile
 from penstock.config.settings import AUTO_CORES, SourceConfig
-from penstock.core.checks import CheckResult
 from penstock.core.errors import ConfigError, PreflightError
+from penstock.core.events import CheckResult
+from penstock.core.human import did_you_mean, printable
 from penstock.core.step_table import RUN_IN_ELEMENTS
-from penstock.core.text import did_you_mean, printable
 from penstock.doctor.preflight import readers, target
 from penstock.doctor.preflight.mount_answers import Answers, folders
 from penstock.fs.owners import group_name, group_number

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from penstock.core.documents.step_results import PreflightResult
     from penstock.core.errors import PenstockError
+    from penstock.core.step_results import PreflightResult
     from penstock.dataset.context import Context
 
 STEP = "preflight"

@@ -11,8 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.probe_report import ProbeReport
 from penstock.core.model import AuditedRow
+from penstock.core.run_documents import ProbeReport
 from penstock.engine.resumable_reading import ResumableReading
 from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Outcome

@@ -27,10 +27,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import xxhash
 
-from penstock.core.digests import XXH3, Digest
 from penstock.core.errors import IntegrityError
 from penstock.core.grades import SIZE_ONLY
-from penstock.core.model import SourceChecksum
+from penstock.core.model import XXH3, Digest, SourceChecksum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -27,10 +27,9 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from penstock.core.digests import of_hex
-from penstock.core.documents.fetched_files import FetchedFile, FetchedFiles
+from penstock.core.audit_documents import FetchedFile, FetchedFiles
 from penstock.core.errors import FailedError, ObjectError, TransientError
-from penstock.core.model import Reuse, SourceChecksum
+from penstock.core.model import Reuse, SourceChecksum, of_hex
 from penstock.core.row_codec import reused_line
 from penstock.engine.copy_shard import copy_shard
 from penstock.engine.records import journal

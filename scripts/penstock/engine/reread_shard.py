@@ -17,14 +17,22 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core import human
-from penstock.core.columns import COLUMNS, JOURNAL, RECORDS
-from penstock.core.digests import XXH3, Proof, as_giant, is_in_parts, is_plain
-from penstock.core.digests import listed as digests_of
-from penstock.core.documents.differences import SAME
+from penstock.core.differences import SAME
 from penstock.core.errors import FailedError
 from penstock.core.grades import CARRIED, source_rank
-from penstock.core.model import Entry, Expected, RereadRow, nearest_time
-from penstock.core.row_codec import expecting
+from penstock.core.model import (
+    XXH3,
+    Entry,
+    Expected,
+    Proof,
+    RereadRow,
+    as_giant,
+    is_in_parts,
+    is_plain,
+    nearest_time,
+)
+from penstock.core.model import listed as digests_of
+from penstock.core.row_codec import COLUMNS, JOURNAL, RECORDS, expecting
 from penstock.engine.reading.rows_here import Recall, length_of, rows_here
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments, lies

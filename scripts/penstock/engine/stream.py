@@ -18,6 +18,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.element_documents import KEPT, slowest
 from penstock.core.errors import (
     CrowdedError,
     DamagedError,
@@ -29,7 +30,6 @@ from penstock.core.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.core.slow_objects import KEPT, slowest
 from penstock.fs.errno_map import printable
 from penstock.host.wire import EXPIRED, PRESSURE, RECORD
 from penstock.sources.backoff import retrying, row_may_retry
@@ -37,7 +37,7 @@ from penstock.sources.backoff import retrying, row_may_retry
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.core.slow_objects import SlowObject
+    from penstock.core.element_documents import SlowObject
     from penstock.host.pacing import Pace
 
 BLOCK = 1 << 20  # bytes of a read and a write; a smaller object is read whole

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.differences import AWAY, READ, STALE
+from penstock.core.differences import AWAY, READ, STALE
 from penstock.core.model import Surveyed
 from penstock.engine.credential_renewal import Credentials
 from penstock.engine.reading.rows_here import length_of

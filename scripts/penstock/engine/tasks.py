@@ -10,8 +10,8 @@ import marshal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.documents.probe_report import ProbeReport
 from penstock.core.row_codec import from_wire, to_wire
+from penstock.core.run_documents import ProbeReport
 from penstock.engine.part import LEAST
 from penstock.fs.kinds import AUTO
 from penstock.host import wire
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.settings import DatasetConfig, EngineConfig, VerifyConfig
-    from penstock.core.documents.history_line import CtimeInterval
+    from penstock.core.dataset_documents import CtimeInterval
+    from penstock.core.element_documents import SlowObject
     from penstock.core.model import Entry, Expected, Part
     from penstock.core.run_documents import ShardInfo
-    from penstock.core.slow_objects import SlowObject
     from penstock.tables.ctime_intervals import Intervals
     from penstock.target.links import Abandoned
 

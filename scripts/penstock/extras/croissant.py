@@ -24,9 +24,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import quote_from_bytes
 
-from penstock.core.digests import listed, value_of
+from penstock.core.human import is_utf8
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
-from penstock.core.text import is_utf8
+from penstock.core.model import listed, value_of
 from penstock.extras.media_types import UNKNOWN, ending_of, media_type
 from penstock.tables.manifest import read_files
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.config.settings import DescribeConfig, PartyConfig
-    from penstock.core.documents.seal import Seal, SealedManifest
+    from penstock.core.seal import Seal, SealedManifest
     from penstock.extras.published_release import PublishedRelease
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"

@@ -10,9 +10,9 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core.checks import CheckResult
+from penstock.core.events import CheckResult
+from penstock.core.human import printable
 from penstock.core.posix_acl import decode, effective, encode
-from penstock.core.text import printable
 
 if TYPE_CHECKING:
     from penstock.core.posix_acl import Acl

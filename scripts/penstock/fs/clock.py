@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import PreflightError
-from penstock.core.linked_reading import Now
+from penstock.core.grades import Now
 from penstock.fs.safe_open import OPEN_FOLDER
 
 if TYPE_CHECKING:

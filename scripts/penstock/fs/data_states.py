@@ -18,7 +18,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from penstock.core.text import is_utf8, printable
+from penstock.core.human import is_utf8, printable
 from penstock.fs.adaptive_threads import Calls
 from penstock.fs.stores.facts import DataState
 

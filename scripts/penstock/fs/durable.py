@@ -17,9 +17,9 @@ import secrets
 import stat
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from penstock.core.documents import bounded_json
+from penstock.core import typed_json
 from penstock.core.errors import ConfigError
-from penstock.core.text import printable
+from penstock.core.human import printable
 from penstock.fs import plain_files
 from penstock.host import waits
 
@@ -306,7 +306,7 @@ def _json(value: Any) -> bytes:
 
 def read_json(path: Path) -> Any:
     """Read a file of `write_json`. Raises FileNotFoundError, ValueError."""
-    return bounded_json.loads(plain_files.read(path))
+    return typed_json.bounded_loads(plain_files.read(path))
 
 
 def json_line(value: Any) -> bytes:

@@ -15,7 +15,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core import text
+from penstock.core import human
 from penstock.core.errors import MAKE_ROOM, FailedError, NoSpaceError, ObjectError, TransientError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ PASSING = frozenset(
 # A link, FIFO, socket, device or folder where a file belongs, or the reverse: damage, in files that penstock
 # keeps.
 MISPLACED = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
-printable = text.printable
+printable = human.printable
 _UNSTORABLE = frozenset({errno.ENAMETOOLONG, errno.EILSEQ, errno.EFBIG})
 
 

@@ -21,7 +21,7 @@ import struct
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.checks import CheckResult
+from penstock.core.events import CheckResult
 from penstock.fs import libc
 from penstock.fs.quotas import Quota, beside, judge, owner_of_new
 from penstock.host.proc import PROC, mount_of, nearest
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.core.documents.under_way import StillToWrite
+    from penstock.core.dataset_documents import StillToWrite
     from penstock.fs.quotas import Scope
 
 # In the order of the kernel's types (USRQUOTA, GRPQUOTA, PRJQUOTA), with the flag of limits in force

@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.core.checks import CheckResult
-from penstock.core.text import printable
+from penstock.core.events import CheckResult
+from penstock.core.human import printable
 from penstock.fs import libc
 from penstock.fs.beegfs import mount as beegfs
 from penstock.fs.kinds import AUTO, kind_of, rules_of

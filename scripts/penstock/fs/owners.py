@@ -18,7 +18,7 @@ import pwd
 from functools import cache
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.node_answer import OwnerSeen
+from penstock.core.node_answer import OwnerSeen
 from penstock.host.proc import PROC, mount_of
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ import os
 import stat
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from penstock.core.checks import ADMINISTRATOR, CheckResult
 from penstock.core.errors import MAKE_ROOM
+from penstock.core.events import ADMINISTRATOR, CheckResult
 from penstock.core.human import size as _size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from penstock.core.documents.under_way import StillToWrite
+    from penstock.core.dataset_documents import StillToWrite
 
 Scope = Literal["user", "group", "project", "folder"]
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import TargetAwayError
-from penstock.core.text import printable
+from penstock.core.human import printable
 from penstock.fs.kinds import kind_of
 from penstock.host.proc import PROC, Mount, first_on_way
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.core.checks import CheckResult
+    from penstock.core.events import CheckResult
     from penstock.fs.stores.facts import StoreStatus
 
 TARGET = "the target"  # for people: the folder of a silent mount

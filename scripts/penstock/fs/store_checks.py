@@ -14,8 +14,8 @@ import shlex
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.checks import CheckResult
-from penstock.core.text import printable
+from penstock.core.events import CheckResult
+from penstock.core.human import printable
 from penstock.fs.capabilities import facts
 from penstock.fs.data_states import DataStates
 from penstock.fs.kinds import AUTO, rules_of
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.core.documents.under_way import StillToWrite
+    from penstock.core.dataset_documents import StillToWrite
     from penstock.fs.kinds import Kind
 
 

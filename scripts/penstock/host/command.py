@@ -16,7 +16,7 @@ import time
 import types
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.text import masked_words, printable
+from penstock.core.human import masked_words, printable
 from penstock.host import interpreter, waits
 from penstock.host.wire import Channel
 

@@ -11,10 +11,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core import cpu_lists
-from penstock.core.checks import CheckResult
-from penstock.core.documents.node_cores import FileValue, Machine, Nic
-from penstock.core.text import printable
+from penstock.core import range_lists
+from penstock.core.events import CheckResult
+from penstock.core.human import printable
+from penstock.core.node_answer import FileValue, Machine, Nic
 from penstock.host.proc import PROC, Root
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _numa_nodes(sys: str | os.PathLike[str]) -> dict[int, frozenset[int]]:
     for number in sorted(int(name[4:]) for name in names if re.fullmatch(r"node\d+", name)):
         try:
             with open(f"{folder}/node{number}/cpulist", encoding="ascii") as stream:
-                cpus = frozenset(cpu_lists.cpus(stream.read()))
+                cpus = frozenset(range_lists.cpus(stream.read()))
         except (OSError, ValueError):
             return {}
         if cpus:
@@ -166,7 +166,7 @@ def _number(path: Path) -> int | None:
 
 def _list(path: Path) -> tuple[int, ...]:
     try:
-        return cpu_lists.cpus(path.read_text(encoding="ascii"))
+        return range_lists.cpus(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return ()
 

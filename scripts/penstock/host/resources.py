@@ -17,7 +17,7 @@ from penstock.host.proc import PROC, Root, children, mounts, peak_memory, proces
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.core.documents.element_usage import ElementUsage
+    from penstock.core.element_documents import ElementUsage
     from penstock.host.proc import Mount
 
 

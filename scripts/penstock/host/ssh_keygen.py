@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import PreflightError
-from penstock.core.text import printable
+from penstock.core.human import printable
 from penstock.host import command
 
 if TYPE_CHECKING:

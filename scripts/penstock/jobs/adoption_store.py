@@ -21,9 +21,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import bounded_json, typed_json
-from penstock.core.documents.adoption_description import ADOPTION
-from penstock.core.documents.differences import from_json
+from penstock.core import typed_json
+from penstock.core.dataset_documents import ADOPTION
+from penstock.core.differences import difference_from_json
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents
 from penstock.fs import durable, plain_files
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from penstock.config.settings import PlanConfig
-    from penstock.core.documents.adoption_description import Adoption
-    from penstock.core.documents.differences import Difference
-    from penstock.core.documents.step_results import AdoptionResult
+    from penstock.core.dataset_documents import Adoption
+    from penstock.core.differences import Difference
     from penstock.core.layout import DatasetLayout
+    from penstock.core.step_results import AdoptionResult
     from penstock.fs.path_walk import WalkedPath
 
 NEW = ".new-"  # prefix of a listing's folder while it is being made
@@ -116,7 +116,7 @@ def keep(run: RunLayout, found_differences: Iterable[Difference]) -> None:
 
 def kept(run: RunLayout) -> Iterator[Difference]:
     """Read what `keep` wrote. Raises FailedError when the file is missing or damaged."""
-    return json_lines.read(differences(run), from_json, "a comparison's differences")
+    return json_lines.read(differences(run), difference_from_json, "a comparison's differences")
 
 
 def note_tree(run: RunLayout, tree: str, data: str, status: os.stat_result) -> None:
@@ -125,7 +125,7 @@ def note_tree(run: RunLayout, tree: str, data: str, status: os.stat_result) -> N
     path = undo(run) / "tree.json"
     durable.make_dirs(undo(run))
     with contextlib.suppress(FileNotFoundError, ValueError):
-        if bounded_json.loads(plain_files.read(path))["to"] == data:
+        if typed_json.bounded_loads(plain_files.read(path))["to"] == data:
             return
     top = {"mode": status.st_mode & 0o7777, "uid": status.st_uid, "gid": status.st_gid}
     durable.write_json(path, {"moved": tree, "to": data, **top, "mtime_ns": status.st_mtime_ns})

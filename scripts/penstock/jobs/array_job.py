@@ -18,11 +18,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.core import typed_json
 from penstock.core.balance import Cut
-from penstock.core.documents import typed_json
-from penstock.core.documents.probe_report import PROBE_REPORT
 from penstock.core.errors import NewerFormatError
-from penstock.core.run_documents import RUN, PlanInfo, RunInfo
+from penstock.core.run_documents import PROBE_REPORT, RUN, PlanInfo, RunInfo
 from penstock.dataset import documents
 from penstock.dataset.run import Run
 from penstock.jobs import known_ceilings

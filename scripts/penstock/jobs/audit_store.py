@@ -22,10 +22,8 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from penstock.core.audit_selection import AuditSelection, SoonFirst
-from penstock.core.documents import audit_description, skipped_file
-from penstock.core.documents.audit_description import Audit
-from penstock.core.documents.findings import Finding, from_json
+from penstock.core import audit_documents
+from penstock.core.audit_documents import Audit, AuditSelection, Finding, SoonFirst, finding_from_json
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents
 from penstock.fs import clock, durable
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
-    from penstock.core.documents.skipped_file import SkippedFile
+    from penstock.core.audit_documents import SkippedFile
     from penstock.core.layout import DatasetLayout
 
 
@@ -66,7 +64,7 @@ def keep(path: Path, new_findings: Iterable[Finding]) -> None:
 
 def kept(path: Path) -> Iterator[Finding]:
     """Read what `keep` wrote. Raises FailedError when the file is missing or damaged."""
-    return json_lines.read(path, from_json, "an audit's findings")
+    return json_lines.read(path, finding_from_json, "an audit's findings")
 
 
 def shape_here(run: RunLayout) -> Path:
@@ -77,7 +75,7 @@ def shape_here(run: RunLayout) -> Path:
 def kept_skipped(path: Path) -> Iterator[SkippedFile]:
     """Read what `keep_skipped` wrote. Raises FailedError when the file is damaged."""
     if path.exists():
-        yield from json_lines.read(path, skipped_file.from_json, "what an audit skipped")
+        yield from json_lines.read(path, audit_documents.skipped_from_json, "what an audit skipped")
 
 
 def keep_skipped(path: Path, skipped_files: Iterable[SkippedFile]) -> None:
@@ -116,7 +114,7 @@ def begin(
         name, layout.dataset, release, seal, created, choice, limit, recall, filesystem, direct, look
     )
     run = audit.layout(layout)
-    documents.write(audit_description.AUDIT, run.folder / "audit.json", audit)
+    documents.write(audit_documents.AUDIT, run.folder / "audit.json", audit)
     return audit
 
 
@@ -124,7 +122,7 @@ def described(run: RunLayout) -> Audit:
     """Read what `begin` wrote. Raises FailedError when it is missing or damaged."""
     path = run.folder / "audit.json"
     hint = f"remove {run.folder}; other audits are not concerned"
-    return documents.need(audit_description.AUDIT, path, hint)
+    return documents.need(audit_documents.AUDIT, path, hint)
 
 
 def audits(layout: DatasetLayout, release: str | None = None) -> Iterator[tuple[Audit, bool]]:

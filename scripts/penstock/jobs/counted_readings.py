@@ -19,7 +19,7 @@ from penstock.jobs.sample_draw import drawn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.audit_selection import AuditSelection
+    from penstock.core.audit_documents import AuditSelection
     from penstock.core.layout import DatasetLayout
 
 

@@ -42,10 +42,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State
 from penstock.core import human
-from penstock.core.documents.step_results import RunState
 from penstock.core.errors import PenstockError
+from penstock.core.human import SECOND, nanoseconds
+from penstock.core.step_results import RunState
 from penstock.core.step_table import OF_RUN
-from penstock.core.timestamps import SECOND, nanoseconds
 from penstock.dataset import gate, last_end, receipts, run_claims, run_store, staging_notice
 from penstock.dataset import holder as holders
 from penstock.dataset.element_progress import Progress
@@ -60,9 +60,9 @@ from penstock.target import dataset_folders, pause
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.documents.marks import LastEnd
-    from penstock.core.documents.step_results import Counts
+    from penstock.core.dataset_documents import LastEnd
     from penstock.core.layout import DatasetLayout
+    from penstock.core.step_results import Counts
     from penstock.dataset.context import Context
     from penstock.dataset.gate import Judgement
     from penstock.dataset.holder import Holder

@@ -11,13 +11,17 @@ from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core import human
-from penstock.core.documents import element_receipt
-from penstock.core.documents.explanation import OtherSteps
-from penstock.core.documents.rehearsal import REHEARSAL
+from penstock.core import element_documents, human
+from penstock.core.catalogue_rows import OtherSteps
 from penstock.core.errors import MAKE_ROOM, NewerFormatError, NoSpaceError, PenstockError
-from penstock.core.job_time import Estimate
-from penstock.core.time_estimate import MeasuredCopy, Rates, rates, seconds
+from penstock.core.estimates import (
+    Estimate,
+    MeasuredCopy,
+    Rates,
+    rates,
+    seconds,
+)
+from penstock.core.run_documents import REHEARSAL
 from penstock.dataset import documents, history, receipts
 from penstock.fs.capabilities import facts
 
@@ -25,10 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock.core.balance import Load
-    from penstock.core.documents.rehearsal import Rehearsal
-    from penstock.core.documents.under_way import StillToWrite
+    from penstock.core.dataset_documents import StillToWrite
     from penstock.core.layout import DatasetLayout
-    from penstock.core.run_documents import ShardInfo
+    from penstock.core.run_documents import Rehearsal, ShardInfo
     from penstock.fs.stores.placement import SizeClasses
 
 FILE_SYSTEM_BLOCK = 4096  # a file takes whole blocks of so many bytes, as usual
@@ -157,7 +160,7 @@ def require_room(
 
 def element_rates(layout: DatasetLayout, tried: Mapping[str, float] = MappingProxyType({})) -> Rates:
     """Return what one element copies a second, by the newest measured run or rehearsal. Else files and links
-    count as plan's probe `tried` them, or all as assumed (`time_estimate.rates`)."""
+    count as plan's probe `tried` them, or all as assumed (`estimates.rates`)."""
     return rates(_history(layout), tried)
 
 
@@ -233,7 +236,7 @@ def _history(layout: DatasetLayout, *, rehearsed: bool = True) -> Iterable[Measu
         try:
             folder = layout.run(line.run).receipt("copy", 0).parent
             paths = [path for path in folder.iterdir() if path.suffix == ".json"]
-            elements = [documents.load(element_receipt.ELEMENT_RECEIPT, path) for path in paths]
+            elements = [documents.load(element_documents.ELEMENT_RECEIPT, path) for path in paths]
         except (OSError, ValueError, NewerFormatError):  # removed, or half a receipt
             continue
         yield MeasuredCopy(

@@ -10,7 +10,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.core.balance import Decision, Load, decide
-from penstock.core.ceilings import ASSUMED, Known, Rate, Work, forecast, sentence
+from penstock.core.estimates import (
+    ASSUMED,
+    Known,
+    Rate,
+    Work,
+    forecast,
+    sentence,
+)
 from penstock.core.step_table import BY_NAME
 from penstock.dataset.context import operations
 from penstock.host import machine_settings
@@ -22,8 +29,8 @@ if TYPE_CHECKING:
 
     from penstock.config.run_config import RunConfig
     from penstock.config.settings import Config
+    from penstock.core.estimates import Rates
     from penstock.core.layout import DatasetLayout
-    from penstock.core.time_estimate import Rates
     from penstock.dataset.context import Context
     from penstock.jobs.forecast import Totals
 

@@ -10,7 +10,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from penstock.core.text import printable
+from penstock.core.human import printable
 from penstock.fs import clock
 from penstock.target import accounts
 

@@ -24,9 +24,9 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from penstock.core import events, human, timestamps
+from penstock.core import events, human
 from penstock.core.errors import LockedError, NoSpaceError
-from penstock.core.text import brief
+from penstock.core.human import brief
 from penstock.dataset import staging_notice
 from penstock.fs.capabilities import facts
 from penstock.jobs import forecast, older_versions
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.core.checks import CheckResult
-    from penstock.core.documents.under_way import StillToWrite
+    from penstock.core.dataset_documents import StillToWrite
+    from penstock.core.events import CheckResult
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
     from penstock.dataset.staging_notice import StagingNotice
@@ -146,7 +146,7 @@ def _named(others: Sequence[StagingNotice]) -> list[str]:
         f"dataset {notice.dataset} ({accounts.in_words([str(notice.uid)])}): "
         f"{human.size(notice.writes.bytes)} ({notice.writes.bytes:,} bytes) and "
         f"{human.counted(notice.writes.files, 'file')}, step {notice.notice.step} on "
-        f"{brief(notice.notice.host)}, last sign of life at {timestamps.local(notice.touched)}"
+        f"{brief(notice.notice.host)}, last sign of life at {human.local(notice.touched)}"
         for notice in others[:NAMED]
     ]
     return [*lines, f"{len(others) - NAMED} more"] if len(others) > NAMED else lines

@@ -24,7 +24,7 @@ import xxhash
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.audit_selection import AuditSelection
+    from penstock.core.audit_documents import AuditSelection
 
 
 def takes(choice: AuditSelection, path: str, part: int = -1, *, soon: bool = False) -> bool:

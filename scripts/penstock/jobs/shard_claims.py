@@ -68,8 +68,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.documents.element_receipt import ELEMENT_RECEIPT, ElementReceipt
-from penstock.core.documents.shard_claim import SHARD_CLAIM, ShardClaim
+from penstock.core.element_documents import ELEMENT_RECEIPT, SHARD_CLAIM, ElementReceipt, ShardClaim
 from penstock.core.errors import FailedError, TransientError
 from penstock.dataset import documents, outcomes, receipts
 from penstock.fs import plain_files
@@ -80,7 +79,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from penstock.core.documents.element_outcome import ElementOutcome
+    from penstock.core.element_documents import ElementOutcome
     from penstock.core.layout import RunLayout
 
 LOOKED_AT = 64  # shards left for later by `prefers`, or judged without a listing, at most

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.settings import TargetConfig
-    from penstock.core.checks import CheckResult
-    from penstock.core.documents.under_way import StillToWrite
+    from penstock.core.dataset_documents import StillToWrite
+    from penstock.core.events import CheckResult
     from penstock.core.layout import DatasetLayout
     from penstock.jobs.forecast import Totals
 

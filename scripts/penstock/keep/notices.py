@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from penstock.config import trust
-from penstock.core.documents.history_line import Publication
+from penstock.core.dataset_documents import Publication
 from penstock.core.errors import PenstockError
-from penstock.core.timestamps import SECOND, nanoseconds
+from penstock.core.human import SECOND, nanoseconds
 from penstock.dataset import gate, history, last_end, own_state
 from penstock.dataset import holder as holders
 from penstock.dataset.context import layout_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypedDict
 
-from penstock.core.documents.history_line import Signing
+from penstock.core.dataset_documents import Signing
 from penstock.core.errors import ConfigError, FindingsError
 from penstock.dataset import history, release_signature
 from penstock.dataset.release_choice import released

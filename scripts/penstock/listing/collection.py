@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.config.patterns import of_file_alone, written
 from penstock.core import events
 from penstock.core.errors import ConfigError, PreflightError
-from penstock.core.human import counted, of_kinds
+from penstock.core.human import counted, in_quotes, of_kinds
 from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
 from penstock.core.layout import STATED
-from penstock.core.text import in_quotes
 from penstock.fs import durable
 from penstock.fs.capabilities import facts
 from penstock.fs.kinds import rules_of

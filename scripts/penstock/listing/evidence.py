@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.documents.seal import Amount, SealedCarried, SealedEvidence
 from penstock.core.grades import CARRIED, EVIDENCE_GRADES, SIZE_ONLY, storage_rank
 from penstock.core.model import SourceChecksum
+from penstock.core.seal import Amount, SealedCarried, SealedEvidence
 from penstock.engine.checksums import COMBINABLE
 from penstock.fs.capabilities import passable
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core import events
 from penstock.core.errors import ObjectError, SourceChangedError, TransientError
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 from penstock.engine.checksums import admitted
 from penstock.engine.credential_renewal import Credentials
 from penstock.engine.open_sources import Sources

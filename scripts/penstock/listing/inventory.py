@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from penstock.core.errors import ConfigError, PreflightError
+from penstock.core.human import in_quotes, nanoseconds
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
-from penstock.core.text import in_quotes
-from penstock.core.timestamps import nanoseconds
 from penstock.listing import outside_files
 from penstock.listing.inventory_manifest import Manifest, parse, refuse_other, wanted
 from penstock.sources.listing_order import ascending, in_order

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-from penstock.core.documents import typed_json
+from penstock.core import typed_json
 from penstock.core.errors import PreflightError
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 from penstock.tables.inventory_tables import FORMATS, canonical
 
 NEEDED = ("Bucket", "Key", "Size", "LastModifiedDate", "ETag")

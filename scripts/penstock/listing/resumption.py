@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import events, human
-from penstock.core.documents.listing_segment import LISTING_SEGMENT, ListingSegment
 from penstock.core.errors import FailedError, PenstockError
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
+from penstock.core.run_documents import LISTING_SEGMENT, ListingSegment
 from penstock.dataset import documents
 from penstock.fs import durable
 from penstock.listing.key_list import KeyList

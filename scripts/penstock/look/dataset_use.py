@@ -21,8 +21,7 @@ from penstock.look.untrusted_folder import Folder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from penstock.core.documents.catalogue_rows import DatasetRow
-    from penstock.core.documents.disk_use import AreaUse, DiskUse
+    from penstock.core.catalogue_rows import AreaUse, DatasetRow, DiskUse
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.disk_use import Area
 

@@ -7,8 +7,8 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import seal as seal_document
-from penstock.core.documents import verdict as verdict_document
+from penstock.core import audit_documents as verdict_document
+from penstock.core import seal as seal_document
 from penstock.core.errors import ConfigError, FindingsError, PenstockError, PreflightError
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.core.layout import SIGNATURE
@@ -21,14 +21,14 @@ from penstock.target import dataset_folders
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.core.documents.catalogue_rows import (
+    from penstock.core.catalogue_rows import (
         GradeAmount,
         HistoryRow,
         ReleaseShown,
         ShownManifest,
     )
-    from penstock.core.documents.seal import Amount, Seal
     from penstock.core.layout import DatasetLayout
+    from penstock.core.seal import Amount, Seal
     from penstock.dataset.seals import Stored
     from penstock.look.holders import Holders
     from penstock.look.releases import Read

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.documents.catalogue_rows import DiffCount, DiffRow
+from penstock.core.catalogue_rows import DiffCount, DiffRow
 from penstock.look.renames import alone, flags, paired, renamed
 from penstock.look.sorted_rows import merged
 from penstock.tables.spilled_rows import SpilledRows

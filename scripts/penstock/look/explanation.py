@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING
 from penstock.config.source_kinds import kind
 from penstock.core import human
 from penstock.core.balance import FILE_COST, Load
-from penstock.core.ceilings import Known, Rate, Work, forecast
-from penstock.core.checks import sentence
-from penstock.core.documents.explanation import Explanation, SizeClass
+from penstock.core.catalogue_rows import Explanation, SizeClass
 from penstock.core.errors import ConfigError, PenstockError
+from penstock.core.estimates import (
+    Known,
+    Rate,
+    Work,
+    forecast,
+)
+from penstock.core.events import sentence
 from penstock.fs.capabilities import facts
 from penstock.fs.owners import group_number
 from penstock.jobs import known_ceilings
@@ -31,8 +36,8 @@ if TYPE_CHECKING:
 
     from penstock.config.assumption import Assumption
     from penstock.config.settings import Config
-    from penstock.core.ceilings import Scope, Unit
-    from penstock.core.documents.catalogue_rows import DiffCount
+    from penstock.core.catalogue_rows import DiffCount
+    from penstock.core.estimates import Scope, Unit
     from penstock.dataset.context import Context
     from penstock.look.release_comparison import Listing
 

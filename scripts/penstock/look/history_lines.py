@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core import human
-from penstock.core.documents import bounded_json, history_line, typed_json
-from penstock.core.documents.history_line import (
+from penstock.core import dataset_documents, human, typed_json
+from penstock.core.dataset_documents import (
     CtimeInterval,
     Publication,
     Removal,
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from penstock.core.documents.catalogue_rows import History, HistoryRow
-    from penstock.core.documents.history_line import HistoryLine
+    from penstock.core.catalogue_rows import History, HistoryRow
+    from penstock.core.dataset_documents import HistoryLine
     from penstock.core.layout import DatasetLayout
 
 # fields with a column of their own, or without meaning for people
@@ -52,7 +51,7 @@ def _lines(layout: DatasetLayout, path: Path) -> History:
     try:
         with Folder(layout.state) as folder:
             content = folder.read(path.name)
-        bounded_json.check(content)
+        typed_json.check_bounds(content)
     except FileNotFoundError:
         shown["problem"] = "nothing was written there yet"
         return shown
@@ -92,7 +91,9 @@ def _row(raw: bytes, line: Mapping[str, object], path: Path) -> HistoryRow:
     event = text("event") or "?"
     try:
         # Lines of `audits.jsonl` have no format.
-        sentence = _AUDITS[event](line) if event in _AUDITS else _told(history_line.from_json(raw, path))
+        sentence = (
+            _AUDITS[event](line) if event in _AUDITS else _told(dataset_documents.line_from_json(raw, path))
+        )
     except (NewerFormatError, ValueError):
         sentence = None
     return {

@@ -4,7 +4,7 @@ states.
 A source's token proves that a path's object is the one that was copied. Few tokens prove that objects of
 different names hold the same bytes. S3's etag is a digest (plain MD5, or over the parts of a multipart
 upload), but random with a customer's key. Azure's etags are times, Google's generations are numbers, a
-folder's token names an inode. Other renames need a strong checksum (`digests.STRONG_CHECKSUM`), in the
+folder's token names an inode. Other renames need a strong checksum (`model.STRONG_CHECKSUM`), in the
 source's listing or in a file beside the data. The release must have it too: as proof of its copy, as a
 further digest, or as its own.
 """
@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.config.source_kinds import of_url
-from penstock.core.digests import PLAIN, STRONG_CHECKSUM
-from penstock.core.digests import listed as digests_of
+from penstock.core.model import PLAIN, STRONG_CHECKSUM
+from penstock.core.model import listed as digests_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.core.documents.seal import SealedSource
+    from penstock.core.seal import SealedSource
 
 _MD5 = "^[0-9a-f]{32}$"
 _ETAG = "^[0-9a-f]{32}(-[0-9]+)?$"

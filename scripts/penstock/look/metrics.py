@@ -17,11 +17,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created
 
 from penstock.cluster.registry import open_cluster
 from penstock.config.settings import ClusterConfig, Config, TargetConfig
-from penstock.core.documents.history_line import Publication, Repair
+from penstock.core.dataset_documents import Publication, Repair
 from penstock.core.errors import PenstockError
+from penstock.core.human import SECOND, nanoseconds, printable
 from penstock.core.layout import SEAL
-from penstock.core.text import printable
-from penstock.core.timestamps import SECOND, nanoseconds
 from penstock.dataset import gate, history, last_end
 from penstock.dataset.context import Context
 from penstock.fs import capabilities

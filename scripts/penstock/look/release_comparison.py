@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.config.settings import PermissionsConfig
-    from penstock.core.documents.catalogue_rows import DiffCount, DiffResult
-    from penstock.core.documents.seal import Seal, SealedPermissions
+    from penstock.core.catalogue_rows import DiffCount, DiffResult
     from penstock.core.layout import DatasetLayout
+    from penstock.core.seal import Seal, SealedPermissions
     from penstock.dataset.context import Context
     from penstock.listing.collection import Gathered
 

@@ -25,8 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.documents.catalogue_rows import DatasetRow, OwnerJson, ReleaseRow, StagingRow
-    from penstock.core.documents.pin_file import LastPin
+    from penstock.core.catalogue_rows import (
+        DatasetRow,
+        OwnerJson,
+        ReleaseRow,
+        StagingRow,
+    )
+    from penstock.core.dataset_documents import LastPin
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.gate import Judgement
     from penstock.dataset.pins import ShownPins

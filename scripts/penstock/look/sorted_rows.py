@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.errors import FailedError
-from penstock.core.text import printable
+from penstock.core.human import printable
 from penstock.tables.row_cursor import RowCursor
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from penstock.cluster.abilities import abilities_of
 from penstock.core.errors import FindingsError, PenstockError
-from penstock.core.text import brief
+from penstock.core.human import brief
 from penstock.dataset import gate, pins, verdicts
 from penstock.dataset.submission_log import ArrayBook
 from penstock.jobs import dataset_state
@@ -17,8 +17,8 @@ from penstock.jobs.ownership import abandoned_stagings, liveness, ops_share
 from penstock.target import accounts, dataset_folders, hold, pause
 
 if TYPE_CHECKING:
-    from penstock.core.documents.step_results import StatusResult
     from penstock.core.layout import DatasetLayout
+    from penstock.core.step_results import StatusResult
     from penstock.dataset.context import Context
     from penstock.dataset.gate import Judgement
     from penstock.jobs.dataset_state import DatasetState

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core import events, human
-from penstock.core.documents.differences import NOT_LISTED, TO_FETCH, UNREAD
-from penstock.core.documents.marks import AdoptedTree
+from penstock.core.dataset_documents import AdoptedTree
+from penstock.core.differences import NOT_LISTED, TO_FETCH, UNREAD
 from penstock.core.errors import FailedError, FindingsError, PreflightError
+from penstock.core.human import in_quotes
 from penstock.core.layout import STATE, DatasetLayout
-from penstock.core.text import in_quotes
 from penstock.dataset import adopted_trees, run_store, seals
 from penstock.dataset.run import load
 from penstock.jobs import adoption_store
@@ -32,7 +32,7 @@ from penstock.run import copy_step, list_step, permissions_step, plan_step, publ
 from penstock.target import adopted_files, dataset_folders, modes
 
 if TYPE_CHECKING:
-    from penstock.core.documents.step_results import AdoptionResult, SealingResult
+    from penstock.core.step_results import AdoptionResult, SealingResult
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
 
@@ -291,7 +291,8 @@ def _withdraw(run: Run) -> None:
 
 
 def go_on(context: Context, dataset: str, begun: Run | None = None) -> SealingResult:
-    """Do all remaining steps of the run that `mark` made. `begun`: an earlier command's run, by `under_way`.
+    """Do all remaining steps of the run that `mark` made. `begun`: an earlier command's run, by
+    `dataset_documents`.
 
     Raises FailedError, after the tree went back to its place, where the source changed before its files were
     taken over.

@@ -18,10 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.config import run_config
-from penstock.core import events, run_documents
-from penstock.core.documents import typed_json
-from penstock.core.documents.adoption_description import Adoption
-from penstock.core.documents.differences import CHECKSUM, KINDS, SIZE, TOLD
+from penstock.core import events, run_documents, typed_json
+from penstock.core.dataset_documents import Adoption
+from penstock.core.differences import (
+    CHECKSUM,
+    KINDS,
+    SIZE,
+    TOLD,
+)
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.layout import EMPTY_FOLDERS, RunLayout
@@ -48,10 +52,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from penstock.config.settings import DatasetConfig
-    from penstock.core.documents.differences import Difference
-    from penstock.core.documents.step_results import AdoptionResult, AmountJson
+    from penstock.core.differences import Difference
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Surveyed
+    from penstock.core.step_results import AdoptionResult, AmountJson
     from penstock.dataset.context import Context
     from penstock.fs.path_walk import WalkedPath
     from penstock.run.adoption.surveyed_files import File

@@ -29,8 +29,8 @@ from penstock.target import dataset_folders, modes, tree_removal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from penstock.core.documents.step_results import CopyReceipt, StepReceipt
-    from penstock.core.job_time import Estimate
+    from penstock.core.estimates import Estimate
+    from penstock.core.step_results import CopyReceipt, StepReceipt
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
 

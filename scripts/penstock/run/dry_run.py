@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from penstock.config.assumption import Assumption
-from penstock.core import ceilings, human
+from penstock.core import estimates, human
 from penstock.core.errors import PenstockError
 from penstock.look import explanation, status_report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.documents.step_results import DryRunResult, Preview, StatusResult
+    from penstock.core.step_results import DryRunResult, Preview, StatusResult
     from penstock.dataset.context import Context
 
 
@@ -54,7 +54,7 @@ def _takes(context: Context, name: str) -> str:
     copied = f"{human.counted(plan.copied.files, 'file')}, {human.size(plan.copied.bytes or 0)}"
     if not plan.copied.files:
         return "nothing is copied"
-    return f"{copied}; {ceilings.sentence(plan.forecast, plan.nodes)}"
+    return f"{copied}; {estimates.sentence(plan.forecast, plan.nodes)}"
 
 
 def _would(status: StatusResult, step: str) -> str:

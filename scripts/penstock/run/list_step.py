@@ -23,8 +23,8 @@ from penstock.config import run_config
 from penstock.config.deciding_keys import deciding
 from penstock.core import events, human, run_documents
 from penstock.core.errors import FindingsError, PreflightError
+from penstock.core.human import in_quotes
 from penstock.core.layout import EMPTY_FOLDERS
-from penstock.core.text import in_quotes
 from penstock.dataset import cancel_mark, current_pointer, documents, history, reserve, run_store, seals
 from penstock.dataset.run import Run, read_run
 from penstock.fs import durable
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.settings import Config, DatasetConfig
-    from penstock.core.documents.step_results import ListResult
     from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.step_results import ListResult
     from penstock.dataset.context import Context
     from penstock.dataset.held_dataset import HeldDataset
     from penstock.sources.port import Source

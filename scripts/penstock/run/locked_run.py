@@ -10,7 +10,7 @@ from penstock.jobs.ownership.dataset_hold import holding
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.core.documents.step_results import StepReceipt
+    from penstock.core.step_results import StepReceipt
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
 

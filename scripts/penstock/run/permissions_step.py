@@ -21,7 +21,7 @@ from penstock.run.locked_run import with_lock
 from penstock.target import modes
 
 if TYPE_CHECKING:
-    from penstock.core.documents.step_results import PermissionsReceipt, StepReceipt
+    from penstock.core.step_results import PermissionsReceipt, StepReceipt
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
 

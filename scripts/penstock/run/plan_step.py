@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from penstock.core import events, human, run_documents
 from penstock.core.balance import Cut, Load, parts
-from penstock.core.checks import sentence
 from penstock.core.errors import PenstockError
+from penstock.core.events import sentence
 from penstock.core.layout import DATA
 from penstock.dataset import adopted_trees, documents, run_store, seals, staging_notice
 from penstock.fs import durable, servers
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.core.checks import CheckResult
-    from penstock.core.documents.step_results import PlanResult
+    from penstock.core.events import CheckResult
     from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
+    from penstock.core.step_results import PlanResult
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.jobs.ownership.abandoned_stagings import AbandonedStaging

@@ -17,9 +17,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, cast
 
-from penstock.core import events
-from penstock.core.documents import typed_json
-from penstock.core.documents.history_line import Publication
+from penstock.core import events, typed_json
+from penstock.core.dataset_documents import Publication
 from penstock.core.errors import FailedError, FindingsError
 from penstock.core.layout import DATA
 from penstock.dataset import (
@@ -51,8 +50,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from penstock.config.settings import VerifyConfig
-    from penstock.core.documents.step_results import CopyReceipt, PublishReceipt, StepReceipt
     from penstock.core.layout import DatasetLayout
+    from penstock.core.step_results import CopyReceipt, PublishReceipt, StepReceipt
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
 

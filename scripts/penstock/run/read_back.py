@@ -28,8 +28,8 @@ from penstock.jobs.forecast import element_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from penstock.core.documents.element_outcome import ElementOutcome
-    from penstock.core.documents.step_results import VerifyReceipt
+    from penstock.core.element_documents import ElementOutcome
+    from penstock.core.step_results import VerifyReceipt
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
 

@@ -14,12 +14,16 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from penstock.core import events, human, time_estimate
-from penstock.core.balance import FILE_COST
-from penstock.core.documents.rehearsal import REHEARSAL, Leg, Rehearsal, knee
+from penstock.core import estimates, events, human
+from penstock.core.balance import FILE_COST, size_distance, spread_by_size
 from penstock.core.errors import FailedError, InterruptedRunError, NoSpaceError, PreflightError
 from penstock.core.layout import DATA
-from penstock.core.size_sample import distance, spread
+from penstock.core.run_documents import (
+    REHEARSAL,
+    Leg,
+    Rehearsal,
+    knee,
+)
 from penstock.dataset import documents, staging_notice, verdicts
 from penstock.dataset.context import HELD
 from penstock.fs import durable
@@ -53,7 +57,7 @@ if TYPE_CHECKING:
 STEP = "rehearse"
 NAME = "rehearsal"  # stands for the run and the release in the lock
 MOST = 16384  # objects of a sample
-FIRST = 64  # files of the first slice: enough for all sizes, to 1/64 (`core.size_sample.spread`)
+FIRST = 64  # files of the first slice: enough for all sizes, to 1/64 (`core.balance.spread_by_size`)
 # A slice must have so many times the files of the first slice for the first to be subtracted.
 MUCH_LARGER = 3
 # Each further slice is to take FILLED of the time that its leg has left, by the last slice's rate. No slice
@@ -104,12 +108,12 @@ def run(
                     )
                 finally:
                     remove_tree(layout.rehearsal, context.spend)
-                apart = [round(distance(sizes, _sizes(now, giant)), 4) for _, sizes in done]
+                apart = [round(size_distance(sizes, _sizes(now, giant)), 4) for _, sizes in done]
                 legs = tuple(leg._replace(distance=d) for (leg, _), d in zip(done, apart, strict=True))
                 at, drawn = verdicts.now(), sample.num_rows
                 kept = Rehearsal(dataset, at, host_name(), files, drawn, legs, knee(legs), stage.durability)
                 leg = kept.leg
-                before = time_estimate.seconds(leg.files, leg.bytes, 1, forecast.element_rates(layout))
+                before = estimates.seconds(leg.files, leg.bytes, 1, forecast.element_rates(layout))
                 kept = kept._replace(model_error=round(before / leg.seconds - 1, 3))
                 documents.write(REHEARSAL, layout.rehearsal_result, kept)
                 context.emit(events.Ended(dataset, STEP, {"files": leg.files, "bytes": leg.bytes}))
@@ -168,7 +172,7 @@ def _draw(now: Listing, giant_bytes: int) -> tuple[pa.RecordBatch, int]:
             why=giants if now.gathered.files else "the source has no object",
             hint="correct the dataset's source and filters",
         )
-    by_size = pc.sort_indices(taken[0]["size"]).take(pa.array(spread(taken[0].num_rows)))
+    by_size = pc.sort_indices(taken[0]["size"]).take(pa.array(spread_by_size(taken[0].num_rows)))
     (sample,) = taken[0].take(by_size).drop_columns("chance").combine_chunks().to_batches()
     return whole_files(sample), files
 

@@ -12,13 +12,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, cast
 
 import penstock
-from penstock.core import element_use, events
-from penstock.core.ceilings import Work, pebibyte_miles_an_hour, reached
-from penstock.core.documents import typed_json
+from penstock.core import element_use, events, typed_json
+from penstock.core.element_documents import slowest
 from penstock.core.element_use import StepUse, Usage
 from penstock.core.errors import FindingsError
+from penstock.core.estimates import Work, pebibyte_miles_an_hour, reached
 from penstock.core.grades import CARRIED, SERVERS, answered_by
-from penstock.core.slow_objects import slowest
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.dataset import gate, last_end, receipts, run_claims, run_store, seals, verdicts
 from penstock.fs import durable
@@ -32,10 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.documents.element_receipt import ElementReceipt
-    from penstock.core.documents.step_results import StepReceipt
+    from penstock.core.element_documents import ElementReceipt
     from penstock.core.layout import RunLayout
     from penstock.core.run_documents import PlanInfo
+    from penstock.core.step_results import StepReceipt
     from penstock.dataset.context import Context
     from penstock.dataset.gate import Judgement
     from penstock.dataset.run import Run
@@ -338,7 +337,7 @@ def _shown(receipt: ElementReceipt) -> ElementResult:
 def throughput(copies: Sequence[ElementReceipt]) -> list[list[float]]:
     """Return [[seconds since the copy began, bytes so far, files so far], ...] over all elements.
 
-    >>> from penstock.core.documents.element_receipt import ElementReceipt
+    >>> from penstock.core.element_documents import ElementReceipt
     >>> throughput([ElementReceipt(started=5.0, done_bytes=9, done_files=1, bytes=9, files=1,
     ...                            samples=((0.0, 0, 0), (2.0, 9, 1)))])
     [[0.0, 0, 0], [2.0, 9, 1]]

@@ -26,7 +26,7 @@ from penstock.run.permissions_step import close, current
 from penstock.run.read_back import read_back
 
 if TYPE_CHECKING:
-    from penstock.core.documents.step_results import VerifyReceipt
+    from penstock.core.step_results import VerifyReceipt
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
 

@@ -12,7 +12,7 @@ from penstock.run import step_chain
 from penstock.run.locked_run import with_lock
 
 if TYPE_CHECKING:
-    from penstock.core.documents.step_results import StepReceipt
+    from penstock.core.step_results import StepReceipt
     from penstock.dataset.context import Context
 
 STEP = "verify"

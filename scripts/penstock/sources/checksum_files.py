@@ -19,8 +19,8 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import ObjectError, TransientError
+from penstock.core.human import in_quotes
 from penstock.core.model import Entry, SourceChecksum
-from penstock.core.text import in_quotes
 from penstock.sources.port import reading
 
 if TYPE_CHECKING:

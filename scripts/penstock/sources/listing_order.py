@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from penstock.core.errors import STORE_AMISS, FailedError
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 from penstock.fs import scratch
 from penstock.host import waits
 

@@ -7,8 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import PreflightError
-from penstock.core.human import counted
-from penstock.core.text import in_quotes
+from penstock.core.human import counted, in_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

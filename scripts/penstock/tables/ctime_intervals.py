@@ -23,8 +23,8 @@ from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import history_line
-from penstock.core.documents.history_line import CtimeInterval
+from penstock.core import dataset_documents
+from penstock.core.dataset_documents import CtimeInterval
 from penstock.core.errors import NewerFormatError, PenstockError
 from penstock.fs import durable, plain_files
 
@@ -71,7 +71,7 @@ class Recorder:
         line = replace(self._line, at=at, first_ns=first, last_ns=last)
         with contextlib.suppress(OSError, PenstockError):
             durable.make_dirs(self._path.parent)
-            durable.write_json(self._path, history_line.to_json(line))
+            durable.write_json(self._path, dataset_documents.line_to_json(line))
 
 
 def pending(folder: Path) -> dict[Path, CtimeInterval]:
@@ -81,7 +81,7 @@ def pending(folder: Path) -> dict[Path, CtimeInterval]:
         for name in sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX)):
             with contextlib.suppress(OSError, ValueError, NewerFormatError):
                 path = folder / name
-                line = history_line.from_json(plain_files.read(path), path)
+                line = dataset_documents.line_from_json(plain_files.read(path), path)
                 if isinstance(line, CtimeInterval):
                     intervals[path] = line
     return intervals

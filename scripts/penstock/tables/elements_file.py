@@ -1,4 +1,4 @@
-"""`elements.parquet` beside a report: a row for each element of the run, by `core.element_columns`."""
+"""`elements.parquet` beside a report: a row for each element of the run, by `core.element_documents`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from penstock.core import element_columns
-from penstock.core.element_columns import COLUMNS, TIME, ElementRow
+from penstock.core import element_documents
+from penstock.core.element_documents import COLUMNS, TIME, ElementRow
 from penstock.tables.tables import TableWriter
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _schema() -> pa.Schema:
 
 def write(path: Path, rows: Sequence[ElementRow]) -> None:
     """Write the file, durable on return and readable for everybody. Raises NoSpaceError, FailedError."""
-    form = _Form(f"elements {element_columns.FORMAT}", _schema(), {})
+    form = _Form(f"elements {element_documents.FORMAT}", _schema(), {})
     columns = []
     for column in COLUMNS:
         values = [getattr(row, column.name) for row in rows]

@@ -1,4 +1,4 @@
-"""Reads, writes and compares a source's empty folders (`core.documents.marks.EmptyFolders`), where the
+"""Reads, writes and compares a source's empty folders (`core.dataset_documents.EmptyFolders`), where the
 dataset keeps them (`empty_folders: keep`)."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.marks import EMPTY_FOLDERS, EmptyFolders
+from penstock.core.dataset_documents import EMPTY_FOLDERS, EmptyFolders
 from penstock.core.errors import STATE_ANEW, FailedError
 from penstock.fs import durable, plain_files
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from penstock.core.columns import BY_NAME, RECORDS
 from penstock.core.model import Record
-from penstock.core.row_codec import by_field, rows
+from penstock.core.row_codec import BY_NAME, RECORDS, by_field, rows
 from penstock.tables.tables import Form, plain
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.core.documents import typed_json
+from penstock.core import typed_json
 from penstock.core.errors import STATE_ANEW, FailedError
 from penstock.fs import durable, plain_files
 

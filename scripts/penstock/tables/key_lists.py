@@ -22,9 +22,8 @@ import os
 from typing import IO, TYPE_CHECKING, Any
 
 from penstock.core.errors import PreflightError
+from penstock.core.human import in_quotes, nanoseconds
 from penstock.core.model import Listed, SourceChecksum
-from penstock.core.text import in_quotes
-from penstock.core.timestamps import nanoseconds
 from penstock.tables.inventory_tables import canonical
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from penstock.core import columns
+from penstock.core import row_codec
 from penstock.core.model import EARLIEST, LATEST, Entry, Listed, nearest_time
 from penstock.core.row_codec import by_field, filled
 from penstock.tables.tables import GROUP, Form, OnTable, TableWriter, read_batches, stored, values
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-FORM = Form(columns.LISTING, Entry._fields)
+FORM = Form(row_codec.LISTING, Entry._fields)
 # Independent of the file's own format: a new column makes no other run of the same source.
 _DIGEST_BEGINS = b"penstock listing 1\n"
 

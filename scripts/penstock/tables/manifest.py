@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from penstock.core import digests
-from penstock.core.columns import MANIFEST
+from penstock.core import model
 from penstock.core.errors import IMPOSSIBLE, LOOK_AT_FILE, FailedError
 from penstock.core.model import Record
+from penstock.core.row_codec import MANIFEST
 from penstock.fs import durable
 from penstock.host import bounded_memory
 from penstock.tables.files import Files
@@ -133,12 +133,12 @@ def read_between(path: Path, first: bytes, last: bytes, names: Sequence[str]) ->
 def checksums(files: Files, algorithm: str) -> list[tuple[str, str]]:
     """Return (digest in hexadecimal, path) of the files with a digest of this kind over all their bytes."""
     own, paths = files["digest"], files["path"]
-    plain = digests.values(own, algorithm)
+    plain = model.values(own, algorithm)
     if plain is not None:
         return list(zip(plain, paths, strict=True))
     sums = []
     for path, digest, further in zip(paths, own, files["digests"], strict=True):
-        value = digests.value_of((digests.Digest.parse(digest), *digests.listed(further)), algorithm)
+        value = model.value_of((model.Digest.parse(digest), *model.listed(further)), algorithm)
         if value is not None:
             sums.append((value, path))
     return sums

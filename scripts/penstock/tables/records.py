@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import lt
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core import columns as table
+from penstock.core import row_codec as table
 from penstock.core.errors import STATE_ANEW, FailedError
 from penstock.core.model import Record
 from penstock.core.row_codec import rows

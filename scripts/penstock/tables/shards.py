@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from penstock.core import columns
+from penstock.core import row_codec
 from penstock.core.model import Entry, Expected
 from penstock.core.row_codec import by_field, filled
 from penstock.core.run_documents import ShardInfo
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from penstock.core.balance import Cut
 
-FORM = Form(columns.SHARD, Entry._fields)
+FORM = Form(row_codec.SHARD, Entry._fields)
 # an audit's shard: what must lie in a release, by its manifest
-EXPECTED = Form(columns.AUDIT_SHARD, Expected._fields)
+EXPECTED = Form(row_codec.AUDIT_SHARD, Expected._fields)
 
 
 class ShardWriter(OnTable):

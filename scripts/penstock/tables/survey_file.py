@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.core import columns
-from penstock.core.documents.differences import SAME
+from penstock.core import row_codec
+from penstock.core.differences import SAME
 from penstock.core.model import Surveyed
 from penstock.core.row_codec import by_field
 from penstock.core.row_codec import rows as rows_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-FORM = Form(columns.SURVEY, Surveyed._fields)
+FORM = Form(row_codec.SURVEY, Surveyed._fields)
 MANY = 32  # files that are joined to one
 _NAME = ".parquet"
 

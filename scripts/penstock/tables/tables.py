@@ -17,10 +17,9 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.core import columns, row_codec
-from penstock.core.errors import STATE_ANEW, FailedError
-from penstock.core.format_versions import refuse_newer
-from penstock.core.text import in_quotes
+from penstock.core import row_codec
+from penstock.core.errors import STATE_ANEW, FailedError, refuse_newer
+from penstock.core.human import in_quotes
 from penstock.fs import durable, plain_files
 from penstock.fs.errno_map import storage_error
 from penstock.host import bounded_memory
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.columns import Column
-    from penstock.core.row_codec import ByName
+    from penstock.core.row_codec import ByName, Column
 
 BATCH = 8192  # rows of one batch when a file is read
 GROUP = 65_536  # rows of one row group when a file is written
@@ -38,21 +36,21 @@ KIND = b"penstock"  # the metadata key that names the file's kind
 
 
 class Form:
-    """One kind of file (listing, shards, records, manifest) by `core.columns`: its Parquet schema, encodings,
-    and defaults of columns."""
+    """One kind of file (listing, shards, records, manifest) by `core.row_codec`: its Parquet schema,
+    encodings, and defaults of columns."""
 
     def __init__(self, file: str, names: Iterable[str]) -> None:
         """`names`: the fields of its row, in order."""
-        self.columns = columns.of_file(file, names)
-        self.kind = f"{file} {columns.file_format(file)}"
-        manifest = file == columns.MANIFEST
+        self.columns = row_codec.of_file(file, names)
+        self.kind = f"{file} {row_codec.file_format(file)}"
+        manifest = file == row_codec.MANIFEST
         self.schema = pa.schema(
             [
                 pa.field(c.name, _type(c, manifest=manifest), nullable=c.kind.row is not None)
                 for c in self.columns
             ]
         )
-        self.defaults = {c.name: c.default for c in self.columns if c.default is not columns.REQUIRED}
+        self.defaults = {c.name: c.default for c in self.columns if c.default is not row_codec.REQUIRED}
         leaves = [leaf for column in self.columns for leaf in _leaves(column)]
         self.options: dict[str, object] = {
             "use_dictionary": [path for path, c in leaves if c.repeats],
@@ -74,7 +72,7 @@ def _type(column: Column, *, manifest: bool = False) -> pa.DataType:
 
 
 def _fields(column: Column) -> list[Column]:
-    return [columns.BY_NAME[name] for name in column.kind.row._fields]
+    return [row_codec.BY_NAME[name] for name in column.kind.row._fields]
 
 
 def _leaves(column: Column) -> list[tuple[str, Column]]:
@@ -431,6 +429,6 @@ def plain(column: Column, array: pa.Array) -> list[Any]:
 
 def values(batch: pa.RecordBatch) -> dict[str, list[Any]]:
     return {
-        name: plain(columns.BY_NAME[name], array)
+        name: plain(row_codec.BY_NAME[name], array)
         for name, array in zip(batch.schema.names, batch.columns, strict=True)
     }

@@ -33,7 +33,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.core.documents import bounded_json
+from penstock.core import typed_json
 from penstock.core.errors import FailedError
 from penstock.fs import acl_xattrs, durable, plain_files
 from penstock.fs.errno_map import PASSING, printable
@@ -227,7 +227,7 @@ def _posting(folder: Path, name: str, met: set[int]) -> Posting | None:
         return None
     met.add(status.st_ino)
     try:
-        value = bounded_json.loads(plain_files.content(fd, LONGEST))
+        value = typed_json.bounded_loads(plain_files.content(fd, LONGEST))
     except ValueError:
         value = None
     return Posting(name, status.st_uid, status.st_mtime, value)

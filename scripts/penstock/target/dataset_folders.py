@@ -20,8 +20,8 @@ import stat
 from typing import TYPE_CHECKING
 
 from penstock.config.access_rules import NO_RULES
-from penstock.core.documents import marks
-from penstock.core.documents.marks import StatePointer, StateRoot
+from penstock.core import dataset_documents
+from penstock.core.dataset_documents import StatePointer, StateRoot
 from penstock.core.errors import FailedError, FindingsError, PenstockError, PreflightError
 from penstock.core.layout import ADOPT_TRIAL, ANSWER, DATA, PROBE
 from penstock.fs import acl_xattrs, clock, plain_files
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.access_rules import AccessRules
-    from penstock.core.documents.probe_report import ProbeReport
     from penstock.core.layout import DatasetLayout
+    from penstock.core.run_documents import ProbeReport
 
 _POINTER = re.compile(r"releases/([^/]+)")
 _NEXT_POINTER = re.compile(r"\.current\.[0-9a-f]{16}")
@@ -329,7 +329,9 @@ def _pointed(layout: DatasetLayout) -> StatePointer | None:
         kind = os.lstat(layout.state_pointer).st_mode
         # Without a state root it is the state's folder; `_check_own` judges all else.
         if stat.S_ISREG(kind) or (layout.state_root is not None and not stat.S_ISDIR(kind)):
-            return marks.STATE_POINTER.from_json(plain_files.read(layout.state_pointer), layout.state_pointer)
+            return dataset_documents.STATE_POINTER.from_json(
+                plain_files.read(layout.state_pointer), layout.state_pointer
+            )
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
@@ -349,9 +351,9 @@ def _bind_state(layout: DatasetLayout) -> None:
     """
     pointed = _pointed(layout)
     made = StateRoot(pointed.id if pointed else secrets.token_hex(8), str(layout.root.absolute()))
-    create_file(layout.root_pointer, json.dumps(marks.STATE_ROOT.to_json(made)).encode() + b"\n")
+    create_file(layout.root_pointer, json.dumps(dataset_documents.STATE_ROOT.to_json(made)).encode() + b"\n")
     pointer = StatePointer(str(layout.state_root), _id_of_state(layout) or "")
-    content = json.dumps(marks.STATE_POINTER.to_json(pointer)).encode() + b"\n"
+    content = json.dumps(dataset_documents.STATE_POINTER.to_json(pointer)).encode() + b"\n"
     create_file(layout.state_pointer, content, mode=0o644)
     check_state(layout)
 
@@ -429,7 +431,9 @@ def _id_of_state(layout: DatasetLayout) -> str | None:
     Raises PreflightError for another root's state, whose journals would be taken for this root's.
     """
     try:
-        bound = marks.STATE_ROOT.from_json(plain_files.read(layout.root_pointer), layout.root_pointer)
+        bound = dataset_documents.STATE_ROOT.from_json(
+            plain_files.read(layout.root_pointer), layout.root_pointer
+        )
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

@@ -26,8 +26,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core.human import brief, in_quotes
 from penstock.core.layout import DATASET_NAME, RELEASE_NAME, DatasetLayout
-from penstock.core.text import brief, in_quotes
 from penstock.target import root_files
 
 if TYPE_CHECKING:

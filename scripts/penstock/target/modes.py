@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Self
 
 from penstock.config.access_rules import DIR_BITS, FILE_BITS, Access, AccessRules
 from penstock.core.errors import FailedError, PreflightError
+from penstock.core.human import in_quotes
 from penstock.core.key_paths import TEMPORARY
 from penstock.core.layout import DATA
 from penstock.core.posix_acl import USER, in_words, parse
-from penstock.core.text import in_quotes
 from penstock.fs import acl_xattrs
 from penstock.fs.adaptive_threads import Calls
 from penstock.fs.dir_stat import failed
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.settings import PermissionsConfig
-    from penstock.core.documents.step_results import ModesSet
     from penstock.core.posix_acl import NamedEntry
+    from penstock.core.step_results import ModesSet
     from penstock.fs.dir_stat import Row
     from penstock.fs.tree import Level
 

@@ -25,7 +25,7 @@ import time
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.text import printable
+from penstock.core.human import printable
 from penstock.host.heartbeat import HEARTBEAT
 from penstock.target import root_files
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from penstock.config.access_rules import DIR_BITS, FILE_BITS, NO_RULES
 from penstock.core.errors import IMPOSSIBLE, FailedError
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 from penstock.fs import libc
 from penstock.fs.capabilities import facts
 from penstock.fs.errno_map import printable, storage_error

@@ -18,8 +18,8 @@ import os
 from typing import TYPE_CHECKING
 
 import penstock
-from penstock.core.documents import marks
-from penstock.core.documents.marks import StateMarker
+from penstock.core import dataset_documents
+from penstock.core.dataset_documents import StateMarker
 from penstock.core.errors import FailedError, OlderVersionError
 from penstock.fs import durable, plain_files
 
@@ -38,7 +38,7 @@ def check_marker(layout: DatasetLayout) -> bool:
     """
     path = layout.state_marker
     try:
-        marks.STATE_MARKER.from_json(plain_files.read(path), path)
+        dataset_documents.STATE_MARKER.from_json(plain_files.read(path), path)
     except ValueError as error:
         raise FailedError(
             "a state file is damaged",
@@ -56,7 +56,7 @@ def check_marker(layout: DatasetLayout) -> bool:
 def mark_state(layout: DatasetLayout) -> None:
     """Mark an existing state folder durably, if unmarked. Raises as `check_marker`, and OSError."""
     if not check_marker(layout):
-        marker = marks.STATE_MARKER.to_json(StateMarker(penstock.__version__))
+        marker = dataset_documents.STATE_MARKER.to_json(StateMarker(penstock.__version__))
         durable.create_file(layout.state_marker, durable.json_line(marker))
 
 

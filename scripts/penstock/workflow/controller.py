@@ -12,7 +12,7 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
-from penstock.core import timestamps
+from penstock.core import human
 from penstock.core.errors import LockedError
 from penstock.workflow import ancestors, exit_files
 
@@ -100,7 +100,7 @@ def _refuse_living(controller: int) -> None:
         # `penstock run` is above its Snakemake, which is the last.
         what = "`penstock run`" if len(names) > 1 else "a Snakemake"
         pid = names[0].partition(".")[0] if names else ""
-        since = timestamps.local(os.fstat(controller).st_mtime)
+        since = human.local(os.fstat(controller).st_mtime)
         who = f": process {pid} on {host}, since {since}" if names else ""
         stop = f"stop it (`kill {pid}` on {host})" if names else "stop it"
         error = LockedError(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.config.settings import Config
-    from penstock.core.documents.step_results import ListResult, PreflightResult
     from penstock.core.layout import DatasetLayout
+    from penstock.core.step_results import ListResult, PreflightResult
 
 RESULTS = Path("results")  # in the working directory
 LISTINGS = Path(".workflow", "list")  # below `results/`

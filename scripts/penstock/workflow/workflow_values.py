@@ -21,9 +21,9 @@ import yaml
 
 from penstock.config import loader, overlay, quantities, trust
 from penstock.config.strict_yaml import StrictYamlError
-from penstock.core import audit_selection
+from penstock.core import audit_documents
 from penstock.core.errors import ConfigError, PreflightError
-from penstock.core.text import did_you_mean, in_quotes, printable
+from penstock.core.human import did_you_mean, in_quotes, printable
 from penstock.fs import durable
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 DATASET = "dataset"
 STAGING = ("new_release", "copy_unchanged")
 AUDIT: Mapping[str, tuple[Callable[[str], object], str]] = {
-    "fraction": (audit_selection.parse_turns, "a fraction such as 1/30"),
-    "sample": (audit_selection.parse_fraction, "a share such as 1%"),
+    "fraction": (audit_documents.parse_turns, "a fraction such as 1/30"),
+    "sample": (audit_documents.parse_fraction, "a share such as 1%"),
     "limit": (quantities.rate, "a rate such as 200MiB/s; an engine's is engine='{limit: 200MiB/s}'"),
     "release": (str, "a release's name"),
 }

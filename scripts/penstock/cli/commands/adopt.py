@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import output
 from penstock.core import human
-from penstock.core.documents.differences import CHECKSUM, KINDS, READ, SIZE
+from penstock.core.differences import (
+    CHECKSUM,
+    KINDS,
+    READ,
+    SIZE,
+)
 from penstock.core.errors import ConfigError
 from penstock.look.views.findings_text import METHODS, line, table
 
@@ -23,7 +28,12 @@ if TYPE_CHECKING:
 
     from penstock.cli.session import Session
     from penstock.config.settings import Config
-    from penstock.core.documents.step_results import AdoptionResult, AmountJson, SameJson, SealingResult
+    from penstock.core.step_results import (
+        AdoptionResult,
+        AmountJson,
+        SameJson,
+        SealingResult,
+    )
 
 EXAMPLES = (
     "penstock adopt imagenet /beegfs/old/imagenet",

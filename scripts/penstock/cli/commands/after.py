@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.cli import flags, output, reader_choice
 from penstock.core import human
 from penstock.core.errors import FindingsError, PenstockError
+from penstock.core.human import brief, in_quotes
 from penstock.core.layout import DATASET_NAME
-from penstock.core.text import brief, in_quotes
 
 if TYPE_CHECKING:
     from penstock.cli.reader_choice import Reading

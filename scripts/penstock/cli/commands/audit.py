@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from penstock.cli import audit_results, flags
 from penstock.config.quantities import rate
 from penstock.core import human
-from penstock.core.audit_selection import AuditSelection, parse_fraction, parse_turns
+from penstock.core.audit_documents import AuditSelection, parse_fraction, parse_turns
 from penstock.look.views.findings_text import METHODS, SHOWN, line, table
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
-    from penstock.core.documents.findings import Finding
-    from penstock.core.documents.step_results import AuditResult, OverruleResult
+    from penstock.core.audit_documents import Finding
+    from penstock.core.step_results import AuditResult, OverruleResult
 
 EXAMPLES = ("penstock audit imagenet --fraction 1/30", "penstock audit imagenet --limit 200MiB/s")
 KINDS = ("manifest", "missing", "folder", "changed", "replaced", "unread", "mode", "extra")

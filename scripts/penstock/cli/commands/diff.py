@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import flags, output, target_datasets
 from penstock.core import human
 from penstock.core.errors import ConfigError
-from penstock.core.text import printable
+from penstock.core.human import printable
 from penstock.look.views.aligned_table import TextColumn, lines
 from penstock.look.views.styled_lines import Line
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.cli.session import Session
-    from penstock.core.documents.catalogue_rows import DiffResult, DiffRow
+    from penstock.core.catalogue_rows import DiffResult, DiffRow
     from penstock.look.difference import ManifestDifference
 
 EXAMPLES = ("penstock diff imagenet --source", "penstock diff imagenet 20261101-1f2e3d4c --exit-code")

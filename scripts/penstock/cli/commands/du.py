@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import flags, target_datasets
 from penstock.core import human
-from penstock.core.text import printable
+from penstock.core.human import printable
 from penstock.look.views.aligned_table import COLUMNS, TextColumn, lines
 from penstock.look.views.release_text import last_pinned
 from penstock.look.views.styled_lines import Line
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.cli.session import Session
-    from penstock.core.documents.disk_use import AreaUse, DiskUse, OwnedUse
+    from penstock.core.catalogue_rows import AreaUse, DiskUse, OwnedUse
 
 EXAMPLES = ("penstock du imagenet", "penstock du --root /beegfs/datasets")
 _AREAS = (

@@ -29,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    from penstock.core.documents import typed_json
+    from penstock.core import typed_json
     from penstock.core.errors import ConfigError
     from penstock.look import explanation
     from penstock.look.views import plan_text

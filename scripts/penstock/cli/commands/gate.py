@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import flags, output, reader_choice, submission
 from penstock.config.quantities import duration
 from penstock.core import human
-from penstock.core.audit_selection import AuditSelection, parse_fraction
+from penstock.core.audit_documents import AuditSelection, parse_fraction
 from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.cli.reader_choice import Reading
     from penstock.cli.session import Session
     from penstock.config.settings import Config
-    from penstock.core.documents.step_results import MendResult
+    from penstock.core.step_results import MendResult
 
 EXAMPLES = (
     "penstock gate imagenet && sbatch train.sh",
@@ -95,7 +95,7 @@ def _mended(parsed: argparse.Namespace, session: Session, config: Config, readin
 
 
 def _show(result: MendResult) -> None:
-    from penstock.core.documents.findings import also_in, also_repaired
+    from penstock.core.audit_documents import also_in, also_repaired
 
     name = result["dataset"]
     output.show(f"{name}: {result['release']} is published, in {result['path']}")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
 
     from penstock.cli.session import Session
-    from penstock.core.documents.step_results import Collected
+    from penstock.core.step_results import Collected
     from penstock.dataset.context import Context
 
 EXAMPLES = ("penstock gc --dry-run", "penstock gc imagenet --unpin job-4711")

@@ -12,7 +12,7 @@ from penstock.cli import output
 from penstock.config import file_choice, secret_check, storage_options
 from penstock.config.source_kinds import kind, no_path, scheme
 from penstock.core.errors import ConfigError
-from penstock.core.text import in_quotes, printable
+from penstock.core.human import in_quotes, printable
 
 if TYPE_CHECKING:
     import argparse

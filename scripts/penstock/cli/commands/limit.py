@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import output
 from penstock.core.errors import ConfigError, PreflightError
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session

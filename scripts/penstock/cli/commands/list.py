@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
 
     from penstock.cli.session import Session
-    from penstock.core.documents.step_results import ListResult
+    from penstock.core.step_results import ListResult
 
 EXAMPLES = ("penstock step list imagenet", "penstock step list imagenet --receipt list.json")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cli.session import Session
-    from penstock.core.documents.step_results import ListResult, PreflightResult
+    from penstock.core.step_results import ListResult, PreflightResult
     from penstock.dataset.context import Context
 
 

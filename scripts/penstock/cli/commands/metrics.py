@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import flags, output, target_datasets
 from penstock.cli.target_datasets import TargetDatasets
 from penstock.core.errors import FailedError, NoSpaceError, PenstockError
-from penstock.core.text import printable
+from penstock.core.human import printable
 from penstock.fs import durable, servers
 from penstock.fs.errno_map import NO_SPACE
 from penstock.host import resources

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
 
     from penstock.cli.session import Session
-    from penstock.core.documents.step_results import PlanResult
+    from penstock.core.step_results import PlanResult
 
 EXAMPLES = ("penstock step plan imagenet", "penstock step plan imagenet --receipt plan.json")
 

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 from penstock.cli import flags, output, step_runner
 from penstock.config import file_choice
 from penstock.core.errors import ConfigError
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 from penstock.workflow.workflow_receipts import RESULTS, published_before
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.cli.session import Session
-    from penstock.core.checks import CheckResult
-    from penstock.core.documents.step_results import PreflightResult
+    from penstock.core.events import CheckResult
+    from penstock.core.step_results import PreflightResult
 
 EXAMPLES = ("penstock preflight", "penstock preflight --sysctl netapp-100g")
 

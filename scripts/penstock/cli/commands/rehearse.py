@@ -46,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    from penstock.core import fio_job
+    from penstock.core import balance
     from penstock.look.views import rehearsal_text
     from penstock.run import rehearsal
 
@@ -64,7 +64,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         _write(csv, rehearsal_text.csv(done), "RATES")
         _write(csv.with_suffix(".svg"), rehearsal_text.svg(done), "RATES")
     if parsed.fio:
-        _write(parsed.fio, fio_job.text(name, sizes, done.leg.streams, done.durability), "FIO_JOB")
+        _write(parsed.fio, balance.fio_job(name, sizes, done.leg.streams, done.durability), "FIO_JOB")
     return 0
 
 

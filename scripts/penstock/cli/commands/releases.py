@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import flags, target_datasets
 from penstock.core import human
 from penstock.core.errors import FindingsError
-from penstock.core.text import brief, printable
+from penstock.core.human import brief, printable
 from penstock.look.views.aligned_table import COLUMNS, TextColumn, lines
 from penstock.look.views.release_text import account, last_pinned, problem, said
 from penstock.look.views.styled_lines import Line
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.cli.session import Session
-    from penstock.core.documents.catalogue_rows import DatasetRow, ReleaseRow, StagingRow
+    from penstock.core.catalogue_rows import DatasetRow, ReleaseRow, StagingRow
 
 EXAMPLES = ("penstock releases imagenet", "penstock releases --root /beegfs/datasets --json")
 HOLDERS = 3  # of a release, named in the table

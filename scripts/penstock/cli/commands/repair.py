@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import audit_results, flags
 from penstock.core import human
-from penstock.core.documents.findings import also_in, also_repaired
+from penstock.core.audit_documents import also_in, also_repaired
 from penstock.look.views.findings_text import SHOWN, line, table
 
 if TYPE_CHECKING:
     import argparse
 
     from penstock.cli.session import Session
-    from penstock.core.documents.step_results import RepairResult
+    from penstock.core.step_results import RepairResult
 
 EXAMPLES = ("penstock repair imagenet", "penstock repair imagenet --release 20261101-1f2e3d4c")
 

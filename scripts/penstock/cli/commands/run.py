@@ -38,7 +38,7 @@ from penstock.core.errors import (
     TransientError,
     signal_name,
 )
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 from penstock.dataset import staging_notice
 from penstock.dataset.cancel_mark import INVOCATION, CancelMark
 from penstock.dataset.context import layout_of

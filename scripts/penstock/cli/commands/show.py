@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from penstock.cli import flags, target_datasets
 from penstock.core import human
 from penstock.core.errors import FindingsError
-from penstock.core.text import TEXT, brief, printable
+from penstock.core.human import TEXT, brief, printable
 from penstock.look.views import findings_text, reading_text, text_block
 from penstock.look.views.aligned_table import COLUMNS
 from penstock.look.views.release_text import account, moment, problem
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.cli.session import Session
-    from penstock.core.documents.catalogue_rows import GradeAmount, HistoryRow, ReleaseRow, ReleaseShown
+    from penstock.core.catalogue_rows import (
+        GradeAmount,
+        HistoryRow,
+        ReleaseRow,
+        ReleaseShown,
+    )
 
 EXAMPLES = ("penstock show imagenet", "penstock show imagenet 20261101-1f2e3d4c --json")
 _SEALS = {

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cli.session import Session
-    from penstock.core.documents.step_results import StatusResult
+    from penstock.core.step_results import StatusResult
     from penstock.dataset.context import Context
     from penstock.look.views.styled_lines import Line
 
@@ -90,8 +90,8 @@ _SAID = ("dataset", "state", "why", "to_do", "work", "pinned")
 
 
 def render(results: Sequence[StatusResult]) -> list[Line]:
-    from penstock.core.documents.verdict import AuditShown
-    from penstock.core.text import TEXT, brief
+    from penstock.core.audit_documents import AuditShown
+    from penstock.core.human import TEXT, brief
     from penstock.look.views import findings_text, text_block
     from penstock.look.views.styled_lines import Line
 

@@ -26,12 +26,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Write the answer (`core.documents.node_answer`) to --answer; return 0 when every source opens, else
+    """Write the answer (`core.node_answer`) to --answer; return 0 when every source opens, else
     `VISIT_FAILED`."""
     from penstock.cluster.port import VISIT_FAILED
     from penstock.config.serialization import from_json
     from penstock.config.settings import DatasetConfig, TargetConfig
-    from penstock.core.documents import node_answer
+    from penstock.core import node_answer
     from penstock.doctor.preflight import visit
     from penstock.fs import owners
 

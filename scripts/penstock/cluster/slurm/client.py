@@ -19,7 +19,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from penstock.core import timestamps
+from penstock.core import human
 from penstock.core.errors import (
     FailedError,
     OverloadedError,
@@ -243,7 +243,7 @@ def problem(program: str, answer: CommandOutput) -> PenstockError:
     ended = _token_ended()
     return kind(
         sentences.get(kind, f"{program} failed"),
-        why=answer.words + (f"; {TOKEN} ended at {timestamps.local(ended)}" if ended else ""),
+        why=answer.words + (f"; {TOKEN} ended at {human.local(ended)}" if ended else ""),
         hint=f"`unset {TOKEN}`, or set a new token (`scontrol token` prints one)" if ended else "",
     )
 

@@ -32,9 +32,9 @@ from penstock.cluster.slurm.query_pace import QueryPace
 from penstock.cluster.slurm.requeues import Requeues
 from penstock.cluster.slurm.submission import Account, script
 from penstock.config.settings import AUTO_CORES, AUTO_TIME
-from penstock.core import job_time
+from penstock.core import estimates
 from penstock.core.errors import FailedError, OverloadedError, PreflightError, QueueFullError, TransientError
-from penstock.core.host_lists import host_names
+from penstock.core.range_lists import host_names
 from penstock.host import resources
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.job_states import SlurmElement
     from penstock.cluster.slurm.time_limits import TimeLimit
     from penstock.config.settings import ClusterConfig, JobOptions
-    from penstock.core.checks import CheckResult
-    from penstock.core.documents.node_cores import NodeCores
+    from penstock.core.events import CheckResult
+    from penstock.core.node_answer import NodeCores
 
 SUBMIT = "submit"  # the step of a submitted controller's job
 # Seconds until a killed controller's submission has ended, too (a site's wrapper of sbatch may take longer
@@ -153,7 +153,7 @@ class SlurmCluster(Cluster):
         limit = spec.time or options.time
         if limit == AUTO_TIME:
             longest = self.longest(spec.step)
-            limit = None if longest is None else job_time.unestimated(longest)
+            limit = None if longest is None else estimates.unestimated(longest)
         options = replace(options, time=limit)
         if max(spec.indices) >= self.max_array():
             raise FailedError(

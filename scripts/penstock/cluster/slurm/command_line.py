@@ -46,7 +46,7 @@ from penstock.cluster.slurm.submission import (
     without_file,
 )
 from penstock.core.errors import QueueFullError, TransientError
-from penstock.core.host_lists import host_list, host_names
+from penstock.core.range_lists import host_list, host_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,14 +16,14 @@ import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config.settings import AUTO_CORES
-from penstock.core import cpu_lists
+from penstock.core import range_lists
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from penstock.cluster.slurm.nodes import Node
     from penstock.config.settings import JobOptions
-    from penstock.core.documents.node_cores import Machine
+    from penstock.core.node_answer import Machine
 
 WISH = 2  # the cores that `cluster.core_spec: auto` asks for, where it asks for any
 
@@ -75,7 +75,7 @@ def reserved(node: Node, *, first: bool = False) -> tuple[int, ...]:
     if not node.threads:
         return ()
     if node.cpu_spec:
-        return tuple(sorted({cpu // node.threads for cpu in cpu_lists.cpus(node.cpu_spec)}))
+        return tuple(sorted({cpu // node.threads for cpu in range_lists.cpus(node.cpu_spec)}))
     order = in_order(node.sockets, node.cores // max(1, node.sockets), first=first)
     return tuple(sorted(itertools.islice(order, node.reserved)))
 
@@ -136,7 +136,7 @@ class Numbering(NamedTuple):
     def spec_list(self, cores: Iterable[int]) -> str:
         """Return what `CpuSpecList=` takes for these cores: SLURM's numbers of all their CPUs."""
         width = self.threads
-        return cpu_lists.listed(core * width + thread for core in cores for thread in range(width))
+        return range_lists.listed(core * width + thread for core in cores for thread in range(width))
 
     def mount_options(self, cores: Iterable[int]) -> str:
         """Return WEKA's mount options for these cores: the first CPU of each. WEKA keeps siblings free

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.slurm import core_choice, core_settings
 from penstock.cluster.slurm.core_choice import L3, NUMA, SOCKET
-from penstock.core import cpu_lists
-from penstock.core.checks import CheckResult
-from penstock.core.text import printable
+from penstock.core import range_lists
+from penstock.core.events import CheckResult
+from penstock.core.human import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.facts import SlurmSettings
     from penstock.cluster.slurm.nodes import Node
     from penstock.config.settings import JobOptions
-    from penstock.core.checks import Verdict
-    from penstock.core.documents.node_cores import FileValue, HeldCores, NodeCores
+    from penstock.core.events import Verdict
+    from penstock.core.node_answer import FileValue, HeldCores, NodeCores
 
 WEKA_CONF = "/etc/wekaio/service.conf"  # the file of isolate_cpusets by WEKA's documentation
 
@@ -128,11 +128,11 @@ def _core_results(
     if not bare:
         text = f"{holders}; SLURM keeps its jobs off {_cpus(free)} ({by})"
         if siblings := numbers.cpus(weka) - set(held):
-            text += f", the siblings {cpu_lists.listed(siblings)} of WEKA's among them"
+            text += f", the siblings {range_lists.listed(siblings)} of WEKA's among them"
         return [CheckResult(about, text, wanted="every core of WEKA kept from jobs")]
     text = f"{holders}; jobs are given {_cpus(bare)} of these cores: "
     text += f"SLURM keeps its jobs off {_cpus(free)} ({by})" if free else f"SLURM keeps none ({by})"
-    if node.cpu_spec and set(held) <= set(cpu_lists.cpus(node.cpu_spec)):
+    if node.cpu_spec and set(held) <= set(range_lists.cpus(node.cpu_spec)):
         text += (
             "; CpuSpecList has the kernel's numbers, and SLURM counts by socket, core and thread "
             "(L# of `hwloc-ls`)"
@@ -280,4 +280,4 @@ def _holders(held: Sequence[HeldCores]) -> str:
 
 
 def _cpus(numbers: Iterable[int]) -> str:
-    return f"CPU {cpu_lists.listed(numbers)}"
+    return f"CPU {range_lists.listed(numbers)}"

@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from penstock.core.checks import CheckResult
-from penstock.core.text import nearest, printable
+from penstock.core.events import CheckResult
+from penstock.core.human import nearest, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.cluster.slurm.facts import SlurmSettings
     from penstock.cluster.slurm.nodes import Node
-    from penstock.core.documents.node_cores import FileValue
+    from penstock.core.node_answer import FileValue
 
 OFF_SPEC = "SlurmdOffSpec"
 # values of TaskPluginParam in releases from 14.11 to 26.05 (slurm.conf(5))

@@ -11,7 +11,7 @@ from penstock.host.machine_settings import setting
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.core.documents.node_cores import FileValue
+    from penstock.core.node_answer import FileValue
 
 # Folders of cgroup.conf, beside slurm.conf, where SLURM_CONF is unset. A node without own files
 # (`configless`) keeps copies in the first two.

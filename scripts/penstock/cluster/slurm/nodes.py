@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.slurm.answer_lines import fields
-from penstock.core import cpu_lists
+from penstock.core import range_lists
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -145,4 +145,4 @@ def read_nodes(text: str) -> list[Node]:
 
 def _reserved(count: str, listed: str, threads: int) -> int:
     """Count cores by CoreSpecCount, else by the CPUs of CpuSpecList."""
-    return int(count) or len({cpu // max(1, threads) for cpu in cpu_lists.cpus(listed)})
+    return int(count) or len({cpu // max(1, threads) for cpu in range_lists.cpus(listed)})

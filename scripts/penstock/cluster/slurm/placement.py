@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from penstock.core.host_lists import host_names
+from penstock.core.range_lists import host_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

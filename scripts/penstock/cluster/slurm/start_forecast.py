@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm.time_limits import span
 from penstock.config.settings import AUTO_TIME
-from penstock.core import job_time
-from penstock.core.checks import CheckResult
+from penstock.core import estimates
 from penstock.core.errors import QueueFullError
+from penstock.core.events import CheckResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ LATE = 15 * 60.0  # seconds from now; a later start is late
 def results(slurm: SlurmCommands, options: JobOptions, longest: float) -> list[CheckResult]:
     """Forecast the start of elements with these options. `longest`: the cluster's longest time limit, in
     seconds; 0: none. Raises as `SlurmCommands`."""
-    seconds = job_time.asked_for((), 0, 1, longest) if options.time == AUTO_TIME else options.time
+    seconds = estimates.asked_for((), 0, 1, longest) if options.time == AUTO_TIME else options.time
     try:
         return judged(lambda asked: slurm.trial(replace(options, time=asked)).start, seconds, time.time())
     except QueueFullError:

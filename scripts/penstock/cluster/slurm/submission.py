@@ -22,8 +22,8 @@ from penstock.cluster.port import log_stem
 from penstock.cluster.slurm.client import CONTROLLER, TOKEN, environment
 from penstock.cluster.slurm.environment import STOP_AT
 from penstock.core.errors import ConfigError
-from penstock.core.host_lists import FORM, host_list, host_names
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
+from penstock.core.range_lists import FORM, host_list, host_names
 from penstock.host import proc
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.checks import CheckResult
 from penstock.core.errors import FailedError, PreflightError
+from penstock.core.events import CheckResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

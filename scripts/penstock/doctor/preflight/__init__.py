@@ -1,4 +1,4 @@
 """The checks of preflight, a module for each area.
 
-Each `check` reports `core.checks.CheckResult`s to a `results.Looks`, or raises an error that stops the run.
+Each `check` reports `core.events.CheckResult`s to a `results.Looks`, or raises an error that stops the run.
 """

@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core.checks import CheckResult
-from penstock.core.documents.node_answer import AclEntrySeen, AclsSeen
+from penstock.core.events import CheckResult
+from penstock.core.human import printable
+from penstock.core.node_answer import AclEntrySeen, AclsSeen
 from penstock.core.posix_acl import USER, parse
-from penstock.core.text import printable
 from penstock.doctor.preflight.node_view import WHERE_IDS_ARE_MAPPED
 from penstock.fs import owners
 from penstock.fs.acl_xattrs import judge, refusal
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.settings import DatasetConfig, TargetConfig
-    from penstock.core.documents.node_answer import NodeAnswer
     from penstock.core.layout import DatasetLayout
+    from penstock.core.node_answer import NodeAnswer
     from penstock.dataset.context import Context
     from penstock.doctor.preflight.mount_answers import Answers
     from penstock.doctor.preflight.results import Looks

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core import human
-from penstock.core.checks import CheckResult
-from penstock.core.documents.node_answer import BandwidthFolderSeen
 from penstock.core.errors import PenstockError
-from penstock.core.text import printable
+from penstock.core.events import CheckResult
+from penstock.core.human import printable
+from penstock.core.node_answer import BandwidthFolderSeen
 from penstock.jobs.bandwidth.cap_file import Cap
 from penstock.jobs.bandwidth.folder import has_mark, looked_at, overview
 

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.cluster.port import Visit
 from penstock.config.serialization import to_json
 from penstock.config.source_kinds import KINDS
-from penstock.core import events, human
-from penstock.core.checks import CheckResult
-from penstock.core.documents import node_answer
+from penstock.core import events, human, node_answer
 from penstock.core.errors import FailedError, TransientError
+from penstock.core.events import CheckResult
+from penstock.core.human import printable
 from penstock.core.step_table import RUN_IN_ELEMENTS
-from penstock.core.text import printable
 from penstock.doctor.preflight import acl, bandwidth, evidence, mounts, node_cores, node_view
 from penstock.doctor.preflight.mount_answers import folders, roots
 from penstock.fs import owners
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import Cluster, VisitAnswer
     from penstock.config.settings import DatasetConfig
-    from penstock.core.documents.node_answer import NodeAnswer, OwnerSeen
+    from penstock.core.node_answer import NodeAnswer, OwnerSeen
     from penstock.dataset.context import Context
     from penstock.doctor.preflight.mount_answers import Answers
     from penstock.doctor.preflight.results import Looks

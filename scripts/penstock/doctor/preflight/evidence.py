@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.config.source_kinds import of_url
-from penstock.core.checks import CheckResult
 from penstock.core.errors import PreflightError
+from penstock.core.events import CheckResult
 from penstock.listing.evidence import beyond
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.core.checks import CheckResult
 from penstock.core.errors import PreflightError
+from penstock.core.events import CheckResult
 
 if TYPE_CHECKING:
     from penstock.doctor.preflight.results import Looks

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.config.source_kinds import FOLDER, folder, of_url
-from penstock.core.documents.node_answer import MountSeen
 from penstock.core.errors import ConfigError, PreflightError, TargetAwayError
+from penstock.core.node_answer import MountSeen
 from penstock.fs.servers import TARGET
 from penstock.fs.watched_facts import SilentFolder, watched_facts
 

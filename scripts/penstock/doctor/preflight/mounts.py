@@ -9,7 +9,7 @@ from penstock.fs.mount_checks import check_mount
 
 if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig, TargetConfig
-    from penstock.core.checks import CheckResult
+    from penstock.core.events import CheckResult
     from penstock.dataset.context import Context
     from penstock.doctor.preflight.mount_answers import Answers
     from penstock.doctor.preflight.results import Looks

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.cluster.registry import constrained_cores
-from penstock.core.documents.node_cores import NodeCores
+from penstock.core.node_answer import NodeCores
 from penstock.fs.weka import cores
 from penstock.host import command, machine_settings
 from penstock.host.machine_settings import SYS

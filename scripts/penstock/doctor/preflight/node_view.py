@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import penstock
 from penstock.core import human
-from penstock.core.checks import VERDICTS, CheckResult
-from penstock.core.text import printable
+from penstock.core.events import VERDICTS, CheckResult
+from penstock.core.human import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.core.checks import Verdict
-    from penstock.core.documents.node_answer import MountSeen, NodeAnswer, OwnerSeen
+    from penstock.core.events import Verdict
+    from penstock.core.node_answer import MountSeen, NodeAnswer, OwnerSeen
 
 # Mount options that name the host or its connection, and differ between machines with the same mount.
 OF_ONE_HOST = ("addr=", "clientaddr=", "mountaddr=", "mountport=", "port=", "container_name=")

@@ -7,9 +7,9 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config.access_rules import DIR_BITS, FILE_BITS
-from penstock.core.checks import CheckResult
 from penstock.core.errors import PreflightError
-from penstock.core.text import in_quotes, printable
+from penstock.core.events import CheckResult
+from penstock.core.human import in_quotes, printable
 from penstock.fs import owners
 from penstock.fs.quotas import owner_of_new
 from penstock.host.proc import nearest

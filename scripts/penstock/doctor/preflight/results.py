@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from penstock.core.checks import CheckResult, sentence
-from penstock.core.documents import node_answer
+from penstock.core import node_answer
 from penstock.core.errors import InterruptedRunError, PenstockError, PreflightError, all_of
-from penstock.core.text import printable
+from penstock.core.events import CheckResult, sentence
+from penstock.core.human import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.core.documents.node_answer import NodeAnswer
-    from penstock.core.documents.step_results import PreflightResult
+    from penstock.core.node_answer import NodeAnswer
+    from penstock.core.step_results import PreflightResult
     from penstock.dataset.context import Context
 
 

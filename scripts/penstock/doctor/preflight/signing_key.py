@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.core.checks import CheckResult
+from penstock.core.events import CheckResult
 from penstock.host import ssh_keygen
 
 if TYPE_CHECKING:

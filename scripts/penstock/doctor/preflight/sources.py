@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.checks import CheckResult
-from penstock.core.text import printable
+from penstock.core.events import CheckResult
+from penstock.core.human import printable
 from penstock.fs import scratch
 from penstock.listing.collection import apart, folder_of, open_sources, ordered
 from penstock.listing.key_filter import Filter

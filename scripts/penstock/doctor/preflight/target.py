@@ -8,9 +8,9 @@ import shlex
 from typing import TYPE_CHECKING
 
 from penstock.core import human
-from penstock.core.checks import CheckResult
 from penstock.core.errors import MAKE_ROOM, NoSpaceError, PreflightError
-from penstock.core.text import printable
+from penstock.core.events import CheckResult
+from penstock.core.human import printable
 from penstock.dataset import dataset_lock, rights
 from penstock.doctor.preflight.mount_answers import roots
 from penstock.target import accounts, dataset_folders

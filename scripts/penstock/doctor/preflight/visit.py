@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import penstock
-from penstock.core.documents.node_answer import HostSeen, NodeAnswer, SourceSeen
 from penstock.core.errors import PenstockError
+from penstock.core.node_answer import HostSeen, NodeAnswer, SourceSeen
 from penstock.doctor.preflight import acl, bandwidth, mounts, node_cores
 from penstock.doctor.preflight.mount_answers import Answers, folders, roots
 from penstock.listing.collection import folder_of, open_sources

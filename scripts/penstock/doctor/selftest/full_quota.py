@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import human
-from penstock.core.checks import CheckResult
+from penstock.core.events import CheckResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.core import human
-from penstock.core.checks import CheckResult
+from penstock.core.events import CheckResult
 from penstock.core.key_paths import TEMPORARY
 from penstock.host import interpreter, waits
 from penstock.target.staging_writer import StagingWriter, prepare_process

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core import human
-from penstock.core.checks import CheckResult
-from penstock.core.documents.probe_report import ABILITIES, NOT_TRIED
-from penstock.core.text import printable
+from penstock.core.events import CheckResult
+from penstock.core.human import printable
+from penstock.core.run_documents import ABILITIES, NOT_TRIED
 from penstock.fs.capabilities import facts
 from penstock.fs.cold_read import ColdReader
 from penstock.fs.probe.judgement import differences
@@ -23,7 +23,7 @@ from penstock.host.proc import mount_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.core.documents.probe_report import ProbeReport
+    from penstock.core.run_documents import ProbeReport
     from penstock.doctor.selftest.budget import Budget
     from penstock.fs.capabilities import StorageFacts
 

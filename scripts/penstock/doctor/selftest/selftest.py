@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 import penstock
-from penstock.core import human
-from penstock.core.checks import CheckResult, gravest
-from penstock.core.documents import probe_report
-from penstock.core.documents.probe_report import ProbeReport
+from penstock.core import human, run_documents
 from penstock.core.errors import PenstockError, PreflightError
+from penstock.core.events import CheckResult, gravest
+from penstock.core.run_documents import ProbeReport
 from penstock.doctor.selftest import full_quota, killed_writer, measurements, small_staging, two_nodes
 from penstock.doctor.selftest.budget import WITHIN, Budget
 from penstock.doctor.selftest.two_nodes import Peers
@@ -127,7 +126,7 @@ def run(
         "verdict": gravest(results),
         "contradicts": sum(contradicts(result) for result in results),
         "results": results,
-        "probe": probe_report.PROBE_REPORT.to_json(report),
+        "probe": run_documents.PROBE_REPORT.to_json(report),
     }
 
 

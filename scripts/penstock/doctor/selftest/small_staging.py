@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.config.fixed_settings import TESTED
 from penstock.core import human, step_table
-from penstock.core.checks import CheckResult
+from penstock.core.events import CheckResult
 from penstock.core.layout import DATA, DatasetLayout
 from penstock.dataset import rights, seals
 from penstock.host import interpreter

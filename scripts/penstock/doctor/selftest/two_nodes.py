@@ -16,16 +16,16 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.core import human
-from penstock.core.checks import CheckResult
 from penstock.core.errors import InterruptedRunError
-from penstock.core.text import printable
+from penstock.core.events import CheckResult
+from penstock.core.human import printable
 from penstock.doctor.selftest.peer import FOLDER_WITHIN, SIZE, Order, PeerAnswer
 from penstock.host import waits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.core.checks import Verdict
+    from penstock.core.events import Verdict
     from penstock.doctor.selftest.budget import Budget
 
 ABOUT = "caches between two nodes"

@@ -10,7 +10,7 @@ The file must still be the very inode that was read. No file of the data is open
 | (`Copied.touched`), or is not now: neither recorded, nor inside an       |              |
 | interval in which penstock linked or unlinked                            |              |
 | its source states a checksum now by which its record is not proven yet   | read         |
-| its turn to be read again has come (`core.linked_reading`)               | read         |
+| its turn to be read again has come (`core.grades`)               | read         |
 | any other                                                                | carried over |
 
 A stat that does not fit says nothing about the bytes: that row is read like any other.
@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import xxhash
 
-from penstock.core.digests import XXH3
-from penstock.core.grades import is_soon
-from penstock.core.linked_reading import due_fraction
+from penstock.core.grades import due_fraction, is_soon
+from penstock.core.model import XXH3
 from penstock.fs.safe_open import OPEN_FOLDER, Folders, folders_kept
 from penstock.tables.ctime_intervals import Intervals
 from penstock.tables.manifest import read_between
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.core.linked_reading import Now
+    from penstock.core.grades import Now
     from penstock.engine.records.copied_rows import CopiedRows
     from penstock.engine.tasks import RereadTask
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.core.digests import XXH3, Digest, Proof, of_hex
 from penstock.core.errors import (
     DamagedError,
     FailedError,
@@ -29,7 +28,16 @@ from penstock.core.errors import (
     PenstockError,
     TransientError,
 )
-from penstock.core.model import AuditedRow, RereadRow, SourceChecksum, nearest_time
+from penstock.core.model import (
+    XXH3,
+    AuditedRow,
+    Digest,
+    Proof,
+    RereadRow,
+    SourceChecksum,
+    nearest_time,
+    of_hex,
+)
 from penstock.engine.checksums import GiantDigest, Sums, contradicted, listed, new_sum, sum_of
 from penstock.engine.reading.parallel_read import read_in_order
 from penstock.engine.stream import Stopped, Stream

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import xxhash
 
-from penstock.core.digests import of_hex
-from penstock.core.model import Entry, Expected
+from penstock.core.model import Entry, Expected, of_hex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator

@@ -19,11 +19,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import xxhash
 
-from penstock.core.digests import XXH3, of_hex
-from penstock.core.documents.differences import CHECKSUM, OTHER, READ, SAME, SIZE, SOURCE, UNLIKE, UNREAD
+from penstock.core.differences import (
+    CHECKSUM,
+    OTHER,
+    READ,
+    SAME,
+    SIZE,
+    SOURCE,
+    UNLIKE,
+    UNREAD,
+)
 from penstock.core.errors import DamagedError, IntegrityError, ObjectError, PenstockError, SourceChangedError
 from penstock.core.grades import SIZE_ONLY
-from penstock.core.model import SourceChecksum, Surveyed, nearest_time
+from penstock.core.model import XXH3, SourceChecksum, Surveyed, nearest_time, of_hex
 from penstock.engine.checksums import GiantDigest, Sums, listed
 from penstock.engine.stream import Stopped, Stream
 from penstock.engine.transfer.pump import Pump

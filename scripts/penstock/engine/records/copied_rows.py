@@ -12,10 +12,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from penstock.core.columns import BY_NAME
-from penstock.core.digests import DIGEST_BYTES, hex_of, of_hex
-from penstock.core.model import Copied
-from penstock.core.row_codec import arranged
+from penstock.core.model import DIGEST_BYTES, Copied, hex_of, of_hex
+from penstock.core.row_codec import BY_NAME, arranged
 
 _ABSENT, _PACKED, _ODD = 0, 1, 2
 _CODES = {"int64": "q", "double": "d"}

@@ -35,12 +35,10 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.columns import JOURNAL, file_format
-from penstock.core.documents import bounded_json
-from penstock.core.errors import FailedError
-from penstock.core.format_versions import refuse_newer
+from penstock.core import typed_json
+from penstock.core.errors import FailedError, refuse_newer
 from penstock.core.model import Copied
-from penstock.core.row_codec import PART, body_of, copied_of, line, part_of, pin_of
+from penstock.core.row_codec import JOURNAL, PART, body_of, copied_of, file_format, line, part_of, pin_of
 from penstock.engine.part import DROPPED
 from penstock.engine.records.copied_rows import CopiedRows
 from penstock.fs import durable, plain_files
@@ -350,7 +348,7 @@ def _hole(path: Path, number: int, rest: Iterable[bytes]) -> str:
 
 def _parsed(bodies: Sequence[bytes]) -> list[Any]:
     """Parse many lines by one call, which costs less than a call for each line."""
-    values: list[Any] = bounded_json.loads(b"[%b]" % b",".join(bodies))
+    values: list[Any] = typed_json.bounded_loads(b"[%b]" % b",".join(bodies))
     return values
 
 

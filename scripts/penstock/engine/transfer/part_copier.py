@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.core.digests import Proof, as_in_parts, of_hex
 from penstock.core.errors import IntegrityError, SourceChangedError
 from penstock.core.grades import SIZE_ONLY
-from penstock.core.model import Copied, PartLine, SourceChecksum
+from penstock.core.model import Copied, PartLine, Proof, SourceChecksum, as_in_parts, of_hex
 from penstock.core.row_codec import part_line
 from penstock.engine.checksums import (
     Sums,

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.core.element_documents import slowest
 from penstock.core.errors import FailedError
-from penstock.core.slow_objects import slowest
 from penstock.engine.tasks import BatchAnswer
 from penstock.engine.workers.cpu_usage import busy_seconds
 from penstock.engine.workers.sizing import asked_ahead
@@ -35,8 +35,8 @@ from penstock.target import pause
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from penstock.core.element_documents import SlowObject
     from penstock.core.errors import ExpiredCredentialsError, PenstockError
-    from penstock.core.slow_objects import SlowObject
     from penstock.engine.batches import Ahead
     from penstock.engine.tasks import Batch, StopCheck
     from penstock.engine.workers.stream_tuning import Tuner

@@ -21,9 +21,9 @@ from itertools import chain, count
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.element_documents import slowest
 from penstock.core.errors import IMPOSSIBLE, FailedError, PenstockError
 from penstock.core.row_codec import from_wire, to_wire
-from penstock.core.slow_objects import slowest
 from penstock.engine.stream import Stopped, Stopping, failure, of_row
 from penstock.host import resources, wire
 from penstock.host.pacing import BYTES, OPERATIONS, REQUESTS, Pace, SharedMemory, allowed_rate

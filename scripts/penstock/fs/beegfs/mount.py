@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.checks import CheckResult
-from penstock.core.text import printable
+from penstock.core.events import CheckResult
+from penstock.core.human import printable
 from penstock.fs.beegfs import proc_states
 from penstock.fs.beegfs.proc_states import client_version
 from penstock.fs.mount_proof import IN_WORDS, MountProof, weakest

@@ -1,6 +1,6 @@
 """Trials of what files carry beside their bytes: owner, modes, ACLs, xattrs, times, locks.
 
-`trials.probe` calls each function by the name of its ability (`core.documents.probe_report`), in its own
+`trials.probe` calls each function by the name of its ability (`core.run_documents`), in its own
 empty folder. An OSError counts as an answer (`trials.seen_error`). `flock` starts a process.
 """
 
@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock.core import posix_acl
-from penstock.core.documents.probe_report import TrialOutcome
+from penstock.core.run_documents import TrialOutcome
 from penstock.fs import acl_xattrs
 from penstock.fs.probe.place import answered, valued
 from penstock.host import proc

@@ -1,6 +1,6 @@
 """Trials of files' bytes: durability, direct reads, reservations, holes.
 
-`trials.probe` calls each function by the name of its ability (`core.documents.probe_report`), in its own
+`trials.probe` calls each function by the name of its ability (`core.run_documents`), in its own
 empty folder. An OSError counts as an answer (`trials.seen_error`).
 """
 
@@ -12,7 +12,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.probe_report import TrialOutcome
+from penstock.core.run_documents import TrialOutcome
 from penstock.fs import libc
 from penstock.fs.probe.place import answered, valued, write_whole
 

@@ -6,16 +6,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.core.checks import VERDICTS, CheckResult
-from penstock.core.documents.probe_report import ABILITIES, ERROR, NO, NOT_TRIED, VALUE, YES
+from penstock.core.events import VERDICTS, CheckResult
+from penstock.core.human import printable
 from penstock.core.posix_acl import size
-from penstock.core.text import printable
+from penstock.core.run_documents import (
+    ABILITIES,
+    ERROR,
+    NO,
+    NOT_TRIED,
+    VALUE,
+    YES,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.core.checks import Verdict
-    from penstock.core.documents.probe_report import ProbeReport
+    from penstock.core.events import Verdict
+    from penstock.core.run_documents import ProbeReport
     from penstock.fs.capabilities import StorageFacts
     from penstock.fs.kinds import Kind
 

@@ -12,7 +12,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.probe_report import LinkCost
+from penstock.core.run_documents import LinkCost
 
 if TYPE_CHECKING:
     from collections.abc import Callable

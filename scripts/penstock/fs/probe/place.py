@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.documents.probe_report import NO, VALUE, YES, TrialOutcome
+from penstock.core.run_documents import (
+    NO,
+    VALUE,
+    YES,
+    TrialOutcome,
+)
 from penstock.host.proc import PROC
 
 if TYPE_CHECKING:

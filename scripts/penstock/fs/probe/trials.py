@@ -16,7 +16,8 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.probe_report import (
+from penstock.core.layout import PROBE
+from penstock.core.run_documents import (
     ABILITIES,
     ERROR,
     NO,
@@ -25,7 +26,6 @@ from penstock.core.documents.probe_report import (
     ProbeReport,
     TrialOutcome,
 )
-from penstock.core.layout import PROBE
 from penstock.fs.capabilities import facts
 from penstock.fs.errno_map import NO_SPACE
 from penstock.fs.probe import attributes, data, names

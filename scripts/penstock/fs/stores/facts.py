@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from penstock.core.checks import CheckResult
+    from penstock.core.events import CheckResult
     from penstock.fs.quotas import Quota
 
 Role = Literal["storage", "metadata", "management"]

@@ -23,13 +23,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.checks import ADMINISTRATOR, CheckResult
-from penstock.core.text import printable
+from penstock.core.events import ADMINISTRATOR, CheckResult
+from penstock.core.human import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.core.checks import Verdict
+    from penstock.core.events import Verdict
     from penstock.fs.stores.facts import Server, Silence, StoreStatus, Target
 
 # `sysTargetOfflineTimeoutSecs` of BeeGFS' servers and clients, in seconds, by default: without the management

@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.checks import ADMINISTRATOR, CheckResult
+from penstock.core.events import ADMINISTRATOR, CheckResult
+from penstock.core.human import printable
 from penstock.core.human import size as _size
-from penstock.core.text import printable
 from penstock.fs.quotas import beside as quotas_beside
 from penstock.fs.quotas import judge
 from penstock.fs.stores import placement
@@ -24,7 +24,7 @@ from penstock.fs.stores import placement
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.core.documents.under_way import StillToWrite
+    from penstock.core.dataset_documents import StillToWrite
     from penstock.fs.quotas import Quota
     from penstock.fs.stores.facts import FillRules, Pattern, StoreStatus, Target
     from penstock.fs.stores.placement import FreeRoom, SizeClasses

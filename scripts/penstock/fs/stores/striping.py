@@ -29,9 +29,9 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.checks import CheckResult
+from penstock.core.events import CheckResult
+from penstock.core.human import printable
 from penstock.core.human import size as _size
-from penstock.core.text import printable
 from penstock.fs.stores import placement
 
 if TYPE_CHECKING:

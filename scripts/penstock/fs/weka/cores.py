@@ -21,9 +21,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.core import cpu_lists
-from penstock.core.documents.node_cores import HeldCores
-from penstock.core.text import printable
+from penstock.core import range_lists
+from penstock.core.human import printable
+from penstock.core.node_answer import HeldCores
 from penstock.fs.weka import cli
 from penstock.fs.weka.mount import parse_mount
 from penstock.fs.weka.processes import cores_of_containers
@@ -34,7 +34,7 @@ from penstock.host.proc import PROC, Root, mounts
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.core.documents.node_cores import FileValue
+    from penstock.core.node_answer import FileValue
     from penstock.fs.weka.mount import WekaMount
     from penstock.host.command import Answer
 
@@ -76,7 +76,7 @@ def held(
         if holder is None and mount is not None and mount.cores is not None:
             holder = HeldCores(name, mount.cores, "mount options")
         if holder is None and (cpus := running.get(name) or (running.get("") if len(running) == 1 else "")):
-            holder = HeldCores(name, cpu_lists.cpus(cpus), "its processes", sure=False)
+            holder = HeldCores(name, range_lists.cpus(cpus), "its processes", sure=False)
         if holder is not None:
             holders.append(holder._replace(net=holder.net or (_devices(mount) if mount is not None else ())))
     return holders or _cpusets(sys)
@@ -133,7 +133,7 @@ def _cpusets(sys: Root) -> list[HeldCores]:
     for pattern in CPUSETS:
         for path in sorted(Path(sys).glob(pattern.format(name="weka*"))):
             try:
-                cpus = cpu_lists.cpus(path.read_text(encoding="ascii"))
+                cpus = range_lists.cpus(path.read_text(encoding="ascii"))
             except (OSError, ValueError):
                 continue
             if cpus:

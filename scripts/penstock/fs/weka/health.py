@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.checks import ADMINISTRATOR, CheckResult
-from penstock.core.text import printable
+from penstock.core.events import ADMINISTRATOR, CheckResult
+from penstock.core.human import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

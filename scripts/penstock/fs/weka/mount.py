@@ -9,9 +9,8 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.checks import CheckResult
-from penstock.core.human import counted
-from penstock.core.text import printable
+from penstock.core.events import CheckResult
+from penstock.core.human import counted, printable
 from penstock.fs.mount_proof import IN_WORDS, MountProof
 from penstock.fs.option_values import number, one_of
 from penstock.fs.weka.processes import cores_of_containers

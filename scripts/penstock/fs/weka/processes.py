@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from penstock.core import cpu_lists
+from penstock.core import range_lists
 from penstock.host.proc import PROC
 
 PROGRAM = "wekanode"
@@ -31,7 +31,7 @@ def cores_of_containers(proc: str | os.PathLike[str] = PROC) -> dict[str, str]:
             allowed = _allowed(f"{proc}/{process}/task/{thread}/status")
             if allowed and allowed != anywhere:
                 cpus.setdefault(_given(words, "--container-name"), set()).update(allowed)
-    return {name: cpu_lists.listed(cores) for name, cores in cpus.items()}
+    return {name: range_lists.listed(cores) for name, cores in cpus.items()}
 
 
 def _numbers(folder: str) -> list[str]:
@@ -64,6 +64,6 @@ def _allowed(path: str) -> set[int]:
     try:
         with open(path, encoding="ascii", errors="replace") as stream:
             line = next((row for row in stream if row.startswith("Cpus_allowed_list:")), "")
-        return set(cpu_lists.cpus(line.partition(":")[2]))
+        return set(range_lists.cpus(line.partition(":")[2]))
     except (OSError, ValueError):
         return set()

@@ -56,8 +56,8 @@ from penstock.target import pause
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.core.documents.array_line import ArrayLine
-    from penstock.core.job_time import Estimate
+    from penstock.core.element_documents import ArrayLine
+    from penstock.core.estimates import Estimate
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
 

@@ -21,7 +21,7 @@ from penstock.jobs.arrays.array_watch import patiently
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.documents.marks import Throttle
+    from penstock.core.dataset_documents import Throttle
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.cluster.port import Cause, State, Status
 from penstock.core import events, human
-from penstock.core.documents.marks import Throttle
+from penstock.core.dataset_documents import Throttle
 from penstock.core.errors import FailedError, PreflightError, TransientError
-from penstock.core.job_time import CLOCKS
+from penstock.core.estimates import CLOCKS
 from penstock.dataset import throttle_mark
 from penstock.dataset.cancel_mark import CancelMark
 from penstock.dataset.element_progress import Progress
@@ -36,10 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.documents.array_line import ArrayLine
-    from penstock.core.documents.shard_claim import ShardClaim
+    from penstock.core.element_documents import ArrayLine, ShardClaim
     from penstock.core.errors import PenstockError
-    from penstock.core.job_time import Estimate
+    from penstock.core.estimates import Estimate
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
     from penstock.jobs.shard_claims import WatchedClaim

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.abilities import abilities_of
 from penstock.core import element_use, human
-from penstock.core.documents.element_usage import ELEMENT_USAGE, ElementUsage
-from penstock.core.element_columns import ElementRow
+from penstock.core.element_documents import ELEMENT_USAGE, ElementRow, ElementUsage
 from penstock.core.errors import PenstockError
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.dataset import documents
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from penstock.cluster.port import Accounted
-    from penstock.core.documents.array_line import ArrayLine
-    from penstock.core.documents.element_receipt import ElementReceipt
+    from penstock.core.element_documents import ArrayLine, ElementReceipt
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
 

@@ -23,7 +23,7 @@ from penstock.core.errors import (
     NoSpaceError,
     SourceChangedError,
 )
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 from penstock.fs import plain_files
 from penstock.fs.capabilities import facts
 from penstock.jobs import shard_claims
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import Status
     from penstock.config.settings import ClusterConfig
-    from penstock.core.documents.element_outcome import ElementOutcome
-    from penstock.core.documents.shard_claim import ShardClaim
+    from penstock.core.element_documents import ElementOutcome, ShardClaim
     from penstock.core.errors import PenstockError
     from penstock.core.layout import RunLayout
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.cluster.port import Cluster
-    from penstock.core.documents.array_line import ArrayLine
+    from penstock.core.element_documents import ArrayLine
     from penstock.dataset.context import Context
 
 

@@ -14,7 +14,7 @@ from penstock.dataset import holder as holders
 from penstock.host import heartbeat
 
 if TYPE_CHECKING:
-    from penstock.core.documents.array_line import ArrayLine
+    from penstock.core.element_documents import ArrayLine
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.dataset.context import Context
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core import events
 from penstock.core.errors import InterruptedRunError, PenstockError, TransientError
-from penstock.core.job_time import CLOCKS
+from penstock.core.estimates import CLOCKS
 from penstock.dataset import holder as holders
 from penstock.jobs.arrays.array_watch import patiently
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.cluster.port import ArraySpec
-    from penstock.core.documents.array_line import ArrayLine
+    from penstock.core.element_documents import ArrayLine
     from penstock.jobs.arrays.array_watch import Watch, WatchedArray
 
 

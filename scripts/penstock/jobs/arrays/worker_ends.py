@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.port import BAD_NODE, Cause, State
 from penstock.core import human
-from penstock.core.documents.element_outcome import ElementOutcome
+from penstock.core.element_documents import ElementOutcome
 from penstock.core.errors import NoSpaceError, PenstockError
-from penstock.core.job_time import asked_for
+from penstock.core.estimates import asked_for
+from penstock.core.human import in_quotes
 from penstock.core.step_table import BY_NAME
-from penstock.core.text import in_quotes
 from penstock.dataset import outcomes
 from penstock.engine.records import journal
 from penstock.host import heartbeat

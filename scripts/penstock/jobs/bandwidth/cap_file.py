@@ -21,7 +21,7 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config import quantities
-from penstock.core.text import in_quotes, printable
+from penstock.core.human import in_quotes, printable
 from penstock.fs import durable
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import PreflightError
-from penstock.core.text import printable
+from penstock.core.human import printable
 from penstock.fs import durable
 from penstock.jobs import older_versions
 from penstock.jobs.bandwidth import cap_file

@@ -11,7 +11,7 @@ import math
 import threading
 from typing import TYPE_CHECKING
 
-from penstock.core.text import printable
+from penstock.core.human import printable
 from penstock.dataset import holder as processes
 from penstock.host.pacing import Allowance, clock
 from penstock.jobs.bandwidth.cap_file import Cap, CapFile

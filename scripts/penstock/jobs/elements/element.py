@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.config.settings import BandwidthConfig
-from penstock.core.documents.element_outcome import ElementOutcome
-from penstock.core.documents.shard_claim import ShardClaim
+from penstock.core.element_documents import ElementOutcome, ShardClaim
 from penstock.core.errors import IMPOSSIBLE, STATE_ANEW, FailedError, InterruptedRunError, PenstockError
+from penstock.core.human import in_quotes, printable_lines
 from penstock.core.layout import DatasetLayout, RunLayout
 from penstock.core.step_table import BY_NAME, IN_ELEMENTS, RUN_IN_ELEMENTS
-from penstock.core.text import in_quotes, printable_lines
 from penstock.dataset import outcomes, receipts, run_claims, staging_notice
 from penstock.dataset.element_progress import Reporter
 from penstock.dataset.run import Run, read_run
@@ -44,8 +43,7 @@ from penstock.target.room_watch import RoomWatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.core.documents.array_line import ArrayLine
-    from penstock.core.documents.element_receipt import ElementReceipt
+    from penstock.core.element_documents import ArrayLine, ElementReceipt
     from penstock.core.run_documents import ShardInfo
     from penstock.dataset.context import Stop
     from penstock.engine.tasks import Outcome

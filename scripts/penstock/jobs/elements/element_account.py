@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.element_usage import ELEMENT_USAGE, ElementUsage
+from penstock.core.element_documents import ELEMENT_USAGE, ElementUsage
 from penstock.dataset.element_progress import replace_figures
 from penstock.engine.workers.sizing import cpus
 from penstock.fs import durable

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.documents.element_receipt import ElementReceipt
+from penstock.core.element_documents import ElementReceipt
 from penstock.core.errors import FailedError
 from penstock.core.layout import DATA, MANIFEST
 from penstock.dataset import documents, history, receipts
@@ -166,7 +166,7 @@ def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
 
 def _repair(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
     """Fetch a shard of a published release's damaged files; a failed fetch is no failure of the element."""
-    from penstock.core.documents import fetched_files
+    from penstock.core import audit_documents
     from penstock.engine.repair_shard import repair_shard
 
     run = attempt.run
@@ -177,7 +177,7 @@ def _repair(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         task, release, attempt.reporter, attempt.go_on, *attempt.paces, named=named
     )
     fetched = run.folder.fetched(attempt.shard.index)
-    documents.write(fetched_files.FETCHED_FILES, fetched, result)
+    documents.write(audit_documents.FETCHED_FILES, fetched, result)
     left = sum(bool(file.why) for file in result.files)
     return outcome, ElementReceipt(findings=left, seen=receipts.file_digest(fetched))
 

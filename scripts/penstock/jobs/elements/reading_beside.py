@@ -42,8 +42,7 @@ from penstock.jobs.shard_claims import LOOKED_AT, ClaimLostError, ShardClaims, W
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.core.documents.array_line import ArrayLine
-    from penstock.core.documents.shard_claim import ShardClaim
+    from penstock.core.element_documents import ArrayLine, ShardClaim
     from penstock.dataset.context import Stop
     from penstock.dataset.run import Run
     from penstock.jobs.shard_claims import Claim

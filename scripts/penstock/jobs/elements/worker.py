@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.port import BAD_NODE
 from penstock.core.errors import STATE_ANEW, FailedError, InterruptedRunError, NoSpaceError, PenstockError
-from penstock.core.job_time import CLOCKS
+from penstock.core.estimates import CLOCKS
 from penstock.core.layout import RunLayout
 from penstock.dataset import outcomes, receipts
 from penstock.dataset.submission_log import ArrayBook
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.core.documents.array_line import ArrayLine
+    from penstock.core.element_documents import ArrayLine
     from penstock.dataset.context import Stop
     from penstock.jobs.shard_claims import Claim
 

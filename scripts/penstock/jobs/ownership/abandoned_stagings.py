@@ -29,9 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cluster.abilities import abilities_of
-from penstock.core import events, human
-from penstock.core.documents import marks
-from penstock.core.documents.marks import TakenMark
+from penstock.core import dataset_documents, events, human
+from penstock.core.dataset_documents import TakenMark
 from penstock.core.errors import (
     FailedError,
     InterruptedRunError,
@@ -52,8 +51,8 @@ from penstock.target import tree_removal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.core.documents.step_results import StagingStatus
     from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.step_results import StagingStatus
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.target.links import Abandoned
@@ -351,12 +350,12 @@ def _others(run: Run) -> Iterator[tuple[str, Run]]:
 
 
 def _name(run: Run) -> str:
-    marked = documents.find_whole(marks.TAKEN_MARK, run.folder.taken)
+    marked = documents.find_whole(dataset_documents.TAKEN_MARK, run.folder.taken)
     return marked.staging if marked is not None and marked.staging else run.staging.name
 
 
 def _mark(folder: RunLayout, run: str, staging: str) -> None:
-    documents.write(marks.TAKEN_MARK, folder.taken, TakenMark(run, staging))
+    documents.write(dataset_documents.TAKEN_MARK, folder.taken, TakenMark(run, staging))
 
 
 def _own(data: Path) -> int:

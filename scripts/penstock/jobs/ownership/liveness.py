@@ -16,7 +16,7 @@ from penstock.jobs.arrays.array_runner import still_alive
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.core.documents.marks import ClaimFile
+    from penstock.core.dataset_documents import ClaimFile
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.dataset.context import Context
 

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.core.errors import FailedError
-from penstock.core.text import printable
+from penstock.core.human import printable
 from penstock.dataset import holder as processes
 from penstock.fs import clock as file_clock
 from penstock.fs import plain_files

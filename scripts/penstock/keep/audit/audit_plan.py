@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 from penstock.config.serialization import to_json
 from penstock.core import run_documents
-from penstock.core.audit_selection import WHOLE, AuditSelection
+from penstock.core.audit_documents import WHOLE, AuditSelection
 from penstock.core.balance import Load
-from penstock.core.digests import Digest, of_hex, part_of
 from penstock.core.errors import FailedError, FindingsError, PreflightError
 from penstock.core.grades import is_soon
 from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL, SIGNATURE
-from penstock.core.model import Expected, Record
-from penstock.core.seal_tree import Tree, leaves
+from penstock.core.model import Digest, Expected, Record, of_hex, part_of
+from penstock.core.seal import Tree, leaves
 from penstock.dataset import documents, history, receipts, release_signature, seals
 from penstock.fs import plain_files
 from penstock.jobs import array_job
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
     from pathlib import Path
 
-    from penstock.core.documents.audit_description import Audit
-    from penstock.core.documents.seal import Seal, SealedManifest
+    from penstock.core.audit_documents import Audit
     from penstock.core.layout import DatasetLayout
     from penstock.core.run_documents import PlanInfo
+    from penstock.core.seal import Seal, SealedManifest
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.tables.files import Files

@@ -24,12 +24,8 @@ from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Self
 
-from penstock.core import events, human
-from penstock.core.audit_selection import WHOLE, AuditSelection
-from penstock.core.documents import typed_json
-from penstock.core.documents.findings import OF_A_FILE, Finding
-from penstock.core.documents.skipped_file import SkippedFile
-from penstock.core.documents.verdict import LastAudit
+from penstock.core import events, human, typed_json
+from penstock.core.audit_documents import OF_A_FILE, WHOLE, AuditSelection, Finding, LastAudit, SkippedFile
 from penstock.core.errors import FailedError, FindingsError, InterruptedRunError, PreflightError
 from penstock.core.grades import answered_by, audit_grade
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
@@ -53,11 +49,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from penstock.core.documents.audit_description import Audit
-    from penstock.core.documents.seal import Seal
-    from penstock.core.documents.step_results import AuditResult, OverruleResult, SkippedJson
+    from penstock.core.audit_documents import Audit
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.run_documents import PlanInfo, ShardInfo
+    from penstock.core.seal import Seal
+    from penstock.core.step_results import AuditResult, OverruleResult, SkippedJson
     from penstock.dataset.context import Context
     from penstock.dataset.dataset_lock import DatasetLock
     from penstock.fs.data_states import DataStates

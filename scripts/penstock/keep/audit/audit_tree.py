@@ -13,7 +13,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.findings import EMPTY_FOLDER, Finding
+from penstock.core.audit_documents import EMPTY_FOLDER, Finding
 from penstock.core.errors import FailedError
 from penstock.core.layout import BESIDE_DATA, DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.fs.acl_xattrs import refusal
@@ -29,8 +29,8 @@ from penstock.tables.manifest import read_files
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from penstock.core.documents.seal import Seal
     from penstock.core.layout import DatasetLayout
+    from penstock.core.seal import Seal
     from penstock.fs.dir_stat import Looked
     from penstock.fs.path_walk import WalkedPath
 

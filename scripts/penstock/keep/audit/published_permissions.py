@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.config.access_rules import Access
-    from penstock.core.documents.seal import SealedPermissions
+    from penstock.core.seal import SealedPermissions
 
 
 class PublishedPermissions:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.core.digests import XXH3
 from penstock.core.layout import MANIFEST, MANIFEST_SHA256, MANIFEST_XXH
+from penstock.core.model import XXH3
 from penstock.dataset import receipts
 from penstock.tables.manifest import ChecksumFile, checksums, read_files
 from penstock.target import published_folder
@@ -17,8 +17,8 @@ from penstock.target import published_folder
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.core.documents.seal import Seal
     from penstock.core.layout import DatasetLayout
+    from penstock.core.seal import Seal
 
 ALGORITHMS = {MANIFEST_XXH: XXH3, MANIFEST_SHA256: "sha256"}  # the checksum algorithm of each text manifest
 

@@ -28,7 +28,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.core import events
-from penstock.core.audit_selection import AuditSelection
+from penstock.core.audit_documents import AuditSelection
 from penstock.core.errors import FindingsError, LockedError
 from penstock.core.layout import DATA
 from penstock.dataset import gate, pins, verdicts
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from penstock.cluster.port import Cluster
-    from penstock.core.documents.seal import Seal
-    from penstock.core.documents.step_results import AuditResult, MendResult, RepairResult
     from penstock.core.layout import DatasetLayout
+    from penstock.core.seal import Seal
+    from penstock.core.step_results import AuditResult, MendResult, RepairResult
     from penstock.dataset.context import Context
 
 STEP = "gate"

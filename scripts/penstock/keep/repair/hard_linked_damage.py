@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from penstock.core.documents.history_line import Repair, RepairCounts
+from penstock.core.dataset_documents import Repair, RepairCounts
 from penstock.core.errors import PenstockError
 from penstock.core.layout import MANIFEST
 from penstock.dataset import history, verdicts
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.documents.audit_description import Audit
+    from penstock.core.audit_documents import Audit
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
     from penstock.dataset.context import Context

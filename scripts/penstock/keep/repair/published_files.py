@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.access_rules import AccessRules
-    from penstock.core.documents.seal import Seal, SealedPermissions
     from penstock.core.layout import DatasetLayout
+    from penstock.core.seal import Seal, SealedPermissions
     from penstock.dataset.context import Context
 
 NAMED = 1000  # paths named in a line of the history

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.core import events
-from penstock.core.documents import fetched_files
+from penstock.core import audit_documents, events
 from penstock.core.errors import NoSpaceError, PenstockError
 from penstock.core.layout import DATA
 from penstock.dataset import documents, receipts, staging_notice
@@ -30,12 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from penstock.core.documents.audit_description import Audit
-    from penstock.core.documents.fetched_files import FetchedFile, FetchedFiles
-    from penstock.core.documents.findings import Finding
-    from penstock.core.documents.seal import Seal
+    from penstock.core.audit_documents import Audit, FetchedFile, FetchedFiles, Finding
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
+    from penstock.core.seal import Seal
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.keep.repair.hard_linked_damage import HardLinkedDamage
@@ -155,7 +152,7 @@ def fetch(
 
 
 def _fetched(run: Run, index: int) -> FetchedFiles:
-    return documents.load(fetched_files.FETCHED_FILES, run.folder.fetched(index))
+    return documents.load(audit_documents.FETCHED_FILES, run.folder.fetched(index))
 
 
 def _staged(run: Run, file: FetchedFile) -> Path:

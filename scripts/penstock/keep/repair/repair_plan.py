@@ -21,9 +21,8 @@ from penstock.config.run_config import freeze
 from penstock.config.settings import VerifyConfig
 from penstock.core import run_documents
 from penstock.core.balance import FILE_COST, Load
-from penstock.core.digests import Digest, of_hex, part_of
 from penstock.core.layout import DATA
-from penstock.core.model import Entry, Reuse, SourceChecksum
+from penstock.core.model import Digest, Entry, Reuse, SourceChecksum, of_hex, part_of
 from penstock.dataset import documents
 from penstock.fs import clock, durable
 from penstock.fs.errno_map import storage_error
@@ -35,12 +34,11 @@ from penstock.target import tree_removal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.core.documents.audit_description import Audit
-    from penstock.core.documents.findings import Finding
-    from penstock.core.documents.seal import Seal
+    from penstock.core.audit_documents import Audit, Finding
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
     from penstock.core.run_documents import PlanInfo
+    from penstock.core.seal import Seal
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.tables.shards import ShardsWriter

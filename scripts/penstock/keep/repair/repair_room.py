@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.core import events
-from penstock.core.checks import sentence
 from penstock.core.errors import NoSpaceError
+from penstock.core.events import sentence
 from penstock.engine.records import journal
 from penstock.fs.stores.striping import INHERIT
 from penstock.jobs import room_beside_others

@@ -16,8 +16,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.core import events, human
-from penstock.core.documents.findings import EMPTY_FOLDER, REPAIRABLE, Finding, also_in, also_repaired
-from penstock.core.documents.history_line import Repair, RepairCounts
+from penstock.core.audit_documents import (
+    EMPTY_FOLDER,
+    REPAIRABLE,
+    Finding,
+    also_in,
+    also_repaired,
+)
+from penstock.core.dataset_documents import Repair, RepairCounts
 from penstock.core.errors import FailedError, FindingsError, NoSpaceError, PenstockError
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.dataset import history, receipts, reserve, verdicts
@@ -40,11 +46,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.documents.audit_description import Audit
-    from penstock.core.documents.element_receipt import ElementReceipt
-    from penstock.core.documents.step_results import RepairResult
+    from penstock.core.audit_documents import Audit
+    from penstock.core.element_documents import ElementReceipt
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
+    from penstock.core.step_results import RepairResult
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.target.file_replacement import Mender

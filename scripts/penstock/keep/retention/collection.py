@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import events
-from penstock.core.documents.history_line import Unpinning
+from penstock.core.dataset_documents import Unpinning
 from penstock.core.errors import (
     FailedError,
     InterruptedRunError,
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
-    from penstock.core.documents.marks import RemovalMark
-    from penstock.core.documents.step_results import Frees
+    from penstock.core.dataset_documents import RemovalMark
     from penstock.core.layout import DatasetLayout
+    from penstock.core.step_results import Frees
     from penstock.dataset.context import Context
     from penstock.dataset.pins import ReleasePin
     from penstock.dataset.run import Run

@@ -24,8 +24,8 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import PreflightError
+from penstock.core.human import in_quotes
 from penstock.core.layout import CURRENT, DATA, RunLayout
-from penstock.core.text import in_quotes
 from penstock.dataset import adopted_trees, run_claims
 from penstock.jobs.arrays.live_arrays import live_arrays, unanswered
 from penstock.jobs.ownership import liveness
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from penstock.core.documents.marks import RemovalMark
+    from penstock.core.dataset_documents import RemovalMark
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
     from penstock.keep.retention.decision import Criteria, ReleaseDecision

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.step_results import Frees
+from penstock.core.step_results import Frees
 from penstock.fs.errno_map import storage_error
 from penstock.fs.owners import group_name, user_name
 from penstock.fs.safe_open import OPEN_FOLDER

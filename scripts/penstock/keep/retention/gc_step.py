@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core import events, human
-from penstock.core.documents.history_line import Removal
+from penstock.core.dataset_documents import Removal
 from penstock.core.errors import PreflightError
 from penstock.dataset import history, missing_releases, pins, staging_notice
 from penstock.jobs import older_versions
@@ -22,8 +22,8 @@ from penstock.target import dataset_folders
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from penstock.core.documents.step_results import Collected
     from penstock.core.layout import DatasetLayout
+    from penstock.core.step_results import Collected
     from penstock.dataset.context import Context
     from penstock.keep.retention.decision import ReleaseDecision
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.documents.history_line import Publication
+from penstock.core.dataset_documents import Publication
 from penstock.core.errors import FailedError, NewerFormatError, PenstockError, PreflightError
 from penstock.dataset import current_pointer, pins, run_store, seals
 from penstock.dataset import holder as holders

@@ -28,9 +28,8 @@ import secrets
 import stat
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import marks
-from penstock.core.documents.history_line import Removal
-from penstock.core.documents.marks import RemovalMark
+from penstock.core import dataset_documents
+from penstock.core.dataset_documents import Removal, RemovalMark
 from penstock.core.errors import FailedError
 from penstock.dataset import documents, history
 from penstock.fs import clock, durable
@@ -68,7 +67,9 @@ def mark(layout: DatasetLayout, release_facts: Known, why: str) -> RemovalMark:
     )
     path = layout.removing(release_facts.release)
     try:
-        if not cross_account_files.post(layout.releases, path.name, marks.REMOVAL_MARK.to_json(made)):
+        if not cross_account_files.post(
+            layout.releases, path.name, dataset_documents.REMOVAL_MARK.to_json(made)
+        ):
             raise FailedError(
                 "a release is marked for its removal already",
                 where=str(path),
@@ -120,7 +121,7 @@ def settle(context: Context, layout: DatasetLayout) -> None:
     """Finish a killed removal except for its files, by the module's table. The caller holds the lock."""
     for path in _marks(layout):
         try:
-            mark = documents.load(marks.REMOVAL_MARK, path)
+            mark = documents.load(dataset_documents.REMOVAL_MARK, path)
         except FileNotFoundError:
             continue
         except ValueError:

@@ -20,9 +20,8 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.documents import marks
-from penstock.core.documents.history_line import Rollback
-from penstock.core.documents.marks import RollbackIntent
+from penstock.core import dataset_documents
+from penstock.core.dataset_documents import Rollback, RollbackIntent
 from penstock.core.errors import FailedError, FindingsError
 from penstock.dataset import current_pointer, documents, gate, history, missing_releases, pins, run_claims
 from penstock.fs import clock
@@ -58,7 +57,7 @@ def lead(context: Context, layout: DatasetLayout, release: str | None) -> Led:
     author, claim = history.this_author(), run_claims.number(layout)
     at = clock.stamp(layout.releases)
     intent = RollbackIntent(wanted, current or "", secrets.token_hex(8), at, author, claim)
-    documents.write(marks.ROLLBACK_INTENT, layout.rollback, intent)
+    documents.write(dataset_documents.ROLLBACK_INTENT, layout.rollback, intent)
     reveal.point(layout, wanted, context.assert_held)
     _tell(context, layout, intent)
     return Led(wanted, intent.left, False)
@@ -68,7 +67,7 @@ def settle(context: Context, layout: DatasetLayout) -> RollbackIntent | None:
     """Finish an interrupted rollback by the module's table; return it if it moved `current`. The caller holds
     the dataset's lock. Raises FailedError if the intent cannot be read."""
     try:
-        intent = documents.load(marks.ROLLBACK_INTENT, layout.rollback)
+        intent = documents.load(dataset_documents.ROLLBACK_INTENT, layout.rollback)
     except FileNotFoundError:
         return None
     except ValueError:

@@ -12,7 +12,7 @@ from penstock.keep.retention import removals, rollback
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
-    from penstock.core.documents.step_results import RollbackResult
+    from penstock.core.step_results import RollbackResult
     from penstock.dataset.context import Context
     from penstock.keep.retention.rollback import Led
 

@@ -10,7 +10,7 @@ import textwrap
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.text import printable
+from penstock.core.human import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,15 +13,15 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from penstock.core import human
-from penstock.core.checks import VERDICTS
-from penstock.core.text import printable
+from penstock.core.events import VERDICTS
+from penstock.core.human import printable
 from penstock.look.views.text_block import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import TextIO
 
-    from penstock.core.checks import CheckResult
+    from penstock.core.events import CheckResult
 
 COLUMNS = 80
 MOST_ABOUT = 34  # columns for what was checked; longer texts wrap

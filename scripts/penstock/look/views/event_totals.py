@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.core import human
+from penstock.core.estimates import ProgressCurve
 from penstock.core.events import Ended, Progressed, Started
-from penstock.core.progress_curve import ProgressCurve
 from penstock.core.step_table import MOVES_BYTES
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Task:
         return self._curve.rates(now)
 
     def seconds_left(self, now: float) -> float | None:
-        """Return the time left at the recent pace (`core.progress_curve`); None if no element runs, or
+        """Return the time left at the recent pace (`core.estimates`); None if no element runs, or
         nothing moved for STALE_SECONDS. Reading back continues beside and after the copy:
 
         | read back so far | the time left                                                            |

@@ -11,7 +11,7 @@ from penstock.look.views import text_block
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.core.documents.verdict import AuditShown
+    from penstock.core.audit_documents import AuditShown
 
 SHOWN = 50
 WIDTH = 12

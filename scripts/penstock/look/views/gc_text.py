@@ -8,7 +8,7 @@ from penstock.core import human
 from penstock.look.views import text_block
 
 if TYPE_CHECKING:
-    from penstock.core.documents.step_results import Collected
+    from penstock.core.step_results import Collected
 
 
 PINS = 20  # ended pins named at most

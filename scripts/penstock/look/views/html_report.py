@@ -11,8 +11,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core import human, step_table
-from penstock.core.documents import typed_json
+from penstock.core import human, step_table, typed_json
 from penstock.core.element_use import Usage
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.fs import durable

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from penstock.core.ceilings import Reached
-from penstock.core.documents import typed_json
-from penstock.core.documents.verdict import AuditShown
+from penstock.core import typed_json
+from penstock.core.audit_documents import AuditShown
 from penstock.core.element_use import Usage
+from penstock.core.estimates import Reached
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -127,7 +127,7 @@ class Result(TypedDict, total=False):
     pib_miles_an_hour: float  # of that command, if `bandwidth.distance` is configured
     retries: int
     retried: Mapping[str, int]  # retries by known cause, the most frequent first
-    # [[seconds, bytes, key], ...] of the slowest copies (`core.slow_objects`)
+    # [[seconds, bytes, key], ...] of the slowest copies (`core.element_documents`)
     slowest: Sequence[tuple[float, int, str]]
     usage: Usage
     evidence: EvidenceAmounts

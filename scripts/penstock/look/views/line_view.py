@@ -12,11 +12,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, TextIO
 
-from penstock.core import events, human
-from penstock.core.documents import typed_json
+from penstock.core import events, human, typed_json
 from penstock.core.events import ElementChanged, Ended, Noted, Progressed, Started, Warned
+from penstock.core.human import printable_lines
 from penstock.core.step_table import MOVES_BYTES
-from penstock.core.text import printable_lines
 from penstock.look.views.event_totals import Tally, Task
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from penstock.core import events, human
 from penstock.core.events import ElementChanged, Ended, Noted, Warned
-from penstock.core.text import printable_lines
+from penstock.core.human import printable_lines
 from penstock.look.views import line_view, text_block
 from penstock.look.views.event_totals import Tally, Task
 

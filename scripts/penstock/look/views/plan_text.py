@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core import human
-from penstock.core.ceilings import Work, in_unit
-from penstock.core.text import printable
+from penstock.core.estimates import Work, in_unit
+from penstock.core.human import printable
 from penstock.look.difference import KINDS, UNCHANGED
 from penstock.look.views import text_block
 from penstock.look.views.aligned_table import COLUMNS, TextColumn, lines
@@ -15,8 +15,8 @@ from penstock.look.views.styled_lines import Line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.core.ceilings import Ceiling
-    from penstock.core.documents.explanation import Explanation
+    from penstock.core.catalogue_rows import Explanation
+    from penstock.core.estimates import Ceiling
 
 _CEILINGS = (
     TextColumn("CEILING", least=16),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core import human
-from penstock.core.documents.rehearsal import Leg
+from penstock.core.run_documents import Leg
 from penstock.look.views import html_report, plots
 from penstock.look.views.aligned_table import COLUMNS, TextColumn, lines
 from penstock.look.views.styled_lines import Line
@@ -13,7 +13,7 @@ from penstock.look.views.styled_lines import Line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.core.documents.rehearsal import Rehearsal
+    from penstock.core.run_documents import Rehearsal
 
 _TITLES = ("STREAMS", "FILES", "BYTES", "FILES/S", "COPIED", "READ BACK", "KS")
 _LEGS = (*(TextColumn(title, right=True) for title in _TITLES), TextColumn(""))

@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core import human
-from penstock.core.text import TEXT, brief
+from penstock.core.human import TEXT, brief
 from penstock.look.views import text_block
 from penstock.look.views.styled_lines import Line
 
 if TYPE_CHECKING:
-    from penstock.core.documents.catalogue_rows import OwnerJson, PinnedBy, ReleaseRow
+    from penstock.core.catalogue_rows import OwnerJson, PinnedBy, ReleaseRow
 
 
 def problem(row: ReleaseRow) -> str:

@@ -11,10 +11,7 @@ from penstock.look.views import text_block
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.documents.step_results import (
-        DryRunResult,
-        Preview,
-    )
+    from penstock.core.step_results import DryRunResult, Preview
 
 COLUMNS = 80  # columns of a line, but for long paths or URLs
 

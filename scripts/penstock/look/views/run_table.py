@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import human
 from penstock.core.grades import CARRIED, EVIDENCE_GRADES, in_words
-from penstock.core.text import brief
+from penstock.core.human import brief
 from penstock.look.views import aligned_table, text_block
 from penstock.look.views.aligned_table import TextColumn
 from penstock.look.views.styled_lines import Line
@@ -19,7 +19,7 @@ from penstock.look.views.styled_lines import Line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.documents.seal import Seal
+    from penstock.core.seal import Seal
 
 READY, FAILED, DAMAGED, STOPPED = "ready", "failed", "damaged", "stopped"
 KINDS = (READY, FAILED, DAMAGED, STOPPED)

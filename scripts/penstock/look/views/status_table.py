@@ -17,8 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.core import human
-from penstock.core.text import TEXT, brief, printable
-from penstock.core.timestamps import SECOND, nanoseconds
+from penstock.core.human import SECOND, TEXT, brief, nanoseconds, printable
 from penstock.dataset import gate
 from penstock.look.views import aligned_table, text_block
 from penstock.look.views.aligned_table import TextColumn
@@ -27,7 +26,7 @@ from penstock.look.views.styled_lines import Line
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.core.documents.step_results import StatusResult
+    from penstock.core.step_results import StatusResult
 
 NEEDS, DOUBT, WORKS, WELL = "!", "?", "~", " "
 KINDS = {

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.core import human
-from penstock.core.ceilings import in_unit
+from penstock.core.estimates import in_unit
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.look.views import findings_text, text_block, usage_text
 
 if TYPE_CHECKING:
-    from penstock.core.ceilings import Reached
+    from penstock.core.estimates import Reached
     from penstock.look.views.keys import AmendedFiles, Result, StepResult, TimedAmount
 
 SHOWN_FAILURES = 10

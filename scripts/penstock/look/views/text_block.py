@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from itertools import chain, repeat
 
-from penstock.core.text import printable
+from penstock.core.human import printable
 
 TITLE = 14  # columns of a title with the blanks behind it
 

@@ -23,15 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import events, human
-from penstock.core.delta import merge, taken
-from penstock.core.digests import DIGEST_BYTES, of_hex
-from penstock.core.documents.differences import NOT_LISTED, SAME, TO_FETCH
+from penstock.core.differences import NOT_LISTED, SAME, TO_FETCH, merge, taken
 from penstock.core.errors import FailedError
 from penstock.core.grades import SIZE_ONLY
+from penstock.core.human import in_quotes
 from penstock.core.layout import RunLayout
-from penstock.core.model import Copied, Entry, Reuse, Surveyed
+from penstock.core.model import DIGEST_BYTES, Copied, Entry, Reuse, Surveyed, of_hex
 from penstock.core.row_codec import reused_line
-from penstock.core.text import in_quotes
 from penstock.dataset import adopted_trees
 from penstock.dataset.run import read_plan
 from penstock.engine.records import journal
@@ -51,7 +49,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.core.documents.marks import AdoptedTree
+    from penstock.core.dataset_documents import AdoptedTree
     from penstock.core.run_documents import ShardInfo
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run

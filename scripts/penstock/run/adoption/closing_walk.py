@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.documents.differences import (
+from penstock.core.differences import (
     AWAY,
     CHECKSUM,
     OTHER,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.settings import PlanConfig
-    from penstock.core.documents.adoption_description import Adoption
+    from penstock.core.dataset_documents import Adoption
     from penstock.core.layout import RunLayout
     from penstock.core.model import Entry
     from penstock.core.run_documents import PlanInfo

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.documents.differences import READ, SAME, STALE
+from penstock.core.differences import READ, SAME, STALE
 from penstock.core.model import Surveyed
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.core.digests import PLAIN, STRONG_CHECKSUM
+from penstock.core.model import PLAIN, STRONG_CHECKSUM
 from penstock.run.planning.unchanged_rows import brought
 from penstock.tables.row_cursor import RowCursor
 from penstock.tables.shards import FORM

@@ -12,7 +12,12 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from penstock.core.delta import alike, grouped, merge, taken
+from penstock.core.differences import (
+    alike,
+    grouped,
+    merge,
+    taken,
+)
 from penstock.core.errors import InterruptedRunError, PenstockError
 from penstock.core.grades import is_proven
 from penstock.engine.records import journal
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.core.delta import Held
+    from penstock.core.differences import Held
     from penstock.core.model import Copied, Entry, Reuse
     from penstock.dataset.run import Run
     from penstock.jobs.ownership.abandoned_stagings import AbandonedStaging

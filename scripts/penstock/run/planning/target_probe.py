@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.checks import sentence
-from penstock.core.documents import probe_report
-from penstock.core.documents.probe_report import PROBE_REPORT
+from penstock.core import run_documents
 from penstock.core.errors import PreflightError
+from penstock.core.events import sentence
+from penstock.core.run_documents import PROBE_REPORT
 from penstock.dataset import documents
 from penstock.fs.capabilities import facts
 from penstock.fs.probe.judgement import acls, differences, links_work, reflinks_work
@@ -19,7 +19,7 @@ from penstock.target import dataset_folders
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.core.checks import CheckResult
+    from penstock.core.events import CheckResult
     from penstock.dataset.run import Run
 
 
@@ -49,7 +49,7 @@ class TargetProbe:
     @property
     def holes(self) -> bool:
         """Whether a file with holes takes less than its size."""
-        return self._report["holes"].answer == probe_report.YES
+        return self._report["holes"].answer == run_documents.YES
 
     @property
     def link_cost(self) -> str:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from penstock.core.digests import PLAIN
 from penstock.core.grades import SIZE_ONLY
-from penstock.core.model import Reuse
+from penstock.core.model import PLAIN, Reuse
 from penstock.tables.row_cursor import RowCursor
 from penstock.tables.shards import FORM
 

@@ -13,9 +13,9 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.seal import SealedAmendment
 from penstock.core.errors import IMPOSSIBLE, FailedError
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
+from penstock.core.seal import SealedAmendment
 from penstock.dataset import receipts
 from penstock.engine.change_following import beyond
 from penstock.engine.records import journal
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
-    from penstock.core.documents.element_receipt import ElementReceipt
+    from penstock.core.element_documents import ElementReceipt
     from penstock.core.layout import RunLayout
     from penstock.core.model import Entry, Pin
     from penstock.dataset.run import Run

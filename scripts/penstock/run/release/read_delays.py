@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from penstock.core.documents.seal import SealedReadDelay
 from penstock.core.grades import SOON
+from penstock.core.seal import SealedReadDelay
 
 if TYPE_CHECKING:
     from penstock.tables.files import Files

@@ -11,13 +11,12 @@ from operator import lt
 from os import fsencode
 from typing import TYPE_CHECKING
 
-from penstock.core.columns import joined
-from penstock.core.digests import Digest
-from penstock.core.digests import listed as digests_of
 from penstock.core.errors import IMPOSSIBLE, FailedError, IntegrityError
 from penstock.core.grades import SIZE_ONLY, storage_rank
-from penstock.core.model import Record, SourceChecksum
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
+from penstock.core.model import Digest, Record, SourceChecksum
+from penstock.core.model import listed as digests_of
+from penstock.core.row_codec import joined
 from penstock.engine.checksums import combine, compose, judge_giant, listed, tree_digest
 from penstock.run.release.tree_comparison import Standing
 from penstock.tables.files import Files

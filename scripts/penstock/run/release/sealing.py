@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING
 
 import penstock
 from penstock.core import events
-from penstock.core.digests import XXH3
-from penstock.core.documents.seal import (
+from penstock.core.errors import IMPOSSIBLE, FailedError
+from penstock.core.grades import Now, is_overdue
+from penstock.core.human import in_quotes
+from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.core.model import XXH3
+from penstock.core.seal import (
+    CARRYING_FIELDS,
     RELEASE_SEAL,
+    SEALED_FIELDS,
     Seal,
     SealedManifest,
     SealedModes,
     SealedPermissions,
     SealedRecords,
     SealedSource,
+    Tree,
+    leaves,
 )
-from penstock.core.errors import IMPOSSIBLE, FailedError
-from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
-from penstock.core.linked_reading import Now, is_overdue
-from penstock.core.seal_tree import CARRYING_FIELDS, SEALED_FIELDS, Tree, leaves
-from penstock.core.text import in_quotes
 from penstock.dataset import receipts
 from penstock.fs import clock, durable, owners
 from penstock.fs.capabilities import facts
@@ -45,7 +48,7 @@ from penstock.target import dataset_folders, modes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.core.documents.step_results import StepReceipt
+    from penstock.core.step_results import StepReceipt
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.tables.files import Files

@@ -11,8 +11,8 @@ from stat import S_IFREG, S_ISREG
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import NAMED_FILES
+from penstock.core.human import in_quotes
 from penstock.core.key_paths import TEMPORARY
-from penstock.core.text import in_quotes
 from penstock.fs.path_walk import Cursor
 from penstock.tables.empty_folders import Kept
 

@@ -28,9 +28,8 @@ from penstock.core.errors import (
     PreflightError,
     SourceChangedError,
 )
+from penstock.core.human import nearest, of_datetime
 from penstock.core.model import SourceChecksum
-from penstock.core.text import nearest
-from penstock.core.timestamps import of_datetime
 from penstock.sources.azure.account import without_signatures
 from penstock.sources.backoff import asked_for
 from penstock.sources.checksum_headers import decode

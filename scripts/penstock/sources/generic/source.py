@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config import source_kinds
 from penstock.core.errors import ObjectError, SourceChangedError, TransientError, longer
+from penstock.core.human import printable
 from penstock.core.model import Listed
-from penstock.core.text import printable
 from penstock.sources.checksum_headers import COMBINE
 from penstock.sources.generic.opener import (
     Opener,

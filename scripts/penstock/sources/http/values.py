@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_from_bytes
 
 from penstock.core.errors import FailedError, TransientError
-from penstock.core.text import in_quotes
-from penstock.core.timestamps import SECOND, nanoseconds
+from penstock.core.human import SECOND, in_quotes, nanoseconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ from penstock.core.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 from penstock.sources.backoff import OVERLOADED_CODES, asked_for, retry_after
 
 if TYPE_CHECKING:

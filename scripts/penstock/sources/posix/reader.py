@@ -14,7 +14,7 @@ import stat
 from functools import cache
 from typing import TYPE_CHECKING
 
-from penstock.core import timestamps
+from penstock.core import human
 from penstock.core.errors import (
     FailedError,
     ObjectError,
@@ -160,7 +160,7 @@ def _difference(listed: str, latest: str) -> str:
     if before[1] != now[1]:
         return f"{int(before[1]):,} bytes then, {int(now[1]):,} now"
     if before[2] != now[2]:
-        then, written = (timestamps.local(int(match[2]) / timestamps.SECOND) for match in (before, now))
+        then, written = (human.local(int(match[2]) / human.SECOND) for match in (before, now))
         return f"written {then} then, {written} now" if then != written else "written again within a second"
     return "its size and time are the same, and it was replaced or its attributes were set"
 

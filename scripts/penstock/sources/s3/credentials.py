@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PreflightError
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 from penstock.sources.credentials import ENVIRONMENT, read_secret
 from penstock.sources.s3 import session_keys
 from penstock.sources.s3.sigv4 import Keys

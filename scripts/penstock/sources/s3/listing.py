@@ -16,9 +16,9 @@ from operator import lt
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import ExpiredCredentialsError, FailedError, PreflightError
+from penstock.core.human import in_quotes
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
-from penstock.core.text import in_quotes
 from penstock.sources.http.values import plain, query_string, stated_time
 from penstock.sources.listing_order import disorder, one_by_one
 from penstock.sources.objects.answers import within

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from penstock.core.errors import STORE_AMISS, FailedError, TransientError
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 from penstock.sources.http.values import decimal, plain
 from penstock.sources.objects.answers import amiss, grouped
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PreflightError
-from penstock.core.text import in_quotes, masked_words, printable
+from penstock.core.human import in_quotes, masked_words, printable
 from penstock.fs import durable
 from penstock.host import command, interpreter
 from penstock.sources.s3.sigv4 import Keys

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 import xxhash
 
-from penstock.core.digests import XXH3
 from penstock.core.errors import (
     ObjectError,
     PenstockError,
@@ -24,7 +23,7 @@ from penstock.core.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.core.model import Listed, SourceChecksum
+from penstock.core.model import XXH3, Listed, SourceChecksum
 from penstock.fs.errno_map import printable
 from penstock.host import waits
 from penstock.sources.http.endpoint import without_user

@@ -42,7 +42,7 @@ from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.facts import Partition
 from penstock.cluster.slurm.nodes import Node
 from penstock.core.errors import FailedError, PreflightError, TransientError
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

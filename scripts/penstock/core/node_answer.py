@@ -1,15 +1,65 @@
-"""A node's answer to preflight's probe, as one JSON document: the host, the target's mount and the sources.
-
-The probe's job writes it into the target's folder. Preflight reads and removes it, and keeps it in its result
-(`nodes`).
+"""What a node answers to preflight's probe, as one JSON document: its host, its cores, the target's mount and
+the sources. Pure; filled on the node, judged by preflight.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from penstock.core.documents.node_cores import NodeCores
-from penstock.core.documents.typed_json import Document
+from penstock.core import typed_json
+from penstock.core.typed_json import Document
+
+
+class Nic(NamedTuple):
+    """A physical network device."""
+
+    name: str
+    node: int | None = None  # its NUMA node; None: not known
+
+
+class Machine(NamedTuple):
+    """The shape of a machine, in numbers of online CPUs (threads of cores). () and {}: not known."""
+
+    cores: Sequence[Sequence[int]] = ()  # the CPUs of each core, which are siblings
+    sockets: Sequence[Sequence[int]] = ()
+    caches: Sequence[Sequence[int]] = ()  # the CPUs below each cache of level 3
+    # the CPUs of each NUMA node that has any, by number
+    nodes: Mapping[int, Sequence[int]] = typed_json.NOTHING
+    nics: Sequence[Nic] = ()
+
+
+class HeldCores(NamedTuple):
+    """The cores held by a container of WEKA's client, or by all together."""
+
+    container: str  # "": not known which
+    cpus: Sequence[int]  # in the kernel's numbers
+    by: str  # origin, for people: `weka local resources`
+    net: Sequence[str] = ()  # its network devices, as far as known by name
+    sure: bool = True  # False: its processes may use these CPUs, but it may hold fewer
+
+
+class FileValue(NamedTuple):
+    """A setting in a file."""
+
+    path: str
+    value: str | None = None  # None: the file does not set it, or cannot be read
+    error: str = ""  # why the file cannot be read, or ""
+
+
+class NodeCores(NamedTuple):
+    machine: Machine = Machine()
+    weka: bool = False  # WEKA is present at all: a mount, a process or its configuration
+    held: Sequence[HeldCores] = ()  # (): none known
+    # a mount's options give WEKA's client no core of its own (`num_cores=0` with `net=udp`)
+    udp: bool = False
+    isolate_cpusets: Sequence[FileValue] = ()
+    constrain_cores: FileValue | None = None  # ConstrainCores of this node's cgroup.conf
+
+
+# A node's answer to preflight's probe, as one JSON document: the host, the target's mount and the sources.
+#
+# The probe's job writes it into the target's folder. Preflight reads and removes it, and keeps it in its
+# result (`nodes`).
 
 
 class HostSeen(NamedTuple):
@@ -89,7 +139,7 @@ class NodeAnswer(NamedTuple):
     host: HostSeen
     target: MountSeen
     sources: Sequence[SourceSeen]
-    # results of checks of the node's own mounts: `core.checks.CheckResult`s
+    # results of checks of the node's own mounts: `core.events.CheckResult`s
     checks: Sequence[Mapping[str, str]] = ()
     penstock: str = ""  # the version on the node
     written: OwnerSeen | None = None  # owner of this answer's file, which the node made; None: not known

@@ -1,14 +1,5 @@
-"""Converts SLURM's lists of hosts, such as `n[01-12,20],login1`, to names and back.
-
-| text           | names                                                   |
-|----------------|---------------------------------------------------------|
-| n1,n2          | n1 n2                                                   |
-| n[1-3,7]       | n1 n2 n3 n7                                             |
-| n[08-11]       | n08 n09 n10 n11                                         |
-| r[1-2]c[1-2]   | r1c1 r1c2 r2c1 r2c2                                     |
-| n[1-2]-ib      | none: SLURM 22.05 takes no text behind the last bracket |
-
-`scontrol show hostnames` does the same; a test compares the two.
+"""Lists with ranges: of CPUs (`3-4,19`) as the kernel, SLURM and WEKA write them, and of SLURM's hosts
+(`n[01-12,20],login1`): from text to numbers and names, and back. Pure.
 """
 
 from __future__ import annotations
@@ -17,10 +8,61 @@ import itertools
 import re
 from typing import TYPE_CHECKING
 
-from penstock.core.text import in_quotes
+from penstock.core.human import in_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+_DIGITS = re.compile("[0-9]{1,6}", re.ASCII)
+
+
+def cpus(text: str) -> tuple[int, ...]:
+    """Return the CPUs of a list, sorted, each once; the kernel's may have strides (`0-10:2/4`). Raises
+    ValueError."""
+    numbers: set[int] = set()
+    for range_text in filter(None, text.strip().split(",")):
+        span, _, stride = range_text.strip().partition(":")
+        first, dash, last = span.partition("-")
+        run = range(_number(first), _number(last if dash else first) + 1)
+        if not run:
+            raise ValueError(f"{span} ends before it begins")
+        used, _, size = stride.partition("/")
+        of = _number(size) if stride else 1
+        if not of:
+            raise ValueError(f"{range_text.strip()} has a stride of 0")
+        numbers.update(cpu for cpu in run if not stride or (cpu - run.start) % of < _number(used))
+    return tuple(sorted(numbers))
+
+
+def _number(text: str) -> int:
+    if not _DIGITS.fullmatch(text):
+        raise ValueError(f"{in_quotes(text)} is no number of a CPU")
+    return int(text)
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """Return the list of these CPUs; "": none."""
+    runs: list[list[int]] = []
+    for cpu in sorted(set(numbers)):
+        if runs and cpu == runs[-1][1] + 1:
+            runs[-1][1] = cpu
+        else:
+            runs.append([cpu, cpu])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+# Converts SLURM's lists of hosts, such as `n[01-12,20],login1`, to names and back.
+#
+# | text           | names                                                   |
+# |----------------|---------------------------------------------------------|
+# | n1,n2          | n1 n2                                                   |
+# | n[1-3,7]       | n1 n2 n3 n7                                             |
+# | n[08-11]       | n08 n09 n10 n11                                         |
+# | r[1-2]c[1-2]   | r1c1 r1c2 r2c1 r2c2                                     |
+# | n[1-2]-ib      | none: SLURM 22.05 takes no text behind the last bracket |
+#
+# `scontrol show hostnames` does the same; a test compares the two.
 
 _RANGES = r"\[[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*\]"
 _HOST = rf"[A-Za-z0-9][A-Za-z0-9._-]*(?:(?:{_RANGES}[A-Za-z0-9._-]+)*{_RANGES})?"

@@ -1,15 +1,19 @@
-"""The rows that `penstock releases`, `show` and `history` print with `--json`, and the source of their
-tables.
-
-A key keeps its meaning for ever (docs/releases.md). Times are UTC, ISO 8601, ages are seconds, sizes are
-bytes. Unknown values are null, or empty.
+"""What `penstock releases`, `show`, `history`, `du` and `plan` print with `--json`, and what their screens
+are made of. Pure.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self, TypedDict
 
-from penstock.core.documents.verdict import AuditShown
+from penstock.core.audit_documents import AuditShown
+from penstock.core.estimates import Forecast, Work
+
+# The rows that `penstock releases`, `show` and `history` print with `--json`, and the source of their
+# tables.
+#
+# A key keeps its meaning for ever (docs/releases.md). Times are UTC, ISO 8601, ages are seconds, sizes are
+# bytes. Unknown values are null, or empty.
 
 
 class OwnerJson(TypedDict):
@@ -176,3 +180,89 @@ class DiffResult(TypedDict):
     # by kind: `unchanged`, `changed`, `unproven`, `renamed`, `removed`, `added`
     counts: Mapping[str, DiffCount]
     permissions: str  # how modes, group, owner and ACL differ; or "". Does not count as a difference of files
+
+
+# What `penstock du` prints with `--json`, a line a dataset (docs/releases.md).
+#
+# Bytes are allocated (`st_blocks`); files are inodes but folders. Each sum counts an inode once.
+
+
+class OwnedUse(TypedDict):
+    """What counts against the quotas of a user and a group."""
+
+    uid: int
+    user: str
+    gid: int
+    group: str
+    files: int  # with folders, as in quotas
+    bytes: int
+
+
+class AreaUse(TypedDict):
+    """A release, or another part of the dataset's folder."""
+
+    kind: str  # `release`, `state`, `other`, or that of a hidden folder (`StagingRow`)
+    name: str
+    state: str  # of a release `current` or ""; of a hidden folder as in `StagingRow`
+    files: int
+    folders: int
+    bytes: int  # with those shared with other areas
+    unique_files: int  # that its removal alone would free
+    unique_bytes: int  # likewise
+    frees: Sequence[OwnedUse]  # the same by user and group, with folders
+    project: int | None  # id of its project quota, 0: none; null: unreadable
+    pool: str  # the storage pool; "": not known
+    unreadable: int  # folders and files that this account could not read: not in the figures
+
+
+class DiskUse(TypedDict):
+    dataset: str
+    path: str
+    problem: str
+    areas: Sequence[AreaUse]
+    shared_files: int  # in several areas, by hard links: counted once
+    shared_bytes: int
+    outside_files: int  # with names outside of the dataset, too: no removal here frees them
+    outside_bytes: int
+    files: int
+    folders: int
+    bytes: int  # all, each inode once
+    owners: Sequence[OwnedUse]  # all by user and group, each inode once, with folders
+    last_pins: Mapping[str, PinnedBy]  # by release
+    seconds: float
+
+
+class OtherSteps(NamedTuple):
+    """Time for the steps after a run's copy, by the newest published run."""
+
+    release: str
+    seconds: float  # of permissions, verify and publish
+
+
+class SizeClass(NamedTuple):
+    """Files of a class of sizes."""
+
+    most: int | None  # bytes of the largest possible file; None: giants
+    files: int
+    bytes: int
+
+
+class Explanation(NamedTuple):
+    """What a run would do. Sizes are bytes, times seconds."""
+
+    dataset: str  # "": all figures are assumed
+    files: int
+    bytes: int | None  # None: neither the source nor the user gave sizes
+    copied: Work  # what the source sends; other files are on the target already
+    nodes: int  # elements at once: on SLURM each has its own node
+    forecast: Forecast  # of the copy
+    price: float | None = None  # in the currency of the given prices; None: no prices
+    current: str = ""  # the release that it is compared with; "": none
+    changes: Mapping[str, DiffCount] = {}  # differences from that release, by kind (`difference.KINDS`)
+    classes: Sequence[SizeClass] = ()  # of all files; empty: sizes were assumed
+    shards: int | None = None
+    other_steps: OtherSteps | None = None  # None: no run of the dataset has shown their time
+    requests: Mapping[str, int] = {}  # the fewest `get` and `list` requests; empty: not an object store
+    queue: Sequence[str] = ()  # when elements would start, by the cluster
+    # what the run needs of the target, its quotas and storage targets, and what they have
+    space: Sequence[str] = ()

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from penstock.core import human
-from penstock.core.checks import CheckResult
-from penstock.core.documents.differences import Difference
-from penstock.core.documents.findings import Finding
-from penstock.core.documents.typed_json import Document
-from penstock.core.documents.verdict import AuditShown
+from penstock.core.audit_documents import AuditShown, Finding
+from penstock.core.differences import Difference
+from penstock.core.events import CheckResult
+from penstock.core.typed_json import Document
 
 
 class StepReceipt(TypedDict):
@@ -147,7 +146,7 @@ class PreflightResult(TypedDict):
     checked: Sequence[str]  # facts in order, and notes: a line each
     warnings: Sequence[str]
     results: Sequence[CheckResult]  # every check, in order, with the warnings and stops
-    # the nodes' answers to the probe (`core.documents.node_answer`), each with its format
+    # the nodes' answers to the probe (`core.node_answer`), each with its format
     nodes: Sequence[Mapping[str, object]]
 
 

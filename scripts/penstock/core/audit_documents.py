@@ -1,0 +1,302 @@
+"""Documents of audits and repairs: which files an audit reads, what it found, which files it did not open,
+what a repair fetched, and the verdict on a release. Pure.
+"""
+
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+from penstock.core import human, typed_json
+from penstock.core.human import in_quotes
+from penstock.core.layout import DatasetLayout, RunLayout
+from penstock.core.typed_json import INLINE, LEFT_OUT, Document, FileNumber, Utc
+
+# Selects the files that an audit reads: all, a random sample, or the next slice of a rotation. The unit is a
+# file, or a part of a giant.
+
+# Annotations are read at run time (`core.typed_json`): no `from __future__ import annotations`.
+
+CONFIDENCE = 0.95  # probability with which `promise` says how many damaged files are found
+_MEMORY = "the memory of {} may have answered, and damage on the disks below it shows later"
+
+
+class SoonFirst(NamedTuple):
+    """How a rotation first reads files that were read back soon after their writing (`core.grades.is_soon`).
+    The slices of a rotation together read everything only if all have the same values."""
+
+    share: float = 0.0  # fraction of all files that were, below 1; 0: slices ignore it
+    start: float = 0.0  # where in the order of the other files the first slice begins, as a fraction
+
+
+NONE_FIRST = SoonFirst()
+
+
+@dataclass(frozen=True)
+class AuditSelection:
+    """`whole`, `sample` (a fraction `share`, drawn by `seed`) or `slice` (`turn`, from 0, of `turns`)."""
+
+    kind: str = "whole"
+    share: float = 1.0
+    seed: str = ""
+    turn: int = 0
+    turns: int = 1
+    soon_first: SoonFirst = NONE_FIRST
+
+    @property
+    def end(self) -> float:
+        """Where a slice ends in the order of the files that do not come first; above 1 it wrapped around."""
+        end, (share, start) = (self.turn + 1) / self.turns, self.soon_first
+        return start + max(0.0, end - share) / (1 - share) if share else end
+
+    def detects(self, damaged: int) -> float:
+        """Return the probability that at least one of `damaged` files, hit at random, is read."""
+        fraction = 1.0 if self.kind == "whole" else self.share if self.kind == "sample" else 1 / self.turns
+        return 1.0 - (1.0 - fraction) ** damaged
+
+    def promise(self, memory: str = "") -> str:
+        """Say in a sentence what this audit can miss. `memory`: whose memory may have answered in place of
+        the disks (`core.grades.answered_by`)."""
+        if self.kind == "whole":
+            return f"every byte is read: {_MEMORY.format(memory) if memory else 'any damage is found'}"
+        fraction = self.share if self.kind == "sample" else 1 / self.turns
+        enough = 1 if fraction >= 1 else math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - fraction))
+        sentence = (
+            f"one damaged file is found with a probability of {fraction:.2%}, "
+            f"{enough} or more with at least {CONFIDENCE:.0%}"
+        )
+        if self.kind == "slice":
+            first = ", first what was read back soon after its writing" if self.soon_first.share else ""
+            together = f"slice {self.turn + 1} of {self.turns}{first}: all slices together read every byte"
+            sentence = f"{together}; {sentence}"
+        return f"{sentence}; {_MEMORY.format(memory)}" if memory else sentence
+
+
+WHOLE = AuditSelection()  # every file
+
+
+def parse_fraction(text: str) -> float:
+    """Return `1%`, `0.5 %` or `0.01` as a fraction. Raises ValueError outside (0, 1]."""
+    text = text.strip()
+    fraction = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    if not 0 < fraction <= 1:
+        raise ValueError(text)
+    return fraction
+
+
+def parse_turns(text: str) -> int:
+    """Return `1/30` as 30. Raises ValueError for anything but 1/1 to 1/10000."""
+    numerator, _, turns = text.partition("/")
+    if numerator.strip() != "1" or not 1 <= int(turns) <= 10_000:
+        raise ValueError(text)
+    return int(turns)
+
+
+class Audit(NamedTuple):
+    """An audit of a release."""
+
+    id: str
+    dataset: str
+    release: str
+    seal: str  # `sha256:<hex>` of the release's seal at the audit's beginning: another seal is another audit
+    created: Utc  # UTC, ISO 8601
+    choice: AuditSelection
+    limit: int | None = None  # bytes a second, of all elements together
+    recall: int = 0  # bytes of tiered files that all elements together may fetch back to read
+    filesystem: str = "auto"  # as `target.filesystem`
+    direct: str = "unshared"  # as `verify.direct`
+    look: bool = False  # the look of `gate --mend`, which is never resumed
+
+    def layout(self, layout: DatasetLayout) -> RunLayout:
+        """Return the paths of the audit's state, which has the shape of a run's."""
+        return RunLayout(layout.audits / self.id)
+
+
+AUDIT = Document(Audit, "an audit's description")
+
+
+# The findings of an audit, one line a deviation, with marks as in `diff`.
+#
+# | mark | kind     | means                                                                     |
+# |------|----------|---------------------------------------------------------------------------|
+# | -    | missing  | the manifest has it, the tree does not                                    |
+# | -    | folder   | an empty folder of the source that was kept is not there                  |
+# | +    | extra    | the tree has it, the manifest does not                                    |
+# | *    | changed  | its bytes are not those that were published (parts: which, of a giant)    |
+# | *    | replaced | a link, folder or special file stands in its place                        |
+# | !    | mode     | mode, owner, group or ACL is not as published                             |
+# | !    | unread   | it could not be read: nothing is known of its bytes                       |
+# | !    | manifest | the manifest or the seal itself is damaged                                |
+
+EMPTY_FOLDER = "folder"
+
+FINDING_MARKS = {
+    "missing": "-",
+    EMPTY_FOLDER: "-",
+    "extra": "+",
+    "changed": "*",
+    "replaced": "*",
+    "mode": "!",
+    "unread": "!",
+    "manifest": "!",
+}
+# kinds whose file a repair makes anew from its source
+REPAIRABLE = frozenset({"missing", "changed", "replaced", "unread"})
+# Kinds whose path is a record's: a comparison of the tree finds them in the manifest's order.
+OF_A_FILE = frozenset({"missing", "changed", "replaced"})
+
+
+class Finding(NamedTuple):
+    """A deviation: a line of `findings.jsonl`, and part of an audit's result."""
+
+    kind: str
+    path: str  # bytes that are not UTF-8 stay as \udcXX escapes, which JSON carries
+    why: str
+    parts: Sequence[int] = ()  # of a giant: numbers of the damaged parts
+
+    @property
+    def mark(self) -> str:
+        return FINDING_MARKS[self.kind]
+
+    def derived(self) -> Mapping[str, object]:
+        """Return the further JSON fields."""
+        return {"mark": self.mark}
+
+
+def finding_from_json(line: bytes) -> Finding:
+    """Parse a line of `findings.jsonl`. Raises ValueError."""
+    finding = typed_json.read(Finding, typed_json.loads(line))
+    if finding.kind not in FINDING_MARKS:
+        raise ValueError(f"{in_quotes(finding.kind)} is no kind of finding")
+    return finding
+
+
+def also_repaired(release: str, count: int) -> str:
+    """Return the sentence for a release whose shared damaged files were repaired, too."""
+    them = "1 file is" if count == 1 else f"{human.count(count)} files are"
+    return f"{them} the same in release {release}, and repaired there, too"
+
+
+def also_in(release: str, count: int) -> str:
+    """Return the sentence for a release that still has shared damaged files."""
+    them = "1 damaged file is" if count == 1 else f"{human.count(count)} damaged files are"
+    return f"{them} the same in release {release}, and not repaired there"
+
+
+class SkippedFile(NamedTuple):
+    """A file; of a giant all parts that were skipped for one reason."""
+
+    kind: str  # `offline` or `tiered`
+    path: str  # bytes that are not UTF-8 stay as \udcXX escapes, which JSON carries
+    bytes: int
+    why: str
+
+
+def skipped_from_json(line: bytes) -> SkippedFile:
+    """Parse a line of `skipped.jsonl`. Raises ValueError."""
+    return typed_json.read(SkippedFile, typed_json.loads(line))
+
+
+class FetchedFile(NamedTuple):
+    """A damaged file. Bytes of a path that are not UTF-8 stay as \\udcXX escapes."""
+
+    path: str
+    why: str = ""  # why the release cannot get it back, or ""
+    how: str = ""  # weakest method of bypassing the caches on reading back
+    inode: FileNumber = 0  # of the file in the repair's staging, which read back as published; 0: none
+
+
+class FetchedFiles(NamedTuple):
+    """The files of a shard, in order. Without `why` and `inode`: the release's file was right already."""
+
+    files: Sequence[FetchedFile] = ()
+    bytes: int = 0  # from the sources
+
+
+FETCHED_FILES = Document(FetchedFiles, "what a repair fetched")
+
+
+# `audits/<release>.json`: last audits and repairs of a release, and its standing findings. Times: UTC, ISO
+# 8601.
+
+
+class StandingFindings(NamedTuple):
+    """The findings of an audit that stand, or that a repair left."""
+
+    audit: str = ""
+    at: str = ""
+    counts: Mapping[str, int] = typed_json.NOTHING  # by kind of finding
+    from_disks: Annotated[bool, LEFT_OUT] = False  # as in `LastAudit`
+
+
+class LastAudit(NamedTuple):
+    audit: str = ""
+    began: str = ""
+    choice: str = ""  # `whole`, `sample` or `slice`
+    status: str = ""  # `PASSED`, `PARTLY` or `FINDINGS`
+    counts: Mapping[str, int] = typed_json.NOTHING
+    files: int = 0  # read, of `of_files` in the release
+    of_files: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    promise: str = ""  # what it would have found, for people
+    ended: str = ""
+    by: str = ""  # the account
+    # files not opened, since their data is not here: by `offline` and `tiered`
+    skipped: Mapping[str, int] = typed_json.NOTHING
+    grade: str = ""
+    # all that it read came from the disks of a file system's servers, past their memory
+    from_disks: Annotated[bool, LEFT_OUT] = False
+
+
+class AuditShown(NamedTuple):
+    """The last audit in results, and whether its findings still count."""
+
+    audit: Annotated[LastAudit, INLINE]
+    # what closed all its findings: `repaired 2026-03-14T12:03:11Z` or `overruled`
+    closed: Annotated[str, LEFT_OUT] = ""
+
+
+class ReadBack(NamedTuple):
+    """When the release's bytes were last read back: the moment that the audit began."""
+
+    whole: Utc | None = None  # all of them by one audit; None: never
+    # when each slice was, by the number of slices in the rotation
+    slices: Mapping[int, Mapping[int, Utc]] = typed_json.NOTHING
+    # of rotations that first read files that were read back soon: their order
+    soon_first: Annotated[Mapping[int, SoonFirst], LEFT_OUT] = typed_json.NOTHING
+
+
+class LastRepair(NamedTuple):
+    """The last repair. `audit`: the audit that it followed; `repaired` counts files."""
+
+    at: str = ""
+    audit: str = ""
+    repaired: int = 0
+    left: int = 0  # findings that it could not repair
+
+
+class Overruling(NamedTuple):
+    """The owner's decision to ignore the findings."""
+
+    at: str = ""
+    by: str = ""
+    why: str = ""
+    counts: Mapping[str, int] = typed_json.NOTHING  # findings that stood
+
+
+class Verdict(NamedTuple):
+    """The document of one release."""
+
+    dataset: str = ""
+    release: str = ""
+    seal: str = ""  # `sha256:<hex>` of the seal as it was published
+    stands: Sequence[StandingFindings] = ()
+    read: ReadBack = ReadBack()
+    last: Annotated[LastAudit | None, LEFT_OUT] = None
+    repair: Annotated[LastRepair | None, LEFT_OUT] = None
+    overruled: Annotated[Overruling | None, LEFT_OUT] = None
+
+
+VERDICT = Document(Verdict, "what the last audit said")

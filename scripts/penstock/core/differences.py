@@ -1,0 +1,188 @@
+"""What a tree holds already of a listing, and what differs between the two: for the staging that a run takes
+over, and for a tree that penstock did not write. Pure.
+"""
+
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from penstock.core import typed_json
+from penstock.core.human import in_quotes
+from penstock.core.model import Copied, Entry, Reuse, proof_text
+
+# Merges a listing with what another run's staging already holds, both in the order of paths.
+#
+# Equal size and time never suffice: the source's version token, the key, the source and the size must be the
+# same. Verify always reads back what is taken over. (`run.planning.unchanged_rows` compares with the current
+# release, on columns.)
+
+
+class HasPath(Protocol):
+    @property
+    def path(self) -> str: ...
+
+
+Lying = TypeVar("Lying", bound=HasPath)  # a file already on the target
+
+
+def merge(
+    listing: Iterable[Sequence[Entry]], held: Iterator[Lying], reused: Callable[[Entry, Lying], Reuse | None]
+) -> Iterator[list[Entry]]:
+    """Return the listing's batches, with `reused(entry, file)` as `reuse` of entries that have none, where
+    both streams have the path. Both ascend in the bytes of the path."""
+    lying = next(held, None)
+    for batch in listing:
+        out: list[Entry] = []
+        for entry in batch:
+            if lying is not None and lying.path != entry.path:
+                mine = os.fsencode(entry.path)
+                while lying is not None and os.fsencode(lying.path) < mine:
+                    lying = next(held, None)
+            if lying is not None and lying.path == entry.path and not entry.reuse:
+                entry = entry._replace(reuse=reused(entry, lying))
+            out.append(entry)
+        yield out
+
+
+class Held(NamedTuple):
+    """What another run's staging holds of an object: all of it, or parts of a giant."""
+
+    path: str
+    entry: Entry  # the object as that run copied it
+    copied: Copied | None  # None: a giant
+    parts: dict[int, tuple[Entry, Copied]]
+
+
+def grouped(rows: Iterable[tuple[Entry, Copied]]) -> Iterator[Held]:
+    """Return the copied rows of a run, in order, with those of a giant together."""
+    giant: Held | None = None
+    for entry, copied in rows:
+        if giant is not None and giant.path != entry.path:
+            yield giant
+            giant = None
+        if entry.part < 0:
+            yield Held(entry.path, entry, copied, {})
+        else:
+            giant = giant or Held(entry.path, entry, None, {})
+            giant.parts[entry.part] = (entry, copied)
+    if giant is not None:
+        yield giant
+
+
+def alike(
+    entry: Entry,
+    theirs: Entry,
+    *,
+    sources: Mapping[int, int],
+    keep_mtime: bool,
+    certain: Callable[[Entry], bool],
+) -> bool:
+    """Return whether another run copied exactly the listed object. `sources` maps that run's source indices
+    to this run's. `certain`: the source's token is strong, so that an equal token proves equal bytes.
+
+    | token is strong (`certain`) and the same | size, key, version, source | time, where kept | answer |
+    |------------------------------------------|----------------------------|------------------|--------|
+    | yes                                      | same                       | same             | True   |
+    | anything else                                                                            || False  |
+    """
+    return (
+        entry.token == theirs.token
+        and entry.size == theirs.size
+        and entry.key == theirs.key
+        and entry.version == theirs.version
+        and sources.get(theirs.source) == entry.source
+        and (not keep_mtime or entry.modified_ns == theirs.modified_ns)
+        and certain(entry)
+    )
+
+
+def taken(copied: Copied, run: str) -> Reuse:
+    """Return the `Entry.reuse` by which this run takes over a row that `run` copied."""
+    proof = proof_text(copied.source_proof, copied.owed)
+    return Reuse(copied.digest, copied.source_grade, proof, None, copied.written_host, run)
+
+
+# Differences between a tree that penstock did not write and its source, with marks as in `diff`; for
+# `penstock adopt`.
+#
+# | mark | kind     | means                                                                          |
+# |------|----------|--------------------------------------------------------------------------------|
+# | -    | missing  | the source has it, the tree does not                                           |
+# | *    | size     | it has another size                                                            |
+# | *    | content  | it has the same size and other bytes, by a checksum or by reading the source   |
+# | *    | replaced | a link, folder or special file stands in its place                             |
+# | +    | extra    | the tree has it, the source does not                                           |
+# | +    | link     | a symbolic link that the source does not have                                  |
+# | +    | special  | a FIFO, socket or device                                                       |
+# | !    | unread   | it could not be read in the tree: nothing is known of its bytes                |
+# | !    | source   | the source could not be compared: it changed, is gone or refuses               |
+# | !    | moving   | it was written to while it was compared                                        |
+# | ~    | time     | same size, another time; its bytes were not compared with anything             |
+# | ?    | excluded | the tree has it, and `include` or `exclude` leave it out of the dataset        |
+# | ?    | folder   | a folder in which no file of the source lies                                   |
+# | ?    | unlinked | a symbolic link or special file, where those of the source are left out too    |
+# | ?    | away     | its data lies in an archive or a lower tier: it was not read                   |
+#
+# Kinds marked `~` and `?` are reported, but are no difference: the exit status does not count them.
+
+MARKS = {
+    "missing": "-",
+    "size": "*",
+    "content": "*",
+    "replaced": "*",
+    "extra": "+",
+    "link": "+",
+    "special": "+",
+    "unread": "!",
+    "source": "!",
+    "moving": "!",
+    "time": "~",
+    "excluded": "?",
+    "folder": "?",
+    "unlinked": "?",
+    "away": "?",
+}
+KINDS = tuple(MARKS)
+TOLD = frozenset(kind for kind, mark in MARKS.items() if mark in "~?")  # kinds that are no difference
+# Kinds of what the tree has and the listing does not.
+NOT_LISTED = frozenset({"extra", "link", "special", "excluded", "folder", "unlinked"})
+# Kinds of listed files whose bytes a release would have to get from the source.
+TO_FETCH = frozenset({"missing", "size", "content", "replaced", "unread", "moving", "away"})
+
+SAME, UNLIKE, OTHER, UNREAD, SOURCE, AWAY, STALE = (
+    "same", "unlike", "other", "unread", "source", "away", "stale",
+)  # fmt: skip
+# Of a surveyed row. `unlike`: no regular file of the listed size; `other`: other bytes; `stale`: seen, and to
+# be read again.
+STATES = (SAME, UNLIKE, OTHER, UNREAD, SOURCE, AWAY, STALE)
+
+CHECKSUM, READ, SIZE = "checksum", "source", "size"
+# what a tree's bytes are compared by: the source's checksum, its bytes, or only the size
+PROOFS = (CHECKSUM, READ, SIZE)
+
+
+class Difference(NamedTuple):
+    """A difference: a line of `differences.jsonl`, and part of a comparison's result."""
+
+    kind: str
+    path: str  # bytes that are not UTF-8 stay as \udcXX escapes, which JSON carries
+    size: int  # bytes of the listed file, or of what the tree has if nothing is listed
+    why: str
+    how: str = ""  # of `content`: one of `PROOFS`
+
+    @property
+    def mark(self) -> str:
+        return MARKS[self.kind]
+
+    def derived(self) -> Mapping[str, object]:
+        """Return the further JSON fields."""
+        return {"mark": self.mark}
+
+
+def difference_from_json(line: bytes) -> Difference:
+    """Parse a line of `differences.jsonl`. Raises ValueError."""
+    difference = typed_json.read(Difference, typed_json.loads(line))
+    if difference.kind not in MARKS:
+        raise ValueError(f"{in_quotes(difference.kind)} is no kind of difference")
+    return difference
