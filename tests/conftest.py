@@ -12,7 +12,7 @@ import pytest
 from tests.support import warm
 from tests.support.requirements import pytest_report_header, pytest_terminal_summary
 
-from penstock.fs.probe import trials
+from penstock.fs import probe
 from penstock.host import resources
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _own_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 def _short_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     """What plan makes in this process to measure the target's rates is one file and one link: half of the
     probe's CPU."""
-    monkeypatch.setattr(trials, "SECONDS", 0.0)
+    monkeypatch.setattr(probe, "SECONDS", 0.0)
 
 
 _KEPT = {"PENSTOCK_AS_ROOT", "PENSTOCK_TEST_ALL", "PENSTOCK_TEST_CACHE"}

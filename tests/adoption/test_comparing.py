@@ -24,7 +24,7 @@ from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.events import ElementChanged, Ended
 from penstock.fs import capabilities, libc
 from penstock.fs.capabilities import facts
-from penstock.fs.mount_proof import MountProof
+from penstock.fs.kinds import MountProof
 from penstock.run import adopt_step
 from penstock.run.adopt_step import Request
 

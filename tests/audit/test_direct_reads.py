@@ -23,7 +23,7 @@ from penstock.engine import repair_shard
 from penstock.fs import capabilities, libc
 from penstock.fs.capabilities import DirectReads, direct_reads, facts, traits_of_mount
 from penstock.fs.cold_read import ColdReader
-from penstock.fs.mount_proof import MountProof
+from penstock.fs.kinds import MountProof
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
 

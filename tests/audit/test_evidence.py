@@ -19,7 +19,7 @@ from penstock.core import events
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.layout import SEAL
 from penstock.doctor import preflight_step
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.fs.capabilities import facts
 from penstock.target import dataset_folders
 
@@ -49,7 +49,7 @@ def evidence(context: Context) -> dict[str, Any]:
     layout = context.layout("data")
     release = dataset_folders.current(layout)
     assert release is not None
-    told: dict[str, Any] = durable.read_json(layout.release(release) / SEAL)["evidence"]
+    told: dict[str, Any] = small_files.read_json(layout.release(release) / SEAL)["evidence"]
     return told
 
 

@@ -14,7 +14,7 @@ from penstock.cli.commands.audit import render
 from penstock.core import typed_json
 from penstock.core.audit_documents import finding_from_json
 from penstock.core.errors import FindingsError
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
 from penstock.tables.files import Files
@@ -185,10 +185,10 @@ def test_a_forged_record_is_noticed(staged: Context) -> None:
         digest = writer.finish()
     # Its digest alone says it.
     assert audit_step.run(staged, "data")["counts"] == {"manifest": 1}
-    seal = durable.read_json(release / "release.json")
+    seal = small_files.read_json(release / "release.json")
     seal["manifests"]["manifest.parquet"]["sha256"] = digest
     with writable(release):
-        durable.write_json(release / "release.json", seal)
+        small_files.write_json(release / "release.json", seal)
     # A forger who mends the seal meets the history.
     named = [(f.kind, f.path) for f in audit_step.run(staged, "data")["findings"]]
     assert ("manifest", "release.json") in named

@@ -17,7 +17,7 @@ from penstock.config.settings import TargetConfig
 from penstock.core.errors import FindingsError
 from penstock.core.model import Record
 from penstock.dataset import gate
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.keep.audit import audit_step
 from penstock.target import tree_removal
 
@@ -98,15 +98,15 @@ def no_data(release: Path) -> None:
 
 def seal_of_another(key: str) -> Callable[[Path], None]:
     def change(release: Path) -> None:
-        seal = durable.read_json(release / "release.json")
-        durable.write_json(release / "release.json", {**seal, key: "other"})
+        seal = small_files.read_json(release / "release.json")
+        small_files.write_json(release / "release.json", {**seal, key: "other"})
 
     return change
 
 
 def forged_seal(release: Path) -> None:
-    seal = durable.read_json(release / "release.json")
-    durable.write_json(release / "release.json", {**seal, "files": 1})
+    seal = small_files.read_json(release / "release.json")
+    small_files.write_json(release / "release.json", {**seal, "files": 1})
 
 
 def no_folder(release: Path) -> None:
@@ -209,10 +209,10 @@ def test_every_field_is_documented(staged: Context) -> None:
     """docs/formats.md, by what is really written."""
     text = (ROOT / "docs/formats.md").read_text()
     release = data_of(staged).parent
-    seal = durable.read_json(release / "release.json")
+    seal = small_files.read_json(release / "release.json")
     assert seal["permissions"]["octal"] == {"files": "0440", "folders": "2550"}
     audit_step.run(staged, "data")
-    verdict = durable.read_json(staged.layout("data").verdict(release.name))
+    verdict = small_files.read_json(staged.layout("data").verdict(release.name))
     names = {*seal, *verdict, *verdict["last"], *Record._fields}
     for inner in ("permissions", "records", "manifests"):
         names |= set(seal[inner])

@@ -27,7 +27,7 @@ from penstock.core.errors import FailedError, PreflightError
 from penstock.core.layout import DATA, SEAL, DatasetLayout
 from penstock.core.posix_acl import in_words
 from penstock.dataset import run_store, seals
-from penstock.fs import acl_xattrs, owners
+from penstock.fs import owners
 from penstock.fs.path_walk import walk
 from penstock.keep.audit import audit_step
 from penstock.keep.audit.audit_tree import tree_findings
@@ -217,7 +217,7 @@ def test_s12_files_of_a_release_with_another_acl_are_not_linked(folder: Path, so
         assert any("are copied on the target" in said for said in why)
         assert (third / "top").stat().st_nlink == 1
         assert drift(context) == {}
-        assert acl_xattrs.read(first / "top") != acl_xattrs.read(third / "top")
+        assert owners.read_acl(first / "top") != owners.read_acl(third / "top")
 
 
 def test_s19_an_id_mapped_mount_shows_other_numbers_which_no_repair_sets(folder: Path, source: Path) -> None:
@@ -229,7 +229,7 @@ def test_s19_an_id_mapped_mount_shows_other_numbers_which_no_repair_sets(folder:
         point.mkdir()
         with id_mapped(context.config.target.root, point, "0 0 4001\n4001 5001 1000\n"):
             layout = DatasetLayout(point, "data")
-            shown = acl_xattrs.read(layout.release(release) / DATA / "top")
+            shown = owners.read_acl(layout.release(release) / DATA / "top")
             assert in_words(shown) == "group:5241:r--,group:5242:r--"
             assert list(tree_findings(layout, release, seal, lambda: None)) == []
             with pytest.raises(FailedError, match="cannot be set again here") as caught:

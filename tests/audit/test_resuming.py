@@ -16,7 +16,7 @@ from tests.support.staging_runs import events_of, tree
 
 from penstock.core.audit_documents import AuditSelection, SoonFirst
 from penstock.core.errors import ConfigError, LockedError
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.jobs import array_job, audit_store
 from penstock.keep.audit import audit_plan, audit_step
 
@@ -208,10 +208,10 @@ def test_the_slice_that_follows(
     for release, turn, soon_first in finished:
         choice = AuditSelection("slice", turn=turn, turns=4, soon_first=soon_first)
         audit = audit_store.begin(layout, release, "sha256:aa", choice, None)
-        durable.write_json(audit.layout(layout).result, {})
+        small_files.write_json(audit.layout(layout).result, {})
     audit_store.begin(layout, "r1", "sha256:aa", AuditSelection("slice", turn=1, turns=4), None)
     other = audit_store.begin(layout, "r1", "sha256:aa", AuditSelection("slice", turn=1, turns=5), None)
-    durable.write_json(other.layout(layout).result, {})
+    small_files.write_json(other.layout(layout).result, {})
     assert audit_store.next_slice(layout, "r1", "sha256:aa", 4, soon) == following
 
 

@@ -29,7 +29,7 @@ from penstock.core.audit_documents import (
 )
 from penstock.core.errors import FindingsError
 from penstock.dataset import gate, history, run_store, seals, verdicts
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.jobs import audit_store
 from penstock.keep.audit import audit_step
 from penstock.run import report_step
@@ -236,9 +236,9 @@ def test_when_everything_was_last_read(staged: Context) -> None:
         assert since() is None
     audit_step.run(staged, "data", audit_step.AuditRequest(rotate=2))
     assert since() is not None
-    verdict = durable.read_json(layout.verdict(release.name))
+    verdict = small_files.read_json(layout.verdict(release.name))
     verdict["read"]["slices"]["2"]["0"] = "2026-01-01T00:00:00Z"
-    durable.write_json(layout.verdict(release.name), verdict, mode=0o644)
+    small_files.write_json(layout.verdict(release.name), verdict, mode=0o644)
     assert since() == datetime(2026, 1, 1, tzinfo=UTC)
     with pytest.raises(gate.FindingsError, match="not audited lately"):
         gate.passed(layout, within=1e-6)

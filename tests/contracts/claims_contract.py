@@ -24,7 +24,7 @@ from penstock.core.element_documents import ElementOutcome, ElementReceipt, Shar
 from penstock.core.errors import TransientError
 from penstock.core.layout import RunLayout
 from penstock.dataset import outcomes, receipts
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.host import heartbeat, waits
 from penstock.jobs.shard_claims import Claim, ClaimLostError, ShardClaims, read
 
@@ -128,7 +128,7 @@ class _Work:
                 claim.require()
             os.read(self._tokens, 1)
             name, content = row(claim.index, number)
-            durable.write_file(self._run.folder / name, content)
+            small_files.write_file(self._run.folder / name, content)
             claim.beat()
             claim.look()
         if random.random() < 0.1:
@@ -163,8 +163,8 @@ class ClaimsContract:
         monkeypatch.setattr(heartbeat, "HEARTBEAT", HEARTBEAT)
         monkeypatch.setattr(heartbeat, "PATIENCE", 12 * HEARTBEAT)
         stored = RunLayout(claims_place.stored)
-        durable.make_dirs(claims_place.stored / "rows")
-        durable.make_dirs(stored.receipt("copy", 0).parent)
+        small_files.make_dirs(claims_place.stored / "rows")
+        small_files.make_dirs(stored.receipt("copy", 0).parent)
         for index, damaged in ((1, b""), (7, b'{"run": '), (30, b'{"format": 1, "run": "older"}')):
             stored.receipt("copy", index).write_bytes(damaged)
         seed = random.randrange(1 << 30)
@@ -205,7 +205,7 @@ class ClaimsContract:
     ) -> None:
         """It is halted while it proves its shard; another one takes that and proves it."""
         here, there = (RunLayout(claims_place.nodes[number]) for number in (0, -1))
-        durable.make_dirs(here.receipt("copy", 0).parent)
+        small_files.make_dirs(here.receipt("copy", 0).parent)
         overtakes: list[bytes] = []
 
         def frozen(index: int) -> bool:
@@ -296,8 +296,8 @@ def write_end(run: RunLayout, claim: Claim) -> None:
 
 
 FILES = (
-    "fs/durable.py",
-    "fs/plain_files.py",
+    "fs/small_files.py",
+    "fs/small_files.py",
     "jobs/shard_claims.py",
     "dataset/receipts.py",
     "dataset/documents.py",

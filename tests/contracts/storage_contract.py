@@ -17,11 +17,11 @@ from tests.support.forked import nobody
 from penstock.config.settings import PermissionsConfig
 from penstock.core.errors import FailedError, IntegrityError, ObjectError, PenstockError
 from penstock.core.layout import MANIFEST, SEAL, DatasetLayout
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.fs.capabilities import facts
 from penstock.fs.cold_read import ColdReader
 from penstock.fs.path_walk import walk
-from penstock.fs.probe.judgement import links_work
+from penstock.fs.probe_judgement import links_work
 from penstock.target import dataset_folders, modes, reveal, tree_removal
 from penstock.target.barrier import Barrier
 from penstock.target.file_replacement import Mender
@@ -330,15 +330,15 @@ class StorageContract:
 
     def test_small_files_are_whole(self, place: Path) -> None:
         folder = place / "deep/er"
-        durable.make_dirs(folder)
-        durable.write_json(folder / "f", {"a": 1})
-        durable.write_json(folder / "f", {"a": 2}, mode=0o640)
-        assert durable.read_json(folder / "f") == {"a": 2}
+        small_files.make_dirs(folder)
+        small_files.write_json(folder / "f", {"a": 1})
+        small_files.write_json(folder / "f", {"a": 2}, mode=0o640)
+        assert small_files.read_json(folder / "f") == {"a": 2}
         assert stat.S_IMODE((folder / "f").stat().st_mode) == 0o640
-        durable.append_line(folder / "lines", {"n": 1})
+        small_files.append_line(folder / "lines", {"n": 1})
         with (folder / "lines").open("a") as torn:
             torn.write('{"n"')
-        durable.append_line(folder / "lines", {"n": 2})
+        small_files.append_line(folder / "lines", {"n": 2})
         assert (folder / "lines").read_text() == '{"n": 1}\n{"n"\n{"n": 2}\n'
-        durable.rename(folder / "f", folder / "g")
+        small_files.rename(folder / "f", folder / "g")
         assert sorted(os.listdir(folder)) == ["g", "lines"]

@@ -22,7 +22,7 @@ from penstock.core.errors import InterruptedRunError
 from penstock.core.events import Warned
 from penstock.dataset import run_store
 from penstock.dataset.context import Stop
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.fs.owners import account
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
@@ -217,7 +217,7 @@ def test_an_element_whose_time_ends_while_it_rests_says_so(tmp_path: Path, sourc
         ends = threading.Timer(0.5, lambda: (setattr(stop, "out_of_time", True), stop.set(signal.SIGTERM)))
         ends.start()
         assert do_shard(folder, "copy", 0, stop) == 143
-        told = durable.read_json(folder.outcome("copy", 0, 1))
+        told = small_files.read_json(folder.outcome("copy", 0, 1))
         assert (told["stopped"], told["paused"]) == ("time", True)
         path.unlink()
         assert do_shard(folder, "copy", 0) == 0

@@ -15,7 +15,7 @@ from penstock.config.settings import PermissionsConfig
 from penstock.core.errors import PreflightError
 from penstock.doctor import preflight_step
 from penstock.doctor.preflight import acl, visit
-from penstock.fs.acl_xattrs import refusal
+from penstock.fs.owners import acl_refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ def test_s14_preflight_refuses_a_target_that_keeps_no_acls(
 ) -> None:
     source = tree(tmp_path / "source", {"a": b"1"})
     with Bed(named=named) as bed:
-        assert refusal(bed.nodes[0]) == "it keeps no POSIX ACLs, or is mounted without them"
+        assert acl_refusal(bed.nodes[0]) == "it keeps no POSIX ACLs, or is mounted without them"
         with pytest.raises(PreflightError, match="the target keeps no ACLs") as caught:
             preflight_step.run(on(bed, source, POLICY, filesystem), "data")
         assert caught.value.where == "datasets.data.permissions.acl"
@@ -74,7 +74,7 @@ def test_s14_plan_refuses_acls_that_only_a_trial_shows_refused(tmp_path: Path) -
     source = tree(tmp_path / "source", {"a": b"1"})
     with Bed(named="weka-forcedirect") as bed:
         context = on(bed, source, POLICY)
-        assert refusal(bed.nodes[0]) == ""
+        assert acl_refusal(bed.nodes[0]) == ""
         STEPS[0](context, "data")
         with pytest.raises(PreflightError, match="no release can be staged") as caught:
             STEPS[1](context, "data")

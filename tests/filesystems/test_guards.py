@@ -22,7 +22,7 @@ from penstock.dataset import dataset_lock, holder
 from penstock.dataset.dataset_lock import DatasetLock
 from penstock.engine import audit_shard, resumable_reading
 from penstock.engine.audit_shard import AuditTask
-from penstock.fs import durable, plain_files
+from penstock.fs import small_files
 from penstock.host import waits
 from penstock.tables.shards import EXPECTED, ShardWriter
 
@@ -86,11 +86,11 @@ def wait(seconds: float) -> None:
 def test_a_link_alone_holds_no_lock_and_no_claim_where_links_become_symbolic_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without `durable.give_name`; test_names.py has it with it."""
-    for module in (durable, dataset_lock):
+    """Without `small_files.give_name`; test_names.py has it with it."""
+    for module in (small_files, dataset_lock):
         monkeypatch.setattr(module, "give_name", lambda old, new: os.link(old, new, follow_symlinks=False))
     with Bed(links="symlink") as bed:
-        assert durable.create_file(bed.nodes[0] / "claim", b"mine")
+        assert small_files.create_file(bed.nodes[0] / "claim", b"mine")
         assert not (bed.nodes[0] / "claim").exists()
         with pytest.raises(WaitsError):
             lock(bed.nodes[0] / "lock", wait).__enter__()
@@ -206,13 +206,13 @@ def test_a_lock_that_is_replaced_while_it_is_read_is_read_anew(monkeypatch: pyte
 def test_read_once_it_would_be_a_failure_of_the_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
     with Bed(named="nfs3", nodes=2) as bed, lock(bed.nodes[0] / "lock") as held:
         replaced_between_open_and_read(bed, monkeypatch)
-        looks = plain_files.STALE_LOOKS
-        plain_files.STALE_LOOKS = 1
+        looks = small_files.STALE_LOOKS
+        small_files.STALE_LOOKS = 1
         try:
             with pytest.raises(TransientError, match="Stale file handle"):
                 held.assert_held()
         finally:
-            plain_files.STALE_LOOKS = looks
+            small_files.STALE_LOOKS = looks
 
 
 # A stub that restores itself when it is opened ---------------------------------------------------

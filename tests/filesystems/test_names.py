@@ -11,7 +11,7 @@ from tests.filesystems.bed import Bed
 
 from penstock.core.errors import LockedError
 from penstock.dataset.dataset_lock import DatasetLock, try_out
-from penstock.fs.durable import create_file
+from penstock.fs.small_files import create_file
 
 if TYPE_CHECKING:
     from pathlib import Path

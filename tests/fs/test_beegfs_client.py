@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.fs.conftest import CLIENT, LIVE, changed
 
-from penstock.fs.beegfs import mount as beegfs
-from penstock.fs.beegfs.mount import Client, judge, judge_chunk, parse_config, parse_mount, proof
-from penstock.fs.mount_proof import MountProof
+from penstock.fs import beegfs_mount as beegfs
+from penstock.fs.beegfs_mount import (
+    Client,
+    judge,
+    judge_chunk,
+    parse_config,
+    parse_mount,
+    proof,
+)
+from penstock.fs.kinds import MountProof
 from penstock.host.proc import Mount
 
 if TYPE_CHECKING:
-    from penstock.fs.mount_proof import Method
+    from penstock.fs.kinds import Method
 
 LINE = Mount(
     "0:30", "/mnt/beegfs", "beegfs", "rw,relatime,rw,cfgFile=/etc/beegfs/beegfs-client.conf", "beegfs_nodev"

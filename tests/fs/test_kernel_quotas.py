@@ -18,9 +18,8 @@ from tests.support.staging_runs import context_for, tree
 from penstock.core.dataset_documents import StillToWrite
 from penstock.core.events import gravest
 from penstock.doctor import preflight_step
-from penstock.fs import kernel_quotas, libc
-from penstock.fs.kernel_quotas import KernelQuotas
-from penstock.fs.quotas import Quota, unnamed_group
+from penstock.fs import libc, quotas
+from penstock.fs.quotas import KernelQuotas, Quota, unnamed_group
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -270,14 +269,14 @@ def test_a8_a_file_system_that_does_not_answer_has_no_quota(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(libc, "quotactl", refuse)
-    assert kernel_quotas.of_new_files(tmp_path, 1, 1) == KernelQuotas()
-    assert kernel_quotas.ask(str(tmp_path / "gone"), 1, 1) == KernelQuotas()
+    assert quotas.of_new_files(tmp_path, 1, 1) == KernelQuotas()
+    assert quotas.ask(str(tmp_path / "gone"), 1, 1) == KernelQuotas()
 
 
 def test_a8_the_answer_of_the_kernel_is_read() -> None:
     """A8: `struct if_dqblk`: limits in KiB, a grace by its end."""
     answer = struct.pack("=8Q", 10, 5, 6000, 0, 7, 8, 1_000, 0) + bytes(100)
-    assert kernel_quotas.read("user", 5, answer, 400.0) == Quota(
+    assert quotas.read("user", 5, answer, 400.0) == Quota(
         "user", 5, "", 6000, 10 * KIB, 8, None, 5 * KIB, 7, 600.0, None
     )
 
@@ -321,5 +320,5 @@ def test_s17_what_other_runs_will_write_counts(scope: Scope, number: int, verdic
     """S17: those of the same user or group, and of all below the root for a project."""
     other = StillToWrite(4, 1, uid=7, gid=9)
     seen = KernelQuotas(quotas=(Quota(scope, number, used=5, limit=10, used_files=0),))
-    assert gravest(kernel_quotas.check(seen, 3, 1, [other])) == verdict
-    assert gravest(kernel_quotas.check(seen, 3, 1)) == "ok"
+    assert gravest(quotas.check(seen, 3, 1, [other])) == verdict
+    assert gravest(quotas.check(seen, 3, 1)) == "ok"

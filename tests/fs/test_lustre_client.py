@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.fs.lustre.mount import LustreMount, judge, parse_mount, proof
+from penstock.fs.lustre_mount import (
+    LustreMount,
+    judge,
+    parse_mount,
+    proof,
+)
 from penstock.host.proc import Mount
 
 

@@ -22,11 +22,11 @@ from penstock.core import seal
 from penstock.core.events import gravest
 from penstock.doctor.preflight import mounts
 from penstock.fs import capabilities, libc
-from penstock.fs.beegfs.mount import live_clients
+from penstock.fs.beegfs_mount import live_clients
 from penstock.fs.capabilities import facts
 from penstock.fs.cold_read import ColdReader
+from penstock.fs.kinds import MountProof
 from penstock.fs.mount_checks import check_mount
-from penstock.fs.mount_proof import MountProof
 from penstock.host.proc import option_values
 from penstock.run import report_step
 

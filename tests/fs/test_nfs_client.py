@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.fs.nfs.mount import NfsMount, judge, parse_mount, proof
+from penstock.fs.nfs_mount import (
+    NfsMount,
+    judge,
+    parse_mount,
+    proof,
+)
 from penstock.host.proc import Mount
 
 GOOD = (

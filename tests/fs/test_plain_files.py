@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.fs import plain_files
-from penstock.fs.plain_files import NotPlainError
+from penstock.fs import small_files
+from penstock.fs.small_files import NotPlainError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ def test_what_is_no_plain_file_of_a_bounded_size_is_refused_at_once(
     except PermissionError:
         pytest.skip("only root makes devices")
     with pytest.raises(NotPlainError) as told:
-        plain_files.read(tmp_path / "document")
+        small_files.read(tmp_path / "document")
     assert "no plain file" in str(told.value) or "too many" in str(told.value)
     assert told.value.filename == str(tmp_path / "document")
     assert isinstance(told.value, OSError)
@@ -62,18 +62,18 @@ def test_what_is_no_plain_file_of_a_bounded_size_is_refused_at_once(
 def test_a_plain_file_is_read_whole_up_to_its_bound(tmp_path: Path) -> None:
     path = tmp_path / "document"
     path.write_bytes(b"x" * 10)
-    assert plain_files.read(path, 10) == b"x" * 10
+    assert small_files.read(path, 10) == b"x" * 10
     with pytest.raises(NotPlainError, match="it has 10 bytes, too many"):
-        plain_files.read(path, 9)
+        small_files.read(path, 9)
     with pytest.raises(FileNotFoundError):
-        plain_files.read(tmp_path / "nothing")
+        small_files.read(tmp_path / "nothing")
 
 
 def test_a_file_that_grows_is_read_to_its_end_within_the_bound() -> None:
     """The kernel says of /proc that its files are empty."""
-    assert plain_files.read("/proc/self/cmdline")
+    assert small_files.read("/proc/self/cmdline")
     with pytest.raises(NotPlainError, match="too many"):
-        plain_files.read("/proc/self/status", 8)
+        small_files.read("/proc/self/status", 8)
 
 
 def test_a_link_to_the_unfinished_document_beside_it_is_followed(tmp_path: Path) -> None:
@@ -81,19 +81,19 @@ def test_a_link_to_the_unfinished_document_beside_it_is_followed(tmp_path: Path)
     unfinished = tmp_path / ".0123456789abcdef.tmp"
     unfinished.write_bytes(b"{}")
     (tmp_path / "document").symlink_to(unfinished)
-    assert plain_files.read(tmp_path / "document") == b"{}"
+    assert small_files.read(tmp_path / "document") == b"{}"
     unfinished.unlink()
     unfinished.symlink_to("/dev/zero")
     with pytest.raises(NotPlainError):
-        plain_files.read(tmp_path / "document")
+        small_files.read(tmp_path / "document")
 
 
 @pytest.mark.parametrize("text", [b"", b"\n", b"a", b"a\n", b"\n\na\n\nb\n\n", b"a\nb"])
 def test_lines_backwards_are_those_forwards_without_the_empty_ones(text: bytes) -> None:
-    assert list(plain_files.backwards(text)) == [line for line in reversed(text.split(b"\n")) if line]
+    assert list(small_files.backwards(text)) == [line for line in reversed(text.split(b"\n")) if line]
 
 
 def test_a_line_without_an_end_comes_in_pieces(tmp_path: Path) -> None:
     sparse(tmp_path / "lines")
-    with plain_files.opened(tmp_path / "lines") as file:
-        assert len(next(plain_files.lines(file))) == plain_files.LINE
+    with small_files.opened(tmp_path / "lines") as file:
+        assert len(next(small_files.lines(file))) == small_files.LINE

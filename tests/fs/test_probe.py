@@ -22,10 +22,10 @@ from penstock.core import run_documents
 from penstock.core.errors import NewerFormatError
 from penstock.core.layout import PROBE
 from penstock.core.run_documents import ABILITIES, ProbeReport, TrialOutcome
+from penstock.fs import probe as trials
 from penstock.fs.capabilities import facts
-from penstock.fs.probe import trials
-from penstock.fs.probe.judgement import differences
-from penstock.fs.probe.trials import TRIALS, probe, seen_error
+from penstock.fs.probe import TRIALS, probe, seen_error
+from penstock.fs.probe_judgement import differences
 
 EVERYWHERE = dict.fromkeys(ABILITIES, "yes") | {"name_bytes": "255", "time_resolution": "1"}
 """What the file systems of one machine have in common."""

@@ -11,7 +11,12 @@ from penstock.core.events import gravest
 from penstock.core.run_documents import ABILITIES, ProbeReport, TrialOutcome
 from penstock.fs.capabilities import StorageFacts, facts
 from penstock.fs.kinds import Kind
-from penstock.fs.probe.judgement import acls, differences, limited, links_work
+from penstock.fs.probe_judgement import (
+    acls,
+    differences,
+    limited,
+    links_work,
+)
 
 NO, ERROR = (
     TrialOutcome("no", error="EOPNOTSUPP"),

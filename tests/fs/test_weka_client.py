@@ -10,9 +10,14 @@ import pytest
 from penstock.engine.stream import BLOCK
 from penstock.engine.workers import sizing
 from penstock.fs import kinds
-from penstock.fs.mount_proof import IN_WORDS
-from penstock.fs.weka.mount import WekaMount, judge, parse_mount, proof
-from penstock.fs.weka.processes import cores_of_containers
+from penstock.fs.kinds import IN_WORDS
+from penstock.fs.weka_mount import (
+    WekaMount,
+    cores_of_containers,
+    judge,
+    parse_mount,
+    proof,
+)
 from penstock.host.proc import Mount
 
 if TYPE_CHECKING:

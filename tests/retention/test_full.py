@@ -16,7 +16,7 @@ from tests.support.whole_way import staging
 from penstock.core.audit_documents import WHOLE
 from penstock.core.errors import NoSpaceError
 from penstock.dataset import gate, pins, reserve
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.keep.audit import audit_step
 from penstock.keep.retention import gc_step, rollback_step
 
@@ -139,7 +139,7 @@ def test_a_removal_that_cannot_be_noted_yet_is_noted_once_there_is_room(
     size = layout.history.stat().st_size
     with layout.history.open("ab") as file:
         file.write(b"x" * (-size % 4096 - 1) + b"\n")
-    plain = durable.rename
+    plain = small_files.rename
 
     def rename(old: Path, new: Path) -> None:
         plain(old, new)
@@ -148,7 +148,7 @@ def test_a_removal_that_cannot_be_noted_yet_is_noted_once_there_is_room(
                 shutil.rmtree(folder)
             fill(point, "blocks")
 
-    monkeypatch.setattr(durable, "rename", rename)
+    monkeypatch.setattr(small_files, "rename", rename)
     ruled(releases, last=1)
     found = gc_step.gc(context, "data", dry_run=False)
     assert [one["removed"] for one in found["releases"]] == [True, False]

@@ -19,7 +19,7 @@ from penstock.core.audit_documents import AuditSelection, SoonFirst
 from penstock.core.errors import FindingsError
 from penstock.core.seal import SealedReadDelay
 from penstock.dataset import gate, history, seals, verdicts
-from penstock.fs import clock, durable
+from penstock.fs import clock, small_files
 from penstock.jobs import audit_store
 from penstock.jobs.sample_draw import takes
 from penstock.keep.audit import audit_step
@@ -105,7 +105,7 @@ def test_a_file_that_was_read_lately_is_carried_over_and_counted_as_that(
     assert seal.evidence.storage["carried"].files == 100
     assert seal.evidence.methods["carried"].files == 100
     assert sum(amount.files for amount in seal.evidence.storage.values()) == 101
-    assert durable.read_json(released.layout("data").current / "release.json")["carried"]["files"] == 100
+    assert small_files.read_json(released.layout("data").current / "release.json")["carried"]["files"] == 100
     kept = ("digest", "storage_grade", "method", "verified_host", "attempt", "read_at", "mtime_ns", "inode")
     for path, record in after.items():
         assert [getattr(record, name) for name in kept] == [getattr(before[path], name) for name in kept]
@@ -131,7 +131,7 @@ def test_all_reads_each_file_and_the_seal_says_nothing_of_carried_ones(
     assert seal.evidence.read_after is not None
     assert seal.evidence.read_after.soon == 1
     assert sum(record.shared for record in records(context).values()) == 100
-    assert durable.read_json(context.layout("data").current / "release.json").get("carried") is None
+    assert small_files.read_json(context.layout("data").current / "release.json").get("carried") is None
     assert not carried(context)
 
 

@@ -21,7 +21,7 @@ from penstock.dataset.context import Stop
 from penstock.dataset.element_progress import Progress, Reporter
 from penstock.dataset.run import read_plan
 from penstock.engine.records import journal
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.host import resources
 from penstock.host.heartbeat import HEARTBEAT
 from penstock.host.resources import JobEnvironment
@@ -47,7 +47,7 @@ def planned(context: Context) -> RunLayout:
 
 
 def outcome(folder: RunLayout, step: str, index: int) -> dict[str, Any]:
-    found: dict[str, Any] = durable.read_json(folder.outcome(step, index, 1))
+    found: dict[str, Any] = small_files.read_json(folder.outcome(step, index, 1))
     return found
 
 
@@ -139,7 +139,7 @@ def test_a_full_target_is_the_exit_status_also_without_room_for_an_outcome(
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(durable, "write_file", full)
+    monkeypatch.setattr(small_files, "write_file", full)
     monkeypatch.setattr(journal.Journal, "append", full)
     assert do_shard(folder, "copy", 0) == 6
     assert not folder.outcome("copy", 0, 1).exists()

@@ -20,7 +20,7 @@ from penstock.config.settings import ModeRule, PermissionsConfig
 from penstock.core import posix_acl
 from penstock.core.errors import FailedError
 from penstock.dataset import receipts, run_store
-from penstock.fs import acl_xattrs
+from penstock.fs import owners
 from penstock.run import publish_step
 from penstock.run.release.sealing import seal_staging
 from penstock.tables.shards import giants
@@ -152,12 +152,12 @@ def test_another_acl_is_found_and_set(context: Context) -> None:
     with_permissions(context, ACL)
     go(context, upto="verify")
     run = run_store.open_run(context.layout("data"))
-    os.removexattr(run.data / "a/one", acl_xattrs.ACCESS)
+    os.removexattr(run.data / "a/one", owners.ACCESS)
     (run.data / "a/one").chmod(0o440)
     assert go(context, after="verify")["published"]
     data = context.layout("data").current / "data"
     for name, mode in released(context).items():
         # With `r-X` a file of mode 0400 shows the mask.
         assert mode == 0o440, name
-        acl = acl_xattrs.read(data / name)
+        acl = owners.read_acl(data / name)
         assert posix_acl.in_words(acl) == "group:4242:r--", name

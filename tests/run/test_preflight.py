@@ -15,7 +15,7 @@ from penstock.core.errors import ConfigError, NoSpaceError, PreflightError
 from penstock.core.events import CheckResult
 from penstock.doctor import preflight_step
 from penstock.doctor.preflight.results import Looks
-from penstock.fs.acl_xattrs import NFS4, judge, refusal
+from penstock.fs.owners import NFS4, acl_refusal, judge_acl
 
 if TYPE_CHECKING:
     from penstock.dataset.context import Context
@@ -88,7 +88,7 @@ def test_the_acl_is_tried_by_a_read_and_its_users_are_known(tmp_path: Path) -> N
     ("refused", "verdict"), [("", "ok"), ("it keeps NFSv4 ACLs, which penstock does not set", "stop")]
 )
 def test_s14_what_refuses_acls_is_named(refused: str, verdict: str) -> None:
-    found = judge("/mnt", "group:a:r-X", refused, "mount it by NFS 3")
+    found = judge_acl("/mnt", "group:a:r-X", refused, "mount it by NFS 3")
     assert found.verdict == verdict
     assert (refused in found.found, "mount it by NFS 3" in found.mend) == (True, bool(refused))
 
@@ -101,7 +101,7 @@ def test_s14_nfsv4_acls_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "getxattr", answer)
-    assert refusal(tmp_path) == "it keeps NFSv4 ACLs, which penstock does not set, and no POSIX ACLs"
+    assert acl_refusal(tmp_path) == "it keeps NFSv4 ACLs, which penstock does not set, and no POSIX ACLs"
 
 
 def test_the_own_group_may_be_given(tmp_path: Path) -> None:

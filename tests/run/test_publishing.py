@@ -19,7 +19,7 @@ from penstock.core.errors import FailedError, FindingsError, PenstockError, Pref
 from penstock.core.human import in_quotes
 from penstock.core.seal import Tree, canonical, leaf
 from penstock.dataset import gate, receipts, run_store
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.keep.audit import audit_step
 from penstock.look import status_report
 from penstock.look.views import html_report, keys
@@ -57,7 +57,7 @@ def test_the_whole_way_from_a_folder(tmp_path: Path, source: Path) -> None:
     assert os.readlink(layout.current) == f"releases/{receipt['release']}"
     assert sorted(os.listdir(release)) == ["data", "manifest.parquet", "manifest.xxh128", "release.json"]
     assert os.listdir(layout.releases) == [receipt["release"]]
-    seal = durable.read_json(release / "release.json")
+    seal = small_files.read_json(release / "release.json")
     records = [r for batch in read_manifest(release / "manifest.parquet") for r in batch]
     assert [os.fsencode(r.path) for r in records] == sorted(map(os.fsencode, FILES))
     sums = Tree()
@@ -95,7 +95,7 @@ def test_a_release_without_the_text_manifest_is_whole_for_gate_and_audit(
         layout = context.layout("data")
         release = layout.release(receipt["release"])
         assert sorted(os.listdir(release)) == ["data", "manifest.parquet", "release.json"]
-        assert sorted(durable.read_json(release / "release.json")["manifests"]) == ["manifest.parquet"]
+        assert sorted(small_files.read_json(release / "release.json")["manifests"]) == ["manifest.parquet"]
         assert gate.passed(layout) is not None
         assert audit_step.run(context, "data", audit_step.AuditRequest())["findings"] == []
         for folder, _, files in os.walk(release / "data"):
@@ -130,7 +130,7 @@ def test_a_changed_source_is_a_new_release_and_the_old_one_stays(context: Contex
     assert second["release"] != first["release"]
     assert content(layout.current / "data") == content(source)
     assert content(layout.release(first["release"])) == old
-    seal = durable.read_json(layout.release(second["release"]) / "release.json")
+    seal = small_files.read_json(layout.release(second["release"]) / "release.json")
     assert seal["base"] == first["release"]
     # All but the changed file, the new one and the giant.
     assert seal["unchanged"] == len(FILES) - 3

@@ -19,7 +19,7 @@ from penstock.core.errors import (
     PreflightError,
 )
 from penstock.dataset import documents, outcomes
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.run import read_back, verify_step
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 def claimed(run: RunLayout, generation: int) -> None:
     """A worker has claimed shard 0 of verify."""
-    durable.make_dirs(run.claims("verify"))
+    small_files.make_dirs(run.claims("verify"))
     claim = ShardClaim(f"1_0_0-{generation:08d}", array="earlier", call="earlier", host="n1")
     assert documents.create(SHARD_CLAIM, run.claim("verify", 0, generation), claim)
 
 
 def damaged(run: RunLayout, generation: int) -> None:
     """It found a file that does not read back as copied."""
-    durable.make_dirs(run.outcome("verify", 0, 0).parent)
+    small_files.make_dirs(run.outcome("verify", 0, 0).parent)
     failures = [("a/one", "it reads back with other bytes")]
     outcome = ElementOutcome(
         f"1_0_0-{generation:08d}", generation, exit_code=1, retry=False, failed=1, failures=failures

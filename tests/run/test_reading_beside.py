@@ -24,7 +24,7 @@ from penstock.dataset import outcomes, receipts, run_store
 from penstock.dataset.context import Stop
 from penstock.dataset.run import read_plan
 from penstock.dataset.submission_log import ArrayBook
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.host import heartbeat, resources
 from penstock.host.resources import JobEnvironment, host_name
 from penstock.jobs import shard_claims
@@ -87,11 +87,11 @@ def read_back(run: Run) -> list[int]:
 def as_if(folder: RunLayout, index: int, **changes: object) -> None:
     """Change what the copy's receipt of a shard says."""
     path = folder.receipt("copy", index)
-    durable.write_json(path, {**durable.read_json(path), **changes})
+    small_files.write_json(path, {**small_files.read_json(path), **changes})
 
 
 def shards(run: Run, *, alone: bool = False, retries: int = 2) -> CopiedShards:
-    durable.make_dirs(run.folder.claims("verify"))
+    small_files.make_dirs(run.folder.claims("verify"))
     worker = ShardClaim(array="a", number=0, call="call", host=host_name())
     return CopiedShards(run, worker, 0, retries=retries, alone=alone)
 
@@ -200,9 +200,9 @@ def test_shards_that_were_copied_earlier_come_first(run: Run, monkeypatch: pytes
 
 def test_what_another_one_reads_is_left_to_it(run: Run) -> None:
     work(run, reads_back=False)
-    durable.make_dirs(run.folder.claims("verify"))
+    small_files.make_dirs(run.folder.claims("verify"))
     other = ShardClaim("other-1", "another-array", 7, "call", "node17")
-    durable.write_json(run.folder.claim("verify", 4, 1), SHARD_CLAIM.to_json(other))
+    small_files.write_json(run.folder.claim("verify", 4, 1), SHARD_CLAIM.to_json(other))
     assert sorted(taken(run, alone=True)) == [0, 1, 2, 3, 5]
 
 
@@ -213,9 +213,9 @@ def test_what_another_one_left_is_taken_when_all_is_copied(
     monkeypatch.setattr(heartbeat, "PATIENCE", 0.5)
     monkeypatch.setattr(reading_beside, "LOOKS", (0.05, 0.05))
     work(run, reads_back=False)
-    durable.make_dirs(run.folder.claims("verify"))
+    small_files.make_dirs(run.folder.claims("verify"))
     other = ShardClaim("other-1", "another-array", 7, "call", "node17")
-    durable.write_json(run.folder.claim("verify", 4, 1), SHARD_CLAIM.to_json(other))
+    small_files.write_json(run.folder.claim("verify", 4, 1), SHARD_CLAIM.to_json(other))
     if ended == "it ended":
         lost = ElementOutcome("other-1", 1, free=True, error="it ended")
         outcomes.create(run.folder, "verify", 4, lost)
@@ -348,7 +348,7 @@ def test_what_another_one_left_amid_its_copy_is_copied_here(
     os.unlink(run.folder.receipt("copy", 5))
     monkeypatch.setattr("penstock.jobs.elements.worker.IDLE", 0.1)
     other = ShardClaim("other-2", "another-array", 7, "call", "node17")
-    durable.write_json(run.folder.claim("copy", 5, 2), SHARD_CLAIM.to_json(other))
+    small_files.write_json(run.folder.claim("copy", 5, 2), SHARD_CLAIM.to_json(other))
     run.layout.lock.write_text("{}")  # a controller lives
     began = time.monotonic()
     assert work(run) == 0
@@ -364,7 +364,7 @@ def test_it_ends_where_another_shard_is_given_up(run: Run, monkeypatch: pytest.M
     work(run, reads_back=False)
     os.unlink(run.folder.receipt("copy", 5))
     other = ShardClaim("other-2", "another-array", 7, "call", "node17")
-    durable.write_json(run.folder.claim("copy", 5, 2), SHARD_CLAIM.to_json(other))
+    small_files.write_json(run.folder.claim("copy", 5, 2), SHARD_CLAIM.to_json(other))
     gone = ElementOutcome("other-2", 2, exit_code=1, retry=False, error="the object is gone")
     outcomes.create(run.folder, "copy", 5, gone)
     run.layout.lock.write_text("{}")  # a controller lives
@@ -382,7 +382,7 @@ def test_it_waits_for_a_copy_that_moves(run: Run, monkeypatch: pytest.MonkeyPatc
     os.rename(receipt, aside)
     path = run.folder.claim("copy", 5, 2)
     other = ShardClaim("other-2", "another-array", 7, "call", "node17")
-    durable.write_json(path, SHARD_CLAIM.to_json(other))
+    small_files.write_json(path, SHARD_CLAIM.to_json(other))
     run.layout.lock.write_text("{}")  # a controller lives
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(work(run)))

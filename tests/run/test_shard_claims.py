@@ -16,7 +16,7 @@ from penstock.core.element_documents import ELEMENT_RECEIPT, ElementOutcome, Ele
 from penstock.core.errors import FailedError, TransientError
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents, outcomes, receipts
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.host import heartbeat
 from penstock.jobs import shard_claims
 from penstock.jobs.shard_claims import Claim, ClaimLostError, ShardClaims, WatchedClaim
@@ -215,7 +215,7 @@ def test_two_commands_each_take_a_vain_try_as_their_own(place: Place) -> None:
 
 
 def put(path: Path, kind: str) -> None:
-    durable.make_dirs(path.parent)
+    small_files.make_dirs(path.parent)
     match kind:
         case "empty":
             path.write_bytes(b"")
@@ -296,7 +296,7 @@ def test_wherever_a_worker_dies_the_next_one_goes_on(place: Place, tmp_path: Pat
         at.ends(claim, free=True)
         at.proves(claim)
 
-    files = ("fs/durable.py", "jobs/shard_claims.py", "dataset/outcomes.py", "dataset/receipts.py")
+    files = ("fs/small_files.py", "jobs/shard_claims.py", "dataset/outcomes.py", "dataset/receipts.py")
     watched = Place(tmp_path / "watched")
 
     def on_disk() -> object:
@@ -446,7 +446,7 @@ def test_without_hard_links_a_halted_maker_replaces_nothing(
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", halted)
-    durable.make_dirs(path.parent)
+    small_files.make_dirs(path.parent)
     documents.create(ELEMENT_RECEIPT, path, receipt(claim))
     assert path.read_bytes() == second[1]
     assert place.holds(0)
@@ -513,14 +513,14 @@ def test_the_folder_is_listed_once_where_a_claim_is_met(
 def test_what_is_made_by_another_in_this_moment_is_watched(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create = durable.create_file
+    create = small_files.create_file
 
     def overtaken(*arguments: Any, **options: Any) -> bool:
-        monkeypatch.setattr(durable, "create_file", create)
+        monkeypatch.setattr(small_files, "create_file", create)
         taken(place.worker().next())
         return create(*arguments, **options)
 
-    monkeypatch.setattr(durable, "create_file", overtaken)
+    monkeypatch.setattr(small_files, "create_file", overtaken)
     worker = place.worker()
     assert worker.next() is None
     assert worker.waits()
@@ -617,8 +617,8 @@ def test_at_the_end_a_worker_that_waits_makes_a_few_calls(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 20,000 shards the last 1,000 are at work, each by a worker of its own."""
-    durable.make_dirs(place.run.claims("copy"))
-    durable.make_dirs(place.run.receipt("copy", 0).parent)
+    small_files.make_dirs(place.run.claims("copy"))
+    small_files.make_dirs(place.run.receipt("copy", 0).parent)
     for index in range(SHARDS):
         place.run.claim("copy", index, 1).write_text('{"format": 1, "worker": "a", "call": "c"}')
         if index % 20:

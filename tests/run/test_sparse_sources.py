@@ -13,7 +13,7 @@ from tests.support.whole_way import go
 
 from penstock.config.settings import PlanConfig
 from penstock.core.errors import NoSpaceError
-from penstock.fs.stores.placement import SizeClasses
+from penstock.fs.placement import SizeClasses
 from penstock.jobs.forecast import Totals
 from penstock.sources.posix.reader import PosixReader
 

@@ -18,7 +18,7 @@ from penstock.core import run_documents
 from penstock.core.errors import FailedError
 from penstock.core.layout import PROBE
 from penstock.dataset import run_store
-from penstock.fs.probe import trials
+from penstock.fs import probe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,10 +45,10 @@ def answer(context: Context, **answers: str) -> None:
 def test_rates_are_measured_by_so_many_files_and_links_to_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, files: int
 ) -> None:
-    monkeypatch.setattr(trials, "SECONDS", seconds)
-    monkeypatch.setattr(trials, "MOST", 7)
+    monkeypatch.setattr(probe, "SECONDS", seconds)
+    monkeypatch.setattr(probe, "MOST", 7)
     began = time.perf_counter()
-    measured = trials.rates(tmp_path)
+    measured = probe.rates(tmp_path)
     took = time.perf_counter() - began
     made = sorted(os.listdir(tmp_path / "rates"))
     assert made == sorted([*map(str, range(files)), *(f"link{number}" for number in range(files))])

@@ -23,7 +23,7 @@ from penstock.dataset import outcomes, receipts, run_claims, run_store
 from penstock.dataset.context import Stop
 from penstock.dataset.run import read_plan
 from penstock.dataset.submission_log import ArrayBook
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.host import heartbeat, resources
 from penstock.host.resources import JobEnvironment
 from penstock.jobs import shard_claims
@@ -85,7 +85,7 @@ def claimed(folder: RunLayout, index: int, generation: int, call: str = "call") 
     path = folder.claim("copy", index, generation)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = ShardClaim(f"other-{generation}", "another-array", 7, call, "node17")
-    durable.write_json(path, SHARD_CLAIM.to_json(content))
+    small_files.write_json(path, SHARD_CLAIM.to_json(content))
     return path
 
 
@@ -248,7 +248,7 @@ def test_it_ends_where_the_controller_lets_it_go(
     path = folder.leaving("copy")
     path.parent.mkdir(parents=True, exist_ok=True)
     # Amid its first shard.
-    stop = Looked(lambda: claims(folder) == {0: 1}, lambda: durable.write_json(path, leaving))
+    stop = Looked(lambda: claims(folder) == {0: 1}, lambda: small_files.write_json(path, leaving))
     assert work(folder, array(folder), stop=stop) == 0
     assert proven(folder) == list(range(done)), "the shard that it had is done"
     assert len(claims(folder)) == done
@@ -257,7 +257,7 @@ def test_it_ends_where_the_controller_lets_it_go(
 def test_a_worker_that_starts_when_it_was_let_go_takes_nothing(folder: RunLayout) -> None:
     path = folder.leaving("copy")
     path.parent.mkdir(parents=True, exist_ok=True)
-    durable.write_json(path, [0])
+    small_files.write_json(path, [0])
     assert work(folder, array(folder)) == 0
     assert claims(folder) == {}
 

@@ -407,7 +407,7 @@ def test_threads_and_scouts_give_the_same_answer(
     gc.collect()  # descriptors that tests before this one have left to be closed
     open_before = len(os.listdir("/proc/self/fd"))
     # With -1 every call counts as one that waits, with 0 each tree as a large one.
-    monkeypatch.setattr("penstock.fs.adaptive_threads.WAITS", waits)
+    monkeypatch.setattr("penstock.fs.tree.WAITS", waits)
     monkeypatch.setattr("penstock.fs.tree.LARGE", large)
     monkeypatch.setattr("penstock.fs.readahead.spare_cpus", lambda: 2)
     many = [listed for batch in source.list() for listed in batch]

@@ -23,7 +23,7 @@ from penstock.core.dataset_documents import (
     Rollback,
 )
 from penstock.dataset.holder import Holder
-from penstock.fs import durable
+from penstock.fs import small_files
 
 GOLDEN = Path(__file__).with_name("golden.json")
 KINDS = [Holder, *(document.kind for document in DOCUMENTS if document.kind is not HistoryLine)]
@@ -42,13 +42,13 @@ def written(kind: Any) -> dict[str, Any]:
     samples = {"filled": filled(kind)}
     if is_typeddict(kind):
         (document,) = (document for document in DOCUMENTS if document.kind is kind)
-        return {"filled": json.loads(durable.json_line(document.to_json(samples["filled"])))}
+        return {"filled": json.loads(small_files.json_line(document.to_json(samples["filled"])))}
     if issubclass(kind, HistoryLine):
         # What lines of this event never have.
         never = {Publication: {}, Rollback: {"run": ""}, Removal: {"claim": None}}
         samples["filled"] = replace(samples["filled"], **never.get(kind, {"run": "", "claim": None}))
     samples["bare"] = bare(kind)
-    return {name: json.loads(durable.json_line(to_json(sample))) for name, sample in samples.items()}
+    return {name: json.loads(small_files.json_line(to_json(sample))) for name, sample in samples.items()}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -14,7 +14,7 @@ from penstock.core.errors import FailedError
 from penstock.core.row_codec import MANIFEST, file_format
 from penstock.core.seal import SealedManifest
 from penstock.dataset import receipts
-from penstock.fs.plain_files import NotPlainError
+from penstock.fs.small_files import NotPlainError
 from penstock.tables import manifest
 from penstock.tables.tables import KIND
 

@@ -17,7 +17,7 @@ from penstock.config.settings import ModeRule, PermissionsConfig
 from penstock.core import posix_acl
 from penstock.core.errors import ConfigError, FailedError, PreflightError
 from penstock.core.layout import DatasetLayout
-from penstock.fs import acl_xattrs
+from penstock.fs import owners
 from penstock.fs.path_walk import walk
 from penstock.target import dataset_folders, modes
 from penstock.target.file_replacement import Mender
@@ -60,8 +60,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def acl(path: Path, name: str = acl_xattrs.ACCESS) -> str:
-    return posix_acl.in_words(acl_xattrs.read(path, name))
+def acl(path: Path, name: str = owners.ACCESS) -> str:
+    return posix_acl.in_words(owners.read_acl(path, name))
 
 
 def test_s14_every_file_and_folder_has_the_acl(staging: Path) -> None:
@@ -75,7 +75,7 @@ def test_s14_every_file_and_folder_has_the_acl(staging: Path) -> None:
         # The mask, rw- and rwx, is what the mode's group bits show.
         assert found.mode == (0o660 if found.kind == "file" else 0o2770), found
     for path in (data, data / "bin", data / "bin/sub"):
-        assert acl(path, acl_xattrs.DEFAULT) == FOLDER
+        assert acl(path, owners.DEFAULT) == FOLDER
         assert stat.S_IMODE(path.stat().st_mode) == 0o2770
     again = modes.set_permissions(staging, POLICY, None)
     assert (again["changed_files"], again["changed_folders"]) == (0, 0)
@@ -117,7 +117,7 @@ def test_s12_an_inherited_acl_costs_no_further_call(folder: Path, calls: list[st
         assert acl(data / path) == "group:4241:r--,group:4242:r--"
         assert stat.S_IMODE((data / path).stat().st_mode) == 0o440
     for path in (".", "a", "a/b"):
-        assert acl(data / path) == acl(data / path, acl_xattrs.DEFAULT) == "group:4241:r-x,group:4242:r-x"
+        assert acl(data / path) == acl(data / path, owners.DEFAULT) == "group:4241:r-x,group:4242:r-x"
     calls.clear()
     modes.set_permissions(data.parent, policy, None)
     assert calls == []
@@ -139,7 +139,7 @@ def test_a_file_gets_its_acl_where_its_folder_does_not_hand_it_down(folder: Path
 
 def test_without_an_acl_in_the_policy_none_is_read(staging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(acl_xattrs, "read", lambda *arguments, **_: asked.append(arguments))
+    monkeypatch.setattr(owners, "read_acl", lambda *arguments, **_: asked.append(arguments))
     modes.set_permissions(staging, PermissionsConfig(), None)
     assert asked == []
 
@@ -254,7 +254,7 @@ def test_a_mender_gives_back_what_was_published(staging: Path, folder: Path) -> 
         mender.replace("bin/tool", 10**18, new)
         assert mender.make("fresh/folder")
     for path in (".", "bin", "bin/sub", "fresh", "fresh/folder"):
-        assert acl(data / path) == acl(data / path, acl_xattrs.DEFAULT) == FOLDER, path
+        assert acl(data / path) == acl(data / path, owners.DEFAULT) == FOLDER, path
         assert stat.S_IMODE((data / path).stat().st_mode) & 0o777 == 0o770, path
     assert {acl(data / "file"), acl(data / "bin/tool")} == {FILE}
 

@@ -12,7 +12,7 @@ import pytest
 from tests.support.forked import killed_at_line
 
 from penstock.core.errors import ConfigError
-from penstock.fs import durable, plain_files
+from penstock.fs import small_files
 from penstock.tables.manifest import ManifestWriter
 from penstock.target import tree_removal
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 def test_old_or_new_whenever_it_dies(place: Path) -> None:
     path = place / "state.json"
-    durable.write_json(path, {"old": True})
+    small_files.write_json(path, {"old": True})
     for line in range(1, 200):
         killed = killed_at_line(
-            functools.partial(durable.write_json, path, {"new": line}), ("fs/durable.py",), line
+            functools.partial(small_files.write_json, path, {"new": line}), ("fs/small_files.py",), line
         )
-        assert durable.read_json(path) in ({"old": True}, {"new": line})
-        durable.write_json(path, {"old": True})
+        assert small_files.read_json(path) in ({"old": True}, {"new": line})
+        small_files.write_json(path, {"old": True})
         if not killed:
             break
     assert not killed
@@ -44,14 +44,14 @@ def _table(path: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "expected"),
     [
-        (lambda path: durable.write_file(path, b"x"), "sync TEMPORARY, name f, sync ."),
+        (lambda path: small_files.write_file(path, b"x"), "sync TEMPORARY, name f, sync ."),
         (_table, "sync TEMPORARY, name f, sync ."),
-        (lambda path: durable.append_line(path, {}), "sync f, sync ."),
+        (lambda path: small_files.append_line(path, {}), "sync f, sync ."),
         (
-            lambda path: durable.create_file(path, b"x"),
+            lambda path: small_files.create_file(path, b"x"),
             "sync TEMPORARY, name f, sync .",
         ),
-        (lambda path: durable.make_dirs(path / "g"), "name f, sync ., name f/g, sync f"),
+        (lambda path: small_files.make_dirs(path / "g"), "name f, sync ., name f/g, sync f"),
     ],
 )
 def test_bytes_are_synced_before_their_name_and_its_folder_after(
@@ -104,26 +104,26 @@ def test_names_that_are_swept_stay_away_after_a_power_cut(
 
 def test_modes_whatever_the_umask(place: Path) -> None:
     os.umask(0o077)
-    durable.write_file(place / "f", b"x", mode=0o444)
-    durable.make_dirs(place / "a/b", 0o755)
+    small_files.write_file(place / "f", b"x", mode=0o444)
+    small_files.make_dirs(place / "a/b", 0o755)
     assert stat.S_IMODE((place / "f").stat().st_mode) == 0o444
     assert stat.S_IMODE((place / "a/b").stat().st_mode) == 0o755
 
 
 def test_lines_are_appended(place: Path) -> None:
     for number in range(3):
-        durable.append_line(place / "history.jsonl", {"n": number})
+        small_files.append_line(place / "history.jsonl", {"n": number})
     assert (place / "history.jsonl").read_text().splitlines() == ['{"n": 0}', '{"n": 1}', '{"n": 2}']
     (place / "link").symlink_to(place / "history.jsonl")
     with pytest.raises(OSError):
-        durable.append_line(place / "link", {})
+        small_files.append_line(place / "link", {})
 
 
 def test_renames_stay_in_one_folder(place: Path) -> None:
     (place / "d").mkdir()
     (place / "f").write_text("x")
     with pytest.raises(ValueError, match="across folders"):
-        durable.rename(place / "f", place / "d/f")
+        small_files.rename(place / "f", place / "d/f")
 
 
 def test_a_result_goes_into_a_fifo_that_stays_one(place: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_result_goes_into_a_fifo_that_stays_one(place: Path) -> None:
     os.mkfifo(fifo)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        durable.write_result(fifo, {"a": 1})
+        small_files.write_result(fifo, {"a": 1})
         assert os.read(reader, 100) == b'{\n "a": 1\n}\n'
     finally:
         os.close(reader)
@@ -144,7 +144,7 @@ def test_a_result_goes_into_a_stream_of_the_process_and_its_name_stays_a_link(pl
     with open(place / "printed", "wb") as printed:
         link = place / "stdout"
         link.symlink_to(f"/proc/self/fd/{printed.fileno()}")
-        durable.write_result(link, {"a": 1})
+        small_files.write_result(link, {"a": 1})
     assert link.is_symlink()
     assert (place / "printed").read_bytes() == b'{\n "a": 1\n}\n'
 
@@ -153,9 +153,9 @@ def test_a_result_replaces_a_file_whole_and_a_link_to_one(place: Path) -> None:
     (place / "other").write_text(OURS)
     (place / "result").symlink_to("other")
     for _ in range(2):
-        durable.write_result(place / "result", {"a": 1})
+        small_files.write_result(place / "result", {"a": 1})
         assert stat.S_ISREG((place / "result").lstat().st_mode)
-        assert durable.read_json(place / "result") == {"a": 1}
+        assert small_files.read_json(place / "result") == {"a": 1}
     assert (place / "other").read_text() == OURS
 
 
@@ -185,7 +185,7 @@ def test_a_file_of_another_kind_is_not_replaced(place: Path, make: Callable[[Pat
     make(place / "result")
     before = sorted(os.listdir(place))
     with pytest.raises(ConfigError, match="did not write stays as it is") as refused:
-        durable.write_result(place / "result", {"a": 1})
+        small_files.write_result(place / "result", {"a": 1})
     assert refused.value.why == why
     assert sorted(os.listdir(place)) == before
     if make in (not_ours, link_to_it):
@@ -195,13 +195,13 @@ def test_a_file_of_another_kind_is_not_replaced(place: Path, make: Callable[[Pat
 def test_an_empty_file_is_replaced(place: Path) -> None:
     """As mktemp makes one."""
     (place / "result").touch()
-    durable.write_result(place / "result", {"a": 1})
-    assert durable.read_json(place / "result") == {"a": 1}
+    small_files.write_result(place / "result", {"a": 1})
+    assert small_files.read_json(place / "result") == {"a": 1}
 
 
 def test_a_line_is_not_appended_to_what_is_no_plain_file(place: Path) -> None:
     for number, make in enumerate((os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/null"))):
         path = place / str(number)
         make(path)
-        with pytest.raises(plain_files.NotPlainError, match="no plain file"):
-            durable.append_line(path, {"a": 1})
+        with pytest.raises(small_files.NotPlainError, match="no plain file"):
+            small_files.append_line(path, {"a": 1})

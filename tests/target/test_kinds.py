@@ -93,18 +93,18 @@ def names_of(rows: Iterable[Kind]) -> set[str]:
 
 
 def may_name(path: Path) -> set[str]:
-    """A product's package may name the rows whose mounts it reads or whose tools it knows, and the module
+    """A product's modules may name the rows whose mounts it reads or whose tools it knows, and the module
     that holds the readers of mounts all rows that have a product."""
     package = Path(kinds.__file__).parent
     if not path.is_relative_to(package):
         return set()
-    own = path.relative_to(package).parts[0].removesuffix(".py")
-    rows = [row for row in kinds.TABLE if row.product and own in ("mount_checks", row.product)]
+    own = path.relative_to(package).parts[0].removesuffix(".py").partition("_")[0]
+    rows = [row for row in kinds.TABLE if row.product and (path.stem == "mount_checks" or own == row.product)]
     return names_of(rows) | {row.product for row in rows}
 
 
 def test_no_other_module_names_a_file_system() -> None:
-    """As a text of its own; sentences for people may name one. Products' packages may name theirs."""
+    """As a text of its own; sentences for people may name one. Products' modules may name theirs."""
     names = names_of(row for row in kinds.TABLE if row.holds_files)
     package = Path(penstock.__file__).parent
     for path in sorted(package.rglob("*.py")):
@@ -136,11 +136,11 @@ def test_names_and_numbers_are_told_apart() -> None:
     assert len(set(numbers)) == len(numbers)
 
 
-def test_each_product_of_the_table_is_a_package_that_reads_mounts() -> None:
+def test_each_product_of_the_table_has_a_module_that_reads_mounts() -> None:
     from penstock.fs.mount_checks import READERS
 
-    packages = {path.parent.name for path in Path(kinds.__file__).parent.glob("*/mount.py")}
-    assert {row.product for row in kinds.TABLE if row.product} == packages == READERS.keys()
+    modules = {path.stem.removesuffix("_mount") for path in Path(kinds.__file__).parent.glob("*_mount.py")}
+    assert {row.product for row in kinds.TABLE if row.product} == modules == READERS.keys()
 
 
 @pytest.mark.parametrize(

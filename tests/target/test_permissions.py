@@ -16,7 +16,7 @@ from tests.target.conftest import need_root
 
 from penstock.config.settings import PermissionsConfig
 from penstock.core.errors import FailedError, PreflightError
-from penstock.fs import adaptive_threads
+from penstock.fs import tree
 from penstock.fs.path_walk import walk
 from penstock.target import modes, tree_removal
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from penstock.core.step_results import ModesSet
 
 
-@pytest.fixture(params=[adaptive_threads.WAITS, -1.0], ids=["at once", "waiting"], autouse=True)
+@pytest.fixture(params=[tree.WAITS, -1.0], ids=["at once", "waiting"], autouse=True)
 def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of it on a file system that answers at once, and on one whose calls count as waiting."""
-    monkeypatch.setattr(adaptive_threads, "WAITS", request.param)
+    monkeypatch.setattr(tree, "WAITS", request.param)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout
 
-_FILES = ("target/reveal.py", "fs/durable.py", "target/dataset_folders.py", "fs/safe_open.py")
+_FILES = ("target/reveal.py", "fs/small_files.py", "target/dataset_folders.py", "fs/safe_open.py")
 
 
 def stage(layout: DatasetLayout, release: str) -> None:

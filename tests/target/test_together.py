@@ -13,7 +13,7 @@ from tests.target.conftest import facts_with
 
 from penstock.core.errors import IntegrityError
 from penstock.fs import batched_reads
-from penstock.fs.aio import Reads
+from penstock.fs.batched_reads import Reads
 from penstock.fs.capabilities import facts
 from penstock.fs.cold_read import ColdReader
 

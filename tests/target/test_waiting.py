@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.fs.adaptive_threads import GROUP, LOOKS, THREADS, WAITS, Calls
+from penstock.fs.tree import (
+    GROUP,
+    LOOKS,
+    THREADS,
+    WAITS,
+    Calls,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

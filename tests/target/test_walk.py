@@ -19,7 +19,7 @@ from tests.support.forked import NOBODY, forked
 from tests.target.conftest import need_root
 
 from penstock.core.errors import FailedError, TransientError
-from penstock.fs import adaptive_threads, dir_stat, readahead, readahead_process, tree
+from penstock.fs import readahead, readahead_process, tree
 from penstock.fs.path_walk import Cursor, walk
 from penstock.target import tree_removal
 
@@ -32,7 +32,7 @@ WAYS = pytest.mark.parametrize("way", ["at once", "threads", "scouts", "scouts w
 def take(way: str, patch: pytest.MonkeyPatch) -> None:
     """Have trees walked that way, however small they are and fast the calls."""
     if "threads" in way:
-        patch.setattr(adaptive_threads, "WAITS", -1.0)
+        patch.setattr(tree, "WAITS", -1.0)
     if "scouts" in way:
         patch.setattr(tree, "LARGE", 0)
         patch.setattr(readahead, "MAX_SCOUTS", 2)
@@ -121,10 +121,10 @@ def test_a_name_that_is_gone_by_its_lstat_is_a_file_where_listings_state_no_kind
 
     fd = os.open(folder, os.O_RDONLY)
     monkeypatch.setattr(os, "scandir", scandir)
-    names, kinds, error = dir_stat.names_of(fd)
+    names, kinds, error = tree.names_of(fd)
     monkeypatch.undo()
     os.close(fd)
-    assert (names, list(kinds), error) == (["gone", "pipe"], [dir_stat.FILE, dir_stat.OTHER], None)
+    assert (names, list(kinds), error) == (["gone", "pipe"], [tree.FILE, tree.OTHER], None)
 
 
 @pytest.mark.parametrize(

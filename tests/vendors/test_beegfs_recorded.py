@@ -22,11 +22,21 @@ from penstock.cli.commands import selftest
 from penstock.cli.session import Session
 from penstock.core.errors import PreflightError, TargetAwayError
 from penstock.doctor import preflight_step
-from penstock.fs import servers, store_checks
-from penstock.fs.beegfs import mount as beegfs_mount
-from penstock.fs.beegfs import proc_states, states, v7, v8
-from penstock.fs.stores import health
-from penstock.fs.stores.facts import Pattern, Server, StoreStatus, Target
+from penstock.fs import (
+    beegfs,
+    beegfs_mount,
+    beegfs_v7,
+    beegfs_v8,
+    servers,
+    store_checks,
+    stores,
+)
+from penstock.fs.stores import (
+    Pattern,
+    Server,
+    StoreStatus,
+    Target,
+)
 from penstock.run import list_step, plan_step
 
 if TYPE_CHECKING:
@@ -42,7 +52,7 @@ PROGRAMS = {"7": ("beegfs-ctl", "beegfs-df", "beegfs-check-servers"), "8": ("bee
 def test_the_targets_of_version_8_are_read_with_role_and_pool() -> None:
     """Types are numbers, pools are `s:1`."""
     said = answer("8.3.1-root", "target", "list")
-    targets = v8.read_targets(said.out, {"storage_pool_default": "1"})
+    targets = beegfs_v8.read_targets(said.out, {"storage_pool_default": "1"})
     assert [(one.role, one.id, one.pool) for one in targets] == [
         ("metadata", "1", ""), *(("storage", number, "1") for number in ("101", "102", "201", "202", "203")),
     ]  # fmt: skip
@@ -54,25 +64,25 @@ def test_the_targets_of_version_8_are_read_with_role_and_pool() -> None:
 
 
 def test_the_servers_of_version_8_are_read_without_clients() -> None:
-    servers = v8.read_servers(answer("8.3.1-root", "node", "list").out)
+    servers = beegfs_v8.read_servers(answer("8.3.1-root", "node", "list").out)
     assert [(one.role, one.name, one.id, one.reachable) for one in servers] == [
         ("metadata", "node_meta_1", "1", True), ("storage", "node_storage_1", "1", True),
         ("storage", "node_storage_2", "2", True), ("management", "management", "1", True),
     ]  # fmt: skip
     said = answer("8.3.1-server-ended", "node", "list")
-    assert [one.name for one in v8.read_servers(said.out) if not one.reachable] == ["node_storage_2"]
+    assert [one.name for one in beegfs_v8.read_servers(said.out) if not one.reachable] == ["node_storage_2"]
     assert said.code == 5
 
 
 def test_pools_and_patterns_of_version_8() -> None:
-    assert v8.read_pools(answer("8.3.1-root", "pool", "list").out) == {"storage_pool_default": "1"}
+    assert beegfs_v8.read_pools(answer("8.3.1-root", "pool", "list").out) == {"storage_pool_default": "1"}
     folder = answer("8.3.1-root", "entry", "info", "/mnt/beegfs/u")
-    assert v8.read_pattern(folder.out) == Pattern("raid0", 512 << 10, 4, "1", "storage_pool_default")
+    assert beegfs_v8.read_pattern(folder.out) == Pattern("raid0", 512 << 10, 4, "1", "storage_pool_default")
 
 
 def test_states_of_files_are_numbers() -> None:
     said = answer("8.3.1-user-with-secret", "--columns")
-    found = states.read(said.out, ["/mnt/beegfs/u", "/mnt/beegfs/u/big"], "/mnt/beegfs")
+    found = beegfs.read_states(said.out, ["/mnt/beegfs/u", "/mnt/beegfs/u/big"], "/mnt/beegfs")
     assert {path: state.place for path, state in found.items()} == {"/mnt/beegfs/u/big": "local"}
 
 
@@ -96,32 +106,32 @@ def test_states_of_files_are_numbers() -> None:
 )
 def test_why_a_command_got_no_answer(name: str, words: tuple[str, ...], cause: str) -> None:
     """The management service is away only where the words say so of a connection."""
-    module = v7 if name.startswith("7") else v8
+    module = beegfs_v7 if name.startswith("7") else beegfs_v8
     assert module.silence_cause(answer(name, *words).err) == cause
 
 
 def test_version_7() -> None:
-    meta = v7.read_targets("metadata", answer("7.4.7", "--listtargets", "--nodetype=meta").out)
+    meta = beegfs_v7.read_targets("metadata", answer("7.4.7", "--listtargets", "--nodetype=meta").out)
     assert [(one.role, one.id, one.node, one.reachability) for one in meta] == [
         ("metadata", "1", "bee1", "online")
     ]
-    storage = v7.read_targets("storage", answer("7.4.7-pools", "--listtargets").out)
+    storage = beegfs_v7.read_targets("storage", answer("7.4.7-pools", "--listtargets").out)
     assert [(one.id, one.pool, one.capacity) for one in storage] == [
         ("101", "1", "normal"), ("102", "1", "normal"), ("201", "1", "normal"), ("202", "2", "low"),
         ("203", "2", "low"),
     ]  # fmt: skip
-    assert v7.read_pattern(answer("7.4.7-pools", "--getentryinfo").out) == Pattern(
+    assert beegfs_v7.read_pattern(answer("7.4.7-pools", "--getentryinfo").out) == Pattern(
         "raid0", 1 << 20, 2, "2", "fast"
     )
-    away = v7.read_targets("storage", answer("7.4.7-server-away", "--listtargets", "storage").out)
+    away = beegfs_v7.read_targets("storage", answer("7.4.7-server-away", "--listtargets", "storage").out)
     assert [(one.id, one.reachability, one.total_bytes is None) for one in away[1:3]] == [
         ("102", "online", False), ("201", "offline", True),
     ]  # fmt: skip
-    servers = v7.read_servers(answer("7.4.7-server-ended", "beegfs-check-servers").out)
+    servers = beegfs_v7.read_servers(answer("7.4.7-server-ended", "beegfs-check-servers").out)
     assert [one.name for one in servers if not one.reachable] == ["stor2"]
-    assert [one.used for one in v7.read_quotas("user", answer("7.4.7", "--getquota", "--uid").out, "1")] == [
-        0
-    ]
+    assert [
+        one.used for one in beegfs_v7.read_quotas("user", answer("7.4.7", "--getquota", "--uid").out, "1")
+    ] == [0]
 
 
 # What /proc shows
@@ -168,7 +178,7 @@ def all_at(address: str) -> dict[str, str]:
 
 
 def status_of(proc: Path) -> StoreStatus:
-    return proc_states.status([proc_states.view("client", proc)])
+    return beegfs_mount.status([beegfs_mount.view("client", proc)])
 
 
 @pytest.mark.parametrize(
@@ -191,7 +201,7 @@ def test_the_client_shows_states_and_servers(
     assert [(one.role, one.name, one.reachable) for one in seen.servers[1:]] == [
         ("metadata", names[2], True), ("storage", names[0], True), ("storage", names[1], True),
     ]  # fmt: skip
-    (fine,) = health.judge(seen)
+    (fine,) = stores.judge(seen)
     assert fine.found == "5 storage targets, 1 metadata targets, 4 servers reached: all in order"
 
 
@@ -220,7 +230,7 @@ def test_without_the_management_service_the_client_has_no_news(
     """It shows all targets as probably offline; they serve data for 15 minutes more."""
     seen = status_of(shown("8.3.1-management-away", all_at(listening)))
     assert {one.reachability for one in seen.targets} == {"unknown"}
-    (warning,) = health.judge(seen)
+    (warning,) = stores.judge(seen)
     assert (warning.verdict, warning.about) == ("warning", "BeeGFS management server management [ID: 1]")
 
 
@@ -229,13 +239,13 @@ def test_an_address_that_does_not_answer_is_waited_for_shortly() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         address = full.getsockname()
         with socket.create_connection(address):
-            assert proc_states.connect([address], seconds=0.2) == {address: False}
+            assert beegfs_mount.connect([address], seconds=0.2) == {address: False}
 
 
 @pytest.mark.parametrize("host", ["not an address", "255.255.255.255"])
 def test_an_address_that_is_refused_at_once_is_not_taken(host: str) -> None:
     """connect(2) itself reports it, and the socket's own error is 0 after that."""
-    assert proc_states.connect([(host, 1)], seconds=0.2) == {(host, 1): False}
+    assert beegfs_mount.connect([(host, 1)], seconds=0.2) == {(host, 1): False}
 
 
 @pytest.mark.parametrize(
@@ -250,7 +260,7 @@ def test_an_address_that_is_refused_at_once_is_not_taken(host: str) -> None:
 )
 def test_whether_a_client_uses_rdma(nodes: str, info: str, rdma: bool | None) -> None:
     """The rows of `uses_rdma`."""
-    assert proc_states.uses_rdma(proc_states.read_nodes("storage", nodes), info) is rdma
+    assert beegfs_mount.uses_rdma(beegfs_mount.read_nodes("storage", nodes), info) is rdma
 
 
 def test_no_word_of_rdma_buffers_over_tcp(shown: Callable[..., Path], listening: str) -> None:
@@ -316,14 +326,14 @@ def test_a_client_of_version_7_answers_no_call_without_the_management_service(
     """`ls` waited on 7.4.7; 8.3.1 passed a preflight."""
     (tmp_path / "sys/module/beegfs").mkdir(parents=True)
     (tmp_path / "sys/module/beegfs/version").write_text(version)
-    monkeypatch.setattr(proc_states.client_version, "__defaults__", (str(tmp_path / "sys"),))
+    monkeypatch.setattr(beegfs_mount.client_version, "__defaults__", (str(tmp_path / "sys"),))
     management = {"10.9.9.1:8008": refused} if not states else {}
     point = tmp_path / "mounted"
     proc = shown("7.4.7", {**all_at(listening), **management, **states}, point)
     status, away = servers.servers_away(point, proc)
     assert status is not None
     assert [one.about for one in away] == (["BeeGFS management server bee1 [ID: 1]"] if holds else [])
-    assert health.away(status) == holds
+    assert stores.away(status) == holds
     if holds:
         with pytest.raises(TargetAwayError, match="management server bee1"):
             servers.require_servers(point, proc)

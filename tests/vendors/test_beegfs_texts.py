@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.fs.beegfs import v7, v8
+from penstock.fs import beegfs_v7, beegfs_v8
 from penstock.fs.quotas import Quota
-from penstock.fs.stores.facts import Pattern, Server, Target
+from penstock.fs.stores import Pattern, Server, Target
 
 GIB = 1 << 30
 DF_OF_OLD = """\
@@ -61,7 +61,7 @@ stor03 [ID: 3]: reachable at 10.0.0.23:8003 (protocol: RDMA)
 
 def test_a1_the_table_of_beegfs_df() -> None:
     """A1: the older table, five metadata servers and three storage targets."""
-    found = v7.read_df(DF_OF_OLD)
+    found = beegfs_v7.read_df(DF_OF_OLD)
     assert [(one.role, one.id) for one in found] == [
         *(("metadata", str(number)) for number in range(1, 6)),
         *(("storage", str(number)) for number in range(1, 4)),
@@ -74,7 +74,7 @@ def test_a1_the_table_of_beegfs_df() -> None:
 
 def test_a1_the_table_of_7_4_is_read_from_its_right_end() -> None:
     """A1: states, storage pool and node stand in it, and lines of libraries; zeros are not known."""
-    found = v7.read_targets("storage", TARGETS_7_4)
+    found = beegfs_v7.read_targets("storage", TARGETS_7_4)
     assert [one.id for one in found] == ["101", "102", "201", "202"]
     assert found[0] == Target(
         "storage", "101", "", "stor01", "1", 20480 * GIB, 10240 * GIB, 4 * 10**9, 2 * 10**9, "normal",
@@ -88,21 +88,21 @@ def test_a1_the_table_of_7_4_is_read_from_its_right_end() -> None:
     assert found[3].free_bytes == 10240 * GIB
     assert (found[3].total_inodes, found[3].free_inodes) == (None, None)
     seed = "       7    [emergency]     20.0GiB      1.0GiB   5%       10.0M        5.0M  50%\n"
-    assert v7.read_targets("storage", seed)[0].capacity == "emergency"
+    assert beegfs_v7.read_targets("storage", seed)[0].capacity == "emergency"
 
 
 @pytest.mark.parametrize("cut", range(0, len(TARGETS_7_4), 37))
 def test_a_text_that_is_cut_off_is_no_error(cut: int) -> None:
     for role in ("storage", "metadata"):
-        v7.read_targets(role, TARGETS_7_4[:cut])  # type: ignore[arg-type]
-    v7.read_servers(SERVERS[:cut])
-    v7.read_pattern(TARGETS_7_4[cut:])
-    list(v8.rows(TARGETS_7_4[:cut] + '{"id":'))
+        beegfs_v7.read_targets(role, TARGETS_7_4[:cut])  # type: ignore[arg-type]
+    beegfs_v7.read_servers(SERVERS[:cut])
+    beegfs_v7.read_pattern(TARGETS_7_4[cut:])
+    list(beegfs_v8.rows(TARGETS_7_4[:cut] + '{"id":'))
 
 
 def test_a2_nine_servers_are_reached() -> None:
     """A2: the text of beegfs-check-servers; one line that says UNREACHABLE names its server."""
-    found = v7.read_servers(SERVERS)
+    found = beegfs_v7.read_servers(SERVERS)
     assert len(found) == 9
     assert all(one.reachable for one in found)
     assert [one.role for one in found] == ["management", *["metadata"] * 5, *["storage"] * 3]
@@ -110,7 +110,7 @@ def test_a2_nine_servers_are_reached() -> None:
     gone = SERVERS.replace(
         "stor02 [ID: 2]: reachable at 10.0.0.22:8003 (protocol: RDMA)", "stor02 [ID: 2]: UNREACHABLE"
     )
-    assert [one.name for one in v7.read_servers(gone) if not one.reachable] == ["stor02"]
+    assert [one.name for one in beegfs_v7.read_servers(gone) if not one.reachable] == ["stor02"]
 
 
 def test_patterns_of_version_7() -> None:
@@ -119,26 +119,28 @@ def test_patterns_of_version_7() -> None:
         "node201 [ID: 201]\nStripe pattern details:\n+ Type: RAID0\n+ Chunksize: 512K\n+ Number of storage "
         "targets: desired: 4\n+ Storage Pool: 1 (Default)\n"
     )
-    assert v7.read_pattern(text) == Pattern("raid0", 512 << 10, 4, "1", "Default")
+    assert beegfs_v7.read_pattern(text) == Pattern("raid0", 512 << 10, 4, "1", "Default")
     other = (
         text.replace("512K", "1M")
         .replace("desired: 4", "desired: 8; actual: 4")
         .replace("RAID0", "Buddy Mirror")
     )
-    assert v7.read_pattern(other) == Pattern("mirrored", 1 << 20, 8, "1", "Default")
-    assert v7.read_pattern("Unable to stat path") is None
+    assert beegfs_v7.read_pattern(other) == Pattern("mirrored", 1 << 20, 8, "1", "Default")
+    assert beegfs_v7.read_pattern("Unable to stat path") is None
 
 
 def test_a8_quotas_of_version_7() -> None:
     """A8: the CSV form; files are chunk files. Both columns of limits are called `hard`."""
     text = "name,id,size,hard,files,hard\nalice,1001,1073741824,10737418240,1000,unlimited\n"
-    assert v7.read_quotas("user", text, "1") == [Quota("user", 1001, "1", 1 << 30, 10 << 30, 1000, None)]
+    assert beegfs_v7.read_quotas("user", text, "1") == [
+        Quota("user", 1001, "1", 1 << 30, 10 << 30, 1000, None)
+    ]
     pools = (
         "\nQuota information for storage pool Default (ID: 1):\n\nname,id,size,hard,files,hard\n"
         "team, a,50,0 Byte,unlimited,-,unlimited\n"
         "\nQuota information for storage pool fast (ID: 2):\n\nname,id,size,hard,files,hard\nb,50,7,9,12+,20\n"
     )
-    assert v7.read_quotas("group", pools) == [
+    assert beegfs_v7.read_quotas("group", pools) == [
         Quota("group", 50, "1", 0, None, None, None),
         Quota("group", 50, "2", 7, 9, 12, 20),
     ]
@@ -155,7 +157,7 @@ def test_a1_targets_of_version_8() -> None:
         '[{"id":"m:1","alias":"meta_1","on node":"meta01","pool":"n/a","reachability":"Offline","consistency":'
         '"Bad","capacity pool":"Emergency","space":"-","sused":"-","sfree":"-","inodes":"0","ifree":"0"}]\n'
     )
-    assert v8.read_targets(out, {"fast": "2"}) == [
+    assert beegfs_v8.read_targets(out, {"fast": "2"}) == [
         Target("storage", "101", "st_101", "stor01", "2", 1000, 877, 50, 45, "low", "online", "resyncing"),
         Target(
             "metadata", "1", "meta_1", "meta01", "", None, None, None, None, "emergency", "offline", "bad"
@@ -172,7 +174,7 @@ def test_a2_nodes_of_version_8() -> None:
         '{"id":{"num_id":9,"node_type":"client"},"type":"client","alias":"c9","nics":"a","reachable":"no"}\n'
         '{"id":{"num_id":4,"node_type":"meta"},"type":"meta","alias":"meta04","nics":"a","reachable":"?"}\n'
     )
-    found = [(one.role, one.name, one.reachable) for one in v8.read_servers(out)]
+    found = [(one.role, one.name, one.reachable) for one in beegfs_v8.read_servers(out)]
     assert found == [
         ("management", "mgmt", True), ("storage", "stor02", False), ("storage", "stor03", True),
         ("metadata", "meta04", None),
@@ -181,11 +183,13 @@ def test_a2_nodes_of_version_8() -> None:
 
 def test_patterns_of_version_8() -> None:
     raw = '{"path":"/a","storage_pool":"Default (1)","stripe_pattern":"RAID0 (4x1048576)"}'
-    assert v8.read_pattern(raw) == Pattern("raid0", 1 << 20, 4, "1", "Default")
-    assert v8.read_pattern(raw.replace("4x1048576", "4x1M")) == Pattern("raid0", 1 << 20, 4, "1", "Default")
+    assert beegfs_v8.read_pattern(raw) == Pattern("raid0", 1 << 20, 4, "1", "Default")
+    assert beegfs_v8.read_pattern(raw.replace("4x1048576", "4x1M")) == Pattern(
+        "raid0", 1 << 20, 4, "1", "Default"
+    )
     mirrored = raw.replace("RAID0", "Buddy Mirror")
-    assert v8.read_pattern(mirrored) == Pattern("mirrored", 1 << 20, 4, "1", "Default")
-    assert v8.read_pattern("") is None
+    assert beegfs_v8.read_pattern(mirrored) == Pattern("mirrored", 1 << 20, 4, "1", "Default")
+    assert beegfs_v8.read_pattern("") is None
 
 
 def test_a8_quotas_of_version_8() -> None:
@@ -194,7 +198,7 @@ def test_a8_quotas_of_version_8() -> None:
         '{"name":"alice","id":1001,"type":"user","pool":"Default","space":"1024/2048","inode":"?/10"}\n'
         '{"name":"team","id":"50","type":"group","pool":"fast","space":"7/∞","inode":"3/9223372036854775807"}\n'
     )
-    assert v8.read_quotas(out, {"Default": "1"}) == [
+    assert beegfs_v8.read_quotas(out, {"Default": "1"}) == [
         Quota("user", 1001, "1", 1024, 2048, None, 10),
         Quota("group", 50, "fast", 7, None, 3, None),
     ]
@@ -202,8 +206,8 @@ def test_a8_quotas_of_version_8() -> None:
 
 def test_o1_the_command_that_stripes() -> None:
     """O1: the command for each version."""
-    assert v7.set_pattern("/d", 4) == ["beegfs-ctl", "--setpattern", "--numtargets=4", "/d"]
-    assert v8.set_pattern("/d", 4) == ["beegfs", "entry", "set", "--num-targets=4", "/d"]
+    assert beegfs_v7.set_pattern("/d", 4) == ["beegfs-ctl", "--setpattern", "--numtargets=4", "/d"]
+    assert beegfs_v8.set_pattern("/d", 4) == ["beegfs", "entry", "set", "--num-targets=4", "/d"]
     chunk = 1 << 20
-    assert v7.set_pattern("/d", 4, chunk)[2:] == ["--numtargets=4", "--chunksize=1048576", "/d"]
-    assert v8.set_pattern("/d", 4, chunk)[3:] == ["--num-targets=4", "--chunk-size=1048576", "/d"]
+    assert beegfs_v7.set_pattern("/d", 4, chunk)[2:] == ["--numtargets=4", "--chunksize=1048576", "/d"]
+    assert beegfs_v8.set_pattern("/d", 4, chunk)[3:] == ["--num-targets=4", "--chunk-size=1048576", "/d"]

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from penstock.fs import store_checks
-from penstock.fs.beegfs import addresses
-from penstock.fs.beegfs.addresses import CommandPaths
-from penstock.fs.stores.facts import DataState
+from penstock.fs import beegfs, store_checks
+from penstock.fs.beegfs import CommandPaths
+from penstock.fs.stores import DataState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,8 +44,8 @@ def table(folder: Path, *lines: str) -> Path:
 def test_o1_by_which_path_a_file_is_found(
     tmp_path: Path, lines: list[str], point: str, mount: tuple[str, ...], given: str
 ) -> None:
-    """O1: the rows of `addresses.find`."""
-    found = addresses.find(point, table(tmp_path, *lines))
+    """O1: the rows of `beegfs.find_paths`."""
+    found = beegfs.find_paths(point, table(tmp_path, *lines))
     assert (found.mount, found.of(f"{point}/a")) == (mount, given)
     assert found.of("/elsewhere/a") == "/elsewhere/a"
     assert CommandPaths().of("/x") == "/x"

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.vendors.tiers import RELEASED, Tiers
 
+from penstock.fs import beegfs as beegfs_states
 from penstock.fs import data_states, store_checks
-from penstock.fs.beegfs import states as beegfs_states
+from penstock.fs import lustre as lustre_states
+from penstock.fs import weka as weka_states
 from penstock.fs.capabilities import facts
 from penstock.fs.data_states import DataStates, Said
-from penstock.fs.lustre import states as lustre_states
-from penstock.fs.stores.facts import DataState
-from penstock.fs.weka import states as weka_states
+from penstock.fs.stores import DataState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,8 +93,8 @@ def test_s16_beegfs_is_asked_of_many_files_by_one_command(
 def test_s16_beegfs_prints_paths_below_its_mount() -> None:
     out = '{"path": "/a/b", "type": "file", "access": "unlocked", "state": "auto-restore"}\n'
     paths = ["/mnt/beegfs/a/b", "/mnt/beegfs/a/c"]
-    assert [*beegfs_states.read(out, paths, "/mnt/beegfs")] == paths[:1]
-    assert beegfs_states.read(out, ["/mnt/other/a/b"], "/mnt/beegfs") == {}
+    assert [*beegfs_states.read_states(out, paths, "/mnt/beegfs")] == paths[:1]
+    assert beegfs_states.read_states(out, ["/mnt/other/a/b"], "/mnt/beegfs") == {}
 
 
 def test_s16_beegfs_7_has_no_stubs_and_is_not_asked(beegfs7: Cluster, tmp_path: Path) -> None:
@@ -121,13 +121,13 @@ def test_s16_lustre_lines_as_lfs_prints_them() -> None:
         "/mnt/a: (0x00000000)\n/mnt/b\n: (0x0000000d) released exists archived, archive_id:1\n"
         "/mnt/c: (0x00000009) exists archived, archive_id:2\n"
     )
-    found = lustre_states.read(out, ["/mnt/a", "/mnt/b\n", "/mnt/c", "/mnt/d"])
+    found = lustre_states.read_states(out, ["/mnt/a", "/mnt/b\n", "/mnt/c", "/mnt/d"])
     assert found == {
         "/mnt/a": LOCAL,
         "/mnt/b\n": DataState("offline", "released to the archive"),
         "/mnt/c": LOCAL,
     }
-    assert lustre_states.read("lfs: not found\n", ["/mnt/a"]) == {}
+    assert lustre_states.read_states("lfs: not found\n", ["/mnt/a"]) == {}
 
 
 def test_s16_lustre_is_asked_of_many_files_by_one_command(
@@ -174,9 +174,9 @@ def test_s16_weka_rows_with_the_names_of_the_reference_and_of_the_table() -> Non
         "CAPACITY IN SSD (READ-CACHE)": "0 B", "CAPACITY IN OBJECT STORAGE": "0 B",
     }  # fmt: skip
     unsized = reference | {"path": "/w/c", "object_storage_bytes": "0.1 GB"}
-    found = weka_states.read(json.dumps([reference, table, unsized]), ["/w/a", "/w/b", "/w/c"])
+    found = weka_states.read_location(json.dumps([reference, table, unsized]), ["/w/a", "/w/b", "/w/c"])
     assert found == {"/w/a": DataState("tiered", "in the object store"), "/w/b": LOCAL}
-    assert weka_states.read("error: not a WEKA mount", ["/w/a"]) == {}
+    assert weka_states.read_location("error: not a WEKA mount", ["/w/a"]) == {}
 
 
 # All of them -------------------------------------------------------------------------------------

@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from penstock.core.events import gravest
-from penstock.fs.stores import health
-from penstock.fs.stores.facts import Pattern, Server, Silence, StoreStatus, Target
+from penstock.fs import stores
+from penstock.fs.stores import (
+    Pattern,
+    Server,
+    Silence,
+    StoreStatus,
+    Target,
+)
 
 GOOD = Target("storage", "101", pool="1", total_bytes=10, free_bytes=5, capacity="normal",
               reachability="online", consistency="good")  # fmt: skip
@@ -18,7 +24,7 @@ UP = Server("storage", "stor01", "1", True)
 
 def judged(**changes: Any) -> list[tuple[str, str]]:
     status = StoreStatus("BeeGFS 7", (META, GOOD), (UP,), Pattern("raid0", 1 << 19, 4, "1"))
-    return [(one.verdict, f"{one.about}: {one.found}") for one in health.judge(status._replace(**changes))]
+    return [(one.verdict, f"{one.about}: {one.found}") for one in stores.judge(status._replace(**changes))]
 
 
 def test_all_in_order_is_one_result() -> None:
@@ -72,7 +78,7 @@ def test_a1_each_state_of_a_target(changes: dict[str, Any], verdict: str, words:
     ((seen, text),) = judged(targets=(META, GOOD, GOOD._replace(id="9", pool="2", **changes)))
     assert seen == "note"
     assert "not placed there" in text
-    assert gravest(health.judge(StoreStatus("BeeGFS 7", (META._replace(**changes),)))) == verdict
+    assert gravest(stores.judge(StoreStatus("BeeGFS 7", (META._replace(**changes),)))) == verdict
 
 
 def test_a_question_without_an_answer_is_a_note() -> None:

@@ -15,11 +15,9 @@ from tests.vendors.lustre_cluster import GIB, Lustre, layout
 
 from penstock.core.errors import NoSpaceError
 from penstock.core.events import gravest
-from penstock.fs import kernel_quotas, store_checks
-from penstock.fs.lustre import commands
-from penstock.fs.stores import status_queries
-from penstock.fs.stores.placement import SizeClasses
-from penstock.fs.stores.striping import AUTO, INHERIT
+from penstock.fs import lustre as commands
+from penstock.fs import quotas, store_checks, stores
+from penstock.fs.placement import AUTO, INHERIT, SizeClasses
 from penstock.run import list_step, plan_step
 
 if TYPE_CHECKING:
@@ -227,7 +225,7 @@ def test_o1_the_staging_folder_is_striped_before_its_first_file(
     lustre.write(layout=layout((None, 2, MIB)))
     context.config = replace(context.config, target=replace(context.config.target, striping=AUTO))
     list_step.run(context, "data")
-    monkeypatch.setattr(kernel_quotas, "owner_of_new", lambda *_: (1000, 2000))
+    monkeypatch.setattr(quotas, "owner_of_new", lambda *_: (1000, 2000))
     monkeypatch.setattr(store_checks, "owner_of_new", lambda *_: (1000, 2000))
     lustre.write(quotas=[quota("grp", 2000, files={"used": 19, "hard": 20})])
     with pytest.raises(NoSpaceError, match="quota of group 2000: 19 files used, 3 files more") as caught:
@@ -270,7 +268,7 @@ def test_without_lfs_there_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_an_lfs_that_hangs_or_fails_is_a_note(
     lustre: Lustre, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status_queries, "BUDGET", 1.0)
+    monkeypatch.setattr(stores, "BUDGET", 1.0)
     lustre.write(hangs=True)
     started = time.monotonic()
     found = checked(tmp_path)

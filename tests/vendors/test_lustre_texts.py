@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.fs.lustre import lfs
+from penstock.fs import lustre
 from penstock.fs.quotas import Quota
-from penstock.fs.stores.facts import Target
+from penstock.fs.stores import Target
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 DF = """\
@@ -40,20 +40,20 @@ def test_rows_of_df() -> None:
     )
     taken_out = Target("storage", "users-OST0002", capacity="closed", reachability="inactive")
     away = Target("storage", "users-OST000a", reachability="offline")
-    assert lfs.read_targets(DF) == [meta, up, full, taken_out, away]
-    assert lfs.read_inodes(DF_INODES) == {
+    assert lustre.read_targets(DF) == [meta, up, full, taken_out, away]
+    assert lustre.read_inodes(DF_INODES) == {
         "users-MDT0000": (1048576, 1048276),
         "users-OST0000": (65536, 65259),
     }
-    assert lfs.read_targets("") == []
+    assert lustre.read_targets("") == []
 
 
 def test_targets_that_df_leaves_out_are_named_by_the_lists() -> None:
-    names = lfs.read_listed(
+    names = lustre.read_listed(
         "OBDS:\n0: users-OST0000_UUID ACTIVE\n7: users-OST0007_UUID ACTIVE\n8: a-OST0008_UUID INACTIVE\n"
     )
     assert names == {"users-OST0000": True, "users-OST0007": True, "a-OST0008": False}
-    seen = list(lfs.states(names, lfs.read_targets(DF), "storage"))
+    seen = list(lustre.states(names, lustre.read_targets(DF), "storage"))
     assert [(one.id, one.reachability, one.capacity) for one in seen] == [
         ("users-OST0007", "unknown", "unknown"),
         ("a-OST0008", "inactive", "closed"),
@@ -61,8 +61,8 @@ def test_targets_that_df_leaves_out_are_named_by_the_lists() -> None:
 
 
 def test_pools() -> None:
-    assert lfs.read_pools("Pools from users:\nusers.flash\nusers.disk\n") == ["users.flash", "users.disk"]
-    members = lfs.read_members("Pool: users.flash\nusers-OST0000_UUID\nusers-OST001f_UUID\n")
+    assert lustre.read_pools("Pools from users:\nusers.flash\nusers.disk\n") == ["users.flash", "users.disk"]
+    members = lustre.read_members("Pool: users.flash\nusers-OST0000_UUID\nusers-OST001f_UUID\n")
     assert members == ["users-OST0000", "users-OST001f"]
 
 
@@ -114,7 +114,7 @@ NEW = "     Filesystem  kbytes  bquota  blimit  bgrace   files  iquota  ilimit  
 )
 def test_a8_rows_of_a_quota(text: str, seen: Quota | None) -> None:
     """A8: exact figures, others, and what is left of a grace."""
-    assert lfs.read_quota("user", 1000, text) == seen
+    assert lustre.read_quota("user", 1000, text) == seen
 
 
 COMPOSITE = """\
@@ -147,27 +147,27 @@ COMPOSITE = """\
 
 
 def test_layouts() -> None:
-    seen = lfs.read_pattern("stripe-dir\nstripe_count:  4 stripe_size:   1048576 stripe_offset: 10\n")
+    seen = lustre.read_pattern("stripe-dir\nstripe_count:  4 stripe_size:   1048576 stripe_offset: 10\n")
     assert seen is not None
     assert (seen.kind, seen.targets, seen.chunk_bytes, seen.pool, seen.objects_of_empty) == (
         "raid0", 4, MIB, "", True,
     )  # fmt: skip
-    seen = lfs.read_pattern(
+    seen = lustre.read_pattern(
         "/d\nstripe_count:  1 stripe_size:   4194304 pattern:       raid0 stripe_offset: -1 pool:          flash\n\n"
     )
     assert seen is not None
     assert (seen.targets, seen.chunk_bytes, seen.pool, seen.pool_name) == (1, 4 * MIB, "flash", "flash")
-    seen = lfs.read_pattern(COMPOSITE)
+    seen = lustre.read_pattern(COMPOSITE)
     assert seen is not None
     assert (seen.kind, seen.objects_of_empty) == ("composite", False)
-    assert (seen.targets, seen.chunk_bytes, seen.pool) == (lfs.ALL, 4 * MIB, "disk")
-    assert lfs.read_pattern("lfs getstripe: cannot open '/d': Permission denied") is None
+    assert (seen.targets, seen.chunk_bytes, seen.pool) == (lustre.ALL, 4 * MIB, "disk")
+    assert lustre.read_pattern("lfs getstripe: cannot open '/d': Permission denied") is None
 
 
 def test_commands() -> None:
     """Sizes are binary."""
-    assert lfs.set_stripe("/d", 4, MIB) == ["lfs", "setstripe", "-c", "4", "-S", "1M", "/d"]
-    pooled = lfs.set_stripe("/d", 1, 64 * KIB, "flash")
+    assert lustre.set_stripe("/d", 4, MIB) == ["lfs", "setstripe", "-c", "4", "-S", "1M", "/d"]
+    pooled = lustre.set_stripe("/d", 1, 64 * KIB, "flash")
     assert pooled == ["lfs", "setstripe", "-c", "1", "-S", "64K", "-p", "flash", "/d"]
-    assert lfs.quota("project", 5, "/d") == ["lfs", "quota", "-p", "5", "/d"]
-    assert lfs.df("/d", inodes=True) == ["lfs", "df", "--lazy", "-v", "-i", "/d"]
+    assert lustre.quota("project", 5, "/d") == ["lfs", "quota", "-p", "5", "/d"]
+    assert lustre.df("/d", inodes=True) == ["lfs", "df", "--lazy", "-v", "-i", "/d"]

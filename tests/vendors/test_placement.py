@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.fs.stores.facts import Pattern, Target
-from penstock.fs.stores.placement import GIB, TIB, SizeClasses, chunk_files, eligible, load, room
+from penstock.fs.placement import (
+    GIB,
+    TIB,
+    SizeClasses,
+    chunk_files,
+    eligible,
+    load,
+    room,
+)
+from penstock.fs.stores import Pattern, Target
 
 MIB = 1 << 20
 PATTERN = Pattern("raid0", MIB, 4, "1")

@@ -8,10 +8,15 @@ import pytest
 
 from penstock.core.dataset_documents import StillToWrite
 from penstock.core.events import gravest
+from penstock.fs import placement
+from penstock.fs.placement import GIB, TIB, SizeClasses
 from penstock.fs.quotas import Quota
-from penstock.fs.stores import space
-from penstock.fs.stores.facts import FillRules, Pattern, StoreStatus, Target
-from penstock.fs.stores.placement import GIB, TIB, SizeClasses
+from penstock.fs.stores import (
+    FillRules,
+    Pattern,
+    StoreStatus,
+    Target,
+)
 
 MIB = 1 << 20
 PATTERN = Pattern("raid0", MIB, 4, "1", "Default")
@@ -48,11 +53,11 @@ def test_s17_what_other_runs_of_the_pool_will_write_is_taken_from_its_targets(
     here = status((*targets(4), *targets(2, pool="2", first=901)), pools=(("1", "Default"),))
     quota = Quota("user", 1000, "1", used=TIB, limit=2 * TIB, used_files=5)
     others = [other(2 * TIB, 1000, **changes), other(2 * TIB, 1000, uid=1, **changes)]
-    seen = space.beside(here._replace(quotas=(quota,)), others)
+    seen = placement.beside(here._replace(quotas=(quota,)), others)
     of_pool = [target.free_bytes for target in seen.in_pool()]
     assert of_pool == [9 * TIB if taken else 10 * TIB] * 4
     assert seen.targets[1].free_inodes == 10**9 - (500 if taken else 0)
-    assert seen.targets[0].free_bytes == TIB - space.metadata_need(2000, 0, FillRules())[0]
+    assert seen.targets[0].free_bytes == TIB - placement.metadata_need(2000, 0, FillRules())[0]
     assert seen.quotas[0].used == (3 * TIB if taken else TIB)
     assert seen.quotas[0].used_files == (1005 if taken else 5)
 
@@ -64,9 +69,9 @@ def test_s17_what_other_runs_of_the_pool_will_write_is_taken_from_its_targets(
 def test_s17_a_quota_is_filled_by_runs_of_its_own_account(scope: Any, number: int, taken: bool) -> None:
     """S17: what is not known stays so."""
     here = status(targets(4), quotas=(Quota(scope, number, used=5, limit=TIB),))
-    (quota,) = space.beside(here, [other(7, 1)]).quotas
+    (quota,) = placement.beside(here, [other(7, 1)]).quotas
     assert (quota.used, quota.used_files) == (12 if taken else 5, None)
-    assert space.beside(here, ()) is here
+    assert placement.beside(here, ()) is here
 
 
 def test_s17_quotas_of_chunk_files_count_what_a_run_says_of_them() -> None:
@@ -74,11 +79,11 @@ def test_s17_quotas_of_chunk_files_count_what_a_run_says_of_them() -> None:
     quota = Quota("user", 1000, used=0, used_files=5)
     here = status(targets(4), quotas=(quota,))
     others = [other(7, 10, chunk_files=40), other(7, 8)]
-    seen = space.beside(here, others)
+    seen = placement.beside(here, others)
     assert seen.quotas[0].used_files == 5 + 40 + 8
     assert seen.in_pool()[0].free_inodes == 10**9 - 48 // 4
     lustre = here._replace(rules=FillRules(objects="objects", quota_counts="files"))
-    seen = space.beside(lustre, others)
+    seen = placement.beside(lustre, others)
     assert seen.quotas[0].used_files == 5 + 18
     assert seen.in_pool()[0].free_inodes == 10**9 - 48 // 4
 
@@ -91,19 +96,19 @@ def test_show_3_the_target_that_the_pattern_would_overfill() -> None:
     full = targets(1, free=30 * GIB, first=117)[0]._replace(capacity="low")
     storage = (*targets(16), full, *targets(47, first=118))
     wide = status(storage, pattern=PATTERN._replace(targets=64))
-    (stop,) = space.placed(wide, SHOW_3)
+    (stop,) = placement.placed(wide, SHOW_3)
     assert stop.verdict == "stop"
     assert stop.about == "BeeGFS 8 storage target 117"
     missing = -(-SHOW_3.bytes * 110 // 6400) - 10 * GIB
     assert f"it takes 10.0 GiB until 20.0 GiB are left: {missing:,} bytes are missing" in stop.found
     assert "have the target's folder striped over fewer targets" in stop.mend
     # Over eight, none comes to it: BeeGFS leaves targets in the pool `low` out where others suffice.
-    (fits,) = space.placed(status(storage, pattern=PATTERN._replace(targets=8)), SHOW_3)
+    (fits,) = placement.placed(status(storage, pattern=PATTERN._replace(targets=8)), SHOW_3)
     assert fits.verdict == "ok"
     assert "a file lies on up to 8 of 63 targets, in chunks of 1.00 MiB; about 512 GiB come to" in fits.found
     # In the capacity pool `normal` any pattern can hit it.
     normal = (*storage[:16], full._replace(capacity="normal"), *storage[17:])
-    (stop,) = space.placed(status(normal), SHOW_3)
+    (stop,) = placement.placed(status(normal), SHOW_3)
     assert stop.about == "BeeGFS 8 storage target 117"
 
 
@@ -111,43 +116,43 @@ def test_a1_more_than_all_targets_take() -> None:
     """A1: 40 TiB onto three targets of 10226.7 GiB, with the margin."""
     size = int(10226.7 * GIB)
     storage = targets(3, free=size)
-    found = space.placed(status(storage, pattern=PATTERN._replace(targets=3)), SizeClasses([40 * TIB]))
+    found = placement.placed(status(storage, pattern=PATTERN._replace(targets=3)), SizeClasses([40 * TIB]))
     assert [one.about for one in found] == [f"BeeGFS 8 storage target {number}" for number in (101, 102, 103)]
     for one in found:
         assert one.verdict == "stop"
         assert "about 14.7 TiB (16,126,170,540,715 bytes) of this plan" in one.found
         assert f"{16_126_170_540_715 - (size - TIB):,} bytes are missing" in one.found
         assert "administrator" in one.mend
-    many = space.placed(status(targets(20, free=TIB), pattern=PATTERN), SizeClasses([40 * TIB] * 9))
-    assert len(many) == space.NAMED + 1
+    many = placement.placed(status(targets(20, free=TIB), pattern=PATTERN), SizeClasses([40 * TIB] * 9))
+    assert len(many) == placement.NAMED + 1
     assert "12 further targets" in many[-1].found
 
 
 def test_inodes_of_a_target() -> None:
     storage = targets(4)
     few = (storage[0]._replace(free_inodes=100), *storage[1:])
-    (stop,) = space.placed(status(few), SizeClasses([1] * 1000))
+    (stop,) = placement.placed(status(few), SizeClasses([1] * 1000))
     assert stop.verdict == "stop"
     assert "about 250 chunk files come to it, and 100 inodes are free" in stop.found
     unknown = (storage[0]._replace(free_inodes=None), *storage[1:])
-    assert gravest(space.placed(status(unknown), SizeClasses([1] * 1000))) == "ok"
+    assert gravest(placement.placed(status(unknown), SizeClasses([1] * 1000))) == "ok"
 
 
 def test_space_that_is_not_known_is_a_note() -> None:
     storage = targets(4)
     unknown = (storage[0]._replace(free_bytes=None), *storage[1:])
-    (note,) = space.placed(status(unknown), SizeClasses([1] * 1000))
+    (note,) = placement.placed(status(unknown), SizeClasses([1] * 1000))
     assert (note.verdict, "the room of 1 targets is not known" in note.found) == ("note", True)
-    assert space.placed(status(storage, pattern=None), SizeClasses([1])) == []
+    assert placement.placed(status(storage, pattern=None), SizeClasses([1])) == []
 
 
 def test_a5_what_metadata_needs() -> None:
     """A5: 10 million files are within the rule of 0.3 to 0.5 % where they have 1 MB each."""
-    need, inodes = space.metadata_need(10**7, 0, FillRules())
+    need, inodes = placement.metadata_need(10**7, 0, FillRules())
     assert 0.003 <= need / (10**7 * 10**6) <= 0.005
     assert inodes == 10**7
-    assert space.metadata_need(150 * 10**6, 0, FillRules())[0] == 500 * 10**9
-    assert space.metadata_need(0, 1000, FillRules())[1] == 4000
+    assert placement.metadata_need(150 * 10**6, 0, FillRules())[0] == 500 * 10**9
+    assert placement.metadata_need(0, 1000, FillRules())[1] == 4000
 
 
 @pytest.mark.parametrize(
@@ -168,7 +173,7 @@ def test_a5_metadata_rows(free: int | None, inodes: int | None, verdict: str, wo
         type(sizes._sums)(int, {key: 100 * count for key, count in sizes._sums.items()}),
     )
     meta = Target("metadata", "1", total_bytes=free, free_bytes=free, total_inodes=inodes, free_inodes=inodes)
-    (seen,) = space.metadata(StoreStatus("BeeGFS 8", (meta,)), sizes, 1000)
+    (seen,) = placement.metadata(StoreStatus("BeeGFS 8", (meta,)), sizes, 1000)
     assert seen.verdict == verdict
     assert words in seen.found
 
@@ -194,7 +199,7 @@ QUOTA = Quota("group", 50, "1", used=10 * GIB, limit=20 * GIB, used_files=100, f
 )
 def test_a8_rows_of_quotas(changes: dict[str, Any], sizes: list[int], verdict: str, words: str) -> None:
     """A8: they count chunk files, and a mirror's bytes twice."""
-    found = space.quotas(status(targets(4), quotas=(QUOTA._replace(**changes),)), SizeClasses(sizes))
+    found = placement.quotas(status(targets(4), quotas=(QUOTA._replace(**changes),)), SizeClasses(sizes))
     assert gravest(found) == verdict
     assert words in " ".join(one.found for one in found)
     assert all(one.about == "BeeGFS 8 quota of group 50 in pool 1" for one in found)
@@ -203,5 +208,5 @@ def test_a8_rows_of_quotas(changes: dict[str, Any], sizes: list[int], verdict: s
 def test_a8_a_mirror_counts_twice() -> None:
     """A8"""
     mirrored = status(targets(4), pattern=PATTERN._replace(kind="mirrored"), quotas=(QUOTA,))
-    found = space.quotas(mirrored, SizeClasses([6 * GIB]))
+    found = placement.quotas(mirrored, SizeClasses([6 * GIB]))
     assert gravest(found) == "stop"

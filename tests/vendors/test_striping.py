@@ -15,9 +15,14 @@ from penstock.config.settings import STRIPING
 from penstock.core.errors import NoSpaceError
 from penstock.doctor import preflight_step
 from penstock.fs import store_checks
-from penstock.fs.stores.facts import Pattern, StoreStatus, Target
-from penstock.fs.stores.placement import SizeClasses
-from penstock.fs.stores.striping import AUTO, INHERIT, choose, parse
+from penstock.fs.placement import (
+    AUTO,
+    INHERIT,
+    SizeClasses,
+    choose,
+    parse,
+)
+from penstock.fs.stores import Pattern, StoreStatus, Target
 from penstock.run import copy_step, list_step, plan_step
 from penstock.run.planning import sparse_files
 

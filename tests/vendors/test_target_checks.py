@@ -16,10 +16,9 @@ from penstock.cli import step_runner
 from penstock.core.errors import NoSpaceError, PreflightError, TargetAwayError
 from penstock.core.events import gravest
 from penstock.doctor import preflight_step
-from penstock.fs import store_checks
-from penstock.fs.beegfs import commands
-from penstock.fs.stores import status_queries
-from penstock.fs.stores.placement import SizeClasses
+from penstock.fs import beegfs as commands
+from penstock.fs import store_checks, stores
+from penstock.fs.placement import SizeClasses
 from penstock.run import list_step, plan_step
 
 if TYPE_CHECKING:
@@ -182,7 +181,7 @@ def test_commands_that_fail_are_notes(beegfs: Cluster, target_folder: Path) -> N
 def test_a_command_that_hangs_is_a_note(
     beegfs8: Cluster, target_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status_queries, "BUDGET", 1.0)
+    monkeypatch.setattr(stores, "BUDGET", 1.0)
     beegfs8.write(hangs="beegfs")
     started = time.monotonic()
     found = store_checks.check_target(target_folder).results
@@ -202,7 +201,7 @@ def test_both_commands_are_there(beegfs7: Cluster, tmp_path: Path, client: str, 
     module.mkdir(parents=True)
     if client:
         (module / "version").write_text(client)
-    found = commands.find(sys=str(tmp_path / "sys"))
+    found = commands.find_tools(sys=str(tmp_path / "sys"))
     assert found is not None
     assert found.version == used
 
@@ -213,13 +212,13 @@ def test_several_mounts_are_told_apart(beegfs: Cluster, tmp_path: Path) -> None:
         f"{at} 1 0:{at} / {point} rw - beegfs beegfs_nodev rw\n" for at, point in ((40, "/a"), (41, "/b"))
     ]
     (tmp_path / "proc" / "self" / "mountinfo").write_text("".join(lines))
-    found = commands.find(tmp_path / "proc", point="/b")
+    found = commands.find_tools(tmp_path / "proc", point="/b")
     assert found is not None
     assert found.mount == ("/b",)
     argv = found.set_pattern("/b/d", 4, 0, None)
     assert any("/b" in one and "mount" in "".join(argv) for one in argv[:-1])
     (tmp_path / "proc" / "self" / "mountinfo").write_text(lines[0])
-    found = commands.find(tmp_path / "proc", point="/a")
+    found = commands.find_tools(tmp_path / "proc", point="/a")
     assert found is not None
     assert found.mount == ()
 

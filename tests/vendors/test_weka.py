@@ -16,12 +16,10 @@ from penstock.core.dataset_documents import StillToWrite
 from penstock.core.errors import PreflightError
 from penstock.core.events import gravest
 from penstock.doctor import preflight_step
-from penstock.fs import store_checks
+from penstock.fs import store_checks, stores, weka
+from penstock.fs.placement import SizeClasses
 from penstock.fs.quotas import Quota
-from penstock.fs.stores import status_queries
-from penstock.fs.stores.placement import SizeClasses
-from penstock.fs.weka import cli, health
-from penstock.fs.weka.cli import ActiveCount, FileSystem, WekaCluster
+from penstock.fs.weka import ActiveCount, FileSystem, WekaCluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,9 +80,9 @@ def test_a2_rows_of_health(
 
 
 def test_a_file_system_that_is_not_ready_stops() -> None:
-    (stop,) = health.judge(None, FileSystem("default", ready=False))
+    (stop,) = weka.judge_cluster(None, FileSystem("default", ready=False))
     assert (stop.verdict, stop.about) == ("stop", "WEKA file system default")
-    assert health.judge(None, None) == []
+    assert weka.judge_cluster(None, None) == []
 
 
 def test_a8_quotas_of_the_folder_and_of_those_above_it(weka: Weka, tmp_path: Path) -> None:
@@ -188,7 +186,7 @@ def test_without_weka_or_with_one_that_hangs_there_are_notes(
     weka: Weka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Show 4"""
-    monkeypatch.setattr(status_queries, "BUDGET", 1.0)
+    monkeypatch.setattr(stores, "BUDGET", 1.0)
     weka.write(hangs=True)
     started = time.monotonic()
     assert gravest(checked(weka, tmp_path)) == "note"
@@ -222,13 +220,13 @@ def test_preflight_stops_at_a_cluster_without_io(
 def test_figures_and_keys_of_both_kinds_are_read() -> None:
     """Keys of the REST API and those of older releases; figures as numbers and as digits."""
     rows = [{"path": "/a", "totalBytes": "7", "hardLimitBytes": 9}, {"name": "no path"}, 5]
-    assert cli.read_quotas(json.dumps(rows), "default", "/a/b") == [
+    assert weka.read_quotas(json.dumps(rows), "default", "/a/b") == [
         Quota("folder", 0, path="/a", used=7, limit=9)
     ]
-    assert cli.read_quotas("nothing", "default", "/a") == []
+    assert weka.read_quotas("nothing", "default", "/a") == []
     systems = [{"name": "a", "status": "CREATING", "max_files": "12", "available_total": "5 B"}]
-    assert cli.read_file_systems(json.dumps(systems)) == [FileSystem("a", False, 5, 12)]
-    seen = cli.read_status(json.dumps(STATUS))
+    assert weka.read_file_systems(json.dumps(systems)) == [FileSystem("a", False, 5, 12)]
+    seen = weka.read_status(json.dumps(STATUS))
     assert seen == WekaCluster(
         "weka-infra",
         "STARTED",
@@ -239,8 +237,8 @@ def test_figures_and_keys_of_both_kinds_are_read() -> None:
         "Classic",
         True,
     )
-    assert cli.read_status("[]") is None
-    assert cli.read_status("") is None
+    assert weka.read_status("[]") is None
+    assert weka.read_status("") is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.support import machines
 from penstock.cluster.registry import constrained_cores
 from penstock.core.node_answer import FileValue, HeldCores
 from penstock.doctor.preflight import node_cores
-from penstock.fs.weka import cores
+from penstock.fs import weka as cores
 from penstock.host.command import Answer
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def test_s28_the_command_goes_before_what_the_mount_asked_for(tmp_path: Path) ->
         asked.append(argv)
         return Answer(tuple(argv), 0, json.dumps(RESOURCES))
 
-    assert cores.held(proc, tmp_path, ask) == [
+    assert cores.held_cores(proc, tmp_path, ask) == [
         HeldCores("client", (56, 57), "weka local resources", ("ib0",))
     ]
     assert asked == [["weka", "local", "resources", "-C", "client", "-J"]]
@@ -85,7 +85,7 @@ def test_s28_without_rights_the_options_and_the_processes_say_it(tmp_path: Path)
     proc = mounted(tmp_path / "proc", *options)
     process(proc, 1, "/sbin/init", "0-35")
     process(proc, 50, "/weka/wekanode --slot 1 --container-name second", "0-35", "16", "34")
-    assert cores.held(proc, tmp_path, silent) == [
+    assert cores.held_cores(proc, tmp_path, silent) == [
         HeldCores("first", (17, 35), "mount options", ("ib0",)),
         HeldCores("second", (16, 34), "its processes", sure=False),
     ]
@@ -96,7 +96,7 @@ def test_s28_one_container_without_a_name_is_that_of_the_mount(tmp_path: Path) -
     proc = mounted(tmp_path / "proc", "net=ib0")
     process(proc, 1, "/sbin/init", "0-35")
     process(proc, 50, "/weka/wekanode --slot 1 --container-name default", "0-35", "4")
-    assert cores.held(proc, tmp_path, silent) == [
+    assert cores.held_cores(proc, tmp_path, silent) == [
         HeldCores("default", (4,), "its processes", ("ib0",), sure=False)
     ]
 
@@ -116,9 +116,9 @@ def test_s28_cpusets_of_both_versions_say_it_where_nothing_else_does(tmp_path: P
     path.write_text("24-27\n")
     folder = path.parent.name
     wanted = [HeldCores("", (24, 25, 26, 27), f"the cpuset {folder}", sure=False)]
-    assert cores.held(mounted(tmp_path / "proc", "net=ib0"), tmp_path / "sys", silent) == wanted
+    assert cores.held_cores(mounted(tmp_path / "proc", "net=ib0"), tmp_path / "sys", silent) == wanted
     path.write_text("\n")
-    assert cores.held(tmp_path / "proc", tmp_path / "sys", silent) == []
+    assert cores.held_cores(tmp_path / "proc", tmp_path / "sys", silent) == []
 
 
 @pytest.mark.parametrize(

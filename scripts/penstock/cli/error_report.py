@@ -35,7 +35,7 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.fs.errno_map import MISPLACED, NO_SPACE, PASSING, printable, storage_error
-from penstock.fs.plain_files import NotPlainError
+from penstock.fs.small_files import NotPlainError
 from penstock.host import resources
 from penstock.workflow.exit_files import CommandFailure
 

@@ -99,15 +99,15 @@ def path(text: str) -> Path:
 
 def written(own: str) -> Callable[[str], Path]:
     """Return an option's `type` for a file that is written; existing files of another kind than `own`
-    (`fs.durable`) are refused."""
+    (`fs.small_files`) are refused."""
     return partial(_written, own)
 
 
 def _written(own: str, text: str) -> Path:
-    from penstock.fs import durable
+    from penstock.fs import small_files
 
     try:
-        durable.refuse_another(path(text), getattr(durable, own))
+        small_files.refuse_another(path(text), getattr(small_files, own))
     except ConfigError as error:
         raise argparse.ArgumentTypeError(f"{in_quotes(text)}: {error.why}; {error.hint}") from None
     return path(text)

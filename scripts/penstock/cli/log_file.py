@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.core import typed_json
 from penstock.core.errors import ConfigError
 from penstock.core.human import masked, printable_lines
-from penstock.fs import durable
+from penstock.fs import small_files
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
@@ -39,7 +39,7 @@ class _LogFile(logging.FileHandler):
     """Refuses a FIFO without a reader at once, instead of waiting for one."""
 
     def _open(self) -> TextIOWrapper:
-        opened = durable.writable(Path(self.baseFilename), os.O_APPEND)
+        opened = small_files.writable(Path(self.baseFilename), os.O_APPEND)
         return open(opened, "a", encoding=self.encoding, errors=self.errors)
 
 

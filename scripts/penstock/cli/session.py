@@ -253,13 +253,13 @@ class Session:
     def receipt(self, result: Mapping[str, object]) -> None:
         """Write the result to --receipt, durably and whole; to a device as it is."""
         from penstock.core import typed_json
-        from penstock.fs import durable
+        from penstock.fs import small_files
 
         path: Path | None = self.parsed.receipt
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                durable.write_result(path, typed_json.plain(result))
+                small_files.write_result(path, typed_json.plain(result))
             except OSError as error:
                 if error.errno != errno.ENXIO:
                     raise

@@ -80,7 +80,7 @@ class Settings:
 STRIPING = (
     r"^(inherit|auto|targets=[1-9][0-9]{0,2}"
     r"(, ?chunk=((64|128|256|512)KiB|(1|2|4|8|16|32|64|128|256|512)MiB|1GiB))?)$(?!\n)"
-)  # of `target.striping`, which `fs.stores.striping` reads
+)  # of `target.striping`, which `fs.placement` reads
 
 
 @dataclass(frozen=True, eq=False, repr=False)

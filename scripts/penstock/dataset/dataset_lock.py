@@ -36,9 +36,9 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.core.errors import LockedError, NoSpaceError, OvertakenError, PenstockError, PreflightError
 from penstock.dataset import holder as holders
-from penstock.fs import plain_files
-from penstock.fs.durable import NO_LINKS, give_name
+from penstock.fs import small_files
 from penstock.fs.errno_map import NO_SPACE, storage_error
+from penstock.fs.small_files import NO_LINKS, give_name
 from penstock.host import waits
 from penstock.host.heartbeat import HEARTBEAT, PATIENCE, SHORT, stands_still
 
@@ -397,7 +397,7 @@ def _write(fd: int, content: bytes) -> None:
 def _state(path: Path) -> _LockState:
     """Read the lock that has this name now. Raises OSError. NFS answers ESTALE if another node replaced the
     file between open and read; the next open finds the new file."""
-    for _ in range(plain_files.STALE_LOOKS - 1):
+    for _ in range(small_files.STALE_LOOKS - 1):
         try:
             return _read_state(path)
         except OSError as error:
@@ -407,19 +407,19 @@ def _state(path: Path) -> _LockState:
 
 
 def _read_state(path: Path) -> _LockState:
-    """Read a lock, which may be a symbolic link: for a moment (`durable.give_name`), or for good if its maker
-    died. Such a link counts as a lock of an unknown holder. Any other link, and what was never a lock, raises
-    NotPlainError: nobody waits for it."""
+    """Read a lock, which may be a symbolic link: for a moment (`small_files.give_name`), or for good if its
+    maker died. Such a link counts as a lock of an unknown holder. Any other link, and what was never a lock,
+    raises NotPlainError: nobody waits for it."""
     try:
-        fd = os.open(path, plain_files.FLAGS)
+        fd = os.open(path, small_files.FLAGS)
     except OSError as error:
         if error.errno == errno.ELOOP:
             status, target = os.lstat(path), os.readlink(path)
             if os.path.basename(target).startswith(_TEMPORARY):
                 return _LockState(status.st_mtime_ns, os.fsencode(target))
-        raise plain_files.refused(error, path) from None
-    status = os.fstat(plain_files.checked(fd, path))
-    return _LockState(status.st_mtime_ns, plain_files.content(fd, LONGEST, path))
+        raise small_files.refused(error, path) from None
+    status = os.fstat(small_files.checked(fd, path))
+    return _LockState(status.st_mtime_ns, small_files.content(fd, LONGEST, path))
 
 
 def _nonce(content: bytes) -> str:

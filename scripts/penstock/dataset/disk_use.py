@@ -30,19 +30,17 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.fs.dir_stat import columns, look
-from penstock.fs.dir_stat import row as row_of
-from penstock.fs.kernel_quotas import project_of
 from penstock.fs.owners import group_name, user_name
-from penstock.fs.tree import BELOW, FILE, LINK, OTHER, descend
+from penstock.fs.quotas import project_of
+from penstock.fs.tree import BELOW, FILE, LINK, OTHER, columns, descend, look
+from penstock.fs.tree import row as row_of
 from penstock.tables.spilled_rows import SpilledRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.core.catalogue_rows import OwnedUse
-    from penstock.fs.dir_stat import Looked, Row
-    from penstock.fs.tree import Level
+    from penstock.fs.tree import Level, Looked, Row
 
 BLOCK = 512  # bytes of one unit of `st_blocks`
 PASS = 1 << 20  # rows added up at once: 64 MiB
@@ -75,7 +73,7 @@ class Area:
         self.all_bytes += size
 
     def add_folder(self, looked: Row, project: int) -> None:
-        """Add a folder itself, from `dir_stat.row` of its lstat."""
+        """Add a folder itself, from `tree.row` of its lstat."""
         owner, size = (looked[6], looked[7], project), looked[9] * BLOCK
         self.folders[owner] += 1
         self.bytes[owner] += size

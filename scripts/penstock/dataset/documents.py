@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core.errors import STATE_ANEW, FailedError
-from penstock.fs import durable, plain_files
+from penstock.fs import small_files
 from penstock.fs.errno_map import storage_error
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 def load(kind: Document[T], path: Path) -> T:
     """Read a document, by the table above."""
-    return kind.from_json(plain_files.read(path), path)
+    return kind.from_json(small_files.read(path), path)
 
 
 def find_whole(kind: Document[T], path: Path) -> T | None:
@@ -66,8 +66,8 @@ def write(kind: Document[T], path: Path, document: T) -> None:
     """Write a document durably, with missing folders above it. Raises by `errno_map.storage_error`:
     NoSpaceError on a full target."""
     try:
-        durable.make_dirs(path.parent)
-        durable.write_json(path, kind.to_json(document))
+        small_files.make_dirs(path.parent)
+        small_files.write_json(path, kind.to_json(document))
     except OSError as error:
         raise storage_error(error, f"{kind.what} cannot be written", str(path)) from error
 
@@ -76,7 +76,7 @@ def create(kind: Document[T], path: Path, document: T) -> bool:
     """As `write`, unless the file exists: then return False and leave it. One of several processes
     succeeds."""
     try:
-        durable.make_dirs(path.parent)
-        return durable.create_file(path, durable.json_line(kind.to_json(document)))
+        small_files.make_dirs(path.parent)
+        return small_files.create_file(path, small_files.json_line(kind.to_json(document)))
     except OSError as error:
         raise storage_error(error, f"{kind.what} cannot be written", str(path)) from error

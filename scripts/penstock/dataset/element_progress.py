@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.core import typed_json
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.host.heartbeat import HEARTBEAT
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _totals(path: Path) -> tuple[int, int, int] | None:
 
 def _read(path: Path) -> dict[str, object] | None:
     try:
-        value = durable.read_json(path)
+        value = small_files.read_json(path)
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None

@@ -54,7 +54,7 @@ from penstock.dataset import (
     staging_notice,
     verdicts,
 )
-from penstock.fs import clock, errno_map, plain_files
+from penstock.fs import clock, errno_map, small_files
 from penstock.fs.errno_map import printable
 from penstock.target import accounts, dataset_folders, hold, state_marker
 
@@ -234,7 +234,7 @@ def _note(judgement: Judgement, look: Callable[[], None]) -> bool:
 
 def _unanswered(error: OSError, layout: DatasetLayout) -> PenstockError:
     where = str(error.filename or layout.folder)
-    if isinstance(error, plain_files.NotPlainError):
+    if isinstance(error, small_files.NotPlainError):
         return FindingsError(
             _NOT_WHOLE,
             where=where,
@@ -410,14 +410,14 @@ def _manifest(folder: Path, seal: Seal) -> None:
     path = folder / MANIFEST
     sealed = seal.manifests[MANIFEST]
     try:
-        with plain_files.opened(path) as file:
+        with small_files.opened(path) as file:
             size = os.fstat(file.fileno()).st_size
             head = file.read(len(_MAGIC))
             file.seek(max(0, size - len(_MAGIC)))
             tail = file.read()
     except FileNotFoundError:
         raise _broken(folder, f"{MANIFEST} is missing") from None
-    except plain_files.NotPlainError as error:
+    except small_files.NotPlainError as error:
         raise _broken(folder, f"{MANIFEST} is damaged: {error}") from None
     if size != sealed.bytes:
         raise _broken(folder, f"{MANIFEST} has {size} bytes, {sealed.bytes} were sealed")
@@ -454,17 +454,17 @@ def _sampled(sums: Path) -> Iterator[bytes]:
     """Yield up to `SAMPLED` names spread over a checksum file. Unreadable lines are skipped: an audit
     compares the checksum file."""
     try:
-        with plain_files.opened(sums) as file:
+        with small_files.opened(sums) as file:
             size = os.fstat(file.fileno()).st_size
             for number in range(SAMPLED):
                 at = size * number // SAMPLED
                 file.seek(at)
                 if at:
-                    file.readline(plain_files.LINE)
-                match = _LINE.fullmatch(file.readline(plain_files.LINE))
+                    file.readline(small_files.LINE)
+                match = _LINE.fullmatch(file.readline(small_files.LINE))
                 if match is not None:
                     yield match[1]
-    except (FileNotFoundError, plain_files.NotPlainError):
+    except (FileNotFoundError, small_files.NotPlainError):
         return
 
 

@@ -22,7 +22,7 @@ from penstock.core.dataset_documents import (
     Signing,
 )
 from penstock.core.errors import NewerFormatError
-from penstock.fs import durable, plain_files
+from penstock.fs import small_files
 from penstock.host.resources import host_name
 from penstock.tables import ctime_intervals
 from penstock.tables.ctime_intervals import LINES, Intervals, Recorder, merged
@@ -41,17 +41,17 @@ def lines(layout: DatasetLayout) -> Iterator[HistoryLine]:
     """Yield the lines, newest first; none without a history. Damaged lines are skipped. Raises, while
     iterated, NewerFormatError, and OSError if the file cannot be read or is no history."""
     try:
-        content = plain_files.read(layout.history)
+        content = small_files.read(layout.history)
     except (FileNotFoundError, NotADirectoryError):  # its state may lie below another `target.state_root`
         return
     damaged = 0
-    for raw in plain_files.backwards(content):
+    for raw in small_files.backwards(content):
         try:
             line = dataset_documents.line_from_json(raw, layout.history)
         except ValueError:
             damaged += 1
             if damaged > MOST_DAMAGED:
-                raise plain_files.NotPlainError(
+                raise small_files.NotPlainError(
                     f"more than {MOST_DAMAGED} of its lines are damaged", layout.history
                 ) from None
             continue
@@ -60,7 +60,7 @@ def lines(layout: DatasetLayout) -> Iterator[HistoryLine]:
 
 def append(layout: DatasetLayout, line: HistoryLine) -> None:
     """Append a line durably. The caller holds the dataset's lock. Raises OSError."""
-    durable.append_line(layout.history, dataset_documents.line_to_json(line))
+    small_files.append_line(layout.history, dataset_documents.line_to_json(line))
 
 
 def intervals(layout: DatasetLayout) -> Intervals:

@@ -25,7 +25,7 @@ from penstock.core.dataset_documents import Publication
 from penstock.core.errors import NewerFormatError, PenstockError, signal_name
 from penstock.core.human import SECOND, nanoseconds
 from penstock.dataset import history, orders, own_state
-from penstock.fs import clock, durable, plain_files
+from penstock.fs import clock, small_files
 from penstock.target import dataset_folders, state_marker
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ def begin(layout: DatasetLayout, *, reserve: bool) -> None:
             os.rename(layout.ended, layout.ended_room)
         except FileNotFoundError:
             if reserve and not os.path.lexists(layout.ended_room):
-                durable.create_file(layout.ended_room, b" " * SIZE)
+                small_files.create_file(layout.ended_room, b" " * SIZE)
         if reserve and not os.path.lexists(layout.succeeded):
             before, fresh = last_success(layout) or 0.0, layout.succeeded.with_suffix(".new")
-            durable.write_file(fresh, b"")
+            small_files.write_file(fresh, b"")
             os.utime(fresh, (before, before))
             os.rename(fresh, layout.succeeded)
 
@@ -72,19 +72,19 @@ def note(layout: DatasetLayout, end: LastEnd) -> None:
     except (PenstockError, OSError):
         return
     shortened = end._replace(why=end.why[:_LONGEST], hint=end.hint[:_LONGEST], given=orders.given())
-    content = durable.json_line(dataset_documents.LAST_END.to_json(shortened)).ljust(SIZE)
+    content = small_files.json_line(dataset_documents.LAST_END.to_json(shortened)).ljust(SIZE)
     with contextlib.suppress(OSError):
         try:
             fd = os.open(layout.ended_room, _OPEN)
         except FileNotFoundError:
-            durable.write_file(layout.ended, content)
+            small_files.write_file(layout.ended, content)
             return
         try:
             os.pwrite(fd, content, 0)
             os.fsync(fd)
         finally:
             os.close(fd)
-        durable.rename(layout.ended_room, layout.ended)
+        small_files.rename(layout.ended_room, layout.ended)
 
 
 def find(layout: DatasetLayout) -> LastEnd | None:
@@ -93,7 +93,7 @@ def find(layout: DatasetLayout) -> LastEnd | None:
     if not os.path.lexists(layout.state):
         layout = own_state.layout_of(layout)
     try:
-        return dataset_documents.LAST_END.from_json(plain_files.read(layout.ended, SIZE), layout.ended)
+        return dataset_documents.LAST_END.from_json(small_files.read(layout.ended, SIZE), layout.ended)
     except (OSError, ValueError, NewerFormatError):
         return None
 
@@ -104,7 +104,7 @@ def succeed(layout: DatasetLayout) -> None:
         try:
             os.utime(layout.succeeded)
         except FileNotFoundError:
-            durable.create_file(layout.succeeded, b"")
+            small_files.create_file(layout.succeeded, b"")
 
 
 def last_success(layout: DatasetLayout) -> float | None:

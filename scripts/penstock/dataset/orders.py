@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.dataset_documents import Given
 from penstock.core.errors import FailedError
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.fs.errno_map import NO_SPACE, storage_error
 from penstock.fs.owners import account
 
@@ -28,7 +28,7 @@ def write(where: Path, content: Mapping[str, object], what: str, verb: str) -> N
     """Write the order's file, durably. Raises NoSpaceError, and FailedError with the hint to `verb` as the
     owner."""
     try:
-        durable.write_json(where, content)
+        small_files.write_json(where, content)
     except OSError as error:
         if error.errno in NO_SPACE:
             raise storage_error(error, f"{what} cannot be written", str(where)) from error

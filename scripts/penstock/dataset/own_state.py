@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import OlderVersionError, PreflightError
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.target import state_marker
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def beside(layout: DatasetLayout, what: str) -> DatasetLayout:
     try:
         if not own.state.is_absolute():
             raise FileNotFoundError(errno.ENOENT, "this account has no home", str(own.state))
-        durable.make_dirs(own.state)
+        small_files.make_dirs(own.state)
         state_marker.mark_state(own)
     except OlderVersionError as error:
         hint = f"remove {own.state.parent}: the same command begins anew"

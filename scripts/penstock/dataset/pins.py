@@ -58,7 +58,7 @@ from penstock.dataset import holder as holders
 from penstock.dataset import reserve
 from penstock.dataset.holder import Holder
 from penstock.dataset.pin_owner import this_owner
-from penstock.fs import clock, plain_files
+from penstock.fs import clock, small_files
 from penstock.fs.errno_map import storage_error
 from penstock.fs.owners import user_name
 from penstock.host import waits
@@ -145,7 +145,7 @@ def last(layout: DatasetLayout) -> dict[str, LastPin]:
     digests = {_digest(release): release for release in dataset_folders.releases(layout)}
     answer: dict[str, LastPin] = {}
     with contextlib.suppress(OSError, ValueError, PenstockError):
-        noted = dataset_documents.LAST_PINS.from_json(plain_files.read(layout.last_pins), layout.last_pins)
+        noted = dataset_documents.LAST_PINS.from_json(small_files.read(layout.last_pins), layout.last_pins)
         answer = {release: pin for release, pin in noted.releases.items() if release in digests.values()}
     for name in names(layout):
         release = digests.get(name.rpartition("-")[0].rpartition("-")[2], "")

@@ -27,7 +27,7 @@ from penstock.core.typed_json import NOTHING
 from penstock.dataset import documents
 from penstock.dataset.element_progress import Progress
 from penstock.dataset.submission_log import ArrayBook
-from penstock.fs import durable, plain_files
+from penstock.fs import small_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -68,7 +68,7 @@ def drop(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
         if path.parent.is_dir():
-            durable.fsync_dir(path.parent)
+            small_files.fsync_dir(path.parent)
     except OSError as error:
         raise _stays(path, error) from error
 
@@ -91,9 +91,9 @@ def stands(path: Path, holds: Callable[[], bool]) -> bool:
         os.rename(path, aside)
         taken = _content(aside)
         if taken is not None and taken != judged:
-            durable.create_file(path, taken)
+            small_files.create_file(path, taken)
         os.unlink(aside)
-        durable.fsync_dir(path.parent)
+        small_files.fsync_dir(path.parent)
     except FileNotFoundError:
         return False  # another process removed it
     except OSError as error:
@@ -103,11 +103,11 @@ def stands(path: Path, holds: Callable[[], bool]) -> bool:
 
 def _being_made(path: Path) -> bool:
     """Check whether the path is, or just was, a link to the file that will get this name
-    (`durable.give_name`). What such a link shows may exist in one moment and not in the next."""
+    (`small_files.give_name`). What such a link shows may exist in one moment and not in the next."""
     if not path.is_symlink():
         return False
     try:
-        return plain_files.UNFINISHED.fullmatch(os.path.basename(os.readlink(path))) is not None
+        return small_files.UNFINISHED.fullmatch(os.path.basename(os.readlink(path))) is not None
     except OSError:
         return True
 
@@ -115,10 +115,10 @@ def _being_made(path: Path) -> bool:
 def _content(path: Path) -> bytes | None:
     """Read a receipt: None if there is no file, b"" if it is no plain file."""
     try:
-        return plain_files.read(path)
+        return small_files.read(path)
     except FileNotFoundError:
         return None
-    except plain_files.NotPlainError:
+    except small_files.NotPlainError:
         return b""
     except OSError as error:
         raise FailedError(
@@ -308,11 +308,11 @@ def published(run: Run, name: str) -> StepReceipt:
 
 def file_digest(path: Path) -> str:
     """Return `sha256:<hex>` of a small file of the run. Raises OSError, NotPlainError."""
-    with plain_files.opened(path) as stream:
+    with small_files.opened(path) as stream:
         status = os.fstat(stream.fileno())
         if status.st_size > _LARGE and status.st_blocks * 512 * _SPARSE < status.st_size:
             # Reading a hole of a terabyte takes half an hour.
-            raise plain_files.NotPlainError(f"nearly all of its {status.st_size} bytes are a hole", path)
+            raise small_files.NotPlainError(f"nearly all of its {status.st_size} bytes are a hole", path)
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import FindingsError
 from penstock.core.layout import SEAL, SIGNATURE
 from penstock.dataset import seals
-from penstock.fs import durable, plain_files
+from penstock.fs import small_files
 from penstock.host import ssh_keygen
 from penstock.target import published_folder
 
@@ -31,19 +31,21 @@ def write(staging: Path, signing: SigningKeys) -> None:
     if signing.key is None:
         (staging / SIGNATURE).unlink(missing_ok=True)
     else:
-        durable.write_file(staging / SIGNATURE, made(signing.key, signing.signers, staging))
+        small_files.write_file(staging / SIGNATURE, made(signing.key, signing.signers, staging))
 
 
 def made(key: Path, signers: Path | None, folder: Path) -> bytes:
     """Sign the seal in this folder. Raises OSError, ValueError, PreflightError."""
     stored = seals.in_folder(folder)
-    content = plain_files.read(folder / SEAL)
+    content = small_files.read(folder / SEAL)
     return ssh_keygen.sign_verified(key, signers, content, stored.seal.sealed)
 
 
 def put(layout: DatasetLayout, release: str, signature: bytes) -> None:
     """Write the signature beside the seal of a published release. Raises FailedError."""
-    published_folder.put_beside(layout, release, SIGNATURE, lambda path: durable.write_file(path, signature))
+    published_folder.put_beside(
+        layout, release, SIGNATURE, lambda path: small_files.write_file(path, signature)
+    )
 
 
 def problem(layout: DatasetLayout, release: str, stored: Stored) -> str:
@@ -81,12 +83,12 @@ def demand(layout: DatasetLayout, release: str, stored: Stored) -> None:
 
 def _unsigned(signers: Path, folder: Path, stored: Stored) -> str:
     try:
-        signature = plain_files.read(folder / SIGNATURE)
+        signature = small_files.read(folder / SIGNATURE)
     except FileNotFoundError:
         return MISSING
     except ValueError as error:
         return str(error)
-    seal = plain_files.read(folder / SEAL)
+    seal = small_files.read(folder / SEAL)
     if f"sha256:{hashlib.sha256(seal).hexdigest()}" != stored.digest:
         return f"{SEAL} was replaced while it was looked at"
     try:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core import events
 from penstock.core.errors import NoSpaceError, PenstockError
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.fs.errno_map import NO_SPACE
 from penstock.target import dataset_folders
 
@@ -55,7 +55,7 @@ def fill(layout: DatasetLayout) -> None:
 
 
 def _fill(folder: Path, files: int, size: int) -> None:
-    durable.make_dirs(folder, _MODE)
+    small_files.make_dirs(folder, _MODE)
     if stat.S_IMODE(folder.stat().st_mode) & 0o777 != _MODE:
         os.chmod(folder, _MODE)
     missing = {f"{number:02d}" for number in range(files)}
@@ -101,7 +101,7 @@ def give(folder: Path, most: int | None = None, *, keep: int = 0) -> bool:
                 os.unlink(folder / name)
                 removed += 1
         # Blocks may not be free before the removal is durable.
-        durable.fsync_dir(folder)
+        small_files.fsync_dir(folder)
     return removed > 0
 
 

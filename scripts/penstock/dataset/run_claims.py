@@ -26,7 +26,7 @@ from penstock.core.dataset_documents import ClaimFile
 from penstock.core.errors import STATE_ANEW, FailedError, OvertakenError
 from penstock.dataset import documents, history
 from penstock.dataset import holder as holders
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.fs.errno_map import storage_error
 from penstock.target import dataset_folders
 
@@ -72,8 +72,8 @@ def make(layout: DatasetLayout, run: str, above: ClaimFile | None, controller: s
             )
             + "\n"
         )
-        durable.make_dirs(layout.claims)
-        made = durable.create_file(layout.claims / _file(number), text.encode())
+        small_files.make_dirs(layout.claims)
+        made = small_files.create_file(layout.claims / _file(number), text.encode())
         if not made:
             # Read the file itself: on NFS a folder's listing may be stale.
             standing = _read(layout, number, _file(number))

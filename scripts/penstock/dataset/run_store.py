@@ -10,7 +10,7 @@ from penstock.core.errors import FailedError, PreflightError
 from penstock.core.layout import ADOPTED, EMPTY_FOLDERS, LISTING, STATED
 from penstock.dataset import current_pointer, run_claims, seals
 from penstock.dataset.run import load
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.target import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ def replaced(layout: DatasetLayout) -> frozenset[str]:
 
 def replace(layout: DatasetLayout, run: str) -> None:
     """Mark a run as replaced, durably: the same content is staged as a new run from now on."""
-    durable.make_dirs(layout.replaced)
-    durable.create_file(layout.replaced / run, b"")
+    small_files.make_dirs(layout.replaced)
+    small_files.create_file(layout.replaced / run, b"")
 
 
 def published(run: Run) -> bool:
@@ -112,7 +112,7 @@ def drop_derived(folder: RunLayout) -> bool:
             tree_removal.remove_tree(path)
         else:
             path.unlink()
-    durable.fsync_dir(folder.folder)
+    small_files.fsync_dir(folder.folder)
     return bool(derived)
 
 
@@ -120,4 +120,4 @@ def replace_listing(spool: Path, folder: RunLayout) -> None:
     """Move the new listing in `spool` into an existing run. Raises OSError. Both have the same identity; the
     rest may differ, such as which objects are archived."""
     os.replace(spool / LISTING, folder.listing)
-    durable.fsync_dir(folder.folder)
+    small_files.fsync_dir(folder.folder)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.errors import FailedError
 from penstock.core.layout import SEAL
 from penstock.core.seal import RELEASE_SEAL
-from penstock.fs import plain_files
+from penstock.fs import small_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def load(layout: DatasetLayout, release: str) -> Stored:
 def in_folder(folder: Path) -> Stored:
     """Read the seal in the folder of a release or staging. Raises as `load`."""
     path = folder / SEAL
-    return of_content(plain_files.read(path), path)
+    return of_content(small_files.read(path), path)
 
 
 def of_content(content: bytes, path: Path) -> Stored:

@@ -37,7 +37,7 @@ from penstock.core.dataset_documents import StillToWrite, UnderWay
 from penstock.core.errors import PenstockError
 from penstock.core.human import brief
 from penstock.core.layout import DATASET_NAME, DatasetLayout
-from penstock.fs import clock, plain_files
+from penstock.fs import clock, small_files
 from penstock.host import resources
 from penstock.target import accounts, cross_account_files, dataset_folders
 
@@ -221,9 +221,9 @@ def find(layout: DatasetLayout, path: Path | None = None, now: float | None = No
     `now`: seconds since the epoch by the file system's clock (None: read it)."""
     path = layout.under_way if path is None else path
     try:
-        fd = plain_files.descriptor(path)
+        fd = small_files.descriptor(path)
         status = os.fstat(fd)
-        notice = document.UNDER_WAY.from_json(plain_files.content(fd, LONGEST), path)
+        notice = document.UNDER_WAY.from_json(small_files.content(fd, LONGEST), path)
         folder = layout.folder.lstat()
     except (OSError, ValueError, PenstockError):
         return None

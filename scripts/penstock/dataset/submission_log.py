@@ -17,7 +17,7 @@ from penstock.core.errors import STATE_ANEW, FailedError
 from penstock.core.layout import REPAIRS
 from penstock.core.typed_json import NOTHING
 from penstock.dataset import holder as holders
-from penstock.fs import durable, plain_files
+from penstock.fs import small_files
 from penstock.fs.errno_map import storage_error
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class ArrayBook:
 
     def _append(self, line: ArrayLine) -> None:
         try:
-            durable.append_line(
+            small_files.append_line(
                 self._path, element_documents.ARRAY_LINE.to_json(line._replace(at=time.time()))
             )
         except OSError as error:
@@ -140,7 +140,7 @@ class ArrayBook:
 
     def _lines(self) -> Iterator[ArrayLine]:
         try:
-            content = plain_files.read(self._path)
+            content = small_files.read(self._path)
         except FileNotFoundError:
             return
         for line in content.splitlines():

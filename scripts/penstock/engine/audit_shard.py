@@ -17,7 +17,7 @@ from penstock.engine.resumable_reading import ResumableReading
 from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Outcome
 from penstock.engine.workers.work_kinds import ReadWork
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.fs.kinds import AUTO
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Expected
     from penstock.core.run_documents import ShardInfo
     from penstock.engine.tasks import BatchAnswer, Report, StopCheck
-    from penstock.fs.stores.facts import DataState
+    from penstock.fs.stores import DataState
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class AuditedRows:
     def write(self, path: Path) -> None:
         """Write the results into this file, durable on return."""
         away = [[*kind, _ranges(rows)] for kind, rows in self.away.items()]
-        durable.write_json(
+        small_files.write_json(
             path,
             {
                 "shard": self.shard,
@@ -100,7 +100,7 @@ class AuditedRows:
         """Read the results of this very shard; for another shard's file, or none, every row is unchecked."""
         audited = cls(shard.digest, bytearray(shard.rows))
         try:
-            raw = durable.read_json(path)
+            raw = small_files.read_json(path)
             if raw["shard"] != shard.digest:
                 return audited
             _set(audited.rows, raw["ranges"])
@@ -129,7 +129,7 @@ def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outco
         with contextlib.closing(PoolRun(outcome, task.engine, task.shard, report)) as run:
             # Imported while the workers start.
             from penstock.fs.capabilities import direct_reads, facts
-            from penstock.fs.probe.judgement import limited
+            from penstock.fs.probe_judgement import limited
             from penstock.tables.shards import read_expected
 
             storage = limited(facts(task.data), task.probe)

@@ -189,7 +189,7 @@ def _target(task: CopyTask, outcome: Outcome) -> StorageFacts:
     Raises FailedError where the staging folder is missing.
     """
     from penstock.fs.capabilities import facts
-    from penstock.fs.probe.judgement import limited
+    from penstock.fs.probe_judgement import limited
 
     if not task.data.is_dir():
         raise FailedError(

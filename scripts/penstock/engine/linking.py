@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.layout import MANIFEST
 from penstock.core.row_codec import reused_line
-from penstock.fs.adaptive_threads import Calls
+from penstock.fs.tree import Calls
 from penstock.host import waits
 from penstock.target.operation_budget import unlimited
 

@@ -38,7 +38,7 @@ from penstock.fs.capabilities import direct_reads, facts
 from penstock.fs.cold_read import ColdReader
 from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.kinds import AUTO
-from penstock.fs.probe.judgement import limited
+from penstock.fs.probe_judgement import limited
 from penstock.fs.store_checks import data_states
 from penstock.host import waits
 from penstock.host.pacing import spending

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from penstock.engine.reading.carried_rows import CarriedRows
     from penstock.engine.records.copied_rows import CopiedRows
     from penstock.engine.tasks import Batch, BatchAnswer, Report, RereadTask, StopCheck
-    from penstock.fs.stores.facts import DataState
+    from penstock.fs.stores import DataState
 
 # Fields of a record that the journal has; reading settles digest and proof (`_settled`).
 _CARRIED = [
@@ -239,7 +239,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     from penstock.engine.reading.carried_rows import judge
     from penstock.fs import clock
     from penstock.fs.capabilities import direct_reads, facts
-    from penstock.fs.probe.judgement import limited
+    from penstock.fs.probe_judgement import limited
     from penstock.tables.shards import read_shard
 
     if not task.data.is_dir():
@@ -316,11 +316,11 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
 
 def _note(task: RereadTask) -> None:
     """Durably note that a linked row differs from its release."""
-    from penstock.fs import durable
+    from penstock.fs import small_files
 
     if task.damage is not None:
-        durable.make_dirs(task.damage.parent)
-        durable.write_file(task.damage, b"")
+        small_files.make_dirs(task.damage.parent)
+        small_files.write_file(task.damage, b"")
 
 
 def _not_gone(task: RereadTask, changes: Amendments, outcome: Outcome) -> list[int]:

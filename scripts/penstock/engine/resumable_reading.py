@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.engine.shard_run import PoolRun
     from penstock.engine.tasks import Batch, BatchAnswer, StopCheck
     from penstock.engine.workers.work_kinds import ReadWork, SurveyWork
-    from penstock.fs.stores.facts import DataState
+    from penstock.fs.stores import DataState
     from penstock.host.pacing import Allowances
 
 EVERY = 3.0  # seconds between two writes of the results: what a kill can cost

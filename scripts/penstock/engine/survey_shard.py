@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import ShardInfo
     from penstock.engine.tasks import BatchAnswer, Report, StopCheck
     from penstock.engine.workers.pool import Pool
-    from penstock.fs.stores.facts import DataState
+    from penstock.fs.stores import DataState
     from penstock.host.pacing import Allowances
 
 

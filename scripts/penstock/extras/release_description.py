@@ -8,7 +8,7 @@ from penstock.core.layout import CROISSANT
 from penstock.dataset import seals
 from penstock.extras import croissant
 from penstock.extras.published_release import PublishedRelease
-from penstock.fs import durable
+from penstock.fs import small_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ def write(folder: Path, words: DescribeConfig | None) -> None:
         (folder / CROISSANT).unlink(missing_ok=True)
         return
     release = PublishedRelease(folder, seals.in_folder(folder), words)
-    with durable.Growing(folder / CROISSANT) as file:
+    with small_files.Growing(folder / CROISSANT) as file:
         for piece in croissant.pieces(release):
             file.stream.write(piece.encode())
         file.close()

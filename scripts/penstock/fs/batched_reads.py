@@ -1,28 +1,119 @@
-"""Small files read together past the caches: opened one by one, read by one submission, one wait.
-
-A small file alone costs a thread a wait for the device; waking threads and starting the device cost more CPU
-than reading. Together, the device merges neighbours and starts once. The proof is that of
-`cold_read.ColdReader`. Each file was opened O_DIRECT and its pages dropped; after its read no page of the
-range was in this kernel's page cache.
-
-A file that is missing, has another size or fails to read is left to a read of its own, which raises the
-error.
+"""Small files read together past the caches: opened one by one, read by one submission of Linux AIO, which
+Python does not offer, and one wait.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
+import platform
 import resource
 import stat
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-from penstock.fs.aio import Reads
+from penstock.fs.libc import syscall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
+
+
+# Many reads by one system call: Linux AIO, which Python does not offer.
+#
+# When `Reads.run` returns or raises, the kernel no longer writes to the buffer. Descriptors must be opened
+# with O_DIRECT to be read concurrently: others are read one after the other within the call. So are files of
+# a driver without asynchronous reads.
+
+# io_setup, io_destroy, io_submit, io_getevents. (io_uring is switched off at many sites.)
+_CALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4), "riscv64": (0, 1, 2, 4)}
+_SETUP, _DESTROY, _SUBMIT, _GETEVENTS = _CALLS.get(platform.machine(), (-1, -1, -1, -1))
+# struct iocb: data, key, rw_flags, opcode, priority, fd, buffer, bytes, offset, reserved, flags, resfd
+_IOCB = Struct("<QIIHhIQQqQII")
+_EVENT = Struct("<QQqq")
+_PREAD = 0
+
+
+class Reads:
+    """Up to `most` reads at once into a buffer; for one thread. The constructor raises OSError where the
+    kernel refuses AIO (ENOSYS, EPERM in a sandbox; EAGAIN beyond `fs.aio-max-nr`)."""
+
+    def __init__(self, buffer: mmap.mmap, most: int) -> None:
+        self._context = ctypes.c_ulong(0)
+        if _SETUP < 0:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        syscall(_SETUP, most, ctypes.byref(self._context))
+        self._held = ctypes.c_char.from_buffer(buffer)
+        self._base = ctypes.addressof(self._held)
+        self._blocks = ctypes.create_string_buffer(_IOCB.size * most)
+        first = ctypes.addressof(self._blocks)
+        self._pointers = (ctypes.c_void_p * most)(*(first + _IOCB.size * i for i in range(most)))
+        self._events = ctypes.create_string_buffer(_EVENT.size * most)
+
+    def run(self, wanted: Sequence[tuple[int, int, int, int]]) -> list[int]:
+        """Make these reads, each (descriptor, place in the buffer, bytes, offset in the file), and wait for
+        all. Returns in their order the bytes read, or the negative errno of a read that failed or that the
+        kernel did not take (EAGAIN)."""
+        for i, (fd, place, count, offset) in enumerate(wanted):
+            _IOCB.pack_into(
+                self._blocks,
+                i * _IOCB.size,
+                i,
+                0,
+                0,
+                _PREAD,
+                0,
+                fd,
+                self._base + place,
+                count,
+                offset,
+                0,
+                0,
+                0,
+            )
+        answers = [-errno.EAGAIN] * len(wanted)
+        try:
+            taken = syscall(_SUBMIT, self._context, len(wanted), self._pointers)
+        except OSError as error:
+            # The first read was refused, and none was taken.
+            return [-(error.errno or errno.EIO)] * len(wanted)
+        left = taken
+        while left:
+            try:
+                done = syscall(_GETEVENTS, self._context, left, left, self._events, None)
+            except InterruptedError:
+                continue
+            for i in range(done):
+                number, _, result, _ = _EVENT.unpack_from(self._events, i * _EVENT.size)
+                answers[number] = result
+            left -= done
+        return answers
+
+    def close(self) -> None:
+        """Wait for reads under way; then the buffer can be closed."""
+        if self._context.value:
+            syscall(_DESTROY, self._context)
+            self._context.value = 0
+            del self._held
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+# Small files read together past the caches: opened one by one, read by one submission, one wait.
+#
+# A small file alone costs a thread a wait for the device; waking threads and starting the device cost more
+# CPU than reading. Together, the device merges neighbours and starts once. The proof is that of
+# `cold_read.ColdReader`. Each file was opened O_DIRECT and its pages dropped; after its read no page of the
+# range was in this kernel's page cache.
+#
+# A file that is missing, has another size or fails to read is left to a read of its own, which raises the
+# error.
 
 Range = tuple[str, int, int]  # path, offset, bytes
 ROOM = 1 << 20  # bytes of the buffer for a group of files

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from penstock.fs import libc
-from penstock.fs.kinds import kind_of, named_kind
-from penstock.fs.mount_proof import MountProof
+from penstock.fs.kinds import MountProof, kind_of, named_kind
 from penstock.host.proc import PROC, mount_of, mount_of_device, nearest
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class StorageFacts:
     mount_point: str
     mount_options: str
     device: str
-    proof: MountProof  # what this mount, by its options, leaves of the proofs (`mount_proof`)
+    proof: MountProof  # what this mount, by its options, leaves of the proofs (`kinds`)
 
     @property
     def kind(self) -> str:

@@ -9,7 +9,7 @@
 |         |                                                           | from their disks or their memory     |
 | dropped | the range was dropped from the page cache, and no page of | the same                             |
 |         | it was there when the read began, on a mount whose client |                                      |
-|         | is known to keep nothing else (`mount_proof`)             |                                      |
+|         | is known to keep nothing else (`kinds`)             |                                      |
 | cached  | neither could be shown; always so where bytes may be in   | nothing of the disk                  |
 |         | other caches (`kinds.Kind.one_cache`)                     |                                      |
 

@@ -19,8 +19,8 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.core.human import is_utf8, printable
-from penstock.fs.adaptive_threads import Calls
-from penstock.fs.stores.facts import DataState
+from penstock.fs.stores import DataState
+from penstock.fs.tree import Calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

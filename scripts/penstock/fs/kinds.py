@@ -1,39 +1,127 @@
-"""The kinds of file systems, and what each can do: the only table of it, and the only place with their names.
-
-docs/filesystems.md shows it. Other modules check an ability
-(`capabilities.facts(folder).traits.preallocate`), never a name, so a new file system is a new row. A kind
-without a row is `UNKNOWN`: the least that is safe. Each file gets an fsync, no read is called `cold`, nothing
-is reserved, and a hole is read before it counts.
-
-Sources of what a row says of durability and caches:
-
-- `syncfs`: syncfs(2) returns when the data is on the disks, and since Linux 5.8 reports failed writes. The
-  clients of BeeGFS and Lustre have no `sync_fs`: there, and on NFS, each file gets an fsync. (Lustre's
-  `lustre_super_operations` in llite/super25.c; its writepages only starts what an fsync makes durable by an
-  OST_SYNC.) Lustre was not measured.
-- `direct`: an O_DIRECT read comes from the device or the servers. tmpfs accepts O_DIRECT and reads memory.
-  BeeGFS honours it in all cache modes (`client_module/source`). Only BeeGFS's servers are known to read from
-  their disks then; there it also harms other readers. Both depend on the mount's cache mode
-  (`fs.beegfs.mount.proof`).
-- `one_cache`: a file's bytes are only in the page cache of this machine, which can be emptied of them. FUSE
-  adds a daemon's cache, overlay and 9p the layer below, ZFS and GPFS a pool.
-- `product`: the package whose `mount` module reads a mount of this kind. Where the mount promises less than
-  the row, the mount counts (`mount_checks`).
-- `names_late`: local file systems have a single cache of names. BeeGFS looks a name up again after 1 s
-  (tuneDirSubentryCacheValidityMS, tuneFileSubentryCacheValidityMS in beegfs-client.conf), WEKA after 1 s
-  (dentry_max_age_positive), doubled here. Lustre's locks take cached names back before a change; NFS's
-  acdirmax is 60 s (nfs(5)).
-- `commands`, `stubs`: how data that is elsewhere is detected before a file is opened (`data_states`).
-- `links`, `inodes`: what is tried on each target (`fs.probe`, `staging_folder`).
-- `flock`, `folder_over`, `quota_trees`, `modes`: for people who choose a target; no decision rests on them.
-  "" is unknown.
-
-A run uses no ability of its row that the probe saw refused (`fs.probe.judgement`).
+"""The kinds of file systems and what each can do: the only table of it, and the only place with their names.
+Also what the options of a mount prove, and values as clients write them in options. Pure; docs/filesystems.md
+shows the table.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+# Parses values as clients of file systems write them in configuration and mount options. None: missing, or
+# not understood.
+
+_FLAGS = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+
+def flag(text: str | None) -> bool | None:
+    """Parse a switch: BeeGFS prints most as 0 and 1, and some as words."""
+    return None if text is None else _FLAGS.get(text.strip().lower())
+
+
+def number(text: str | None) -> int | None:
+    """Parse a whole number that is not negative, in decimal digits."""
+    text = "" if text is None else text.strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+
+
+def one_of(values: tuple[str, ...] | None) -> str:
+    """Return the last value of an option, which is the valid one; "" without any."""
+    return values[-1] if values else ""
+
+
+Method = Literal["any", "dropped", "synced", "direct"]
+
+# By method, which reads pass this machine's caches; O_DIRECT passes them under each.
+IN_WORDS: dict[Method, str] = {
+    "any": "each read comes from the servers",
+    "dropped": "a read by O_DIRECT, or after the pages were dropped, comes from the servers",
+    "synced": "after an fsync, a read by O_DIRECT, or after the pages were dropped, comes from the servers",
+    "direct": "a read by O_DIRECT alone comes from the servers",
+}
+
+
+class MountProof(NamedTuple):
+    """What a mount proves. By default a read counts as cold after its pages were dropped from the page cache
+    (`kinds.Kind.one_cache`)."""
+
+    method: Method = "dropped"
+    fsync_ends: str = ""  # where an fsync ends, if not on the servers' disks, and why; "": not stated
+    # The client passes O_DIRECT on to the servers, which then read from their disks, not from memory. It does
+    # so where nobody on this node has the file open for plain reads.
+    direct_from_disks: bool = False
+    # While a process has a file open by O_DIRECT, plain unaligned reads of it by other processes of this node
+    # fail.
+    direct_harms: bool = False
+
+    @property
+    def drops_count(self) -> bool:
+        """Whether a read through the page cache, after its pages were dropped, counts as cold.
+
+        | method    | counts | because                                                     |
+        |-----------|--------|-------------------------------------------------------------|
+        | `any`     | yes    | there is no cache; the absent pages are looked for even so  |
+        | `dropped` | yes    |                                                             |
+        | `synced`  | yes    | what was written is durable before it is read back, always  |
+        | `direct`  | no     | what the client keeps beside the page cache is not known    |
+        """
+        return self.method != "direct"
+
+
+_WEAKEST_FIRST: tuple[Method, ...] = ("direct", "synced", "dropped", "any")
+
+
+def weakest(proofs: list[MountProof]) -> MountProof:
+    """Return the weakest of these proofs, at least one: the mount may be any of several."""
+    method = min((proof.method for proof in proofs), key=_WEAKEST_FIRST.index)
+    return MountProof(
+        method,
+        next((proof.fsync_ends for proof in proofs if proof.fsync_ends), ""),
+        all(proof.direct_from_disks for proof in proofs),
+        any(proof.direct_harms for proof in proofs),
+    )
+
+
+# The kinds of file systems, and what each can do: the only table of it, and the only place with their names.
+#
+# docs/filesystems.md shows it. Other modules check an ability
+# (`capabilities.facts(folder).traits.preallocate`), never a name, so a new file system is a new row. A kind
+# without a row is `UNKNOWN`: the least that is safe. Each file gets an fsync, no read is called `cold`,
+# nothing is reserved, and a hole is read before it counts.
+#
+# Sources of what a row says of durability and caches:
+#
+# - `syncfs`: syncfs(2) returns when the data is on the disks, and since Linux 5.8 reports failed writes. The
+#   clients of BeeGFS and Lustre have no `sync_fs`: there, and on NFS, each file gets an fsync. (Lustre's
+#   `lustre_super_operations` in llite/super25.c; its writepages only starts what an fsync makes durable by an
+#   OST_SYNC.) Lustre was not measured.
+# - `direct`: an O_DIRECT read comes from the device or the servers. tmpfs accepts O_DIRECT and reads memory.
+#   BeeGFS honours it in all cache modes (`client_module/source`). Only BeeGFS's servers are known to read
+#   from
+#   their disks then; there it also harms other readers. Both depend on the mount's cache mode
+#   (`fs.beegfs_mount.proof`).
+# - `one_cache`: a file's bytes are only in the page cache of this machine, which can be emptied of them. FUSE
+#   adds a daemon's cache, overlay and 9p the layer below, ZFS and GPFS a pool.
+# - `product`: the package whose `mount` module reads a mount of this kind. Where the mount promises less than
+#   the row, the mount counts (`mount_checks`).
+# - `names_late`: local file systems have a single cache of names. BeeGFS looks a name up again after 1 s
+#   (tuneDirSubentryCacheValidityMS, tuneFileSubentryCacheValidityMS in beegfs-client.conf), WEKA after 1 s
+#   (dentry_max_age_positive), doubled here. Lustre's locks take cached names back before a change; NFS's
+#   acdirmax is 60 s (nfs(5)).
+# - `commands`, `stubs`: how data that is elsewhere is detected before a file is opened (`data_states`).
+# - `links`, `inodes`: what is tried on each target (`fs.probe`, `staging_folder`).
+# - `flock`, `folder_over`, `quota_trees`, `modes`: for people who choose a target; no decision rests on them.
+#   "" is unknown.
+#
+# A run uses no ability of its row that the probe saw refused (`fs.probe_judgement`).
 
 # since which kernel syncfs is enough: any, the one that reports errors, none
 ALWAYS, REPORTS_ERRORS, NEVER = (0, 0), (5, 8), None

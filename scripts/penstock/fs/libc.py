@@ -1,7 +1,5 @@
-"""The few calls that Python does not offer: openat2, renameat2, syncfs, fallocate, FICLONE, statfs, quotactl,
-cachestat, mincore, memcmp.
-
-Each raises OSError with the call's errno, like `os`; none of them retries. Sizes and offsets are in bytes.
+"""System calls that Python does not offer: openat2, renameat2, syncfs, fallocate, FICLONE, statfs, quotactl,
+cachestat, mincore, memcmp; and holes made with them: ranges of a file that read as zeros and take no room.
 """
 
 from __future__ import annotations
@@ -12,6 +10,11 @@ import fcntl
 import os
 import platform
 import threading
+
+# The few calls that Python does not offer: openat2, renameat2, syncfs, fallocate, FICLONE, statfs, quotactl,
+# cachestat, mincore, memcmp.
+#
+# Each raises OSError with the call's errno, like `os`; none of them retries. Sizes and offsets are in bytes.
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long
@@ -174,3 +177,31 @@ def resident_pages(fd: int, offset: int, length: int) -> int:
         return sum(byte & 1 for byte in pages.raw) if any(pages.raw) else 0
     finally:
         _LIBC.munmap(address, span)
+
+
+COMPARED_AT_ONCE = 1 << 20  # bytes that are read and compared with zeros at a time
+# EINTR too: reading back ends the same.
+_UNABLE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EINTR})
+
+
+def clear_range(fd: int, offset: int, length: int) -> None:
+    """Make a range within the file read as zeros, as a hole where the file system can; else overwrite it.
+    `fd` is open for reading and writing. Raises OSError."""
+    try:
+        punch_hole(fd, offset, length)
+    except OSError as error:
+        if error.errno not in _UNABLE:
+            raise
+        _overwrite(fd, offset, length)
+
+
+def _overwrite(fd: int, offset: int, length: int) -> None:
+    """Overwrite only what is not zero already: an existing hole stays a hole."""
+    zeros = memoryview(bytes(min(COMPARED_AT_ONCE, length)))
+    block = memoryview(bytearray(len(zeros)))
+    end = offset + length
+    while offset < end:
+        count = os.preadv(fd, [block[: end - offset]], offset)
+        if not count or not all_zeros(block[:count]):
+            count = os.pwrite(fd, zeros[: count or end - offset], offset)
+        offset += count

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.events import CheckResult
 from penstock.core.human import printable
+from penstock.fs import beegfs_mount as beegfs
 from penstock.fs import libc
-from penstock.fs.beegfs import mount as beegfs
-from penstock.fs.kinds import AUTO, kind_of, rules_of
-from penstock.fs.lustre import mount as lustre
-from penstock.fs.mount_proof import MountProof
-from penstock.fs.nfs import mount as nfs
+from penstock.fs import lustre_mount as lustre
+from penstock.fs import nfs_mount as nfs
+from penstock.fs import weka_mount as weka
+from penstock.fs.kinds import AUTO, MountProof, kind_of, rules_of
 from penstock.fs.owners import mapping
-from penstock.fs.weka import mount as weka
 from penstock.host.proc import PROC, mount_of
 
 if TYPE_CHECKING:

@@ -12,15 +12,14 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.model import nearest_time
-from penstock.fs.dir_stat import failed, row, sliced
 from penstock.fs.errno_map import storage_error
-from penstock.fs.tree import BELOW, FILE, LINK, OTHER, descend
+from penstock.fs.tree import BELOW, FILE, LINK, OTHER, descend, failed, row, sliced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from penstock.fs.dir_stat import Looked, Row
+    from penstock.fs.tree import Looked, Row
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FORMAT, _FILE, _BITS = 0o170000, stat.S_IFREG, 0o7777
@@ -116,7 +115,7 @@ def _lstat(folder: int, name: str) -> os.stat_result:
 
 
 def _walked_path(path: str, status: Row) -> WalkedPath:
-    """Make a path from its lstat by `dir_stat.row`."""
+    """Make a path from its lstat by `tree.row`."""
     mode, size, mtime_ns, ctime_ns, inode, links, uid, gid = status[:8]
     kind = "file" if mode & _FORMAT == _FILE else kind_of(mode)
     mtime_ns = nearest_time(mtime_ns)

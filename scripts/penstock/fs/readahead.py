@@ -28,7 +28,7 @@ REQUESTS_PER_SCOUT = 16  # folders that a scout has to list at a time, at most
 class Scouts:
     """The scouts of a walk: `has_room`, then `request`, for each folder; `close` at the end. `root` is the
     descriptor of the walk's top folder; paths are relative to it. `waits`: calls wait for a server
-    (`fs.adaptive_threads`). Where processes cannot be started, scouts are fewer, or none; a scout that ends
+    (`fs.tree`). Where processes cannot be started, scouts are fewer, or none; a scout that ends
     early is no error."""
 
     def __init__(self, root: int, *, waits: bool) -> None:

@@ -13,14 +13,20 @@ import sys
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from penstock.fs.dir_stat import FILE, columns, look, names_of, row
 from penstock.fs.safe_open import open_dir
+from penstock.fs.tree import (
+    FILE,
+    columns,
+    look,
+    names_of,
+    row,
+)
 from penstock.host import wire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.fs.dir_stat import StatAnswer
+    from penstock.fs.tree import StatAnswer
 
 MANY = 50_000  # in a folder with so many files the scout reads no lstat, and sends only names
 GROUP = 16  # files of a thread at a time

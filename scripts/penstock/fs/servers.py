@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.events import CheckResult
-    from penstock.fs.stores.facts import StoreStatus
+    from penstock.fs.stores import StoreStatus
+
 
 TARGET = "the target"  # for people: the folder of a silent mount
 
@@ -61,10 +62,10 @@ def servers_away(
     mount = _mount(path, proc)
     if mount is None:
         return None, []
-    from penstock.fs.stores import health
+    from penstock.fs import stores
 
-    shown: StoreStatus | None = _product(mount, "mount").shown_servers(mount, proc)
-    judged = [] if shown is None else health.judge(shown._replace(targets=()))
+    shown: StoreStatus | None = _product(mount, "_mount").shown_servers(mount, proc)
+    judged = [] if shown is None else stores.judge(shown._replace(targets=()))
     return shown, [result for result in judged if result.verdict == "stop"]
 
 
@@ -73,13 +74,13 @@ def unreached_servers(path: Path, proc: str | os.PathLike[str] = PROC) -> list[C
     answer. The commands connect to the servers themselves. [] for other kinds of file systems, and where the
     commands do not say."""
     mount = _mount(path, proc)
-    tools = None if mount is None else _product(mount, "commands").find(proc, point=mount.point)
+    tools = None if mount is None else _product(mount).find_tools(proc, point=mount.point)
     if tools is None:
         return []
-    from penstock.fs.stores import health
-    from penstock.fs.stores.facts import StoreStatus
+    from penstock.fs import stores
+    from penstock.fs.stores import StoreStatus
 
-    judged = health.judge(StoreStatus(tools.product, servers=tuple(tools.servers())))
+    judged = stores.judge(StoreStatus(tools.product, servers=tuple(tools.servers())))
     return [result for result in judged if result.verdict == "stop"]
 
 
@@ -107,5 +108,5 @@ def _mount(path: Path, proc: str | os.PathLike[str]) -> Mount | None:
     return mount if mount is not None and kind_of(-1, mount.type).shows_servers else None
 
 
-def _product(mount: Mount, module: str) -> Any:
-    return import_module(f"penstock.fs.{kind_of(-1, mount.type).product}.{module}")
+def _product(mount: Mount, suffix: str = "") -> Any:
+    return import_module(f"penstock.fs.{kind_of(-1, mount.type).product}{suffix}")

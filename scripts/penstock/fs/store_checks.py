@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.events import CheckResult
 from penstock.core.human import printable
+from penstock.fs import placement, stores
 from penstock.fs.capabilities import facts
 from penstock.fs.data_states import DataStates
 from penstock.fs.kinds import AUTO, rules_of
 from penstock.fs.mount_checks import check_chunk
+from penstock.fs.placement import INHERIT, SizeClasses
 from penstock.fs.quotas import owner_of_new, unnamed_group
-from penstock.fs.stores import health, placement, space, striping
-from penstock.fs.stores.facts import StoreStatus
-from penstock.fs.stores.placement import SizeClasses
-from penstock.fs.stores.striping import INHERIT
+from penstock.fs.stores import StoreStatus
 from penstock.host import command
 from penstock.host.proc import PROC, mount_of, nearest
 
@@ -51,7 +50,7 @@ def data_states(folder: Path, named: str = AUTO, proc: str | os.PathLike[str] = 
     ask = None
     if kind.commands:
         point = mount_of(os.path.realpath(folder), proc).point
-        ask = import_module(f"penstock.fs.{kind.product}.states").find(point, proc)
+        ask = import_module(f"penstock.fs.{kind.product}").find_states(point, proc)
     return DataStates(folder, ask, stubs=kind.stubs)
 
 
@@ -90,14 +89,14 @@ def check_target(
     tools, missing = _tools(kind, path, proc)
     if tools is None:
         status = shown or StoreStatus(kind.name)
-        results = [*missing, *health.judge(status), *_unstriped(kind, wish)]
-        return TargetChecks(results, not health.away(status))
+        results = [*missing, *stores.judge(status), *_unstriped(kind, wish)]
+        return TargetChecks(results, not stores.away(status))
     folder = nearest(path)
     status = tools.status(str(folder), *owner_of_new(folder, None, gid))
     if shown is not None:
         status = shown.filling(status)
     none = SizeClasses()
-    chosen = striping.choose(wish, status, none)
+    chosen = placement.choose(wish, status, none)
     chunks: list[CheckResult] = []
     if status.pattern is not None:
         chunks = check_chunk(path, chosen.chunk or status.pattern.chunk_bytes, proc, named=named)
@@ -105,9 +104,9 @@ def check_target(
     unnamed = unnamed_group(folder, enforced=True) if gid is None and counted else []
     # The kernel's quotas report for all file systems that a folder passes its group on.
     stops = [result for result in unnamed if result.verdict == "stop"]
-    judged = health.judge(status)
-    results = [*judged, *space.quotas(status, none), *stops, *chosen.results, *chunks]
-    return TargetChecks(results, not health.away(status))
+    judged = stores.judge(status)
+    results = [*judged, *placement.quotas(status, none), *stops, *chosen.results, *chunks]
+    return TargetChecks(results, not stores.away(status))
 
 
 def check_plan(
@@ -130,18 +129,18 @@ def check_plan(
         return PlanChecks([*missing, *_unstriped(kind, wish)])
     folder = nearest(path)
     status = tools.status(str(folder), *owner_of_new(folder, None, gid))
-    chosen = striping.choose(wish, status, sizes)
+    chosen = placement.choose(wish, status, sizes)
     if status.pattern is not None and chosen.targets:
         chunk = chosen.chunk or status.pattern.chunk_bytes
         wished = status.pattern._replace(targets=chosen.targets, chunk_bytes=chunk)
         status = status._replace(pattern=wished)
-    status = space.beside(status, others)
+    status = placement.beside(status, others)
     results = [
-        *space.placed(status, sizes),
-        *space.metadata(status, sizes, folders),
-        *space.files_allowed(status, sizes, folders),
-        *space.quotas(status, sizes, folders),
-        *health.silences(status),
+        *placement.placed(status, sizes),
+        *placement.metadata(status, sizes, folders),
+        *placement.files_allowed(status, sizes, folders),
+        *placement.quotas(status, sizes, folders),
+        *stores.silences(status),
         *chosen.results,
     ]
     if status.pattern is None:
@@ -182,9 +181,9 @@ def stripe(
     set_now = tools.pattern(str(folder))
     # An administrator's change holds for later folders, below the folder above.
     above = shlex.join(tools.set_pattern(str(folder.parent), targets, chunk, now))
-    if not (answer.ok or striping.holds(targets, chunk, set_now)):
-        return [striping.failed(answer.words, above, set_now, refused=tools.refused(answer))]
-    return [striping.compared(targets, chunk, set_now, answer)]
+    if not (answer.ok or placement.holds(targets, chunk, set_now)):
+        return [placement.failed(answer.words, above, set_now, refused=tools.refused(answer))]
+    return [placement.compared(targets, chunk, set_now, answer)]
 
 
 def _unstriped(kind: Kind, wish: str) -> list[CheckResult]:
@@ -192,15 +191,15 @@ def _unstriped(kind: Kind, wish: str) -> list[CheckResult]:
     if wish == INHERIT:
         return []
     text = f"nothing is striped on {printable(kind.name)}: penstock has no command for it here"
-    return [CheckResult(striping.KEY, text, "warning", mend=f"set {striping.KEY}: {INHERIT}")]
+    return [CheckResult(placement.KEY, text, "warning", mend=f"set {placement.KEY}: {INHERIT}")]
 
 
 def _tools(kind: Kind, path: Path, proc: str | os.PathLike[str]) -> tuple[Any, list[CheckResult]]:
     """Find the vendor's commands; else return the results to show."""
     if not kind.commands:
         return None, []
-    module = import_module(f"penstock.fs.{kind.product}.commands")
-    tools = module.find(proc, point=mount_of(os.path.realpath(nearest(path)), proc).point)
+    module = import_module(f"penstock.fs.{kind.product}")
+    tools = module.find_tools(proc, point=mount_of(os.path.realpath(nearest(path)), proc).point)
     if tools is not None:
         return tools, []
     text = f"not there: {' or '.join(module.PROGRAMS)} on PATH; targets, pools and quotas are not known"

@@ -1,42 +1,225 @@
-"""A folder tree in canonical order, by descriptors, fast on local disks and on file systems that wait.
-
-Where calls wait (network file systems, see `adaptive_threads`), many run together: a folder's files in
-groups, and the next folders ahead of the walk. In a large tree further processes, called scouts, list the
-next folders (`readahead`). The work ahead is bounded in folders and in names.
+"""A folder tree in canonical order, by descriptors, fast on a local disk and on a file system that waits: one
+folder's content as columns, calls that use threads where they wait, and the walk down.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections import deque
 from functools import partial
+from operator import attrgetter
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
-from penstock.fs.adaptive_threads import GROUP, Calls
-from penstock.fs.dir_stat import (
-    BELOW,
-    BROKEN,
-    FILE,
-    LINK,
-    OTHER,
-    Looked,
-    columns,
-    failed,
-    look,
-    names_of,
-    row,
-    sliced,
-)
 from penstock.fs.safe_open import OPEN_FOLDER, open_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
-    from concurrent.futures import Future
+    from collections.abc import Callable, Generator, Iterator, Sequence
+    from concurrent.futures import Future, ThreadPoolExecutor
 
-    from penstock.fs.dir_stat import Row
     from penstock.fs.readahead import Scouts, Ticket
+
+    Item = TypeVar("Item")
+    Answer = TypeVar("Answer")
+    StatAnswer = os.stat_result | OSError
+
+
+# Many calls to a file system: one after another where each takes a microsecond, by threads where they wait.
+#
+# Threads cost more than a call that answers at once, and pay where each call waits for a server. `Calls`
+# times the first few calls and uses threads only if they wait.
+
+WAITS = 1e-4  # seconds: calls wait if the fastest of the last LOOKS calls took longer
+LOOKS = 8  # calls that are timed before the decision, and remembered
+THREADS = 32  # threads of a `Calls`: most wait for a server, so there may be more than CPUs
+GROUP = 16  # calls that a thread makes at a time
+
+
+class Calls:
+    """Decides whether calls wait, and owns the threads for them. For one thread; to be closed. Once True,
+    `waits` stays True."""
+
+    def __init__(self) -> None:
+        self.waits = False
+        self._recent: deque[float] = deque(maxlen=LOOKS)
+        self._pool: ThreadPoolExecutor | None = None
+
+    def saw(self, seconds: float) -> None:
+        """Record a call's duration. A fast call among the last few means that calls do not wait."""
+        self._recent.append(seconds)
+        if len(self._recent) == LOOKS and min(self._recent) > WAITS:
+            self.waits = True
+
+    def each(self, do: Callable[[Sequence[Item]], list[Answer]], items: Sequence[Item]) -> list[Answer]:
+        """Apply `do` to all items, some at a time; return its answers in order. Several threads may call `do`
+        at once, also with no items. Raises what `do` raises, while other threads go on until `close`; OSError
+        where no thread can be started."""
+        if self.waits:
+            groups = [self.submit(do, items[at : at + GROUP]) for at in range(0, len(items), GROUP)]
+            return [answer for group in groups for answer in group.result()]
+        answers: list[Answer] = []
+        for at in range(min(LOOKS, len(items))):
+            began = perf_counter()
+            answers += do(items[at : at + 1])
+            self.saw(perf_counter() - began)
+        rest = items[LOOKS:]
+        return answers + (self.each(do, rest) if self.waits and rest else do(rest))
+
+    def submit(self, do: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
+        """Have a thread do it, even where calls do not wait. Raises OSError where no thread can be
+        started."""
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="calls")
+        try:
+            return self._pool.submit(do, *arguments)
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, f"{os.strerror(errno.EAGAIN)} ({error})") from None
+
+    def close(self) -> None:
+        """Wait for calls under way, drop those that did not begin, end the threads."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+# A folder's content: its names in order, and the lstat of its files, as columns.
+#
+# Columns are cheaper than many objects to pass between processes, and to work on. Few imports, so that scouts
+# (`readahead_process`) start fast.
+
+# Kinds by the folder that holds a name. BELOW: a folder. OTHER: neither file nor folder nor link. BROKEN:
+# names are missing, since listing the folder ended early.
+FILE, BELOW, LINK, OTHER, BROKEN = range(5)
+
+# an lstat, in the order of the columns of `Looked`
+Row = tuple[int, int, int, int, int, int, int, int, int, int]
+row = attrgetter(
+    "st_mode",
+    "st_size",
+    "st_mtime_ns",
+    "st_ctime_ns",
+    "st_ino",
+    "st_nlink",
+    "st_uid",
+    "st_gid",
+    "st_dev",
+    "st_blocks",
+)
+_NOTHING = os.stat_result((0,) * 19)
+
+
+class Looked(NamedTuple):
+    """lstat of some names of a folder, in their order."""
+
+    mode: list[int]
+    size: list[int]
+    mtime_ns: list[int]
+    ctime_ns: list[int]
+    inode: list[int]
+    links: list[int]
+    uid: list[int]
+    gid: list[int]
+    device: list[int]
+    blocks: list[int]  # allocated, of 512 bytes
+    errors: dict[int, int]  # index to errno of failed lstats; their columns hold zeros
+
+
+def look(fd: int, names: Sequence[str]) -> list[StatAnswer]:
+    """lstat each name of a folder; return the result or the error of each."""
+    answers: list[StatAnswer] = []
+    stat, add = os.stat, answers.append
+    for name in names:
+        try:
+            add(stat(name, dir_fd=fd, follow_symlinks=False))
+        except OSError as error:
+            add(error)
+    return answers
+
+
+def columns(answers: Sequence[StatAnswer]) -> Looked:
+    """Turn the answers of `look` into columns."""
+    errors: dict[int, int] = {}
+    statuses: list[os.stat_result] = []
+    for index, answer in enumerate(answers):
+        if isinstance(answer, OSError):
+            errors[index] = answer.errno or errno.EIO
+            statuses.append(_NOTHING)
+        else:
+            statuses.append(answer)
+    return Looked(
+        [status.st_mode for status in statuses],
+        [status.st_size for status in statuses],
+        [status.st_mtime_ns for status in statuses],
+        [status.st_ctime_ns for status in statuses],
+        [status.st_ino for status in statuses],
+        [status.st_nlink for status in statuses],
+        [status.st_uid for status in statuses],
+        [status.st_gid for status in statuses],
+        [status.st_dev for status in statuses],
+        [status.st_blocks for status in statuses],
+        errors,
+    )
+
+
+def sliced(looked: Looked, start: int, stop: int) -> Looked:
+    """Return the columns of the names from index `start` up to `stop`."""
+    errors = {index - start: number for index, number in looked.errors.items() if start <= index < stop}
+    mode, size, mtime, ctime, inode, links, uid, gid, device, blocks = (
+        column[start:stop] for column in looked[:10]
+    )
+    return Looked(mode, size, mtime, ctime, inode, links, uid, gid, device, blocks, errors)
+
+
+def failed(number: int) -> OSError:
+    """Make the error of this errno."""
+    return OSError(number, os.strerror(number))
+
+
+def names_of(fd: int) -> tuple[list[str], bytes, OSError | None]:
+    """Return a folder's names in canonical order, the kind of each, and the error that ended the listing
+    early, if any. The order is that of the bytes of the paths at and below a name: a folder's name ends in a
+    slash."""
+    keyed: list[tuple[str, str, int]] = []
+    add = keyed.append
+    error: OSError | None = None
+    plain = True
+    try:
+        with os.scandir(fd) as items:
+            for item in items:
+                name = item.name
+                plain = plain and name.isascii()
+                if item.is_dir(follow_symlinks=False):
+                    add((name + "/", name, BELOW))
+                elif item.is_file(follow_symlinks=False):
+                    add((name, name, FILE))
+                elif item.is_symlink():
+                    add((name, name, LINK))
+                else:
+                    # Where the listing states no kinds, a vanished entry matches none of them: the lstat of a
+                    # file reports it again.
+                    gone = isinstance(look(fd, [name])[0], FileNotFoundError)
+                    add((name, name, FILE if gone else OTHER))
+    except OSError as ended:
+        error = ended
+    # Where a character is a byte, both orders are the same.
+    keyed.sort(key=None if plain else lambda item: os.fsencode(item[0]))
+    return [name for _, name, _ in keyed], bytes([kind for _, _, kind in keyed]), error
+
+
+# A folder tree in canonical order, by descriptors, fast on local disks and on file systems that wait.
+#
+# Where calls wait (network file systems, see `adaptive_threads`), many run together: a folder's files in
+# groups, and the next folders ahead of the walk. In a large tree further processes, called scouts, list the
+# next folders (`readahead`). The work ahead is bounded in folders and in names.
 
 __all__ = ["BELOW", "BROKEN", "FILE", "LINK", "OTHER", "Level", "Siblings", "descend"]
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import PreflightError
 from penstock.fs.capabilities import StorageFacts, facts
-from penstock.fs.kinds import kind_of, named_kind
-from penstock.fs.mount_proof import MountProof
+from penstock.fs.kinds import MountProof, kind_of, named_kind
 from penstock.host import interpreter, waits
 from penstock.host.proc import PROC, first_on_way
 

@@ -26,7 +26,7 @@ from penstock.core.dataset_documents import ADOPTION
 from penstock.core.differences import difference_from_json
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents
-from penstock.fs import durable, plain_files
+from penstock.fs import small_files
 from penstock.fs.clock import BOUND
 from penstock.jobs import array_job
 from penstock.tables import json_lines
@@ -123,31 +123,33 @@ def note_tree(run: RunLayout, tree: str, data: str, status: os.stat_result) -> N
     """Begin an undo list, durably: the tree, whose top folder has this `status`, is about to be renamed. A
     note of the same rename stays as it is."""
     path = undo(run) / "tree.json"
-    durable.make_dirs(undo(run))
+    small_files.make_dirs(undo(run))
     with contextlib.suppress(FileNotFoundError, ValueError):
-        if typed_json.bounded_loads(plain_files.read(path))["to"] == data:
+        if typed_json.bounded_loads(small_files.read(path))["to"] == data:
             return
     top = {"mode": status.st_mode & 0o7777, "uid": status.st_uid, "gid": status.st_gid}
-    durable.write_json(path, {"moved": tree, "to": data, **top, "mtime_ns": status.st_mtime_ns})
+    small_files.write_json(path, {"moved": tree, "to": data, **top, "mtime_ns": status.st_mtime_ns})
 
 
 def note_aside(run: RunLayout, path: str, to: str) -> None:
     """Note in the undo list, durably, that a path of the tree is about to be moved."""
-    durable.append_line(undo(run) / "aside.jsonl", {"path": path, "to": to})
+    small_files.append_line(undo(run) / "aside.jsonl", {"path": path, "to": to})
 
 
 def note_files(run: RunLayout, name: str, before: Iterable[Mapping[str, object]]) -> None:
     """Note in the undo list, durably, modes and times of files about to change; an existing note stays."""
     path = undo(run) / f"{name}.jsonl"
     if not path.exists():
-        durable.write_file(path, "".join(json.dumps(file, sort_keys=True) + "\n" for file in before).encode())
+        small_files.write_file(
+            path, "".join(json.dumps(file, sort_keys=True) + "\n" for file in before).encode()
+        )
 
 
 class FolderList:
     """`folders.jsonl`, while the tree is walked. It appears whole when it is closed."""
 
     def __init__(self, run: RunLayout) -> None:
-        self._file = durable.Growing(folders(run))
+        self._file = small_files.Growing(folders(run))
 
     def add(self, folder: WalkedPath) -> None:
         line = {"path": folder.path, "mode": folder.mode, "uid": folder.uid, "gid": folder.gid}

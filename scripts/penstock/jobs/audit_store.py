@@ -26,7 +26,7 @@ from penstock.core import audit_documents
 from penstock.core.audit_documents import Audit, AuditSelection, Finding, SoonFirst, finding_from_json
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents
-from penstock.fs import clock, durable
+from penstock.fs import clock, small_files
 from penstock.jobs import array_job
 from penstock.tables import json_lines
 from penstock.target import tree_removal
@@ -139,7 +139,7 @@ def audits(layout: DatasetLayout, release: str | None = None) -> Iterator[tuple[
             continue
         audit = described(run)
         try:
-            yield audit, isinstance(durable.read_json(run.result), dict)
+            yield audit, isinstance(small_files.read_json(run.result), dict)
         except (OSError, ValueError):
             yield audit, False
 

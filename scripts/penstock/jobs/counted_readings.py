@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import FailedError, NewerFormatError
 from penstock.core.grades import STORAGE_GRADES, storage_rank
 from penstock.dataset import seals
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.jobs import audit_store
 from penstock.jobs.sample_draw import drawn
 
@@ -73,7 +73,7 @@ def of(layout: DatasetLayout, release: str) -> CountedReadings | None:
         if not ended or audit.look or (audit.release, audit.seal) != (release, stored.digest):
             continue
         try:
-            result = durable.read_json(audit.layout(layout).result)
+            result = small_files.read_json(audit.layout(layout).result)
         except (OSError, ValueError):
             continue
         grade = str(result.get("grade", "")).partition(",")[0]

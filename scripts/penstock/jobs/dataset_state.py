@@ -52,7 +52,7 @@ from penstock.dataset.element_progress import Progress
 from penstock.dataset.run import load
 from penstock.dataset.staging_notice import SUBMITTED
 from penstock.dataset.submission_log import ArrayBook
-from penstock.fs import plain_files
+from penstock.fs import small_files
 from penstock.host.heartbeat import PATIENCE
 from penstock.jobs.ownership import liveness
 from penstock.target import dataset_folders, pause
@@ -159,7 +159,7 @@ class Locked(NamedTuple):
 def locked(layout: DatasetLayout) -> Locked | None:
     """Return the holder of the lock; None without one, or where this account may not read it."""
     try:
-        content, beaten = plain_files.read(layout.lock), layout.lock.stat().st_mtime
+        content, beaten = small_files.read(layout.lock), layout.lock.stat().st_mtime
     except OSError:
         return None
     holder = holders.parse(content)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.core.dataset_documents import StillToWrite
     from penstock.core.layout import DatasetLayout
     from penstock.core.run_documents import Rehearsal, ShardInfo
-    from penstock.fs.stores.placement import SizeClasses
+    from penstock.fs.placement import SizeClasses
 
 FILE_SYSTEM_BLOCK = 4096  # a file takes whole blocks of so many bytes, as usual
 LOOKED_AT = 10  # lines of the history searched for a run with measured rates; the newest counts

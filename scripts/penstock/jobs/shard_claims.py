@@ -5,7 +5,7 @@ Workers divide the shards by files alone: nobody hands shards out, and nodes nev
 
     claims/<step>/00012.3.json    the third claim of shard 12: which worker, on which host, for which command
 
-- C1. A claim is made under a name that did not exist (`durable.create_file`): one worker has it, with its
+- C1. A claim is made under a name that did not exist (`small_files.create_file`): one worker has it, with its
   content. The highest of a shard's claims counts, without a gap below it. No claim is removed or changed
   before the run is.
 - C2. A worker touches its claim once in a HEARTBEAT, and looks once a second for a higher claim. If it finds
@@ -71,7 +71,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.element_documents import ELEMENT_RECEIPT, SHARD_CLAIM, ElementReceipt, ShardClaim
 from penstock.core.errors import FailedError, TransientError
 from penstock.dataset import documents, outcomes, receipts
-from penstock.fs import plain_files
+from penstock.fs import small_files
 from penstock.fs.errno_map import storage_error
 from penstock.host import heartbeat
 
@@ -113,9 +113,9 @@ def _read(run: RunLayout, step: str, index: int, generation: int) -> tuple[Shard
     path = run.claim(step, index, generation)
     try:
         try:
-            fd = plain_files.descriptor(path)
+            fd = small_files.descriptor(path)
             written = os.fstat(fd).st_mtime_ns
-            return SHARD_CLAIM.from_json(plain_files.content(fd, LONGEST, path), path), written
+            return SHARD_CLAIM.from_json(small_files.content(fd, LONGEST, path), path), written
         except (ValueError, PermissionError):
             return ShardClaim(), os.lstat(path).st_mtime_ns
     except FileNotFoundError:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import NoSpaceError
-from penstock.fs import kernel_quotas, store_checks
+from penstock.fs import quotas, store_checks
+from penstock.fs.placement import SizeClasses
 from penstock.fs.quotas import owner_of_new
-from penstock.fs.stores.placement import SizeClasses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,9 +66,9 @@ class TargetStores:
             named=self._target.filesystem,
             others=others,
         )
-        counted = kernel_quotas.of_new_files(self._layout.releases, None, self._gid)
+        counted = quotas.of_new_files(self._layout.releases, None, self._gid)
         results = [
-            *kernel_quotas.check(counted, totals.blocks, totals.new_inodes, others),
+            *quotas.check(counted, totals.blocks, totals.new_inodes, others),
             *self._checks.results,
         ]
         self._refuse(results)

@@ -34,7 +34,7 @@ from penstock.core.human import SECOND, nanoseconds
 from penstock.dataset import gate, history, last_end, own_state
 from penstock.dataset import holder as holders
 from penstock.dataset.context import layout_of
-from penstock.fs import durable, plain_files
+from penstock.fs import small_files
 from penstock.host import command
 from penstock.target import dataset_folders, state_marker
 
@@ -131,12 +131,12 @@ def _once(config: Config, layout: DatasetLayout, notice: Notice, budget: command
         return [f"the notice `{notice.event}` was not sent: {took}; {later}"]
     with contextlib.suppress(OSError):
         if notice.id:
-            durable.make_dirs(mark.parent)
-            if not durable.create_file(mark, me.to_json()):
-                by = holders.parse(plain_files.read(mark))
+            small_files.make_dirs(mark.parent)
+            if not small_files.create_file(mark, me.to_json()):
+                by = holders.parse(small_files.read(mark))
                 if by is None or holders.lives(by):
                     return []
-                durable.write_file(mark, b"")
+                small_files.write_file(mark, b"")
                 return [f"the notice `{notice.event}` was cut off: nobody knows whether it arrived"]
     about = {"dataset": layout.dataset, "root": str(layout.root), "account": me.user, "host": me.host}
     text = json.dumps({"format": 1, **notice._asdict(), **about, "at": me.since}) + "\n"
@@ -144,5 +144,5 @@ def _once(config: Config, layout: DatasetLayout, notice: Notice, budget: command
     answer = command.run(notify.command, budget, notify.timeout, given=text, heard=False)
     with contextlib.suppress(OSError):
         if notice.id:
-            durable.write_file(mark, b"")
+            small_files.write_file(mark, b"")
     return [] if answer.ok else [f"the notice `{notice.event}` did not arrive: {answer.words}"]

@@ -20,7 +20,7 @@ from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.human import counted, in_quotes, of_kinds
 from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
 from penstock.core.layout import STATED
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.fs.capabilities import facts
 from penstock.fs.kinds import rules_of
 from penstock.listing.key_filter import Filter
@@ -415,7 +415,7 @@ class _Gathering:
             for place in placed
         }
         plain = path.with_name("listing.plain.parquet")
-        durable.rename(path, plain)
+        small_files.rename(path, plain)
         lines = sum(map(len, stated.values()))
         digest, files, size, matched = attach(plain, path, stated)
         plain.unlink()

@@ -28,7 +28,7 @@ from penstock.core.model import Listed
 from penstock.core.row_codec import filled
 from penstock.core.run_documents import LISTING_SEGMENT, ListingSegment
 from penstock.dataset import documents
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.listing.key_list import KeyList
 from penstock.sources.listing_order import DisorderError, order
 from penstock.tables.listing_file import ListingWriter, read_columns
@@ -152,7 +152,7 @@ class Resumption:
 
     def new(self) -> tuple[Path, Path]:
         """Return the files of a further segment: its rows, and the document by which it counts."""
-        durable.make_dirs(self._folder)
+        small_files.make_dirs(self._folder)
         self._next += 1
         return self._files(self._next - 1)
 

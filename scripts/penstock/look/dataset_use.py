@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.layout import DATA
 from penstock.dataset.disk_use import Use, owned
-from penstock.fs.dir_stat import row as row_of
-from penstock.fs.kernel_quotas import project_known
+from penstock.fs.quotas import project_known
 from penstock.fs.safe_open import OPEN_FOLDER, open_beneath
 from penstock.fs.store_checks import pool_of
+from penstock.fs.tree import row as row_of
 from penstock.look.holders import nobody
 from penstock.look.releases import dataset_row
 from penstock.look.untrusted_folder import Folder

@@ -18,7 +18,7 @@ from penstock.core.dataset_documents import (
     Unpinning,
 )
 from penstock.core.errors import NewerFormatError
-from penstock.fs import plain_files
+from penstock.fs import small_files
 from penstock.look.untrusted_folder import Folder
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _lines(layout: DatasetLayout, path: Path) -> History:
         shown["problem"] = str(error.strerror)
         return shown
     rows: list[HistoryRow] = []
-    for raw in plain_files.backwards(content):
+    for raw in small_files.backwards(content):
         if len(rows) + shown["damaged"] == MOST:
             shown["problem"] = f"only its last {MOST} lines are shown"
             break

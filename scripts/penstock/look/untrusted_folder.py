@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Self
 
-from penstock.fs import plain_files
+from penstock.fs import small_files
 from penstock.fs.safe_open import OPEN_FOLDER, open_beneath
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ class Folder:
             os.close(fd)
 
     def read(self, below: str) -> bytes:
-        """Return the bytes of a document. Raises OSError, `plain_files.NotPlainError` among them."""
+        """Return the bytes of a document. Raises OSError, `small_files.NotPlainError` among them."""
         path = self.path / below
         try:
-            fd = open_beneath(self.fd, below, plain_files.FLAGS)
+            fd = open_beneath(self.fd, below, small_files.FLAGS)
         except OSError as error:
-            raise plain_files.refused(error, path) from None
-        return plain_files.content(fd, path=path)
+            raise small_files.refused(error, path) from None
+        return small_files.content(fd, path=path)

@@ -31,7 +31,7 @@ from penstock.core.grades import SIZE_ONLY
 from penstock.core.layout import EMPTY_FOLDERS, RunLayout
 from penstock.dataset import documents, own_state, receipts
 from penstock.engine.checksums import combine, compose, judge_giant, listed
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.fs.errno_map import storage_error
 from penstock.jobs import adoption_store, array_job
 from penstock.jobs.arrays.array_runner import run_array
@@ -91,7 +91,7 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
         reach(source_config, source, context.waiting(dataset, STEP, source.url))
         _not_the_same(tree, source)
     context.emit(events.Started(dataset, STEP))
-    durable.make_dirs(layout.adoptions)
+    small_files.make_dirs(layout.adoptions)
     with lock_of(context, layout, "", STEP, LOCK):
         began = time.time()
         folder, adoption = _meet(context, config, layout, sources, tree, status, request)
@@ -218,7 +218,7 @@ def _meet(
                 if adoption_store.bring(theirs, mine):
                     plan = documents.load(run_documents.PLAN, mine.plan)
                     survey_plan.mark_differed(mine, plan, adoption, _places(layout))
-            durable.rename(spool, folder.folder)
+            small_files.rename(spool, folder.folder)
         adoption_store.describe(folder, adoption)
     except OSError as error:
         raise storage_error(error, "the comparison's state cannot be kept", str(layout.adoptions)) from error
@@ -364,7 +364,7 @@ class _Comparison:
             "moved_bytes": receipts.moved(receipts.of_elements(self._run, STEP), began),
             "seconds": round(time.time() - began, 3),
         }
-        durable.write_json(self._folder.result, typed_json.plain(result))
+        small_files.write_json(self._folder.result, typed_json.plain(result))
         return result
 
 

@@ -27,7 +27,7 @@ from penstock.core.human import in_quotes
 from penstock.core.layout import EMPTY_FOLDERS
 from penstock.dataset import cancel_mark, current_pointer, documents, history, reserve, run_store, seals
 from penstock.dataset.run import Run, read_run
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.fs.errno_map import storage_error
 from penstock.jobs import controller_memory, dataset_state
 from penstock.jobs.ownership import abandoned_stagings, published_state
@@ -90,7 +90,7 @@ def run(context: Context, dataset: str) -> ListResult:
 def _list(
     context: Context, config: DatasetConfig, layout: DatasetLayout, sources: list[Source], hold: HeldDataset
 ) -> ListResult:
-    durable.make_dirs(layout.runs)
+    small_files.make_dirs(layout.runs)
     for name in os.listdir(layout.runs):
         if name.startswith(_NEW):
             tree_removal.remove_tree(layout.runs / name, context.spend)
@@ -343,7 +343,7 @@ def _meet(
     documents.write(run_documents.RUN, spool / "run.json", info)
     if folder.folder.exists():
         tree_removal.remove_tree(folder.folder, context.spend)
-    durable.rename(spool, folder.folder)
+    small_files.rename(spool, folder.folder)
     return Run(layout, info, folder)
 
 

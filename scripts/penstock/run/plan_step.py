@@ -21,7 +21,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.events import sentence
 from penstock.core.layout import DATA
 from penstock.dataset import adopted_trees, documents, run_store, seals, staging_notice
-from penstock.fs import durable, servers
+from penstock.fs import servers, small_files
 from penstock.jobs import known_ceilings, room_beside_others
 from penstock.jobs.forecast import Totals
 from penstock.jobs.ownership import abandoned_stagings
@@ -313,7 +313,7 @@ def _make(
         raise
     _warn(context, info, checks)
     for name in empty_folders.read(folder.empty_folders):
-        durable.make_dirs(data / name)
+        small_files.make_dirs(data / name)
     shards = planner.shards(totals, decision.shards)
     takes = known_ceilings.copy_time(context.config, layout, totals, min(slots, len(shards)), tried.rates)
     if totals.to_copy[0]:

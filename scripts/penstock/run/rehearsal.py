@@ -26,7 +26,7 @@ from penstock.core.run_documents import (
 )
 from penstock.dataset import documents, staging_notice, verdicts
 from penstock.dataset.context import HELD
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.fs.capabilities import facts
 from penstock.host.resources import host_name
 from penstock.jobs import forecast, room_beside_others
@@ -261,7 +261,7 @@ class _Stage:
         self._before, self._at_end = self._moved, self._moved + totals.bytes
         try:
             room_beside_others.take(context, layout, notice, STEP, totals, stores)
-            durable.make_dirs(folder / DATA)
+            small_files.make_dirs(folder / DATA)
             stores.stripe(folder / DATA, totals)
             writer = ShardWriter(folder / "shard.parquet", 0)
             writer.add_columns(rows.take(pc.sort_indices(rows["path"])))

@@ -20,7 +20,7 @@ from penstock.core.estimates import Work, pebibyte_miles_an_hour, reached
 from penstock.core.grades import CARRIED, SERVERS, answered_by
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.dataset import gate, last_end, receipts, run_claims, run_store, seals, verdicts
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.fs.capabilities import facts, traits_of_mount
 from penstock.jobs import known_ceilings, shard_claims
 from penstock.jobs.arrays import element_accounts
@@ -64,7 +64,7 @@ def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
             from penstock.tables import elements_file
 
             table = elements_path(html)
-            durable.refuse_another(table, durable.ROWS)
+            small_files.refuse_another(table, small_files.ROWS)
             elements_file.write(table, accounts.rows)
             result["usage"] = result["usage"]._replace(file=str(table.absolute()))
         result["report"] = str(html.absolute())

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from penstock.core import dataset_documents
 from penstock.core.dataset_documents import CtimeInterval
 from penstock.core.errors import NewerFormatError, PenstockError
-from penstock.fs import durable, plain_files
+from penstock.fs import small_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,8 +70,8 @@ class Recorder:
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         line = replace(self._line, at=at, first_ns=first, last_ns=last)
         with contextlib.suppress(OSError, PenstockError):
-            durable.make_dirs(self._path.parent)
-            durable.write_json(self._path, dataset_documents.line_to_json(line))
+            small_files.make_dirs(self._path.parent)
+            small_files.write_json(self._path, dataset_documents.line_to_json(line))
 
 
 def pending(folder: Path) -> dict[Path, CtimeInterval]:
@@ -81,7 +81,7 @@ def pending(folder: Path) -> dict[Path, CtimeInterval]:
         for name in sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX)):
             with contextlib.suppress(OSError, ValueError, NewerFormatError):
                 path = folder / name
-                line = dataset_documents.line_from_json(plain_files.read(path), path)
+                line = dataset_documents.line_from_json(small_files.read(path), path)
                 if isinstance(line, CtimeInterval):
                     intervals[path] = line
     return intervals

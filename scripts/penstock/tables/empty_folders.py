@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.dataset_documents import EMPTY_FOLDERS, EmptyFolders
 from penstock.core.errors import STATE_ANEW, FailedError
-from penstock.fs import durable, plain_files
+from penstock.fs import small_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 def write(path: Path, folders: Sequence[str], *, mode: int = 0o600) -> None:
     """Write the folders' paths durably, in the given order. Raises OSError."""
-    durable.write_json(path, EMPTY_FOLDERS.to_json(EmptyFolders(folders)), mode=mode)
+    small_files.write_json(path, EMPTY_FOLDERS.to_json(EmptyFolders(folders)), mode=mode)
 
 
 def read(path: Path) -> tuple[str, ...]:
     """Read the paths; () if the file is missing: such a release keeps no empty folders. Raises FailedError
     for an unreadable file, NewerFormatError."""
     try:
-        return tuple(EMPTY_FOLDERS.from_json(plain_files.read(path), path).folders)
+        return tuple(EMPTY_FOLDERS.from_json(small_files.read(path), path).folders)
     except FileNotFoundError:
         return ()
     except (OSError, ValueError) as error:

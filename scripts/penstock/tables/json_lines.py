@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core import typed_json
 from penstock.core.errors import STATE_ANEW, FailedError
-from penstock.fs import durable, plain_files
+from penstock.fs import small_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 def write(path: Path, lines: Iterable[object]) -> None:
     """Write documents (`typed_json`) as they come, durably; the file gets its name once it is complete."""
-    with durable.Growing(path) as file:
+    with small_files.Growing(path) as file:
         for line in lines:
-            file.stream.write(durable.json_line(typed_json.plain(line)))
+            file.stream.write(small_files.json_line(typed_json.plain(line)))
         file.close()
 
 
@@ -27,8 +27,8 @@ def read(path: Path, parse: Callable[[bytes], T], what: str) -> Iterator[T]:
     """Yield the lines in order, as parsed; `parse` raises ValueError for a damaged line. Raises FailedError
     where the file is damaged or missing: `what` cannot be read."""
     try:
-        with plain_files.opened(path) as stream:
-            for line in plain_files.lines(stream):
+        with small_files.opened(path) as stream:
+            for line in small_files.lines(stream):
                 yield parse(line)
     except (OSError, ValueError, KeyError) as error:
         raise FailedError(

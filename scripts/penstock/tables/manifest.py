@@ -15,7 +15,7 @@ from penstock.core import model
 from penstock.core.errors import IMPOSSIBLE, LOOK_AT_FILE, FailedError
 from penstock.core.model import Record
 from penstock.core.row_codec import MANIFEST
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.host import bounded_memory
 from penstock.tables.files import Files
 from penstock.tables.tables import (
@@ -153,7 +153,7 @@ class ChecksumFile:
     """
 
     def __init__(self, path: Path, *, algorithm: str, mode: int = 0o600) -> None:
-        self._file = durable.Growing(path, mode=mode)
+        self._file = small_files.Growing(path, mode=mode)
         self.algorithm = algorithm
         self._always = algorithm != "xxh3_128"
         self.lines = 0

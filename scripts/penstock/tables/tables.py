@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from penstock.core import row_codec
 from penstock.core.errors import STATE_ANEW, FailedError, refuse_newer
 from penstock.core.human import in_quotes
-from penstock.fs import durable, plain_files
+from penstock.fs import small_files
 from penstock.fs.errno_map import storage_error
 from penstock.host import bounded_memory
 
@@ -153,7 +153,7 @@ class TableWriter:
 
     def __init__(self, path: Path, form: WrittenForm, *, mode: int = 0o600) -> None:
         """Makes the folder of `path` and the temporary file. Raises NoSpaceError, FailedError."""
-        durable.make_dirs(path.parent)
+        small_files.make_dirs(path.parent)
         self._path = path
         self._temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -216,7 +216,7 @@ class TableWriter:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
-            durable.rename(self._temporary, self._path)
+            small_files.rename(self._temporary, self._path)
         except OSError as error:
             self.abandon()
             raise self._file_error(error) from error
@@ -304,7 +304,7 @@ def opened(path: Path) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file that another account may have made. Raises one of `UNREADABLE`, also for what is no
     plain file, a footer that needs more memory than `bounded_memory.MOST`, or more rows than its size can
     hold."""
-    with plain_files.opened(path) as file:
+    with small_files.opened(path) as file:
         with bounded_memory.bounded():
             table = pq.ParquetFile(file, pre_buffer=False)
         with table:

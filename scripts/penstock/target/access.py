@@ -21,12 +21,12 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import posix_acl
-from penstock.fs import acl_xattrs
+from penstock.fs import owners
 
 if TYPE_CHECKING:
     from penstock.config.access_rules import Access
     from penstock.core.posix_acl import Acl
-    from penstock.fs.acl_xattrs import PathOrFd
+    from penstock.fs.owners import PathOrFd
 
 
 class ActualAccess(NamedTuple):
@@ -52,8 +52,8 @@ class ActualAccess(NamedTuple):
 def look(place: PathOrFd, wanted: Access, *, follow: bool = True) -> ActualAccess:
     """Read by one stat, and a getxattr for each wanted ACL."""
     status = os.stat(place) if isinstance(place, int) else os.stat(place, follow_symlinks=follow)
-    acl = None if wanted.acl is None else acl_xattrs.read(place, follow=follow)
-    default = None if wanted.default is None else acl_xattrs.read(place, acl_xattrs.DEFAULT, follow=follow)
+    acl = None if wanted.acl is None else owners.read_acl(place, follow=follow)
+    default = None if wanted.default is None else owners.read_acl(place, owners.DEFAULT, follow=follow)
     mode = status.st_mode
     return ActualAccess(stat.S_IMODE(mode), status.st_gid, status.st_nlink, stat.S_IFMT(mode), acl, default)
 
@@ -63,8 +63,8 @@ def right(actual: ActualAccess, wanted: Access, gid: int | None) -> bool:
     return (
         actual.mode == wanted.mode
         and (gid is None or actual.gid == gid)
-        and acl_xattrs.allows(actual.acl, wanted.acl)
-        and acl_xattrs.allows(actual.default, wanted.default)
+        and owners.acl_allows(actual.acl, wanted.acl)
+        and owners.acl_allows(actual.default, wanted.default)
     )
 
 
@@ -74,15 +74,15 @@ def give(place: PathOrFd, actual: ActualAccess, wanted: Access, gid: int | None)
     if gid is not None and actual.gid != gid:
         os.chown(place, -1, gid)
         changed = True
-    if wanted.acl is not None and not acl_xattrs.allows(actual.acl, wanted.acl):
-        acl_xattrs.write(place, wanted.acl)
+    if wanted.acl is not None and not owners.acl_allows(actual.acl, wanted.acl):
+        owners.write_acl(place, wanted.acl)
         changed = True
     if changed:
         mode = stat.S_IMODE(os.stat(place).st_mode)
     if mode != wanted.mode:
         os.chmod(place, wanted.mode)
-    if wanted.default is not None and not acl_xattrs.allows(actual.default, wanted.default):
-        acl_xattrs.write(place, wanted.default, acl_xattrs.DEFAULT)
+    if wanted.default is not None and not owners.acl_allows(actual.default, wanted.default):
+        owners.write_acl(place, wanted.default, owners.DEFAULT)
 
 
 def put_right(place: PathOrFd, wanted: Access, gid: int | None) -> bool:

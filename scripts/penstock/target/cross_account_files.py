@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core import typed_json
 from penstock.core.errors import FailedError
-from penstock.fs import acl_xattrs, durable, plain_files
+from penstock.fs import owners, small_files
 from penstock.fs.errno_map import PASSING, printable
 from penstock.fs.safe_open import EXHAUSTED, OPEN_FOLDER, set_owner_mode
 
@@ -74,15 +74,15 @@ class Postings(NamedTuple):
 
 def write_notice(path: Path, value: Any) -> None:
     """Make or replace a notice, whole, and its folder."""
-    durable.make_dirs(path.parent, FOLDER_OF_OWNER)
-    durable.write_json(path, value, mode=READABLE)
+    small_files.make_dirs(path.parent, FOLDER_OF_OWNER)
+    small_files.write_json(path, value, mode=READABLE)
 
 
 def read_notice(path: Path) -> bytes:
     """Read a notice of any account. Raises FailedError for a file that is not plain, or too large."""
     try:
-        return plain_files.read(path)
-    except plain_files.NotPlainError as error:
+        return small_files.read(path)
+    except small_files.NotPlainError as error:
         raise FailedError(
             "a file for readers cannot be read",
             where=printable(str(path)),
@@ -95,7 +95,7 @@ def forget_notice(path: Path) -> None:
     """Remove a notice, if it exists. Raises OSError."""
     if os.path.lexists(path):
         path.unlink()
-        durable.fsync_dir(path.parent)
+        small_files.fsync_dir(path.parent)
 
 
 def make_folder_as_above(path: Path) -> None:
@@ -106,7 +106,7 @@ def make_folder_as_above(path: Path) -> None:
     others may empty.
     """
     above = stat.S_IMODE(path.parent.stat().st_mode) & (stat.S_ISGID | FOLDER_OF_ALL)
-    durable.make_dirs(path, above | stat.S_ISVTX if above & OF_OTHERS else above)
+    small_files.make_dirs(path, above | stat.S_ISVTX if above & OF_OTHERS else above)
     status = path.lstat()
     alone = not status.st_mode & OF_OTHERS
     if not stat.S_ISDIR(status.st_mode) or not (alone or status.st_mode & stat.S_ISVTX):
@@ -124,7 +124,7 @@ def make_folder_for_readers(path: Path, like: Path) -> None:
     Those are its owner, group, everybody, and the users and groups of its ACL, each where allowed to read.
     Raises FailedError for what is no folder of this account.
     """
-    durable.make_dirs(path, 0o700)
+    small_files.make_dirs(path, 0o700)
     status, acl = like.stat(), _acl(like)
     # With an ACL the group bits of the mode are its mask.
     mode = 0o1700 | sum(7 * bit for bit in (0o010, 0o001) if status.st_mode & (bit << 2))
@@ -153,7 +153,7 @@ def post(folder: Path, name: str, value: Any) -> bool:
             file.write(json.dumps(value, sort_keys=True, allow_nan=False).encode() + b"\n")
             file.flush()
             os.fsync(fd)
-        durable.fsync_dir(folder)
+        small_files.fsync_dir(folder)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(folder / name)
@@ -170,7 +170,7 @@ def withdraw(folder: Path, name: str) -> None:
     """Remove a posting of this account, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(folder / name)
-    durable.fsync_dir(folder)
+    small_files.fsync_dir(folder)
 
 
 def posting_names(folder: Path) -> list[str]:
@@ -192,9 +192,9 @@ def postings(folder: Path, names: Sequence[str] | None = None) -> Postings:
 
 def _acl(folder: Path) -> Acl | None:
     try:
-        return acl_xattrs.read(folder)
+        return owners.read_acl(folder)
     except OSError as error:
-        if error.errno in acl_xattrs.NONE_KEPT:
+        if error.errno in owners.NONE_KEPT:
             return None
         raise
 
@@ -205,8 +205,8 @@ def _give_rights(fd: int, mode: int, gid: int, setgid: int, acl: Acl | None) -> 
     changed = set_owner_mode(fd, mode | setgid, gid)
     if acl is not None:
         wanted = tuple(entry._replace(bits=7 if entry.bits & 4 else 0) for entry in acl)
-        if acl_xattrs.read(fd) != wanted:
-            acl_xattrs.write(fd, wanted)
+        if owners.read_acl(fd) != wanted:
+            owners.write_acl(fd, wanted)
             set_owner_mode(fd, os.fstat(fd).st_mode & 0o777 | 0o1000 | setgid, None)
             changed = True
     return changed
@@ -215,7 +215,7 @@ def _give_rights(fd: int, mode: int, gid: int, setgid: int, acl: Acl | None) -> 
 def _posting(folder: Path, name: str, met: set[int]) -> Posting | None:
     """Read a posting; None where there is none, or its inode is among those `met`."""
     try:
-        fd = plain_files.descriptor(folder / name)
+        fd = small_files.descriptor(folder / name)
     except OSError as error:
         if error.errno in UNANSWERED:
             raise
@@ -227,7 +227,7 @@ def _posting(folder: Path, name: str, met: set[int]) -> Posting | None:
         return None
     met.add(status.st_ino)
     try:
-        value = typed_json.bounded_loads(plain_files.content(fd, LONGEST))
+        value = typed_json.bounded_loads(small_files.content(fd, LONGEST))
     except ValueError:
         value = None
     return Posting(name, status.st_uid, status.st_mtime, value)

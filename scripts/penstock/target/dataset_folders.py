@@ -24,12 +24,12 @@ from penstock.core import dataset_documents
 from penstock.core.dataset_documents import StatePointer, StateRoot
 from penstock.core.errors import FailedError, FindingsError, PenstockError, PreflightError
 from penstock.core.layout import ADOPT_TRIAL, ANSWER, DATA, PROBE
-from penstock.fs import acl_xattrs, clock, plain_files
+from penstock.fs import clock, owners, small_files
 from penstock.fs.capabilities import traits_of_mount
-from penstock.fs.durable import create_file, fsync_dir
 from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.owners import account
 from penstock.fs.safe_open import OPEN_FOLDER, set_owner_mode
+from penstock.fs.small_files import create_file, fsync_dir
 from penstock.target.state_marker import check_marker, mark_state
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ LEFT_AFTER = 3600.0
 # folders by which `adopted_files.try_move` tries a rename
 ADOPT_TRIALS = re.compile(rf"{re.escape(ADOPT_TRIAL)}[0-9a-f]{{16}}")
 _ANSWERS = re.compile(rf"{re.escape(ANSWER)}\d.*")
-_LEFT = re.compile(rf"\.try-[0-9a-f]{{16}}.*|{plain_files.UNFINISHED.pattern}")
+_LEFT = re.compile(rf"\.try-[0-9a-f]{{16}}.*|{small_files.UNFINISHED.pattern}")
 _KINDS = {
     stat.S_IFREG: "a file", stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket",
 }  # fmt: skip
@@ -260,7 +260,7 @@ def open_staging(
     _with_mode(data, open_mode, gid)
     if wanted.default is not None:
         try:
-            acl_xattrs.write(data, wanted.default, acl_xattrs.DEFAULT)
+            owners.write_acl(data, wanted.default, owners.DEFAULT)
         except OSError as error:
             raise storage_error(error, "cannot set the default ACL", str(data)) from None
     return data
@@ -330,7 +330,7 @@ def _pointed(layout: DatasetLayout) -> StatePointer | None:
         # Without a state root it is the state's folder; `_check_own` judges all else.
         if stat.S_ISREG(kind) or (layout.state_root is not None and not stat.S_ISDIR(kind)):
             return dataset_documents.STATE_POINTER.from_json(
-                plain_files.read(layout.state_pointer), layout.state_pointer
+                small_files.read(layout.state_pointer), layout.state_pointer
             )
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -432,7 +432,7 @@ def _id_of_state(layout: DatasetLayout) -> str | None:
     """
     try:
         bound = dataset_documents.STATE_ROOT.from_json(
-            plain_files.read(layout.root_pointer), layout.root_pointer
+            small_files.read(layout.root_pointer), layout.root_pointer
         )
     except FileNotFoundError:
         return None
@@ -457,9 +457,9 @@ def _id_of_state(layout: DatasetLayout) -> str | None:
 def probe(layout: DatasetLayout) -> ProbeReport:
     """Measure what the file system really does, in hidden folders. The caller holds the dataset's lock.
     Raises no OSError."""
-    from penstock.fs.probe import trials
+    from penstock.fs import probe
 
-    return trials.probe(layout.folder, beside=layout.releases)
+    return probe.probe(layout.folder, beside=layout.releases)
 
 
 def sweep_leftovers(layout: DatasetLayout) -> None:

@@ -13,7 +13,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.fs import acl_xattrs
+from penstock.fs import owners
 from penstock.fs.errno_map import storage_error
 from penstock.target.staging_folder import split
 
@@ -292,7 +292,7 @@ class Linker:
         """Return whether a file has the ACL that it should have here."""
         wanted = self._staging.access(path).acl
         held = f"/proc/self/fd/{folder}/{name}"
-        return wanted is None or acl_xattrs.allows(acl_xattrs.read(held, follow=False), wanted)
+        return wanted is None or owners.acl_allows(owners.read_acl(held, follow=False), wanted)
 
     def _linkable(self, status: os.stat_result, path: str, size: int, mtime_ns: int) -> bool:
         return (

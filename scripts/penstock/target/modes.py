@@ -21,13 +21,11 @@ from penstock.core.human import in_quotes
 from penstock.core.key_paths import TEMPORARY
 from penstock.core.layout import DATA
 from penstock.core.posix_acl import USER, in_words, parse
-from penstock.fs import acl_xattrs
-from penstock.fs.adaptive_threads import Calls
-from penstock.fs.dir_stat import failed
+from penstock.fs import owners
 from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.owners import group_number, user_number
 from penstock.fs.safe_open import HOLD, OPEN_FOLDER, Folders, open_beneath
-from penstock.fs.tree import BELOW, FILE, descend
+from penstock.fs.tree import BELOW, FILE, Calls, descend, failed
 from penstock.target import access, tree_removal
 from penstock.target.barrier import Barrier
 from penstock.target.operation_budget import unlimited
@@ -39,8 +37,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import PermissionsConfig
     from penstock.core.posix_acl import NamedEntry
     from penstock.core.step_results import ModesSet
-    from penstock.fs.dir_stat import Row
-    from penstock.fs.tree import Level
+    from penstock.fs.tree import Level, Row
 
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 TOGETHER = 4096  # files or folders collected before several threads change them
@@ -148,10 +145,10 @@ class FilePermissions:
             self._spend(1)
             fd = open_beneath(self._root, path, HOLD)
             try:
-                acl = acl_xattrs.read(f"/proc/self/fd/{fd}")
+                acl = owners.read_acl(f"/proc/self/fd/{fd}")
             finally:
                 os.close(fd)
-            held.append(acl_xattrs.allows(acl, self._final.file(path).acl))
+            held.append(owners.acl_allows(acl, self._final.file(path).acl))
         return held
 
     def __enter__(self) -> Self:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import FailedError
 from penstock.fs import libc
 from penstock.fs.errno_map import storage_error
-from penstock.fs.holes import clear
+from penstock.fs.libc import clear_range
 from penstock.fs.safe_open import read_at
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Pending:
         self.holes = True
         if self.part:
             try:
-                clear(self.fd, self.position, count)
+                clear_range(self.fd, self.position, count)
             except OSError as error:
                 raise storage_error(error, "cannot write", self.path) from None
         self.position += count

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from penstock.core.errors import IMPOSSIBLE, FailedError
 from penstock.core.layout import CURRENT, DATA, MANIFEST, SEAL
-from penstock.fs import acl_xattrs
-from penstock.fs.durable import fsync_dir, rename
+from penstock.fs import owners
 from penstock.fs.errno_map import printable, storage_error
-from penstock.fs.plain_files import UNFINISHED
 from penstock.fs.safe_open import set_owner_mode
+from penstock.fs.small_files import UNFINISHED, fsync_dir, rename
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
@@ -149,7 +148,7 @@ def open_to_readers(staging: Path) -> None:
                 )
             set_owner_mode(fd, mode & 0o444, status.st_gid)
             if acl is not None:
-                acl_xattrs.write(fd, tuple(entry._replace(bits=entry.bits & 4) for entry in acl))
+                owners.write_acl(fd, tuple(entry._replace(bits=entry.bits & 4) for entry in acl))
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -157,7 +156,7 @@ def open_to_readers(staging: Path) -> None:
     try:
         set_owner_mode(fd, mode, status.st_gid)
         if acl is not None:
-            acl_xattrs.write(fd, acl)
+            owners.write_acl(fd, acl)
             # An ACL can clear the setgid bit.
             set_owner_mode(fd, mode, status.st_gid)
         os.fsync(fd)
@@ -168,8 +167,8 @@ def open_to_readers(staging: Path) -> None:
 def _acl(data: Path) -> Acl | None:
     """Read an ACL; None where there is none, or can be none."""
     try:
-        return acl_xattrs.read(data, follow=False)
+        return owners.read_acl(data, follow=False)
     except OSError as error:
-        if error.errno in acl_xattrs.NONE_KEPT:
+        if error.errno in owners.NONE_KEPT:
             return None
         raise

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import human
 from penstock.core.errors import MAKE_ROOM, NoSpaceError
-from penstock.fs import kernel_quotas
+from penstock.fs import quotas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,8 +118,8 @@ class RoomWatch:
         self._due = now + min(EVERY, max(SHORTEST, spare / max(rate, FASTEST) / 4))
 
     def _check_quotas(self) -> None:
-        limits = kernel_quotas.of_new_files(self._folder, None, self._gid)
-        full = [quota for quota in kernel_quotas.check(limits) if quota.verdict == "stop"]
+        limits = quotas.of_new_files(self._folder, None, self._gid)
+        full = [quota for quota in quotas.check(limits) if quota.verdict == "stop"]
         if full:
             raise NoSpaceError(
                 "a quota is used up",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.fs import plain_files
+from penstock.fs import small_files
 from penstock.fs.owners import account
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def look(root: Path, name: str, most: int) -> RootFile | None:
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         return RootFile(by, unread="it is no plain file with one name")
     try:
-        with plain_files.opened(path) as file:
+        with small_files.opened(path) as file:
             content = file.read(most + 1)
     except OSError as error:
         return RootFile(by, unread=f"it cannot be read by this account: {error.strerror}")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.access_rules import Access, AccessRules
-    from penstock.fs.acl_xattrs import PathOrFd
+    from penstock.fs.owners import PathOrFd
     from penstock.target.pending_file import Pending
 
 OPEN_FOLDER_OR_LINK = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

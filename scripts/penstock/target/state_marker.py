@@ -21,7 +21,7 @@ import penstock
 from penstock.core import dataset_documents
 from penstock.core.dataset_documents import StateMarker
 from penstock.core.errors import FailedError, OlderVersionError
-from penstock.fs import durable, plain_files
+from penstock.fs import small_files
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -38,7 +38,7 @@ def check_marker(layout: DatasetLayout) -> bool:
     """
     path = layout.state_marker
     try:
-        dataset_documents.STATE_MARKER.from_json(plain_files.read(path), path)
+        dataset_documents.STATE_MARKER.from_json(small_files.read(path), path)
     except ValueError as error:
         raise FailedError(
             "a state file is damaged",
@@ -57,18 +57,18 @@ def mark_state(layout: DatasetLayout) -> None:
     """Mark an existing state folder durably, if unmarked. Raises as `check_marker`, and OSError."""
     if not check_marker(layout):
         marker = dataset_documents.STATE_MARKER.to_json(StateMarker(penstock.__version__))
-        durable.create_file(layout.state_marker, durable.json_line(marker))
+        small_files.create_file(layout.state_marker, small_files.json_line(marker))
 
 
 def drop_state(layout: DatasetLayout) -> None:
     """Remove a state folder that is empty, or has only its marker. Raises OSError where it has more."""
     if os.listdir(layout.state) == [layout.state_marker.name]:
-        content = plain_files.read(layout.state_marker)
+        content = small_files.read(layout.state_marker)
         layout.state_marker.unlink()
         try:
             layout.state.rmdir()
         except OSError:  # another process began meanwhile
-            durable.create_file(layout.state_marker, content)
+            small_files.create_file(layout.state_marker, content)
             raise
     else:
         layout.state.rmdir()

@@ -16,11 +16,10 @@ from penstock.core.errors import FailedError
 from penstock.core.key_paths import TEMPORARY
 from penstock.core.layout import SEAL
 from penstock.fs import clock
-from penstock.fs.adaptive_threads import Calls
-from penstock.fs.durable import fsync_dir
 from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.safe_open import HOLD_FOLDER, OPEN_FOLDER, Folders, open_beneath
-from penstock.fs.tree import FILE, descend
+from penstock.fs.small_files import fsync_dir
+from penstock.fs.tree import FILE, Calls, descend
 from penstock.host import waits
 from penstock.target.operation_budget import unlimited
 

@@ -24,7 +24,7 @@ from penstock.core.errors import ConfigError, FailedError, LockedError, Prefligh
 from penstock.core.layout import DatasetLayout
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.dataset import cancel_mark, rights
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.host import interpreter, resources
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ def _note(cluster: Cluster, job: str, work: Work, living: Iterable[str]) -> None
     } | {mine + job: work}
     latest = sorted(notes.items(), key=lambda item: item[1].at)[-KEPT:]
     jobs = {key: noted._asdict() for key, noted in latest}
-    durable.write_json(NOTES, {"format": FORMAT, "jobs": jobs})
+    small_files.write_json(NOTES, {"format": FORMAT, "jobs": jobs})
 
 
 def _name(dataset: str = "") -> str:

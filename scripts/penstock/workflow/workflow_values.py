@@ -24,7 +24,7 @@ from penstock.config.strict_yaml import StrictYamlError
 from penstock.core import audit_documents
 from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.human import did_you_mean, in_quotes, printable
-from penstock.fs import durable
+from penstock.fs import small_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -142,8 +142,8 @@ def compose(
     path = folder / f"{hashlib.sha256(content).hexdigest()[:16]}.yaml"
     if write:
         try:
-            durable.make_dirs(folder, 0o755)
-            durable.write_file(path, content, mode=0o644)
+            small_files.make_dirs(folder, 0o755)
+            small_files.write_file(path, content, mode=0o644)
         except OSError as error:
             raise PreflightError(
                 "the configuration cannot be written for the steps",

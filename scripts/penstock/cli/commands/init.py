@@ -200,12 +200,12 @@ def _proposed(asked: Asked, path: Path) -> Proposed:
 
 def _write(path: Path, text: str) -> None:
     from penstock.config import loader
-    from penstock.fs import durable
+    from penstock.fs import small_files
     from penstock.host import proc
 
     umask = proc.umask() or 0
     try:
-        made = durable.create_file(path, text.encode(), mode=ALL & ~umask)
+        made = small_files.create_file(path, text.encode(), mode=ALL & ~umask)
     except FileNotFoundError:
         raise ConfigError(
             "the folder of the configuration is not there",

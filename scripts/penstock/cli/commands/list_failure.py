@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import flags
 from penstock.core.errors import FailedError
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.workflow import exit_files
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     """End with the message and exit status of the dataset's listing."""
     name = session.only(session.config(), parsed.dataset)
     try:
-        left = exit_files.Left(**durable.read_json(parsed.group)["failed"][name])
+        left = exit_files.Left(**small_files.read_json(parsed.group)["failed"][name])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FailedError(
             "what became of a listing cannot be read", where=str(parsed.group), why=str(error)

@@ -9,7 +9,7 @@ from penstock.cli import flags, output, target_datasets
 from penstock.cli.target_datasets import TargetDatasets
 from penstock.core.errors import FailedError, NoSpaceError, PenstockError
 from penstock.core.human import printable
-from penstock.fs import durable, servers
+from penstock.fs import servers, small_files
 from penstock.fs.errno_map import NO_SPACE
 from penstock.host import resources
 
@@ -44,7 +44,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 def refuse_another(config: Config) -> None:
     """Raise ConfigError where the configured `metrics` is a file of another kind."""
     if config.metrics is not None:
-        durable.refuse_another(config.metrics, durable.METRICS)
+        small_files.refuse_another(config.metrics, small_files.METRICS)
 
 
 def at_end_of_run(config: Config) -> str:
@@ -66,7 +66,7 @@ def _write(datasets: TargetDatasets, names: Sequence[str], path: Path | None) ->
     if path is None:
         return output.show(content.decode())
     try:
-        with durable.output(path, durable.METRICS) as file:
+        with small_files.output(path, small_files.METRICS) as file:
             file.stream.write(content)
             file.close()
     except OSError as error:

@@ -70,12 +70,12 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 def _write(path: Path, text: str, own: str) -> None:
     """Write whole; to a device as it is. `own` as of `flags.written`."""
-    from penstock.fs import durable
+    from penstock.fs import small_files
     from penstock.fs.errno_map import storage_error
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with durable.output(path, getattr(durable, own)) as file:
+        with small_files.output(path, getattr(small_files, own)) as file:
             file.stream.write(text.encode())
             file.close()
     except OSError as error:

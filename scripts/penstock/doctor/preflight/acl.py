@@ -12,8 +12,8 @@ from penstock.core.node_answer import AclEntrySeen, AclsSeen
 from penstock.core.posix_acl import USER, parse
 from penstock.doctor.preflight.node_view import WHERE_IDS_ARE_MAPPED
 from penstock.fs import owners
-from penstock.fs.acl_xattrs import judge, refusal
 from penstock.fs.kinds import named_kind, rules_of
+from penstock.fs.owners import acl_refusal, judge_acl
 from penstock.target import modes
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ def check(
     folder = _folder(layout.root)
     kind = rules_of(facts.traits, context.config.target.filesystem)
     looks.saw(
-        judge(str(folder), ", ".join(config.permissions.acl), refusal(os.path.realpath(folder)), kind.acls),
+        judge_acl(
+            str(folder), ", ".join(config.permissions.acl), acl_refusal(os.path.realpath(folder)), kind.acls
+        ),
         what="the target keeps no ACLs",
         where=key(config),
     )
@@ -69,7 +71,7 @@ def known(
     folder = os.path.realpath(_folder(target.root))
     mapped = owners.is_mapped(folder)
     try:
-        return AclsSeen(refusal(folder), mapped=mapped, entries=named)
+        return AclsSeen(acl_refusal(folder), mapped=mapped, entries=named)
     except OSError as error:
         return AclsSeen(error=error.strerror or str(error), mapped=mapped, entries=named)
 
@@ -109,7 +111,9 @@ def judged(node: str, config: DatasetConfig, target: TargetConfig, answer: NodeA
         mend = "read one there: `getfacl` of the target"
         return [CheckResult(about, printable(f"not known ({acls.error})"), "note", mend=mend)]
     kind = rules_of(named_kind(answer.target.kind), target.filesystem)
-    result = judge(answer.target.path, ", ".join(config.permissions.acl), printable(acls.refused), kind.acls)
+    result = judge_acl(
+        answer.target.path, ", ".join(config.permissions.acl), printable(acls.refused), kind.acls
+    )
     return [result._replace(about=about)]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.registry import constrained_cores
 from penstock.core.node_answer import NodeCores
-from penstock.fs.weka import cores
+from penstock.fs import weka
 from penstock.host import command, machine_settings
 from penstock.host.machine_settings import SYS
 from penstock.host.proc import PROC, Root
@@ -29,11 +29,11 @@ def of_this_node(proc: Root = PROC, sys: Root = SYS, root: Root = "/") -> NodeCo
             command.run(machine_settings.LSCPU, deadline=WITHIN).out, machine.nics
         )
     answer = NodeCores(machine, constrain_cores=constrained_cores(os.environ, root))
-    if not cores.is_there(proc, root):
+    if not weka.is_there(proc, root):
         return answer
-    udp = any(mount.core_count == 0 and "udp" in mount.net for mount in cores.weka_mounts(proc))
+    udp = any(mount.core_count == 0 and "udp" in mount.net for mount in weka.weka_mounts(proc))
     return answer._replace(
-        weka=True, held=cores.held(proc, sys), udp=udp, isolate_cpusets=cores.isolation(root)
+        weka=True, held=weka.held_cores(proc, sys), udp=udp, isolate_cpusets=weka.isolation(root)
     )
 
 

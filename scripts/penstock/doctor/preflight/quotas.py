@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.fs import kernel_quotas
+from penstock.fs import quotas as kernel_quotas
 from penstock.fs.quotas import unnamed_group
 from penstock.host.proc import nearest
 from penstock.target import modes

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.doctor.preflight.mount_answers import Answers
     from penstock.doctor.preflight.results import Looks
-    from penstock.fs.stores.facts import StoreStatus
+    from penstock.fs.stores import StoreStatus
 
 
 def check_servers(layout: DatasetLayout, looks: Looks) -> tuple[StoreStatus | None, bool]:

@@ -16,8 +16,8 @@ from penstock.core.human import printable
 from penstock.core.run_documents import ABILITIES, NOT_TRIED
 from penstock.fs.capabilities import facts
 from penstock.fs.cold_read import ColdReader
-from penstock.fs.probe.judgement import differences
-from penstock.fs.probe.trials import TRIALS, probe
+from penstock.fs.probe import TRIALS, probe
+from penstock.fs.probe_judgement import differences
 from penstock.host.proc import mount_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from penstock.fs.data_states import DataStates
-    from penstock.fs.stores.facts import DataState
+    from penstock.fs.stores import DataState
 
 Row = TypeVar("Row", Expected, Entry)
 ROWS = 2048  # rows whose states are queried at a time

@@ -41,7 +41,7 @@ from penstock.core.model import Copied
 from penstock.core.row_codec import JOURNAL, PART, body_of, copied_of, file_format, line, part_of, pin_of
 from penstock.engine.part import DROPPED
 from penstock.engine.records.copied_rows import CopiedRows
-from penstock.fs import durable, plain_files
+from penstock.fs import small_files
 from penstock.fs.errno_map import storage_error
 
 if TYPE_CHECKING:
@@ -82,14 +82,14 @@ class Journal:
         attempt = f"{attempt}-{secrets.token_hex(4)}"
         self.path = folder / f"{attempt}{SUFFIX}"
         with _telling("cannot begin a journal", self.path):
-            durable.make_dirs(folder)
+            small_files.make_dirs(folder)
             self._fd = os.open(
                 self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
             )
             try:
                 self.append(_header(shard_digest, run, attempt, host).encode())
                 self.sync()
-                durable.fsync_dir(folder)
+                small_files.fsync_dir(folder)
             except BaseException:
                 os.close(self._fd)
                 raise
@@ -310,15 +310,15 @@ def _values(path: Path, holes: list[str] | None = None) -> Iterator[Any]:
     hole. A bad line in a file that was written whole (`_FIRST`) raises FailedError.
     """
     bodies: list[bytes] = []
-    with _telling("cannot read a journal", path), plain_files.opened(path) as stream:
-        for number, raw in enumerate(plain_files.lines(stream), 1):
+    with _telling("cannot read a journal", path), small_files.opened(path) as stream:
+        for number, raw in enumerate(small_files.lines(stream), 1):
             body = body_of(raw)
             if body is None:
                 if path.name.startswith(_FIRST):
                     # First the lines before it: their header may name another shard.
                     yield from _parsed(bodies)
                     raise _damaged(path, number)
-                if holes is not None and (hole := _hole(path, number, plain_files.lines(stream))):
+                if holes is not None and (hole := _hole(path, number, small_files.lines(stream))):
                     holes.append(hole)
                 break
             bodies.append(body)
@@ -424,8 +424,8 @@ def _write(folder: Path, kind: str, shard_digest: str, values: Sequence[Any], ru
     text = _header(shard_digest, run, name, host) + "".join(map(line, values))
     path = folder / f"{name}{SUFFIX}"
     with _telling("a journal cannot be amended", path):
-        durable.make_dirs(folder)
-        durable.write_file(path, text.encode())
+        small_files.make_dirs(folder)
+        small_files.write_file(path, text.encode())
 
 
 def clear(folder: Path) -> None:

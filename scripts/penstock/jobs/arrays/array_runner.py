@@ -28,7 +28,7 @@ from penstock.core.step_table import BY_NAME
 from penstock.dataset import adopted_trees
 from penstock.dataset import holder as holders
 from penstock.dataset.cancel_mark import cancelled
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.fs.capabilities import facts
 from penstock.host import interpreter
 from penstock.jobs.arrays import (
@@ -347,7 +347,7 @@ def _submit(watch: Watch, shards: Sequence[int], workers: int) -> bool:
     name = f"penstock-{watch.dataset}-{run.folder.name}-{step}-{secrets.token_hex(4)}"
     files = run.receipt(step, 0), run.outcome(step, 0, 0), run.progress(step, 0)
     for folder in (*(path.parent for path in files), run.claims(step), run.logs):
-        durable.make_dirs(folder)
+        small_files.make_dirs(folder)
     base = max((line.base + line.workers for line in watch.book.all() if line.step == step), default=0)
     limit = worker_ends.time_limit(watch, shards, workers)
     spec = ArraySpec(
@@ -394,7 +394,7 @@ def _submit(watch: Watch, shards: Sequence[int], workers: int) -> bool:
 def _labels(watch: Watch) -> dict[str, str]:
     labels = {"dataset": watch.dataset, "step": watch.step}
     try:
-        release = durable.read_json(watch.run.run_file).get("release")
+        release = small_files.read_json(watch.run.run_file).get("release")
     except (OSError, ValueError, AttributeError):
         release = None  # the array has no such label
     return {**labels, "release": release} if isinstance(release, str) and release else labels

@@ -15,7 +15,7 @@ from penstock.core import human
 from penstock.core.events import Started
 from penstock.core.step_table import BY_NAME
 from penstock.dataset import throttle_mark
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.jobs.arrays.array_watch import patiently
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def let_go(watch: Watch) -> None:
     """Have surplus running workers, those of the highest numbers, end before their next shard."""
     running = sorted(n for live in watch.live for n, s in live.statuses.items() if s.state is State.RUNNING)
     path = watch.run.leaving(watch.step)
-    durable.make_dirs(path.parent)
-    durable.write_json(path, running[watched_slots(watch) :])
+    small_files.make_dirs(path.parent)
+    small_files.write_json(path, running[watched_slots(watch) :])
 
 
 def share_out(watch: Watch, *, again: bool = False) -> None:

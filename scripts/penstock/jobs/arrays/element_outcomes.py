@@ -24,7 +24,7 @@ from penstock.core.errors import (
     SourceChangedError,
 )
 from penstock.core.human import in_quotes
-from penstock.fs import plain_files
+from penstock.fs import small_files
 from penstock.fs.capabilities import facts
 from penstock.jobs import shard_claims
 
@@ -209,7 +209,7 @@ def _cancelled(fate: Fate) -> bool:
 
 def _last_lines(log: Path, count: int = 3) -> list[str]:
     try:
-        with plain_files.opened(log) as stream:
+        with small_files.opened(log) as stream:
             stream.seek(max(0, stream.seek(0, 2) - 2048))
             return stream.read().decode(errors="replace").splitlines()[-count:]
     except OSError:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config import quantities
 from penstock.core.human import in_quotes, printable
-from penstock.fs import durable
+from penstock.fs import small_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,12 +154,12 @@ def write(folder: Path, content: bytes) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ELOOP, errno.EACCES):
             raise
-        durable.write_file(path, content, mode=_MODE)
+        small_files.write_file(path, content, mode=_MODE)
         return
     try:
         status = os.fstat(fd)
         if judged(path, status, folder.stat().st_uid)[0]:
-            durable.write_file(path, content, mode=_MODE)
+            small_files.write_file(path, content, mode=_MODE)
             return
         # In one write, at least as long as the old content; a longer rest is cut off after it.
         os.pwrite(fd, content[:-1].ljust(status.st_size - 1) + b"\n", 0)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import PreflightError
 from penstock.core.human import printable
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.jobs import older_versions
 from penstock.jobs.bandwidth import cap_file
 from penstock.jobs.bandwidth.cap_file import Cap, CapFile
@@ -155,7 +155,7 @@ def set_cap(folder: Path, rate: str) -> None:
         if not folder.is_dir():
             # Never its parents: on an unmounted file system they would be made on another one.
             folder.parent.stat()
-            durable.make_dirs(folder, 0o755)
+            small_files.make_dirs(folder, 0o755)
         owner = folder.stat().st_uid
         if os.geteuid() not in (0, owner):
             raise PreflightError(

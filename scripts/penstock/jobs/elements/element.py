@@ -29,7 +29,7 @@ from penstock.dataset.element_progress import Reporter
 from penstock.dataset.run import Run, read_run
 from penstock.engine.records import journal
 from penstock.engine.workers.sizing import cpus
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.fs.capabilities import facts
 from penstock.host import resources
 from penstock.host.resources import host_name
@@ -144,7 +144,7 @@ class Element:
         """
         folder, step, index = self.folder, self._step, claim.index
         reporter = Reporter(folder.progress(step, index), beat=self._beat())
-        durable.make_dirs(folder.progress(step, index).parent)
+        small_files.make_dirs(folder.progress(step, index).parent)
         reporter.begin()
         with self._counting:
             self._at_work[reporter] = 0

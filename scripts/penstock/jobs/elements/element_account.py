@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.core.element_documents import ELEMENT_USAGE, ElementUsage
 from penstock.dataset.element_progress import replace_figures
 from penstock.engine.workers.sizing import cpus
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.host import heartbeat, resources
 from penstock.host.resources import host_name
 from penstock.jobs.elements.element import attempt_name
@@ -37,7 +37,7 @@ def accounting(run: RunLayout, step: str, array: str, number: int) -> Iterator[N
 
     def write() -> None:
         with contextlib.suppress(OSError):
-            durable.make_dirs(path.parent)
+            small_files.make_dirs(path.parent)
         replace_figures(path, ELEMENT_USAGE.to_json(meter.used(usage)))
 
     write()

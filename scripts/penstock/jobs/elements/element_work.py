@@ -15,7 +15,7 @@ from penstock.core.element_documents import ElementReceipt
 from penstock.core.errors import FailedError
 from penstock.core.layout import DATA, MANIFEST
 from penstock.dataset import documents, history, receipts
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.host.resources import host_name
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
     data = _there(run.data, "the staging folder is not here", "plan again")
     copied_by = receipts.copied_by(folder, index)
     records = folder.records(index)
-    durable.make_dirs(records.parent)
+    small_files.make_dirs(records.parent)
     if run.plan.giants:
         from penstock.tables.shards import giants
         from penstock.target import modes
@@ -199,7 +199,7 @@ def _audit(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         recall=attempt.share_of(described.recall),
         direct=described.direct,
     )
-    durable.make_dirs(task.state.parent)
+    small_files.make_dirs(task.state.parent)
     outcome, audited = audit_shard(task, attempt.reporter, attempt.look)
     return outcome, ElementReceipt(findings=len(audited.bad), seen=receipts.file_digest(task.state))
 
@@ -225,7 +225,7 @@ def _adopt(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         named=described.filesystem,
         recall=attempt.share_of(described.recall),
     )
-    durable.make_dirs(task.survey)
+    small_files.make_dirs(task.survey)
     return survey_shard(task, attempt.reporter, attempt.check, attempt.paces.bandwidth), ElementReceipt()
 
 

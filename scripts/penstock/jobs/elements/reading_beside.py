@@ -31,7 +31,7 @@ from penstock.core.errors import InterruptedRunError, PenstockError
 from penstock.dataset import outcomes, receipts
 from penstock.dataset.submission_log import ArrayBook
 from penstock.engine.workers import pool
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.host import heartbeat, resources
 from penstock.host.resources import host_name
 from penstock.jobs import shard_claims
@@ -231,7 +231,7 @@ class ReadingBeside:
         place = (number - line.base) * len(run.indices) // max(1, line.workers)
         alone = not resources.current_job().job or (line.workers == 1 and not line.base)
         self._shards = CopiedShards(run, own_claim(line, number), place, retries=retries, alone=alone)
-        durable.make_dirs(run.folder.claims(STEP))
+        small_files.make_dirs(run.folder.claims(STEP))
         self._thread = threading.Thread(target=self._beside, name="reading back")
         self._failures = 0
         self._bug: BaseException | None = None

@@ -32,7 +32,7 @@ from penstock.core.layout import RunLayout
 from penstock.dataset import outcomes, receipts
 from penstock.dataset.submission_log import ArrayBook
 from penstock.engine.workers import pool
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.host import heartbeat, resources
 from penstock.host.resources import host_name
 from penstock.jobs.elements.element import Element, Limits, attempt_name, own_claim, say
@@ -186,7 +186,7 @@ class _Worker:
         self._stop.check()
         self._element.check()
         with contextlib.suppress(OSError, ValueError):
-            return self._number in durable.read_json(self._run.leaving(self._step))
+            return self._number in small_files.read_json(self._run.leaving(self._step))
         return False
 
     def _next(self) -> Claim | None:

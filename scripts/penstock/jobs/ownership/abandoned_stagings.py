@@ -43,7 +43,7 @@ from penstock.dataset import adopted_trees, documents, history, run_claims, run_
 from penstock.dataset.element_progress import Progress
 from penstock.dataset.run import load
 from penstock.dataset.submission_log import ArrayBook
-from penstock.fs import clock, durable
+from penstock.fs import clock, small_files
 from penstock.jobs.ownership import liveness
 from penstock.jobs.ownership.invalid_runs import damage
 from penstock.target import tree_removal
@@ -145,7 +145,7 @@ def make_way(context: Context, run: Run) -> None:
     if others and mine.exists():
         key, _ = max(others, key=lambda other: other[1].folder.plan.stat().st_mtime_ns)
         context.assert_held()
-        durable.rename(mine, mine.parent / _aside(run.release, key))
+        small_files.rename(mine, mine.parent / _aside(run.release, key))
 
 
 def clear_own(context: Context, run: Run) -> None:
@@ -221,7 +221,7 @@ def retire(layout: DatasetLayout, folder: RunLayout) -> bool:
     number = 1
     while os.path.lexists(layout.runs / f"{folder.folder.name}.{number}"):
         number += 1
-    durable.rename(folder.folder, layout.runs / f"{folder.folder.name}.{number}")
+    small_files.rename(folder.folder, layout.runs / f"{folder.folder.name}.{number}")
     return True
 
 

@@ -18,7 +18,7 @@ from penstock.dataset import cancel_mark, last_end, run_claims
 from penstock.dataset.held_dataset import HeldDataset
 from penstock.dataset.run import read_plan, read_run
 from penstock.dataset.staging_notice import Notice, touch
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.jobs.ownership import liveness
 from penstock.target import dataset_folders, state_marker
 from penstock.target.operation_budget import unlimited
@@ -193,7 +193,7 @@ def lock_of(
     if not layout.state.exists() and layout.releases.is_dir():
         if layout.state_root is not None:
             dataset_folders.need_state(layout)
-        durable.make_dirs(layout.state)
+        small_files.make_dirs(layout.state)
     if layout.state.is_dir():
         state_marker.mark_state(layout)
     return DatasetLock(

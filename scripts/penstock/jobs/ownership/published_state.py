@@ -20,7 +20,7 @@ from penstock.core import events
 from penstock.core.errors import FailedError, LockedError, NewerFormatError, PenstockError
 from penstock.dataset import seals
 from penstock.dataset.run import load
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def prune(context: Context, layout: DatasetLayout) -> None:
             for path in rest:
                 context.assert_held()
                 _remove(context, path)
-            durable.fsync_dir(folder.folder)
+            small_files.fsync_dir(folder.folder)
         except (PenstockError, OSError) as error:
             context.assert_held()
             text = f"state of run {key} that its manifest covers stays: {error}"

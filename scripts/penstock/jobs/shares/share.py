@@ -18,7 +18,7 @@ from penstock.core.errors import FailedError
 from penstock.core.human import printable
 from penstock.dataset import holder as processes
 from penstock.fs import clock as file_clock
-from penstock.fs import plain_files
+from penstock.fs import small_files
 from penstock.host.pacing import clock
 from penstock.jobs.shares.folder import LONGEST, NOBODY, SharesFolder, late_of
 from penstock.jobs.shares.rule import LIVES, PARTS, Holder, Member, Post, abandoned, divided, parse
@@ -276,6 +276,6 @@ def look(path: Path) -> list[HolderShare]:
 
 def _who(path: Path) -> str:
     with contextlib.suppress(OSError):
-        if holder := processes.parse(plain_files.read(path, LONGEST)):
+        if holder := processes.parse(small_files.read(path, LONGEST)):
             return printable(holder.describe())
     return "not known: it has just begun, or ended, or cannot be read"

@@ -20,7 +20,7 @@ from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIF
 from penstock.core.model import Digest, Expected, Record, of_hex, part_of
 from penstock.core.seal import Tree, leaves
 from penstock.dataset import documents, history, receipts, release_signature, seals
-from penstock.fs import plain_files
+from penstock.fs import small_files
 from penstock.jobs import array_job
 from penstock.jobs.sample_draw import drawn, takes
 from penstock.tables.manifest import read_files
@@ -116,7 +116,7 @@ def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> lis
 
 def _is_stored(path: Path, sealed: SealedManifest) -> bool:
     """Check by `receipts.is_sealed` what is stored, past this machine's page cache."""
-    fd = plain_files.descriptor(path)
+    fd = small_files.descriptor(path)
     try:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:

@@ -32,7 +32,7 @@ from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256,
 from penstock.dataset import history, own_state, receipts, reserve, verdicts
 from penstock.dataset.release_choice import check_stands, released, standing
 from penstock.engine.audit_shard import AuditedRows
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.fs.capabilities import traits_of_mount
 from penstock.fs.store_checks import data_states
 from penstock.jobs import audit_store, counted_readings
@@ -453,7 +453,7 @@ def _close(
     }
     _tell(layout, audit, result, compared=plan is not None)
     # Last: an audit with a result has ended, and its verdict is at the gate.
-    durable.write_json(folder.result, typed_json.plain(result))
+    small_files.write_json(folder.result, typed_json.plain(result))
     return result
 
 
@@ -517,7 +517,7 @@ def _tell(layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared:
     line: dict[str, object] = {key: value for key, value in result.items() if key in kept}
     if last.skipped:
         line["skipped"] = last.skipped
-    durable.append_line(
+    small_files.append_line(
         layout.audit_history, {"event": STEP, "at": verdicts.now(), **line, **history.this_author()._asdict()}
     )
 
@@ -538,7 +538,7 @@ def overrule(context: Context, dataset: str, why: str, release: str | None = Non
         if before is not None and counts:
             verdicts.write(layout, verdicts.overruled(before, why, history.user()))
             line = {"event": "overrule", "at": verdicts.now(), **result, **history.this_author()._asdict()}
-            durable.append_line(layout.audit_history, line)
+            small_files.append_line(layout.audit_history, line)
     return result
 
 

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 from penstock.core.audit_documents import EMPTY_FOLDER, Finding
 from penstock.core.errors import FailedError
 from penstock.core.layout import BESIDE_DATA, DATA, EMPTY_FOLDERS, MANIFEST
-from penstock.fs.acl_xattrs import refusal
-from penstock.fs.adaptive_threads import Calls
-from penstock.fs.owners import is_mapped
+from penstock.fs.owners import acl_refusal, is_mapped
 from penstock.fs.path_walk import Cursor, kind_of
 from penstock.fs.safe_open import open_beneath
+from penstock.fs.tree import Calls
 from penstock.keep.audit.published_permissions import PublishedPermissions
 from penstock.tables.empty_folders import Kept
 from penstock.tables.empty_folders import read as read_folders
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout
     from penstock.core.seal import Seal
-    from penstock.fs.dir_stat import Looked
     from penstock.fs.path_walk import WalkedPath
+    from penstock.fs.tree import Looked
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILES_AT_ONCE = 64  # files of one folder whose ACLs a thread reads in one go
@@ -128,7 +127,7 @@ class _ReleaseWalk:
             "dir", ".", stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
         )
         place = f"/proc/self/fd/{self._root}"
-        if self._checks_acls and (refused := refusal(place)):
+        if self._checks_acls and (refused := acl_refusal(place)):
             self._checks_acls = False
             yield Finding("mode", ".", f"ACLs, published with {self._permissions.acl}: {refused}")
         elif self._checks_acls:

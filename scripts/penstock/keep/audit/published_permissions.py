@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING
 
 from penstock.config.access_rules import sealed_rules
 from penstock.core.posix_acl import in_words
-from penstock.fs.acl_xattrs import ACCESS, DEFAULT, NONE_KEPT, allows, read
-from penstock.fs.owners import group_name, is_another, user_name
+from penstock.fs.owners import (
+    ACCESS,
+    DEFAULT,
+    NONE_KEPT,
+    acl_allows,
+    group_name,
+    is_another,
+    read_acl,
+    user_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,8 +57,8 @@ class PublishedPermissions:
         deviations = []
         try:
             for name, acl in ((ACCESS, wanted.acl), (DEFAULT, wanted.default)):
-                actual = None if acl is None else read(place, name, follow=kind == "dir")
-                if acl is not None and not allows(actual, acl):
+                actual = None if acl is None else read_acl(place, name, follow=kind == "dir")
+                if acl is not None and not acl_allows(actual, acl):
                     what = "default ACL" if name == DEFAULT else "ACL"
                     deviations.append(f"{what} {in_words(actual)}, published with {in_words(acl)}")
         except OSError as error:

@@ -24,7 +24,7 @@ from penstock.core.balance import FILE_COST, Load
 from penstock.core.layout import DATA
 from penstock.core.model import Digest, Entry, Reuse, SourceChecksum, of_hex, part_of
 from penstock.dataset import documents
-from penstock.fs import clock, durable
+from penstock.fs import clock, small_files
 from penstock.fs.errno_map import storage_error
 from penstock.jobs import array_job
 from penstock.sources.registry import credentials, open_source
@@ -121,7 +121,7 @@ def begin(
             shard.add(chain.from_iterable(files[start:end]))
 
     try:
-        durable.make_dirs(layout.repair_staging(release) / DATA)
+        small_files.make_dirs(layout.repair_staging(release) / DATA)
         made = array_job.cut(
             context,
             layout,

@@ -11,7 +11,7 @@ from penstock.core import events
 from penstock.core.errors import NoSpaceError
 from penstock.core.events import sentence
 from penstock.engine.records import journal
-from penstock.fs.stores.striping import INHERIT
+from penstock.fs.placement import INHERIT
 from penstock.jobs import room_beside_others
 from penstock.jobs.forecast import Totals
 from penstock.jobs.target_stores import TargetStores

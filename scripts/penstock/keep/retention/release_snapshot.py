@@ -19,7 +19,7 @@ from penstock.core.dataset_documents import Publication
 from penstock.core.errors import FailedError, NewerFormatError, PenstockError, PreflightError
 from penstock.dataset import current_pointer, pins, run_store, seals
 from penstock.dataset import holder as holders
-from penstock.fs import clock, plain_files
+from penstock.fs import clock, small_files
 from penstock.jobs.ownership import liveness
 from penstock.keep.retention import decision
 from penstock.keep.retention.decision import Known
@@ -210,7 +210,7 @@ def _in_use(layout: DatasetLayout) -> list[tuple[str, str]]:
     for name in ("audit.lock", "gate.lock"):
         lock = layout.state / name
         with contextlib.suppress(OSError):
-            holder = holders.parse(plain_files.read(lock))
+            holder = holders.parse(small_files.read(lock))
             age = clock.now(layout.state) - lock.stat().st_mtime
             if holder is not None and holder.run and holders.lives(holder) is not False and age < STILL:
                 needed.append((holder.run, f"{holder.command}: {holder.describe()}"))

@@ -32,7 +32,7 @@ from penstock.core import dataset_documents
 from penstock.core.dataset_documents import Removal, RemovalMark
 from penstock.core.errors import FailedError
 from penstock.dataset import documents, history
-from penstock.fs import clock, durable
+from penstock.fs import clock, small_files
 from penstock.fs.errno_map import storage_error
 from penstock.jobs import audit_store
 from penstock.target import cross_account_files, tree_removal
@@ -97,7 +97,7 @@ def take_name(context: Context, layout: DatasetLayout, mark: RemovalMark) -> Non
     removed = _removed(layout, mark)
     try:
         context.assert_held()
-        durable.rename(layout.release(mark.release), removed)
+        small_files.rename(layout.release(mark.release), removed)
     except OSError as error:
         context.assert_held()
         raise storage_error(
@@ -112,7 +112,7 @@ def set_aside(context: Context, *folders: Path) -> None:
     for path in folders:
         context.assert_held()
         try:
-            durable.rename(path, path.parent / f".removed-{path.name.lstrip('.')}-{nonce}")
+            small_files.rename(path, path.parent / f".removed-{path.name.lstrip('.')}-{nonce}")
         except OSError as error:
             raise storage_error(error, "a folder cannot be renamed", str(path)) from error
 
@@ -183,7 +183,7 @@ def conclude(context: Context, layout: DatasetLayout, mark: RemovalMark) -> None
     state = layout.run(mark.run).folder
     if mark.run and gone and state.is_dir():
         # If the same content is being staged again, the state is that run's.
-        durable.rename(state, layout.runs / f".removed-{mark.run}-{mark.nonce}")
+        small_files.rename(state, layout.runs / f".removed-{mark.run}-{mark.nonce}")
     if gone:
         tree_removal.remove_tree(layout.repair(mark.release).folder, context.spend)
         tree_removal.remove_tree(layout.repair_staging(mark.release), context.spend)

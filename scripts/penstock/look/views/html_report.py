@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core import human, step_table, typed_json
 from penstock.core.element_use import Usage
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.look.views import plots, summary, usage_text
 
 if TYPE_CHECKING:
@@ -66,14 +66,14 @@ def write(path: Path, data: Result) -> None:
     not followed; a device is written. Raises OSError, and ConfigError for a file that is no page of penstock,
     which then stays."""
     page = render(data).encode()
-    with durable.output(path, durable.PAGE) as file:
+    with small_files.output(path, small_files.PAGE) as file:
         file.stream.write(page)
         file.close()
 
 
 def has_neighbours(path: Path) -> bool:
     """Whether a table may lie beside the page, which is no device or stream."""
-    return durable.is_file(path)
+    return small_files.is_file(path)
 
 
 def render(data: Result) -> str:

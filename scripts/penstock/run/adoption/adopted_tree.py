@@ -33,8 +33,8 @@ from penstock.core.row_codec import reused_line
 from penstock.dataset import adopted_trees
 from penstock.dataset.run import read_plan
 from penstock.engine.records import journal
-from penstock.fs.adaptive_threads import Calls
 from penstock.fs.capabilities import facts
+from penstock.fs.tree import Calls
 from penstock.host.resources import host_name
 from penstock.jobs import adoption_store
 from penstock.run.adoption import surveyed_files

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.model import Entry, Surveyed
-    from penstock.fs.dir_stat import Looked
     from penstock.fs.path_walk import WalkedPath
+    from penstock.fs.tree import Looked
     from penstock.run.adoption.surveyed_files import File
 
 SECOND = 10**9

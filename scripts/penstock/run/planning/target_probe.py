@@ -13,7 +13,12 @@ from penstock.core.events import sentence
 from penstock.core.run_documents import PROBE_REPORT
 from penstock.dataset import documents
 from penstock.fs.capabilities import facts
-from penstock.fs.probe.judgement import acls, differences, links_work, reflinks_work
+from penstock.fs.probe_judgement import (
+    acls,
+    differences,
+    links_work,
+    reflinks_work,
+)
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:

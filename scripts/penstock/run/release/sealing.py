@@ -30,7 +30,7 @@ from penstock.core.seal import (
     leaves,
 )
 from penstock.dataset import receipts
-from penstock.fs import clock, durable, owners
+from penstock.fs import clock, owners, small_files
 from penstock.fs.capabilities import facts
 from penstock.fs.errno_map import storage_error
 from penstock.listing.evidence import required
@@ -194,7 +194,7 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
         carried=evidence.carried(),
         amended=amended.sealed(info.created, _ended(receipts.step(folder, "copy"))) if amended else None,
     )
-    durable.write_json(staging / SEAL, RELEASE_SEAL.to_json(seal))
+    small_files.write_json(staging / SEAL, RELEASE_SEAL.to_json(seal))
     if kept:
         warning = (
             f"{kept} linked files were in memory at each reading, as another release's readers keep them: "

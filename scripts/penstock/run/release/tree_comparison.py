@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.model import Record
-    from penstock.fs.dir_stat import Looked
     from penstock.fs.path_walk import WalkedPath
+    from penstock.fs.tree import Looked
     from penstock.tables.files import Files
     from penstock.target.modes import FilePermissions
 

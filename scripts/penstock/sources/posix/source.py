@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.config.settings import DatasetConfig, SourceConfig
-    from penstock.fs.dir_stat import Looked
-    from penstock.fs.tree import Level
+    from penstock.fs.tree import Level, Looked
     from penstock.sources.port import Keep
 
 MOST = 1_000_000  # files remembered until all their names came: some 100 MB; files beyond are not counted

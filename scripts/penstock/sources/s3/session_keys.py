@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PreflightError
 from penstock.core.human import in_quotes, masked_words, printable
-from penstock.fs import durable
+from penstock.fs import small_files
 from penstock.host import command, interpreter
 from penstock.sources.s3.sigv4 import Keys
 
@@ -81,8 +81,8 @@ def _kept(words: str) -> str:
     with contextlib.suppress(OSError, RuntimeError):
         state = Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser())
         log = state / "penstock" / "credential_process.log"
-        durable.make_dirs(log.parent)
-        durable.write_file(log, words.encode("utf-8", "surrogateescape"))
+        small_files.make_dirs(log.parent)
+        small_files.write_file(log, words.encode("utf-8", "surrogateescape"))
         return f"; all that it said is in {printable(str(log))}"
     return ""
 

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.core.events import VERDICTS, CheckResult
 from penstock.core.human import printable
 from penstock.core.posix_acl import size
-from penstock.core.run_documents import (
-    ABILITIES,
-    ERROR,
-    NO,
-    NOT_TRIED,
-    VALUE,
-    YES,
-)
+from penstock.core.run_documents import ABILITIES, ERROR, NO, NOT_TRIED, VALUE, YES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import ProbeReport
     from penstock.fs.capabilities import StorageFacts
     from penstock.fs.kinds import Kind
+
 
 DIRECT_ALIGN = 4096  # bytes to which penstock's direct reads are aligned (`batched_reads.ALIGN`)
 # Abilities without which no release can be staged, and why.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.events import CheckResult
 from penstock.core.human import printable
-from penstock.fs.mount_proof import IN_WORDS, MountProof
+from penstock.fs.kinds import IN_WORDS, MountProof
 
 if TYPE_CHECKING:
     from penstock.host.proc import Mount

@@ -1,4 +1,4 @@
-"""BeeGFS 7: command lines of `beegfs-ctl`, and parsers of its output; `fs.beegfs.commands` runs them.
+"""BeeGFS 7: command lines of `beegfs-ctl`, and parsers of its output; `fs.beegfs` runs them.
 
 Functions named as beegfs-ctl's modes return a command line; `read_*` parse standard output, and skip unknown
 lines. Neither beegfs-ctl nor `beegfs-check-servers`, a script around it, has JSON. The columns of its table
@@ -16,12 +16,13 @@ import re
 from typing import TYPE_CHECKING, Literal, cast
 
 from penstock.fs.quotas import Quota
-from penstock.fs.stores.facts import Pattern, Role, Server, Target
+from penstock.fs.stores import Pattern, Role, Server, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.fs.stores.facts import Capacity, Consistency, Reachability, SilenceCause
+    from penstock.fs.stores import Capacity, Consistency, Reachability, SilenceCause
+
 
 PRODUCT = "BeeGFS 7"  # for messages
 CTL = "beegfs-ctl"

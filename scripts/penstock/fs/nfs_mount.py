@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.events import CheckResult
 from penstock.core.human import printable
-from penstock.fs.mount_proof import IN_WORDS, MountProof
-from penstock.fs.option_values import number, one_of
+from penstock.fs.kinds import IN_WORDS, MountProof, number, one_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.host.proc import Mount
+
 
 GROUPS = 16  # groups of an account that AUTH_SYS carries to the server (RFC 5531, appendix A)
 DIRECTORY_SECONDS = 60  # `acdirmax` where the mount does not state it

@@ -1,24 +1,36 @@
-"""Command lines of Lustre's `lfs`, and parsers of its output; `fs.lustre.commands` runs them.
+"""Lustre's one command, `lfs`: its command lines, parsers of its output, what it says of one folder's
+targets, striping and quotas, and whether the data of files was released to an archive.
 
-`lfs` has no JSON: its figures are in KiB and whole numbers (never `-h`). The parsers return bytes. Formats
-are those of `lustre/utils/lfs.c` (`showdf`, `print_quota`) and `liblustreapi.c` (the layouts), of 2.15 and
-later. Older forms are read as well: a long file system's name on its own line, and `none` for a grace that is
-over.
+Written from the source of lustre-release (2.15 and later: `lustre/utils/lfs.c`, `liblustreapi.c`) and from
+outputs of sites. None of it was run on a live Lustre.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from penstock.fs.quotas import Quota
-from penstock.fs.stores.facts import Pattern, Target
+from penstock.fs.data_states import DEADLINE, Said
+from penstock.fs.quotas import Quota, project_of
+from penstock.fs.stores import DataState, FillRules, Pattern, StatusQueries, StoreStatus, Target
+from penstock.host import command
+from penstock.host.proc import PROC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from penstock.fs.data_states import Ask
     from penstock.fs.quotas import Scope
-    from penstock.fs.stores.facts import Role
+    from penstock.fs.stores import Role
+
+
+# Command lines of Lustre's `lfs`, and parsers of its output; `fs.lustre` runs them.
+#
+# `lfs` has no JSON: its figures are in KiB and whole numbers (never `-h`). The parsers return bytes. Formats
+# are those of `lustre/utils/lfs.c` (`showdf`, `print_quota`) and `liblustreapi.c` (the layouts), of 2.15 and
+# later. Older forms are read as well: a long file system's name on its own line, and `none` for a grace that
+# is over.
 
 PRODUCT = "Lustre"
 LFS = "lfs"
@@ -254,3 +266,183 @@ def states(names: dict[str, bool], targets: Sequence[Target], role: Role) -> Ite
 def refused(words: str) -> bool:
     """Return whether lfs' words deny the account the right to it."""
     return bool(re.search(r"permission denied|not permitted", words, re.IGNORECASE))
+
+
+# Queries Lustre's `lfs` about the file system of a folder: its targets, striping and quotas.
+#
+# Only the command of `set_pattern`, which the caller runs, changes anything.
+
+PROGRAMS = (LFS,)
+MOST_POOLS = 8  # pools whose targets are queried
+_ROLE_NAMES: tuple[Role, ...] = ("metadata", "storage")
+RULES = FillRules(
+    storage_limits=(0,),
+    metadata_limits=(0,),
+    entry_bytes=0.0,
+    folder_inodes=1,
+    objects="objects",
+    quota_counts="files",
+)
+
+
+class Tools(NamedTuple):
+    """`lfs`, for the file system of a folder."""
+
+    product: str = PRODUCT
+
+    @staticmethod
+    def set_pattern(folder: str, targets: int, chunk: int, now: Pattern | None) -> list[str]:
+        """Return the command that stripes new files of `folder` over so many targets, in chunks of so many
+        bytes (0: unchanged). `setstripe` keeps nothing of what the folder has `now`: chunk and pool are
+        passed with it."""
+        chunk = chunk or (now.chunk_bytes if now else CHUNK)
+        return set_stripe(folder, targets, chunk, now.pool if now else "")
+
+    @staticmethod
+    def refused(answer: command.Answer) -> bool:
+        """Return whether this answer to `set_pattern` denies the account the right to it."""
+        return refused(answer.words)
+
+    @staticmethod
+    def pattern(folder: str, budget: command.TimeBudget | None = None) -> Pattern | None:
+        """Read what new files of `folder` get now; None where `lfs` does not say."""
+        return read_pattern(command.run(get_stripe(folder), budget).out)
+
+    def status(self, folder: str, uid: int, gid: int) -> StoreStatus:
+        """Read what `lfs` reports of the file system of `folder`, and of its files' owner's and project's
+        quotas. An unanswered query is a `Silence`; never raises."""
+        asking = StatusQueries()
+        targets = _targets(asking, folder)
+        pattern = read_pattern(asking.ask("stripe pattern", get_stripe(folder), bool).out)
+        pools = _pools(asking, folder)
+        placed = [_in_pool(target, pools, pattern) for target in targets]
+        quotas = _quotas(asking, folder, {"user": uid, "group": gid, "project": _project(folder)})
+        return StoreStatus(
+            self.product,
+            tuple(placed),
+            pattern=pattern,
+            quotas=tuple(quotas),
+            silences=tuple(asking.silences),
+            pools=tuple((name, name) for name in pools),
+            rules=RULES,
+        )
+
+
+def find_tools(proc: str | os.PathLike[str] = PROC, point: str = "") -> Tools | None:
+    """Return `lfs`, where it is on PATH. It finds the file system by the folder."""
+    del proc, point
+    return Tools() if command.present(LFS) else None
+
+
+def _targets(asking: StatusQueries, folder: str) -> list[Target]:
+    targets = read_targets(asking.ask("space of targets", df(folder), read_targets).out)
+    argv = df(folder, inodes=True)
+    inodes = read_inodes(asking.ask("inodes of targets", argv, read_inodes).out)
+    for role in _ROLE_NAMES:
+        argv = listed(role, folder)
+        names = read_listed(asking.ask(f"names of {role} targets", argv, read_listed).out)
+        targets += states(names, targets, role)
+    return [
+        target._replace(total_inodes=inodes[target.id][0], free_inodes=inodes[target.id][1])
+        if target.id in inodes
+        else target
+        for target in targets
+    ]
+
+
+def _pools(asking: StatusQueries, folder: str) -> dict[str, list[str]]:
+    """Read the targets of each pool, by its name without the file system's."""
+    names = read_pools(asking.ask("pools", pool_list(folder), bool).out)[:MOST_POOLS]
+    return {
+        name.partition(".")[2]: read_members(asking.ask(f"pool {name}", pool_list(name), bool).out)
+        for name in names
+    }
+
+
+def _in_pool(target: Target, pools: dict[str, list[str]], pattern: Pattern | None) -> Target:
+    """Put a target into its pools: the folder's first."""
+    mine = [name for name, members in pools.items() if target.id in members]
+    wanted = pattern.pool if pattern else ""
+    mine.sort(key=lambda name: name != wanted)
+    return target._replace(pool=mine[0], further_pools=tuple(mine[1:])) if mine else target
+
+
+def _project(folder: str) -> int:
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        return project_of(fd)
+    finally:
+        os.close(fd)
+
+
+def _quotas(asking: StatusQueries, folder: str, owner: dict[Scope, int]) -> list[Quota]:
+    """Read quotas, but not of id 0, which nothing limits. Quotas that are not enabled are no silence."""
+    quotas = []
+    for scope, number in owner.items():
+        if not number:
+            continue
+        before = len(asking.silences)
+        answer = asking.ask(f"quota of {scope} {number}", quota(scope, number, folder), bool)
+        held = read_quota(scope, number, answer.out)
+        if held is not None:
+            quotas.append(held)
+        if asking.silences[before:] and "not enabled" in asking.silences[-1].why:
+            asking.silences.pop()
+    return quotas
+
+
+# Lustre: whether the data of files was released to an archive (`lfs hsm_state`, of many files at once).
+#
+# `lfs` opens each file without reading it (O_RDONLY | O_NONBLOCK, `llapi_hsm_state_get` in
+# lustre/utils/liblustreapi_hsm.c). That restores nothing: reading does. It prints a line for each file,
+# `<path>: (0x0000000d) released exists archived, archive_id:1`, and ends at the first that it cannot open.
+
+RELEASED, LOST = 0x4, 0x40  # flags of `enum hsm_states` in lustre_user.h
+_STATE_FLAGS = re.compile(r": \(0x([0-9a-f]{8})\)[^\n]*(?:\n|\Z)")
+
+
+def ask_states(paths: Sequence[str]) -> Said:
+    """As `data_states.Ask`."""
+    answer = command.run(states_argv(paths), deadline=DEADLINE)
+    return Said.by(answer, read_states(answer.out, paths))
+
+
+def states_argv(paths: Sequence[str]) -> list[str]:
+    return [LFS, "hsm_state", *paths]
+
+
+def find_states(point: str, proc: str | os.PathLike[str]) -> Ask | None:  # noqa: ARG001 (it finds the mount itself)
+    """Find what queries the command; None where it is missing."""
+    return ask_states if command.present(LFS) else None
+
+
+def read_states(out: str, paths: Sequence[str]) -> dict[str, DataState]:
+    """Parse the states, by path. The lines are in the order of `paths`, and a path may hold line feeds."""
+    states = {}
+    at = 0
+    for path in paths:
+        line = _STATE_FLAGS.match(out, at + len(path)) if out.startswith(path, at) else None
+        if line is None:
+            break
+        states[path] = state_of(int(line[1], 16))
+        at = line.end()
+    return states
+
+
+def state_of(flags: int) -> DataState:
+    """Judge the flags.
+
+    | released | lost | the data is                              |
+    |----------|------|------------------------------------------|
+    | no       | any  | local, archived or not                   |
+    | yes      | no   | offline: in the archive                  |
+    | yes      | yes  | offline: the archive has lost it         |
+    """
+    if not flags & RELEASED:
+        return DataState("local")
+    return DataState(
+        "offline", "released, and lost by the archive" if flags & LOST else "released to the archive"
+    )

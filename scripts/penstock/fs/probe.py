@@ -1,8 +1,5 @@
-"""The probe: each ability tried in its own folder below a hidden one, which is removed at the end.
-
-Some 400 calls and less than 1 MiB: 0.05 to 0.3 s on a local disk, of which syncfs may take 0.2. Only the
-hidden folders are touched. The caller alone probes this folder: it holds the dataset's lock, or made the
-folder. So remains of an earlier probe come from a killed one, and are removed.
+"""The probe: what a folder's file system really does, tried below a hidden folder there, which is removed at
+the end; and what stat and open cost of a file with a second name.
 """
 
 from __future__ import annotations
@@ -12,25 +9,17 @@ import errno
 import os
 import platform
 import shutil
+import statistics
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.core.layout import PROBE
-from penstock.core.run_documents import (
-    ABILITIES,
-    ERROR,
-    NO,
-    YES,
-    LinkCost,
-    ProbeReport,
-    TrialOutcome,
-)
+from penstock.core.run_documents import ABILITIES, ERROR, NO, YES, LinkCost, ProbeReport, TrialOutcome
+from penstock.fs import probe_trials
 from penstock.fs.capabilities import facts
 from penstock.fs.errno_map import NO_SPACE
-from penstock.fs.probe import attributes, data, names
-from penstock.fs.probe.link_cost import link_cost
-from penstock.fs.probe.place import TrialFolders
+from penstock.fs.probe_trials import TrialFolders
 from penstock.host.proc import PROC
 from penstock.host.resources import host_name
 
@@ -40,8 +29,52 @@ if TYPE_CHECKING:
 
     Trial = Callable[[TrialFolders], TrialOutcome]
 
+
+# Measures what stat and open cost here for a file with a second name in another folder, against a file with
+# one name.
+#
+# BeeGFS keeps the inode of a file with one name in that name's folder entry. A hard link moves it out for
+# good (since 7.4), and an open may then ask two metadata servers.
+
+FILES = 8
+ROUNDS = 3
+
+
+def link_cost(folder: Path, between: Callable[[], object]) -> LinkCost:
+    """Return medians of some dozen calls of each kind, in turn; `folder` is empty. `between` is called now
+    and then, and may wait. Raises OSError where links are impossible."""
+    first, linked = folder / "first", folder / "linked"
+    for place in (first, linked):
+        place.mkdir()
+    between()
+    for number in range(FILES):
+        (first / f"one-{number}").write_bytes(b"x")
+        (first / f"two-{number}").write_bytes(b"x")
+    between()
+    for number in range(FILES):
+        os.link(first / f"two-{number}", linked / f"two-{number}", follow_symlinks=False)
+    took: dict[str, list[float]] = {name: [] for name in LinkCost._fields}
+    for _ in range(ROUNDS):
+        between()
+        for number in range(FILES):
+            for kind, path in (("first", first / f"one-{number}"), ("linked", linked / f"two-{number}")):
+                began = time.perf_counter()
+                os.stat(path, follow_symlinks=False)
+                looked = time.perf_counter()
+                os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
+                took[f"{kind}_stat"].append(looked - began)
+                took[f"{kind}_open"].append(time.perf_counter() - looked)
+    return LinkCost(**{name: round(statistics.median(some) * 1e6, 1) for name, some in took.items()})
+
+
+# The probe: each ability tried in its own folder below a hidden one, which is removed at the end.
+#
+# Some 400 calls and less than 1 MiB: 0.05 to 0.3 s on a local disk, of which syncfs may take 0.2. Only the
+# hidden folders are touched. The caller alone probes this folder: it holds the dataset's lock, or made the
+# folder. So remains of an earlier probe come from a killed one, and are removed.
+
 TRIALS: Mapping[str, Trial] = {
-    name: getattr(module, name) for name in ABILITIES for module in (names, data, attributes)
+    name: getattr(module, name) for name in ABILITIES for module in (probe_trials, probe_trials, probe_trials)
     if hasattr(module, name)
 }  # fmt: skip
 REFUSALS = frozenset(

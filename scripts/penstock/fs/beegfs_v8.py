@@ -1,4 +1,4 @@
-"""BeeGFS 8: command lines of `beegfs`, and parsers of its output; `fs.beegfs.commands` runs them.
+"""BeeGFS 8: command lines of `beegfs`, and parsers of its output; `fs.beegfs` runs them.
 
 The output is `--output ndjson --raw`: lines of JSON, sizes in bytes. Functions named by their question return
 a command line; `read_*` parse standard output, and skip unknown lines. `mount` is empty, or names the mount.
@@ -17,12 +17,13 @@ import re
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from penstock.fs.quotas import Quota
-from penstock.fs.stores.facts import Pattern, Role, Server, Target
+from penstock.fs.stores import Pattern, Role, Server, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.fs.stores.facts import Capacity, Consistency, Reachability, SilenceCause
+    from penstock.fs.stores import Capacity, Consistency, Reachability, SilenceCause
+
 
 PRODUCT = "BeeGFS 8"
 BEEGFS = "beegfs"
@@ -76,7 +77,7 @@ def list_usage(ids: tuple[str, str], pool: str = "", mount: tuple[str, ...] = ()
 
 
 def set_pattern(folder: str, targets: int, chunk: int = 0, mount: tuple[str, ...] = ()) -> list[str]:
-    """As `v7.set_pattern`."""
+    """As `beegfs_v7.set_pattern`."""
     chunks = [f"--chunk-size={chunk}"] if chunk else []
     return [BEEGFS, "entry", "set", f"--num-targets={targets}", *chunks, *_mounted(mount), folder]
 
@@ -229,7 +230,7 @@ def _used_of(text: str) -> tuple[int | None, int | None]:
 
 
 def refused(words: str) -> bool:
-    """As `v7.refused`."""
+    """As `beegfs_v7.refused`."""
     return bool(
         re.search(
             r"only root|permission|not allowed|not permitted|only be (?:used|changed)|EPERM",

@@ -1,0 +1,323 @@
+"""BeeGFS by its commands: which of them this machine has (`beegfs_v7`, `beegfs_v8`), what they say of one
+folder's file system, by which path version 8 finds a file, and whether files are stubs.
+
+Formats and units are those of ThinkParQ's sources (`ctl/source/modes` of 7.4.7; `ctl/internal/cmd` of
+beegfs-go 8.4), and what 7.4.7 and 8.3.1 printed. Not seen: buddy mirrors, RDMA, quotas and pools of version
+8.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from penstock.fs import beegfs_v7, beegfs_v8
+from penstock.fs.beegfs_mount import SYS, client_version
+from penstock.fs.data_states import DEADLINE, Said
+from penstock.fs.stores import BUDGET, DataState, StatusQueries, StoreStatus
+from penstock.host import command
+from penstock.host.proc import PROC, holding, mount_of, mounts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.fs.data_states import Ask
+    from penstock.fs.quotas import Quota
+    from penstock.fs.stores import Pattern, Server, Target
+
+
+# BeeGFS 8: by which path `beegfs` finds a file or a folder.
+#
+# It looks up a path from the file system's root by its part below the mount point: where the device number
+# changes on the way up. (Source: beegfs-go, `common/filesystem/fs.go`, and `ctl/pkg/ctl/entry/entry.go`,
+# `getEntryAndOwnerFromPathViaRPC`.) Below a bind mount of a folder that is another path: of nothing, or of
+# another folder, whose striping it would set. `beegfs-ctl` of version 7 asks the client's kernel module about
+# the path itself, and needs none of this.
+
+CLIENT = "beegfs"  # the type of its mounts
+UNMOUNTED = "none"
+
+
+class CommandPaths(NamedTuple):
+    """How paths below a mount point are passed to `beegfs`."""
+
+    point: str = ""
+    base: str = ""  # what replaces `point` in the command's path
+    mount: tuple[str, ...] = ()  # the value of `--mount`; (): not needed
+    # The mount point below which paths are passed: the command prints only the rest of them. "": the file
+    # system itself.
+    root: str = ""
+
+    def of(self, path: str) -> str:
+        """Return the path to pass to the command for this path."""
+        if self.base == self.point:
+            return path
+        real = path if _below(path, self.point) else os.path.realpath(path)
+        return self.base + real.removeprefix(self.point.rstrip("/")) if _below(real, self.point) else path
+
+
+def find_paths(point: str, proc: str | os.PathLike[str]) -> CommandPaths:
+    """Find how paths below the mount at `point` are passed.
+
+    | the mount shows       | the whole is mounted, too | paths are given     | `--mount`                    |
+    |-----------------------|---------------------------|---------------------|------------------------------|
+    | the whole, or unknown | any                       | as they are         | the point, if several BeeGFS |
+    | a folder              | yes                       | below that mount    | its point, likewise          |
+    | a folder              | no                        | from the whole's    | `none`, which the command    |
+    |                       |                           | root                | allows root alone            |
+    """
+    made = mounts(proc)
+    mine = mount_of(point, proc) if point else None
+    several = len({mounted.number for mounted in made if mounted.type == CLIENT}) > 1
+    if mine is None or mine.type != CLIENT or mine.root in ("", "/"):
+        return CommandPaths(point, point, (point,) if point and several else (), point)
+    for mount in made:
+        whole = mount.number == mine.number and mount.root == "/"
+        if whole and holding(mount.point, made) == mount:
+            base = mount.point.rstrip("/") + mine.root.rstrip("/")
+            return CommandPaths(point, base, (mount.point,) if several else (), mount.point)
+    return CommandPaths(point, mine.root.rstrip("/"), (UNMOUNTED,))
+
+
+def _below(path: str, point: str) -> bool:
+    return path == point or path.startswith(point.rstrip("/") + "/")
+
+
+# Finds BeeGFS' commands on this machine (`v7` or `v8`), and queries them about the file system of a folder.
+#
+# Only the command of `set_pattern`, which the caller runs, changes anything.
+
+PROGRAMS = (beegfs_v8.BEEGFS, beegfs_v7.CTL)  # any of these is enough
+
+
+class Tools(NamedTuple):
+    """The commands of a major version, for the file system of a folder."""
+
+    version: Literal[7, 8]
+    # the mount point, where several BeeGFS are mounted: each command then names it
+    mount: tuple[str, ...] = ()
+    addresses: CommandPaths = CommandPaths()  # the paths by which version 8 finds a file or a folder
+
+    @property
+    def product(self) -> str:
+        return beegfs_v7.PRODUCT if self.version == 7 else beegfs_v8.PRODUCT
+
+    def set_pattern(self, folder: str, targets: int, chunk: int, now: Pattern | None) -> list[str]:
+        """Return the command that stripes new files of `folder` over so many targets, in chunks of so many
+        bytes (0: unchanged). All else stays as it is `now`."""
+        del now
+        if self.version == 7:
+            return beegfs_v7.set_pattern(folder, targets, chunk, self.mount)
+        return beegfs_v8.set_pattern(self.addresses.of(folder), targets, chunk, self.addresses.mount)
+
+    def refused(self, answer: command.Answer) -> bool:
+        """Return whether this answer to `set_pattern` denies the account the right to it."""
+        return (beegfs_v7.refused if self.version == 7 else beegfs_v8.refused)(answer.words)
+
+    def pattern(self, folder: str, budget: command.TimeBudget | None = None) -> Pattern | None:
+        """Read what new files of `folder` get now; None where the commands do not say."""
+        reads = beegfs_v7.read_pattern if self.version == 7 else beegfs_v8.read_pattern
+        return reads(command.run(self.entry_info(folder), budget).out)
+
+    def entry_info(self, folder: str) -> list[str]:
+        """Return the command that shows how new files of `folder` are striped."""
+        if self.version == 7:
+            return beegfs_v7.entry_info(folder, self.mount)
+        return beegfs_v8.entry_info(self.addresses.of(folder), self.addresses.mount)
+
+    def servers(self) -> list[Server]:
+        """Read which servers are reached; [] where the commands do not answer within
+        `stores.BUDGET`."""
+        argv = beegfs_v7.check_servers(self.mount) if self.version == 7 else beegfs_v8.list_nodes(self.mount)
+        reads = beegfs_v7.read_servers if self.version == 7 else beegfs_v8.read_servers
+        return reads(command.run(argv, command.TimeBudget(BUDGET)).out)
+
+    def status(self, folder: str, uid: int, gid: int) -> StoreStatus:
+        """Read what the commands report of the file system of `folder`, and of its files' owner's quotas. An
+        unanswered query is a `Silence`; never raises."""
+        if self.version == 7:
+            return _status_7(self, StatusQueries(beegfs_v7.silence_cause), folder, uid, gid)
+        return _status_8(self, StatusQueries(beegfs_v8.silence_cause), folder, uid, gid)
+
+
+def find_tools(proc: str | os.PathLike[str] = PROC, sys: str = SYS, point: str = "") -> Tools | None:
+    """Choose the commands for the BeeGFS mounted at `point`; None where this machine has none.
+
+    | commands on PATH | the client's module | used |
+    |------------------|---------------------|------|
+    | `beegfs-ctl`     | any                 | 7    |
+    | `beegfs`         | any                 | 8    |
+    | both             | 7.x                 | 7    |
+    | both             | 8.x, or not known   | 8    |
+    | none             | any                 | none |
+    """
+    old, new = command.present(beegfs_v7.CTL), command.present(beegfs_v8.BEEGFS)
+    if not old and not new:
+        return None
+    version: Literal[7, 8] = 7 if old and (not new or client_version(sys).startswith("7.")) else 8
+    several = len({mount.number for mount in mounts(proc) if mount.type == CLIENT}) > 1
+    return Tools(version, (point,) if point and several else (), find_paths(point, proc))
+
+
+def _status_7(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: int) -> StoreStatus:
+    mount = tools.mount
+    targets: list[Target] = []
+    for role in ("metadata", "storage"):
+        # Ignore the exit status: it is not 0 if a target did not answer, and the other rows count.
+        answer = asking.ask(f"{role} targets", beegfs_v7.list_targets(role, mount), useful=beegfs_v7.has_rows)
+        targets += beegfs_v7.read_targets(role, answer.out)
+    if not any(target.role == "storage" for target in targets) and command.present(beegfs_v7.DF):
+        # Releases before 7.0 have no storage pools, and refuse the option that shows them.
+        targets_of_df = beegfs_v7.read_df(
+            asking.ask("targets", beegfs_v7.df(mount), useful=beegfs_v7.has_rows).out
+        )
+        if targets_of_df:
+            targets, asking.silences = targets_of_df, []
+    servers: list[Server] = []
+    if command.present(beegfs_v7.CHECK_SERVERS):
+        answer = asking.ask("servers", beegfs_v7.check_servers(mount))
+        servers = beegfs_v7.read_servers(answer.out)
+        if answer.code not in (0, None) and re.search(r"^Management\s*=+\s*\Z", answer.out.strip()):
+            # It queries the management service first, and ends where beegfs-ctl does not reach it.
+            asking.silences[-1] = asking.silences[-1]._replace(cause="management")
+    pattern = beegfs_v7.read_pattern(asking.ask("stripe pattern", tools.entry_info(folder)).out)
+    pool = pattern.pool if pattern else ""
+    quotas: list[Quota] = []
+    for scope, number in (("user", uid), ("group", gid)):
+        quota_scope: Literal["user", "group"] = "user" if scope == "user" else "group"
+        answer = asking.ask(
+            f"quota of {scope} {number}", beegfs_v7.get_quota(quota_scope, number, pool, mount)
+        )
+        quotas += beegfs_v7.read_quotas(quota_scope, answer.out, pool)
+    return StoreStatus(
+        tools.product, tuple(targets), tuple(servers), pattern, tuple(quotas), tuple(asking.silences)
+    )
+
+
+def _status_8(tools: Tools, asking: StatusQueries, folder: str, uid: int, gid: int) -> StoreStatus:
+    mount = tools.mount
+    # Rows count whatever the exit status: it is 1 where the licence cannot be verified.
+    pools = beegfs_v8.read_pools(
+        asking.ask("storage pools", beegfs_v8.list_pools(mount), beegfs_v8.read_pools).out
+    )
+    targets = beegfs_v8.read_targets(
+        asking.ask("targets", beegfs_v8.list_targets(mount), beegfs_v8.read_targets).out, pools
+    )
+    nodes = asking.ask("servers", beegfs_v8.list_nodes(mount), useful=beegfs_v8.read_servers)
+    servers = beegfs_v8.read_servers(nodes.out)
+    pattern = beegfs_v8.read_pattern(
+        asking.ask("stripe pattern", tools.entry_info(folder), beegfs_v8.read_pattern).out
+    )
+    root = os.geteuid() == 0
+    ids = (str(uid), str(gid)) if root else ("current", "current")
+    pool = pattern.pool if pattern else ""
+    quotas = beegfs_v8.read_quotas(
+        asking.ask("quotas", beegfs_v8.list_usage(ids, pool, mount), beegfs_v8.read_quotas).out, pools
+    )
+    if not root and gid != os.getegid():
+        why = "it is not this process's group, and only root may ask for another's"
+        asking.silent(f"quota of group {gid}", beegfs_v8.list_usage(ids, pool, mount), why)
+    owned = [
+        quota
+        for quota in quotas
+        if quota.id == (uid if quota.scope == "user" else gid) and quota.pool in ("", pool)
+    ]
+    return StoreStatus(
+        tools.product,
+        tuple(targets),
+        tuple(servers),
+        pattern,
+        tuple(owned),
+        tuple(asking.silences),
+        tuple((number, name) for name, number in pools.items()),
+    )
+
+
+# BeeGFS 8: whether files are stubs, whose data lies in a remote target (`beegfs entry info`).
+#
+# A stub is a small file with the address of its data. Its state says how it is restored: `manual-restore`,
+# `auto-restore` or `delayed-restore`; penstock restores none. States have these names from 8.4
+# (`common/beegfs/entry.go` of beegfs-go); earlier they are numbers in the same order (8.3.1). So are locks: 1
+# against reading, 2 against writing, 3 against both. A file locked against reading is left alone too: opening
+# it would wait for minutes. BeeGFS 7 has no stubs.
+#
+# `beegfs` reads the paths from its standard input and prints them as they are below the mount.
+
+LOCAL = ("available", "local", "none", "0")
+STUBS = {
+    "manualrestore": "manual", "autorestore": "auto", "delayedrestore": "delayed",
+    "1": "manual", "2": "auto", "3": "delayed", "offloaded": "manual",
+}  # fmt: skip
+
+
+def ask_states(mounted: CommandPaths, paths: Sequence[str]) -> Said:
+    """As `data_states.Ask`, for the file system of a mount."""
+    asked = {mounted.of(path): path for path in paths}
+    answer = command.run(
+        states_argv(mounted.mount), deadline=DEADLINE, given="".join(f"{path}\0" for path in asked)
+    )
+    states = read_states(answer.out, [*asked], mounted.root)
+    return Said.by(answer, {asked[path]: state for path, state in states.items()})
+
+
+def states_argv(mount: tuple[str, ...] = ()) -> list[str]:
+    """Return the command; each path on its standard input ends with a NUL."""
+    columns = ("--columns", "path,type,access,state")
+    where = ("--mount", mount[0]) if mount else ()
+    return [
+        beegfs_v8.BEEGFS,
+        "entry",
+        "info",
+        *columns,
+        *beegfs_v8.LINES,
+        *where,
+        r"--stdin-delimiter=\x00",
+        "-",
+    ]
+
+
+def find_states(point: str, proc: str | os.PathLike[str]) -> Ask | None:
+    """Find what queries the command for the mount at `point`; None where the command is missing."""
+    if not command.present(beegfs_v8.BEEGFS):
+        return None
+    return partial(ask_states, find_paths(point, proc))
+
+
+def read_states(out: str, paths: Sequence[str], point: str) -> dict[str, DataState]:
+    """Parse the states of the rows, by the path asked for. Rows of anything but regular files are skipped."""
+    base = point.rstrip("/")
+    asked = {path.removeprefix(base): path for path in paths if path.startswith(f"{base}/")}
+    asked |= {path: path for path in paths}
+    states = {}
+    for row in beegfs_v8.rows(out):
+        path = asked.get(str(row.get("path", "")))
+        state = None if path is None else state_of(str(row.get("access", "")), str(row.get("state", "")))
+        if path is not None and state is not None:
+            states[path] = state
+    return states
+
+
+def state_of(access: str, state: str) -> DataState | None:
+    """Judge the columns `access` and `state`.
+
+    | state                  | access           | the data is                        |
+    |------------------------|------------------|------------------------------------|
+    | `(n/a)`, or none       | any              | not said: it is no regular file    |
+    | available, 0           | locked for       | offline: nobody reads it now       |
+    |                        | reads, 1, 3      |                                    |
+    | available, 0           | any other        | local                              |
+    | manual-restore, 1, ... | any              | offline: a stub                    |
+    | anything else          | any              | offline, under that name           |
+    """
+    word, lock = (re.sub(r"[^a-z0-9]", "", text.lower()) for text in (state, access))
+    if word in ("", "na"):
+        return None
+    if word in STUBS:
+        return DataState("offline", f"a stub (BeeGFS restores it: {STUBS[word]})")
+    if word not in LOCAL:
+        return DataState("offline", f"BeeGFS calls its data {word}")
+    if lock in ("1", "3") or ("locked" in lock and "read" in lock):
+        return DataState("offline", "BeeGFS has locked it against reading")
+    return DataState("local")

@@ -1,0 +1,410 @@
+"""The stores of a file system: what a vendor's commands say of its targets, servers and quotas, as types that
+all vendors share, and whether they are in order. Sizes are in bytes; None is "not known".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from penstock.core.events import ADMINISTRATOR, CheckResult
+from penstock.core.human import printable
+from penstock.host import command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from penstock.core.events import Verdict
+    from penstock.fs.quotas import Quota
+
+
+# What vendors' commands report of a file system, as types. Sizes are in bytes; None is unknown.
+#
+# The names are BeeGFS's. A target is a store of a server (Lustre: an OST or MDT), a pool a set of targets, a
+# pattern the striping of a folder's new files.
+
+Role = Literal["storage", "metadata", "management"]
+# BeeGFS's capacity pools: new files go to `low` targets only where too few are `normal`, and to `emergency`
+# only where no others are left. `closed`: never (Lustre).
+Capacity = Literal["normal", "low", "emergency", "closed", "unknown"]
+# `inactive`: taken out by the administrator; its files wait, and it gets no new ones (Lustre)
+Reachability = Literal["online", "probably-offline", "offline", "inactive", "unknown"]
+Consistency = Literal["good", "needs-resync", "resyncing", "bad", "unknown"]
+
+
+# Where a file's data is: here; behind a tier that reads it back by itself, at a cost; or elsewhere, with only
+# a stub here.
+DataPlace = Literal["local", "tiered", "offline"]
+
+
+class DataState(NamedTuple):
+    """Where the data of a file is."""
+
+    place: DataPlace
+    why: str = ""  # in words; "" for `local`
+    # Only a guess, since the file has a size and no blocks. A file of zeros can look the same.
+    hinted: bool = False
+
+
+class Target(NamedTuple):
+    """A store of data (`storage`) or of metadata."""
+
+    role: Role
+    id: str
+    alias: str = ""
+    node: str = ""
+    pool: str = ""  # the storage pool, by its number if known, else by its name; "" for metadata
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    total_inodes: int | None = None
+    free_inodes: int | None = None
+    capacity: Capacity = "unknown"
+    reachability: Reachability = "unknown"
+    consistency: Consistency = "unknown"
+    further_pools: tuple[str, ...] = ()  # other pools that it is in (Lustre)
+    sized: bool = True  # False: only /proc names it, which has no figures of its space
+
+    @property
+    def name(self) -> str:
+        """`storage target 104 (alias) on node`, for people."""
+        alias = f" ({self.alias})" if self.alias and self.alias != self.id else ""
+        return f"{self.role} target {self.id}{alias}" + (f" on {self.node}" if self.node else "")
+
+
+class Server(NamedTuple):
+    """A server process of the file system, as reached from this machine."""
+
+    role: Role
+    name: str
+    id: str = ""
+    reachable: bool | None = None
+    route: str = ""  # address and protocol; "": unknown
+
+
+class Pattern(NamedTuple):
+    """How a folder's new files are striped."""
+
+    # `raid0`; `mirrored`: each byte is on two targets; `composite`: by ranges of the file (Lustre), with
+    # `targets` and `chunk_bytes` of the widest.
+    kind: str
+    chunk_bytes: int
+    targets: int  # targets (or groups of two) of a long enough file
+    pool: str = ""  # the pool's number
+    pool_name: str = ""
+    # a file has an object on each of its targets, however small it is (Lustre)
+    objects_of_empty: bool = False
+
+    @property
+    def copies(self) -> int:
+        """Targets that hold each byte."""
+        return 2 if self.kind == "mirrored" else 1
+
+
+TIB = 1 << 40
+GIB = 1 << 30
+
+
+class FillRules(NamedTuple):
+    """How a product fills its targets, and what it counts; the defaults are BeeGFS's."""
+
+    # Free bytes of a storage target at which its state changes, by default; the last: full. BeeGFS'
+    # management puts it into `low` and `emergency` (`storage low 1T, emergency 20G`). A site's own limits are
+    # hidden from users.
+    storage_limits: tuple[int, ...] = (TIB, 20 * GIB, 0)
+    metadata_limits: tuple[int, ...] = (10 * GIB, 3 * GIB, 0)
+    # Of metadata for each file or folder: 500 GB hold some 150 million (doc.beegfs.io, system requirements).
+    # Their older rule is 0.3 to 0.5 % of the data. 0: only inodes count.
+    entry_bytes: float = 500 * 10**9 / (150 * 10**6)
+    # on a metadata target of BeeGFS a folder is two folders and two files (doc.beegfs.io)
+    folder_inodes: int = 4
+    objects: str = "chunk files"  # what a file is on its storage targets
+    quota_counts: str = "chunk files"  # what quotas count as files; if not `objects`, then files and folders
+
+
+# Why a query got no answer: the management service was not reached; this account may not read the secret that
+# the service wants; "" for all else.
+SilenceCause = Literal["", "management", "secret"]
+
+
+class Silence(NamedTuple):
+    """A query to the vendor's commands without an answer."""
+
+    about: str  # the query, in words
+    command: str  # the command line
+    why: str  # the command's own words, or why it did not run
+    cause: SilenceCause = ""
+
+
+class StoreStatus(NamedTuple):
+    """All that a vendor's commands reported of the file system of a folder."""
+
+    product: str  # `BeeGFS 7`, for people
+    targets: tuple[Target, ...] = ()
+    servers: tuple[Server, ...] = ()
+    pattern: Pattern | None = None
+    quotas: tuple[Quota, ...] = ()
+    silences: tuple[Silence, ...] = ()
+    # (number, name) of each storage pool, where the commands show them
+    pools: tuple[tuple[str, str], ...] = ()
+    rules: FillRules = FillRules()
+    results: tuple[CheckResult, ...] = ()  # judgements of the vendor's own package (WEKA)
+    max_files: int | None = None  # files that the file system may have
+    management_holds: bool = False  # calls on the mount wait while the management service is away
+
+    def of_role(self, role: Role) -> list[Target]:
+        """Return the targets of this role, in the order of the commands' answers."""
+        return [target for target in self.targets if target.role == role]
+
+    def in_pool(self) -> list[Target]:
+        """Return the storage targets for new files of the folder: those of the pattern's pool, or all where
+        the pool is unknown (see `unmatched_pool`)."""
+        return self._of_pool() or self.of_role("storage")
+
+    def filling(self, said: StoreStatus) -> StoreStatus:
+        """Return what the vendor's commands `said`, completed by this status from /proc: further targets and
+        servers, and states that the commands do not know."""
+        states = {(target.role, target.id): target for target in self.targets}
+        targets = []
+        for target in said.targets:
+            state = states.pop((target.role, target.id), target)
+            reach, good = target.reachability, target.consistency
+            targets.append(
+                target._replace(
+                    reachability=state.reachability if reach == "unknown" else reach,
+                    consistency=state.consistency if good == "unknown" else good,
+                )
+            )
+        named = {(server.role, server.id) for server in said.servers}
+        servers = [server for server in self.servers if (server.role, server.id) not in named]
+        return said._replace(
+            targets=(*targets, *states.values()),
+            servers=(*said.servers, *servers),
+            management_holds=self.management_holds,
+        )
+
+    @property
+    def unmatched_pool(self) -> str:
+        """The pattern's pool, if there are targets and none is known to be in it; else ""."""
+        if self.pattern is None or not self.of_role("storage") or self._of_pool():
+            return ""
+        return self.pattern.pool_name or self.pattern.pool
+
+    def _of_pool(self) -> list[Target]:
+        pattern = self.pattern
+        names = {pattern.pool, pattern.pool_name} - {""} if pattern else set()
+        return [target for target in self.of_role("storage") if names & {target.pool, *target.further_pools}]
+
+
+# Whether the servers and targets of a file system are in order, by what its commands report.
+#
+# | what                          | seen                            | verdict                             |
+# |-------------------------------|---------------------------------|-------------------------------------|
+# | storage or metadata server    | not reached from this machine   | stop, with its name                 |
+# | management server             | not reached, or commands say so | warning, with the time that is left;|
+# |                               |                                 | stop where calls wait for it        |
+# | target that new files can get | offline, probably offline, bad  | stop, with its number               |
+# |                               | in capacity pool `emergency`    | stop                                |
+# |                               | needs resync, or resyncing      | warning                             |
+# |                               | online, gave no figures         | warning                             |
+# |                               | in capacity pool `low`          | warning                             |
+# |                               | inactive, or takes no new files | warning                             |
+# | target of another pool        | any of these                    | note                                |
+# | pool of the folder's pattern  | no target is known to be in it  | warning; note where no target's     |
+# |                               |                                 | pool is known. All are looked at    |
+# | a question that got no answer |                                 | note, with the command's own words  |
+# |                               | for want of the secret          | one note for all of them            |
+# | nothing of these              |                                 | ok: how many were looked at         |
+
+# `sysTargetOfflineTimeoutSecs` of BeeGFS' servers and clients, in seconds, by default: without the management
+# service targets then count as offline. 180 where data is mirrored.
+OFFLINE_TIMEOUT = 900
+
+
+def judge(status: StoreStatus) -> list[CheckResult]:
+    """Return a result for each trouble, else one for all."""
+    results = [*_servers(status), *_targets(status), *status.results]
+    if not results:
+        results = [_in_order(status)] if status.targets or status.servers else []
+    return [*results, *silences(status)]
+
+
+def away(status: StoreStatus) -> bool:
+    """Return whether a server, or a target for new files, is away: calls on the mount may wait for it."""
+    used = {target.id for target in status.in_pool()}
+    holds = status.management_holds
+    servers = any(
+        server.reachable is False and (holds or server.role != "management") for server in status.servers
+    )
+    silent = holds and any(silence.cause == "management" for silence in status.silences)
+    return (
+        servers
+        or silent
+        or any(
+            target.reachability in ("offline", "probably-offline")
+            for target in status.targets
+            if target.role == "metadata" or target.id in used
+        )
+    )
+
+
+def _in_order(status: StoreStatus) -> CheckResult:
+    counts = (
+        (len(status.of_role("storage")), "storage targets"),
+        (len(status.of_role("metadata")), "metadata targets"),
+        (sum(server.reachable is True for server in status.servers), "servers reached"),
+    )
+    phrases = [f"{count:,} {noun}" for count, noun in counts if count]
+    return CheckResult(status.product, ", ".join(phrases) + ": all in order")
+
+
+def _servers(status: StoreStatus) -> Iterator[CheckResult]:
+    for server in status.servers:
+        if server.reachable is False:
+            yield _server(status, server)
+
+
+def _server(status: StoreStatus, server: Server) -> CheckResult:
+    name = printable(f"{server.name} [ID: {server.id}]" if server.id else server.name)
+    if server.role == "management":
+        return _management(status, name, "not reached from this machine")
+    return CheckResult(
+        f"{status.product} {server.role} server {name}",
+        "not reached from this machine",
+        "stop",
+        "reached",
+        f"start the server, or mend its network: {ADMINISTRATOR}",
+    )
+
+
+def _management(status: StoreStatus, name: str, text: str) -> CheckResult:
+    about = f"{status.product} management server" + (f" {name}" if name else "")
+    if status.management_holds:
+        return CheckResult(
+            about,
+            f"{text}; a client of version 7 takes all servers for offline within 30 s of that, and each call "
+            "on the mount waits until it is back",
+            "stop",
+            "reached",
+            f"have it started again: {ADMINISTRATOR}",
+        )
+    return CheckResult(
+        about,
+        f"{text}; data is still served, but no further client can mount, and after {OFFLINE_TIMEOUT} s "
+        f"(sysTargetOfflineTimeoutSecs={OFFLINE_TIMEOUT}, as shipped) targets count as offline",
+        "warning",
+        "reached",
+        f"have it started again before {OFFLINE_TIMEOUT} s have passed: {ADMINISTRATOR}",
+    )
+
+
+def _targets(status: StoreStatus) -> Iterator[CheckResult]:
+    used = {target.id for target in status.in_pool()}
+    for target in status.targets:
+        ours = target.role == "metadata" or target.id in used
+        for verdict, text, mend in _troubles(target):
+            yield CheckResult(
+                f"{status.product} {printable(target.name)}",
+                text if ours else f"{text}; new files of this folder are not placed there",
+                verdict if ours else "note",
+                "online, good, capacity pool normal",
+                mend if ours else "",
+            )
+
+
+def _troubles(target: Target) -> Iterator[tuple[Verdict, str, str]]:
+    if target.reachability == "offline":
+        yield "stop", "offline", f"have it brought back: {ADMINISTRATOR}"
+    if target.reachability == "probably-offline":
+        yield "stop", "probably offline: writes to it wait", "wait until it is online or offline, then repeat"
+    if target.consistency == "bad":
+        yield "stop", "consistency state bad", f"have it repaired: {ADMINISTRATOR}"
+    if target.consistency in ("needs-resync", "resyncing"):
+        text = "needs a resync" if target.consistency == "needs-resync" else "is being resynced"
+        yield "warning", f"{text}: its mirror serves alone", "nothing; a second fault would stop the run"
+    if target.reachability == "inactive":
+        text = (
+            "inactive: taken out of use; files that lie on it cannot be read, new ones are not placed on it"
+        )
+        yield "warning", text, f"have it activated, if it is to be used: {ADMINISTRATOR}"
+    elif target.capacity == "closed":
+        yield "warning", "takes no new files: full, or read-only", f"have room made on it: {ADMINISTRATOR}"
+    if target.sized and target.total_bytes is None and target.reachability in ("online", "unknown"):
+        yield "warning", "gave no figures of its space", f"see whether its server answers: {ADMINISTRATOR}"
+    if target.capacity == "emergency":
+        yield "stop", "nearly full: capacity pool emergency", f"have room made on it: {ADMINISTRATOR}"
+    if target.capacity == "low":
+        yield "warning", "little room: capacity pool low", f"have room made on it: {ADMINISTRATOR}"
+
+
+def silences(status: StoreStatus) -> Iterator[CheckResult]:
+    """Note each query that got no answer. Unanswered queries for want of the management service are a single
+    warning; those for want of the secret are a single note. A pool without known targets is a warning."""
+    management = next((silence for silence in status.silences if silence.cause == "management"), None)
+    reported = any(server.role == "management" and server.reachable is False for server in status.servers)
+    if management is not None and not reported:
+        yield _management(status, "", f"`{printable(management.command)}`: {management.why}")
+    secret = [silence for silence in status.silences if silence.cause == "secret"]
+    if secret:
+        yield _no_secret(status.product, secret)
+    for silence in status.silences:
+        if not silence.cause:
+            yield _silence(status.product, silence)
+    if pool := printable(status.unmatched_pool):
+        yield CheckResult(
+            f"{status.product} pool {pool}",
+            "new files of this folder belong into it, and no target is known to be in it: it was removed, or "
+            "the commands do not say which targets it has; room and states are those of all targets",
+            "warning" if any(target.pool for target in status.of_role("storage")) else "note",
+            "a pool with targets",
+            f"see which pools there are, and give the folder one of them: {ADMINISTRATOR}",
+        )
+
+
+def _no_secret(product: str, silent: list[Silence]) -> CheckResult:
+    return CheckResult(
+        f"{product} {', '.join(silence.about for silence in silent)}",
+        f"not known: this account may not read the secret of the management service (as shipped "
+        f"/etc/beegfs/conn.auth is root's); `{printable(silent[0].command)}`: {silent[0].why}",
+        "note",
+        mend="nothing, where the states in /proc/fs/beegfs are enough for a run; else have the secret made "
+        f"readable for this account, and name it in BEEGFS_AUTH_FILE: {ADMINISTRATOR}",
+    )
+
+
+def _silence(product: str, silence: Silence) -> CheckResult:
+    return CheckResult(
+        f"{product} {silence.about}",
+        f"not known: `{printable(silence.command)}`: {silence.why}",
+        "note",
+        mend="run the command by hand to see why; the run does not need it",
+    )
+
+
+BUDGET = 40.0  # seconds for all commands of a status
+
+
+class StatusQueries:
+    """The queries for a status. `cause` classifies a failed command's words. No method raises."""
+
+    def __init__(self, cause: Callable[[str], SilenceCause] = lambda _: "") -> None:
+        self._budget, self._cause = command.TimeBudget(BUDGET), cause
+        self.silences: list[Silence] = []
+
+    def ask(
+        self, about: str, argv: Sequence[str], useful: Callable[[str], object] = lambda _: False
+    ) -> command.Answer:
+        """Run the command, and return its answer; `about` names the query in messages. The answer counts
+        where the exit status is 0, or `useful` accepts its output: a silent target makes the command for a
+        whole table fail. Else it is kept as a silence. Once the management service did not answer, no further
+        command is run: each would wait for it, 3.2 s on BeeGFS 7.4.7."""
+        away = next((silence for silence in self.silences if silence.cause == "management"), None)
+        if away is not None:
+            self.silent(about, argv, away.why, away.cause)
+            return command.Answer(tuple(argv), why=away.why)
+        answer = command.run(argv, self._budget)
+        if not (answer.ok or useful(answer.out)):
+            self.silent(about, argv, answer.words, self._cause(answer.words))
+        return answer
+
+    def silent(self, about: str, argv: Sequence[str], why: str, cause: SilenceCause = "") -> None:
+        """Keep that a query got no answer."""
+        self.silences.append(Silence(about, " ".join(argv), why, cause))
