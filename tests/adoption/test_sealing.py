@@ -21,7 +21,7 @@ from penstock.config.settings import PermissionsConfig, VerifyConfig
 from penstock.core.errors import FailedError, FindingsError, PreflightError
 from penstock.core.layout import ADOPTED, RunLayout
 from penstock.core.model import LATEST
-from penstock.dataset import adopted_trees, run_store, seals
+from penstock.dataset import documents, run_store, seals
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
 from penstock.run import (
@@ -343,7 +343,7 @@ def test_a_copy_that_a_kill_left_without_a_line_is_fetched(place: Place) -> None
     list_step.run(place.context, "data")
     plan_step.run(place.context, "data")
     run = run_store.open_run(place.context.layout("data"))
-    mark = adopted_trees.read(run.folder)
+    mark = documents.read_adopted_tree(run.folder)
     assert mark is not None
     adopted_files.move_tree(place.copy, run.data, mark.inode)
     with AdoptedFiles(
@@ -496,7 +496,7 @@ def test_the_mark_of_a_run_that_adopts_stays_when_its_plan_is_dropped(place: Pla
     run = adopt_seal.mark(place.context, "data", compared)
     run_store.drop_derived(run.folder)
     assert (run.folder.folder / ADOPTED).exists()
-    known: Any = adopted_trees.read(RunLayout(run.folder.folder))
+    known: Any = documents.read_adopted_tree(RunLayout(run.folder.folder))
     assert known.tree == str(place.copy)
 
 

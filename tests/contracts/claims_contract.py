@@ -23,7 +23,7 @@ from tests.support.one_shard import outcome_of
 from penstock.core.element_documents import ElementOutcome, ElementReceipt, ShardClaim
 from penstock.core.errors import TransientError
 from penstock.core.layout import RunLayout
-from penstock.dataset import outcomes, receipts
+from penstock.dataset import documents, receipts
 from penstock.fs import small_files
 from penstock.host import heartbeat, waits
 from penstock.jobs.shard_claims import Claim, ClaimLostError, ShardClaims, read
@@ -140,7 +140,7 @@ class _Work:
 
     def _end(self, claim: Claim, **how: Any) -> None:
         ended = ElementOutcome(attempt=claim.content.worker, generation=claim.generation, **how)
-        outcomes.write(self._run, "copy", claim.index, ended)
+        documents.write_outcome(self._run, "copy", claim.index, ended)
         self._note("ended", claim.index, claim.generation, claim.content.worker)
 
     def _note(self, *words: object) -> None:
@@ -191,7 +191,7 @@ class ClaimsContract:
                 assert held.setdefault(key, attempt) == attempt, f"two workers held {key}"
                 assert read(stored, "copy", *key).worker == attempt
             elif word == "ended":
-                ended = outcomes.find(stored, "copy", *key)
+                ended = documents.find_outcome(stored, "copy", *key)
                 assert ended is not None
                 assert ended.attempt == attempt == held[key]
             elif attempt != "-":
@@ -249,7 +249,7 @@ class ClaimsContract:
 
             halted = halted_at_line(lambda: write_end(here, claim), overtake, index + 1)
             assert outcome_of(stored, index).error == ("the second's" if halted else "its own")
-            first = outcomes.find(stored, "copy", index, 1)
+            first = documents.find_outcome(stored, "copy", index, 1)
             assert first is not None
             assert first.error == "its own"
             return halted
@@ -287,12 +287,14 @@ def take(run: RunLayout, index: int, name: str) -> Claim | None:
 
 def end(run: RunLayout, claim: Claim, **how: Any) -> None:
     """As the controller says that a worker ended."""
-    outcomes.create(run, "copy", claim.index, ElementOutcome(claim.content.worker, claim.generation, **how))
+    documents.create_outcome(
+        run, "copy", claim.index, ElementOutcome(claim.content.worker, claim.generation, **how)
+    )
 
 
 def write_end(run: RunLayout, claim: Claim) -> None:
     outcome = ElementOutcome(claim.content.worker, claim.generation, error="its own")
-    outcomes.write(run, "copy", claim.index, outcome)
+    documents.write_outcome(run, "copy", claim.index, outcome)
 
 
 FILES = (

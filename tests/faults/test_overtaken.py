@@ -21,7 +21,7 @@ from tests.support.whole_way import content
 
 from penstock.core.errors import PenstockError
 from penstock.core.layout import DatasetLayout
-from penstock.dataset import current_pointer, run_claims, run_store
+from penstock.dataset import run_claims, run_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -177,7 +177,7 @@ def overtaken(
             assert all(some in a.said() for some in words), a.said()
             assert "nothing more was changed" in a.said()
         assert not place.layout.lock.exists()
-        last = current_pointer.last_move(place.layout)
+        last = run_store.last_move(place.layout)
         assert last is not None
         assert (last.run, f"releases/{last.release}") == (standing.run, published)
         if code == 0:

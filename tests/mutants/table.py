@@ -512,8 +512,9 @@ MUTANTS = (
     ),
     Mutant(
         "what an earlier claim of a shard came to counts on",
-        "if (outcome := outcomes.find(run, step, index, generation)) is not None:\n            yield",
-        "if (outcome := outcomes.find(run, step, index, 1)) is not None:\n            yield",
+        "if (outcome := documents.find_outcome(run, step, index, generation)) is not None:"
+        "\n            yield",
+        "if (outcome := documents.find_outcome(run, step, index, 1)) is not None:\n            yield",
         "tests/run/test_last_ends.py::test_an_outcome_counts_while_its_claim_is_the_highest",
     ),
     Mutant(
@@ -778,8 +779,8 @@ MUTANTS = (
     ),
     Mutant(
         "a step of a run that was overtaken begins",
-        "        if run:\n            run_claims.check(layout, run)\n        cancel_mark",
-        "        cancel_mark",
+        "        if run:\n            run_claims.check(layout, run)\n        orders",
+        "        orders",
         "tests/run/test_claims.py::test_a_step_of_a_run_that_was_overtaken_does_not_begin_its_work",
     ),
     Mutant(

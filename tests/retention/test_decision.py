@@ -12,7 +12,7 @@ from penstock.keep.retention.decision import Known, by_name, by_rules
 from penstock.keep.retention.release_snapshot import left_at
 
 if TYPE_CHECKING:
-    from penstock.dataset.current_pointer import Move
+    from penstock.dataset.run_store import Move
 
 NOW, DAY = 1_800_000_000.0, 86400.0
 GRACE = 14 * DAY

@@ -19,7 +19,7 @@ from penstock.core import dataset_documents
 from penstock.core.dataset_documents import Author, RollbackIntent
 from penstock.core.errors import ConfigError, FindingsError
 from penstock.core.layout import DatasetLayout
-from penstock.dataset import current_pointer, verdicts
+from penstock.dataset import run_store, verdicts
 from penstock.dataset.dataset_lock import DatasetLock
 from penstock.keep.audit import audit_step
 from penstock.keep.retention import rollback_step
@@ -106,7 +106,7 @@ def test_which_one_was_before(
     events = {"p": "publish", "r": "rollback"}
     lines = [json.dumps({"format": 1, "event": events[one[0]], "release": one[1]}) for one in history.split()]
     layout.history.write_text("\n".join(lines))
-    assert current_pointer.before(layout, current, set("ABCD") - set(gone)) == expected
+    assert run_store.before(layout, current, set("ABCD") - set(gone)) == expected
 
 
 def test_a_rerun_of_an_unchanged_source_does_not_undo_it_and_a_changed_source_is_published(

@@ -19,7 +19,7 @@ from penstock.core.errors import (
     SourceChangedError,
 )
 from penstock.core.events import Progressed
-from penstock.dataset.element_progress import Reporter
+from penstock.dataset.receipts import Reporter
 from penstock.dataset.submission_log import ArrayBook
 from penstock.fs.capabilities import facts
 from penstock.host import interpreter

@@ -18,7 +18,7 @@ from penstock.core.errors import FailedError, LockedError
 from penstock.core.layout import RunLayout
 from penstock.dataset import receipts, run_store
 from penstock.dataset.context import Stop
-from penstock.dataset.element_progress import Progress, Reporter
+from penstock.dataset.receipts import Progress, Reporter
 from penstock.dataset.run import read_plan
 from penstock.engine.records import journal
 from penstock.fs import small_files

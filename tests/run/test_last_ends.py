@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.element_documents import SHARD_CLAIM, ElementOutcome, ShardClaim
 from penstock.core.layout import RunLayout
-from penstock.dataset import documents, outcomes
+from penstock.dataset import documents
 from penstock.jobs import shard_claims
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def claim(run: RunLayout, index: int, generation: int) -> None:
 
 def fails(run: RunLayout, index: int, generation: int, *split: int) -> ElementOutcome:
     outcome = ElementOutcome(generation=generation, split=split)
-    outcomes.write(run, "copy", index, outcome)
+    documents.write_outcome(run, "copy", index, outcome)
     return outcome
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.staging_runs import events_of, tree
 from tests.support.whole_way import content, go, staging
 
-from penstock.dataset import current_pointer, receipts, run_store
+from penstock.dataset import receipts, run_store
 from penstock.look import status_report
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def test_a_line_that_an_overtaken_run_wrote_late_is_not_the_last_word(dataset: D
         dataset.stage(name)
     late, last = dataset.layout.history.read_text().splitlines()
     dataset.layout.history.write_text(f"{last}\n{late}\n")
-    found = current_pointer.last_move(dataset.layout)
+    found = run_store.last_move(dataset.layout)
     assert found is not None
     assert found.release == dataset.releases["B"]
     dataset.by_hand("A")

@@ -18,7 +18,7 @@ from penstock.core.errors import (
     PenstockError,
     PreflightError,
 )
-from penstock.dataset import documents, outcomes
+from penstock.dataset import documents
 from penstock.fs import small_files
 from penstock.run import read_back, verify_step
 
@@ -44,7 +44,7 @@ def damaged(run: RunLayout, generation: int) -> None:
     outcome = ElementOutcome(
         f"1_0_0-{generation:08d}", generation, exit_code=1, retry=False, failed=1, failures=failures
     )
-    outcomes.write(run, "verify", 0, outcome)
+    documents.write_outcome(run, "verify", 0, outcome)
 
 
 def copies(run: RunLayout) -> Mapping[str, int]:

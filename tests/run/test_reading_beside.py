@@ -20,7 +20,7 @@ from penstock.config.settings import EngineConfig, JobOptions, PlanConfig
 from penstock.core.element_documents import SHARD_CLAIM, ElementOutcome, ShardClaim
 from penstock.core.errors import InterruptedRunError
 from penstock.core.layout import DATA
-from penstock.dataset import outcomes, receipts, run_store
+from penstock.dataset import documents, receipts, run_store
 from penstock.dataset.context import Stop
 from penstock.dataset.run import read_plan
 from penstock.dataset.submission_log import ArrayBook
@@ -218,7 +218,7 @@ def test_what_another_one_left_is_taken_when_all_is_copied(
     small_files.write_json(run.folder.claim("verify", 4, 1), SHARD_CLAIM.to_json(other))
     if ended == "it ended":
         lost = ElementOutcome("other-1", 1, free=True, error="it ended")
-        outcomes.create(run.folder, "verify", 4, lost)
+        documents.create_outcome(run.folder, "verify", 4, lost)
     assert work(run) == 0
     assert shard_claims.standing(run.folder, "verify")[4] == 2
     assert sorted(read_back(run)) == list(range(SHARDS))
@@ -366,7 +366,7 @@ def test_it_ends_where_another_shard_is_given_up(run: Run, monkeypatch: pytest.M
     other = ShardClaim("other-2", "another-array", 7, "call", "node17")
     small_files.write_json(run.folder.claim("copy", 5, 2), SHARD_CLAIM.to_json(other))
     gone = ElementOutcome("other-2", 2, exit_code=1, retry=False, error="the object is gone")
-    outcomes.create(run.folder, "copy", 5, gone)
+    documents.create_outcome(run.folder, "copy", 5, gone)
     run.layout.lock.write_text("{}")  # a controller lives
     began = time.monotonic()
     assert work(run) == 0

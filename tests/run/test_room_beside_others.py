@@ -29,7 +29,7 @@ from penstock.core.errors import InterruptedRunError, LockedError, NoSpaceError
 from penstock.core.events import ElementChanged, Started
 from penstock.core.layout import DatasetLayout, RunLayout
 from penstock.core.run_documents import PlanInfo, ShardInfo
-from penstock.dataset import element_progress, run_store, staging_notice
+from penstock.dataset import receipts, run_store, staging_notice
 from penstock.dataset.context import Stop
 from penstock.dataset.staging_notice import LONGEST, living_below
 from penstock.fs import clock
@@ -359,7 +359,7 @@ def test_s17_an_element_whose_objects_grew_keeps_to_the_room(tmp_path: Path) -> 
     """It has more bytes done than its shard was planned with."""
     space = os.statvfs(tmp_path)
     room = RoomWatch(tmp_path, space.f_bavail * space.f_frsize + (1 << 30), None, reserves=True)
-    reporter = element_progress.Reporter(tmp_path / "progress")
+    reporter = receipts.Reporter(tmp_path / "progress")
     reporter(1, 1 << 50, 0)
     shard = ShardInfo(0, 1, 1, bytes=5, reused=0, digest="sha256:0")
     paces, claim = Paces(None, None), Claim(RunLayout(tmp_path), "copy", 0, 1, ShardClaim())
@@ -382,11 +382,11 @@ def test_s17_elements_touch_the_notice_of_their_run(tmp_path: Path, monkeypatch:
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"a"}))
     go(context, upto="plan")
     path = context.layout("data").under_way
-    monkeypatch.setattr(element_progress, "HEARTBEAT", 0.0)
+    monkeypatch.setattr(receipts, "HEARTBEAT", 0.0)
     for _ in range(2):
         aged(path, 600)
         before = path.stat().st_mtime
-        reporter = element_progress.Reporter(
+        reporter = receipts.Reporter(
             tmp_path / "progress", every=0.0, beat=lambda: staging_notice.touch(path)
         )
         reporter(1, 1, 0)

@@ -15,7 +15,7 @@ from tests.support.one_shard import outcome_of, write_receipt
 from penstock.core.element_documents import ELEMENT_RECEIPT, ElementOutcome, ElementReceipt, ShardClaim
 from penstock.core.errors import FailedError, TransientError
 from penstock.core.layout import RunLayout
-from penstock.dataset import documents, outcomes, receipts
+from penstock.dataset import documents, receipts
 from penstock.fs import small_files
 from penstock.host import heartbeat
 from penstock.jobs import shard_claims
@@ -55,7 +55,7 @@ class Place:
         )
 
     def ends(self, claim: Claim, **how: Any) -> None:
-        outcomes.write(self.run, "copy", claim.index, outcome(claim, **how))
+        documents.write_outcome(self.run, "copy", claim.index, outcome(claim, **how))
 
     def proves(self, claim: Claim) -> None:
         claim.prove(receipt(claim), self.holds)
@@ -296,7 +296,7 @@ def test_wherever_a_worker_dies_the_next_one_goes_on(place: Place, tmp_path: Pat
         at.ends(claim, free=True)
         at.proves(claim)
 
-    files = ("fs/small_files.py", "jobs/shard_claims.py", "dataset/outcomes.py", "dataset/receipts.py")
+    files = ("fs/small_files.py", "jobs/shard_claims.py", "dataset/documents.py", "dataset/receipts.py")
     watched = Place(tmp_path / "watched")
 
     def on_disk() -> object:
@@ -329,11 +329,11 @@ def test_wherever_a_worker_dies_the_next_one_goes_on(place: Place, tmp_path: Pat
 
 def test_the_controller_ends_a_claim_but_not_over_its_workers_own_outcome(place: Place) -> None:
     claim = taken(place.worker().next())
-    assert outcomes.create(place.run, "copy", 0, outcome(claim, free=True))
+    assert documents.create_outcome(place.run, "copy", 0, outcome(claim, free=True))
     assert state(place.worker().next()) == (0, 2, 0)
     second = taken(place.worker().take(0) or place.still(place.worker()))
     place.ends(second, retry=False, error="its own")
-    assert not outcomes.create(place.run, "copy", 0, outcome(second))
+    assert not documents.create_outcome(place.run, "copy", 0, outcome(second))
     last = outcome_of(place.run, 0)
     assert last is not None
     assert last.error == "its own"
@@ -344,9 +344,9 @@ def test_a_worker_that_wakes_writes_over_nobodys_outcome(place: Place) -> None:
     second = taken(place.still(place.worker()))
     place.ends(second, error="second")
     place.ends(first, error="first")
-    assert [outcomes.find(place.run, "copy", 0, n).error for n in (1, 2)] == ["first", "second"]  # type: ignore[union-attr]
+    assert [documents.find_outcome(place.run, "copy", 0, n).error for n in (1, 2)] == ["first", "second"]  # type: ignore[union-attr]
     assert outcome_of(place.run, 0).error == "second"
-    assert outcomes.find(place.run, "copy", 0, 3) is None
+    assert documents.find_outcome(place.run, "copy", 0, 3) is None
 
 
 def test_a_worker_that_wakes_overtaken_ends_its_shard(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

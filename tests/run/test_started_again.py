@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.element_documents import ElementOutcome, ShardClaim
 from penstock.core.layout import RunLayout
-from penstock.dataset import outcomes
+from penstock.dataset import documents
 from penstock.jobs.shard_claims import Claim, ShardClaims
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def test_a_signal_before_it_is_charged_only_where_it_was_not_started_again(
     """Preemption and requeueing send one."""
     run = RunLayout(tmp_path)
     first = taken(claims(run, 0).next())
-    outcomes.write(
+    documents.write_outcome(
         run,
         "copy",
         0,

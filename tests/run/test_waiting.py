@@ -13,7 +13,7 @@ from tests.support.whole_way import go, staging, texts
 from penstock.config.settings import SourceConfig
 from penstock.core.errors import PreflightError
 from penstock.core.human import in_quotes
-from penstock.dataset import wait_messages
+from penstock.dataset import context as wait_messages
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,12 @@ from penstock.cluster.port import BAD_NODE
 from penstock.config.settings import BandwidthConfig, EngineConfig, PlanConfig
 from penstock.core.element_documents import SHARD_CLAIM, ElementOutcome, ShardClaim
 from penstock.core.errors import FailedError, InterruptedRunError, LockedError, TransientError
-from penstock.dataset import outcomes, receipts, run_claims, run_store
+from penstock.dataset import (
+    documents,
+    receipts,
+    run_claims,
+    run_store,
+)
 from penstock.dataset.context import Stop
 from penstock.dataset.run import read_plan
 from penstock.dataset.submission_log import ArrayBook
@@ -284,7 +289,7 @@ def test_what_another_one_fails_meanwhile_it_takes(
     controlled(context)
     outcome = ElementOutcome("other-1", 1, host="node17", exit_code=1, error="reset by peer")
     stop = Looked(
-        lambda: len(proven(folder)) == SHARDS - 1, lambda: outcomes.write(folder, "copy", 2, outcome)
+        lambda: len(proven(folder)) == SHARDS - 1, lambda: documents.write_outcome(folder, "copy", 2, outcome)
     )
     assert work(folder, array(folder), stop=stop) == 0
     assert proven(folder)[-1] == 2
@@ -464,7 +469,7 @@ def test_a_receipt_that_another_one_wrote_stays(folder: RunLayout, monkeypatch: 
             folder, "copy", own, [0], 0, lambda _: False, lambda: "mine", retries=2, clock=lambda: 0.0
         )
         # The first claim's worker wrote an outcome, and, once the shard was claimed again, a receipt.
-        outcomes.write(folder, "copy", 0, ElementOutcome("x", 1))
+        documents.write_outcome(folder, "copy", 0, ElementOutcome("x", 1))
         claim = mine.next()
         assert claim is not None
         assert claim.generation == 2

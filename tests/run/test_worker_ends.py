@@ -15,7 +15,7 @@ from penstock.cluster.port import BAD_NODE, Cause, State, Status
 from penstock.core.element_documents import SHARD_CLAIM, ElementOutcome, ShardClaim
 from penstock.core.errors import FailedError, InterruptedRunError
 from penstock.core.estimates import Estimate
-from penstock.dataset import documents, outcomes
+from penstock.dataset import documents
 from penstock.dataset.submission_log import ArrayBook
 from penstock.engine.records.journal import Journal, gone_line
 from penstock.jobs import shard_claims
@@ -550,7 +550,7 @@ def test_a_claim_that_appears_after_its_workers_end_was_judged_is_ended(
     monkeypatch.setattr(array_watch, "shard_claims", late_view)
     one.go(range(3))
     assert one.cluster.tries == {0: 2, 1: 1, 2: 1}
-    outcome = outcomes.find(one.run, "copy", 0, 1)
+    outcome = documents.find_outcome(one.run, "copy", 0, 1)
     assert outcome is not None
     assert (outcome.error, outcome.host) == ("signal 9", "n0")
     assert one.claim(0).charged == 1
@@ -591,7 +591,7 @@ def test_an_empty_claim_is_its_workers_when_its_content_comes(tmp_path: Path) ->
     worker_ends.judge(watch)
     assert [index for index, _ in watch.standing()] == [0]
     assert watch.held() == {}
-    assert outcomes.find(one.run, "copy", 0, 1) is None
+    assert documents.find_outcome(one.run, "copy", 0, 1) is None
     assert not watch.began
     claim = claim_of(watch, 0, 3)
     worker_ends.judge(watch)
@@ -600,7 +600,7 @@ def test_an_empty_claim_is_its_workers_when_its_content_comes(tmp_path: Path) ->
     assert watch.began == {3}
     ended_so(watch, 3, Status(FAILED, "signal 9", "n3", signal=9))
     worker_ends.judge(watch)
-    outcome = outcomes.find(one.run, "copy", 0, 1)
+    outcome = documents.find_outcome(one.run, "copy", 0, 1)
     assert outcome is not None
     assert (outcome.attempt, outcome.error) == (claim.worker, "signal 9")
 
@@ -616,11 +616,11 @@ def test_what_a_bad_node_failed_is_free_for_the_controller_too(tmp_path: Path, r
     for index in (0, 1):
         claim = claim_of(watch, index, 0)
         failed[index] = ElementOutcome(claim.worker, 1, exit_code=1, retry=True, error="no route", host="n3")
-        outcomes.write(one.run, "copy", index, failed[index])
+        documents.write_outcome(one.run, "copy", index, failed[index])
     worker_ends.judge(watch)
     assert [watch.ends.given_up(index, watch.call) for index in (0, 1)] == [not retries] * 2
     for index in (0, 1):
-        outcomes.write(one.run, "copy", index, failed[index]._replace(free=True))
+        documents.write_outcome(one.run, "copy", index, failed[index]._replace(free=True))
     ended_so(watch, 0, Status(FAILED, f"exit {BAD_NODE}", "n3", exit_code=BAD_NODE))
     worker_ends.judge(watch)
     assert [watch.ends.fates[index].outcome.free for index in (0, 1)] == [True, True]

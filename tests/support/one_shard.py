@@ -6,7 +6,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from penstock.core.element_documents import ELEMENT_RECEIPT, ElementReceipt, ShardClaim
-from penstock.dataset import documents, outcomes
+from penstock.dataset import documents
 from penstock.dataset.context import Stop
 from penstock.jobs.elements.element import Element, attempt_name
 from penstock.jobs.shard_claims import ShardClaims
@@ -33,4 +33,4 @@ def write_receipt(run: RunLayout, receipt: ElementReceipt) -> None:
 
 def outcome_of(run: RunLayout, index: int) -> ElementOutcome | None:
     """That of the highest claim of a shard of copy."""
-    return outcomes.find(run, "copy", index, outcomes.claimed(run, "copy", index))
+    return documents.find_outcome(run, "copy", index, documents.claimed(run, "copy", index))

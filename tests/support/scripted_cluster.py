@@ -16,7 +16,7 @@ from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.core.element_documents import ElementOutcome, ElementReceipt, ShardClaim
 from penstock.core.errors import NoSpaceError, TransientError
 from penstock.core.layout import RunLayout
-from penstock.dataset import outcomes
+from penstock.dataset import documents
 from penstock.dataset.submission_log import ArrayBook
 from penstock.jobs import shard_claims
 from penstock.jobs.arrays import array_runner
@@ -261,13 +261,13 @@ class ScriptedCluster(Cluster):
         if status.state is DONE and run.receipt(step, claim.index).exists():
             worker.done += 1
             return None
-        outcome = outcomes.find(run, step, claim.index, 0)
+        outcome = documents.find_outcome(run, step, claim.index, 0)
         if outcome is None:
             return status
         run.outcome(step, claim.index, 0).unlink()
         free = bool(outcome.stopped) and (outcome.progress or outcome.paused)
         outcome = outcome._replace(attempt=claim.content.worker, generation=claim.generation, free=free)
-        outcomes.write(run, step, claim.index, outcome)
+        documents.write_outcome(run, step, claim.index, outcome)
         worker.codes[claim.index] = outcome.exit_code or 1
         if outcome.stopped == "time":
             return Status(DONE, self.reason, node, exit_code=0)
@@ -278,9 +278,9 @@ class ScriptedCluster(Cluster):
         worker.failed += [claim] if outcome.retry else []
         if len({one.index for one in worker.failed}) >= BAD and not worker.done and self.abilities.has_nodes:
             for failed in worker.failed:
-                left = outcomes.find(run, step, failed.index, failed.generation)
+                left = documents.find_outcome(run, step, failed.index, failed.generation)
                 if left is not None:
-                    outcomes.write(run, step, failed.index, left._replace(free=True))
+                    documents.write_outcome(run, step, failed.index, left._replace(free=True))
             return Status(FAILED, f"exit {BAD_NODE}", node, exit_code=BAD_NODE)
         return None
 
@@ -387,7 +387,7 @@ class Stage:
         write_receipt(self.run, ElementReceipt("copy", index, files=1, bytes=10))
 
     def outcome(self, index: int, **what: Any) -> None:
-        outcomes.write(self.run, "copy", index, ElementOutcome(**what))
+        documents.write_outcome(self.run, "copy", index, ElementOutcome(**what))
 
     def has(self, index: int) -> bool:
         return self.run.receipt("copy", index).exists()

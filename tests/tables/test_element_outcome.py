@@ -10,7 +10,7 @@ import pytest
 from penstock.core.element_documents import ELEMENT_OUTCOME, ElementOutcome
 from penstock.core.errors import FailedError, NewerFormatError
 from penstock.core.layout import RunLayout
-from penstock.dataset import outcomes
+from penstock.dataset import documents
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def stored(run: RunLayout, raw: object) -> ElementOutcome | None:
     path = run.outcome("copy", 0, 0)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(raw))
-    return outcomes.find(run, "copy", 0, 0)
+    return documents.find_outcome(run, "copy", 0, 0)
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def run(tmp_path: Path) -> RunLayout:
 
 @pytest.mark.parametrize("outcome", [ElementOutcome(), FAILED, STOPPED])
 def test_what_is_written_is_read_back(run: RunLayout, outcome: ElementOutcome) -> None:
-    assert outcomes.find(run, "copy", 0, 0) is None
-    outcomes.write(run, "copy", 0, outcome)
-    assert outcomes.find(run, "copy", 0, outcome.generation) == outcome
+    assert documents.find_outcome(run, "copy", 0, 0) is None
+    documents.write_outcome(run, "copy", 0, outcome)
+    assert documents.find_outcome(run, "copy", 0, outcome.generation) == outcome
     assert (
         json.loads(run.outcome("copy", 0, outcome.generation).read_text())["format"] == ELEMENT_OUTCOME.newest
     )
@@ -68,12 +68,12 @@ def test_a_damaged_one_counts_as_missing_and_one_that_cannot_be_read_does_not(ru
         assert stored(run, raw) is None
     run.outcome("copy", 0, 0).unlink()
     run.outcome("copy", 0, 0).mkdir()
-    assert outcomes.find(run, "copy", 0, 0) is None
+    assert documents.find_outcome(run, "copy", 0, 0) is None
     run.outcome("copy", 0, 0).rmdir()
     run.outcome("copy", 0, 0).parent.rmdir()
     run.outcome("copy", 0, 0).parent.write_text("")
     with pytest.raises(FailedError, match="cannot be read"):
-        outcomes.find(run, "copy", 0, 0)
+        documents.find_outcome(run, "copy", 0, 0)
 
 
 def test_a_newer_format_is_refused_by_name(run: RunLayout) -> None:

@@ -1,27 +1,83 @@
-"""What every step gets: the configuration, the cluster, the sink of events, the stop flag."""
+"""What every step gets: the configuration, the cluster, the sink of events, the stop flag; and the words for
+a wait that lasts.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from penstock.core.errors import ConfigError
 from penstock.core.events import Event, Noted, Sink, silent
 from penstock.core.human import in_quotes
 from penstock.core.layout import DatasetLayout, SigningKeys
-from penstock.dataset.wait_messages import Waiting
 from penstock.host import waits
+from penstock.sources.backoff import pauses
 from penstock.target import pause
 from penstock.target.operation_budget import unlimited
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from penstock.cluster.port import Cluster
     from penstock.config.settings import Config, DatasetConfig, TargetConfig
-    from penstock.dataset.held_dataset import HeldDataset
+    from penstock.dataset.run_claims import HeldDataset
+
+
+T = TypeVar("T")
+
+# Seconds between checks. The first message comes once a wait is older than half of this: within a minute.
+WORD = 25.0
+
+
+class Waiting:
+    """`with Waiting(say, "s3://bucket/"):` calls `say` from a thread once the block lasts longer than WORD
+    seconds. With `each`, only the wait for the next item counts. A signal ends the wait (`host.waits`)."""
+
+    def __init__(self, say: Callable[[str], None], what: str) -> None:
+        self._say, self._what = say, what
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="waiting", daemon=True)
+        self._since: float | None = None
+        self._left = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        self._left.enter_context(waits.interruptible())
+        self._since = time.monotonic()
+        self._left.callback(self._end)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.close()
+
+    def _end(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def each(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield the same items."""
+        for item in items:
+            self._since = None
+            with waits.whole():
+                yield item
+            self._since = time.monotonic()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(WORD):
+            since = self._since
+            if since is None:
+                continue
+            lasts = time.monotonic() - max(since, pauses.answered)
+            if words := pauses.words():
+                self._say(f"waiting for {self._what}: {words}")
+            elif lasts >= max(WORD / 2, 1.0):
+                self._say(f"waiting for {self._what}: no answer for {lasts:.0f} s")
+
 
 HELD = 0.5  # seconds between checks for the end of a PAUSE; `target.pause` reads the root less often
 

@@ -1,18 +1,15 @@
-"""Reads and writes the JSON documents of a dataset's state (`core.documents`), with errors for people.
-
-| what is there             | `load`            | `find_whole` | `find`      | `need`      |
-|---------------------------|-------------------|--------------|-------------|-------------|
-| a whole document          | it                | it           | it          | it          |
-| nothing                   | FileNotFoundError | None         | None        | FailedError |
-| no such document: damaged | ValueError        | None         | FailedError | FailedError |
-| what cannot be read       | OSError           | FailedError  | FailedError | FailedError |
-| another version's format  | NewerFormatError or OlderVersionError                        |
+"""JSON documents of a dataset's state as files, read and written in one way, with the words for people that
+each kind of document has; among them the outcomes of a run's elements, and the mark of a run that adopts a
+tree.
 """
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.core import dataset_documents
+from penstock.core.element_documents import ELEMENT_OUTCOME
 from penstock.core.errors import STATE_ANEW, FailedError
 from penstock.fs import small_files
 from penstock.fs.errno_map import storage_error
@@ -20,7 +17,21 @@ from penstock.fs.errno_map import storage_error
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from penstock.core.dataset_documents import AdoptedTree
+    from penstock.core.element_documents import ElementOutcome
+    from penstock.core.layout import RunLayout
     from penstock.core.typed_json import Document
+
+
+# Reads and writes the JSON documents of a dataset's state (`core.documents`), with errors for people.
+#
+# | what is there             | `load`            | `find_whole` | `find`      | `need`      |
+# |---------------------------|-------------------|--------------|-------------|-------------|
+# | a whole document          | it                | it           | it          | it          |
+# | nothing                   | FileNotFoundError | None         | None        | FailedError |
+# | no such document: damaged | ValueError        | None         | FailedError | FailedError |
+# | what cannot be read       | OSError           | FailedError  | FailedError | FailedError |
+# | another version's format  | NewerFormatError or OlderVersionError                        |
 
 T = TypeVar("T")
 
@@ -80,3 +91,57 @@ def create(kind: Document[T], path: Path, document: T) -> bool:
         return small_files.create_file(path, small_files.json_line(kind.to_json(document)))
     except OSError as error:
         raise storage_error(error, f"{kind.what} cannot be written", str(path)) from error
+
+
+# Outcomes: why an element ended without a receipt, and whether a retry may help. The element writes
+# `outcomes/<step>/<index>.<generation>.json`; the controller reads it. Each claim of a shard has its own, so
+# a worker that wakes after another took its shard overwrites nothing (`jobs.shard_claims`).
+
+
+def claimed(run: RunLayout, step: str, index: int, least: int = 0) -> int:
+    """Return the generation of a shard's highest claim, counted from the known claim `least`; 0 without one.
+    What stands above a gap is no claim."""
+    while os.path.lexists(run.claim(step, index, least + 1)):
+        least += 1
+    return least
+
+
+def find_outcome(run: RunLayout, step: str, index: int, generation: int) -> ElementOutcome | None:
+    """Return the outcome of this claim; None if it is missing or damaged. Raises FailedError,
+    NewerFormatError."""
+    return find_whole(ELEMENT_OUTCOME, run.outcome(step, index, generation))
+
+
+def write_outcome(run: RunLayout, step: str, index: int, outcome: ElementOutcome) -> None:
+    """Write or replace the outcome of the claim that it names, durably. Raises by `errno_map.storage_error`:
+    NoSpaceError on a full target."""
+    write(ELEMENT_OUTCOME, run.outcome(step, index, outcome.generation), outcome)
+
+
+def create_outcome(run: RunLayout, step: str, index: int, outcome: ElementOutcome) -> bool:
+    """As `write_outcome`, for an element that died before it wrote its own. False if an outcome exists."""
+    path = run.outcome(step, index, outcome.generation)
+    return create(ELEMENT_OUTCOME, path, outcome)
+
+
+# The mark of a run that adopts a tree: its staging is a tree that penstock did not write. `penstock
+# adopt --seal` writes the mark. Plan, copy and whatever removes stagings obey it.
+
+
+def read_adopted_tree(run: RunLayout) -> AdoptedTree | None:
+    """Return the run's mark; None if it adopts nothing. Raises FailedError if it cannot be read,
+    NewerFormatError."""
+    return find(dataset_documents.ADOPTED_TREE, run.adopted)
+
+
+def write_adopted_tree(run: RunLayout, tree: AdoptedTree) -> None:
+    """Write the mark, durably. Raises as `write`."""
+    write(dataset_documents.ADOPTED_TREE, run.adopted, tree)
+
+
+def stands_in(tree: AdoptedTree, data: Path) -> bool:
+    """Check by inode that this folder is the adopted tree; False if it is missing. Raises OSError."""
+    try:
+        return os.lstat(data).st_ino == tree.inode
+    except FileNotFoundError:
+        return False

@@ -1,28 +1,5 @@
-"""Decides which release `current` names and whether a job may read it, for every command and view alike.
-
-Jobs wait for the answer, so its cost does not depend on the release's size: it reads a few small files and
-looks up at most `SAMPLED` names. Only audits read the data. It touches the folder of pins for the file
-system's clock (`fs.clock`). The *seal* is `release.json`: counts and digests, written by publish.
-
-| looked at                                             | where it deviates                         |
-|-------------------------------------------------------|-------------------------------------------|
-| `<root>/HOLD` (`target.hold`)                         | held                                      |
-| `current`: a link into releases/                      | nothing is published, or it leads nowhere |
-| the dataset's folders: no links, nothing but folders  | damaged                                   |
-| `state.json` in the state, where this account may    | older, newer                              |
-| look: a version from 1.0 on made the state            |                                           |
-| the owner of folder, release and seal: one that is    | foreign                                   |
-| trusted (`target.owners`)                             |                                           |
-| the seal: JSON, of this dataset and release           | damaged                                   |
-| its digest, in history.jsonl where this account reads | damaged: not the seal that was published  |
-| that, and in the last audit                           |                                           |
-| where `target.signers` is configured: the signature   | damaged: not signed                       |
-| over the seal                                         |                                           |
-| manifest.parquet: size, both ends; all of it up to    | damaged                                   |
-| `DIGESTED` bytes                                      |                                           |
-| `SAMPLED` files that the manifest names are there     | damaged                                   |
-| what the last audits said                             | damaged: it cannot be read, or findings   |
-|                                                       | stand                                     |
+"""The one judgement of a dataset: which release `current` names, and whether a job may read it. `gate`,
+`path`, `run`, `status`, `releases`, `show`, `rollback` and the report take it from here: they cannot differ.
 """
 
 from __future__ import annotations
@@ -35,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.errors import (
+    ConfigError,
     FailedError,
     FindingsError,
     NewerFormatError,
@@ -42,20 +20,10 @@ from penstock.core.errors import (
     PenstockError,
     PreflightError,
 )
-from penstock.core.human import brief
+from penstock.core.human import brief, printable
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
-from penstock.dataset import (
-    history,
-    last_end,
-    missing_releases,
-    receipts,
-    release_signature,
-    seals,
-    staging_notice,
-    verdicts,
-)
+from penstock.dataset import history, last_end, receipts, seals, staging_notice, verdicts
 from penstock.fs import clock, errno_map, small_files
-from penstock.fs.errno_map import printable
 from penstock.target import accounts, dataset_folders, hold, state_marker
 
 if TYPE_CHECKING:
@@ -65,6 +33,50 @@ if TYPE_CHECKING:
     from penstock.core.audit_documents import Verdict
     from penstock.core.layout import DatasetLayout
     from penstock.core.seal import Seal
+
+
+def no_release(
+    layout: DatasetLayout, names: Sequence[str], existing: Sequence[str], hint: str
+) -> ConfigError:
+    """Return the error of a command given these names, none of which is among the `existing` releases."""
+    return ConfigError(
+        f"there is no release {', '.join(names)}",
+        where=str(layout.releases),
+        why=f"there are {', '.join(existing)}" if existing else "nothing is published",
+        hint=hint,
+    )
+
+
+def named_by_current(release: str) -> str:
+    """Say that `current` leads nowhere."""
+    return f"`current` names {printable(release)}, which is not there"
+
+
+# Decides which release `current` names and whether a job may read it, for every command and view alike.
+#
+# Jobs wait for the answer, so its cost does not depend on the release's size: it reads a few small files and
+# looks up at most `SAMPLED` names. Only audits read the data. It touches the folder of pins for the file
+# system's clock (`fs.clock`). The *seal* is `release.json`: counts and digests, written by publish.
+#
+# | looked at                                             | where it deviates                         |
+# |-------------------------------------------------------|-------------------------------------------|
+# | `<root>/HOLD` (`target.hold`)                         | held                                      |
+# | `current`: a link into releases/                      | nothing is published, or it leads nowhere |
+# | the dataset's folders: no links, nothing but folders  | damaged                                   |
+# | `state.json` in the state, where this account may    | older, newer                              |
+# | look: a version from 1.0 on made the state            |                                           |
+# | the owner of folder, release and seal: one that is    | foreign                                   |
+# | trusted (`target.owners`)                             |                                           |
+# | the seal: JSON, of this dataset and release           | damaged                                   |
+# | its digest, in history.jsonl where this account reads | damaged: not the seal that was published  |
+# | that, and in the last audit                           |                                           |
+# | where `target.signers` is configured: the signature   | damaged: not signed                       |
+# | over the seal                                         |                                           |
+# | manifest.parquet: size, both ends; all of it up to    | damaged                                   |
+# | `DIGESTED` bytes                                      |                                           |
+# | `SAMPLED` files that the manifest names are there     | damaged                                   |
+# | what the last audits said                             | damaged: it cannot be read, or findings   |
+# |                                                       | stand                                     |
 
 PUBLISHED, NOTHING, DAMAGED = "published", "nothing published", "damaged"
 HELD, FOREIGN, OLDER, NEWER = "held", "foreign", "older", "newer"
@@ -276,7 +288,7 @@ def _named(judgement: Judgement, release: str | None) -> None:
     try:
         modes = [path.lstat().st_mode for path in (layout.folder, layout.releases, folder)]
     except FileNotFoundError:
-        nowhere = missing_releases.named_by_current(judgement.release)
+        nowhere = named_by_current(judgement.release)
         raise _broken(folder, nowhere if release is None else "there is no such release") from None
     if not all(map(stat.S_ISDIR, modes)):
         raise _broken(folder, "it is no folder (links are not followed below the root)")
@@ -347,7 +359,7 @@ def _proven(judgement: Judgement) -> None:
         raise _broken(folder, why)
     if judgement.verdict is not None and judgement.verdict.seal != stored.digest:
         raise _broken(folder, f"its seal ({SEAL}) is not the one of the last audit's release")
-    release_signature.demand(layout, release, stored)
+    seals.demand(layout, release, stored)
 
 
 def _whole(judgement: Judgement) -> None:

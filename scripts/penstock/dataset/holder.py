@@ -1,12 +1,5 @@
-"""Who holds a lock, a run's claim, a reader's pin or a share of a network link, and whether that process
-lives.
-
-| the holder is on                | its process            | verdict                                       |
-|---------------------------------|------------------------|-----------------------------------------------|
-| this host, this boot, this      | dead, a zombie, or its | dead: taken over at once                      |
-| PID namespace                   | number is another's    |                                               |
-| the same                        | there                  | alive                                         |
-| anywhere else                   | cannot be seen         | unknown: the scheduler and the heartbeat say  |
+"""Who holds a lock and whether that process still lives; and for what a reader's pin is placed: the job of
+this process, or else the script or shell that called it.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -14,16 +7,26 @@ import json
 import os
 import secrets
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from penstock.core import step_table, typed_json
 from penstock.core.human import brief
 from penstock.fs.owners import account
 from penstock.host import resources
 from penstock.host.proc import process_stat
+
+# Who holds a lock, a run's claim, a reader's pin or a share of a network link, and whether that process
+# lives.
+#
+# | the holder is on                | its process            | verdict                                       |
+# |---------------------------------|------------------------|-----------------------------------------------|
+# | this host, this boot, this      | dead, a zombie, or its | dead: taken over at once                      |
+# | PID namespace                   | number is another's    |                                               |
+# | the same                        | there                  | alive                                         |
+# | anywhere else                   | cannot be seen         | unknown: the scheduler and the heartbeat say  |
 
 
 @dataclass(frozen=True)
@@ -142,3 +145,60 @@ def start_time(pid: int) -> str | None:
     """Return the start time in kernel ticks; "dead" for a zombie; None if it cannot be read."""
     process = process_stat(pid)
     return process and ("dead" if process.ended else process.start)
+
+
+class PinOwner(NamedTuple):
+    """The reader: a job or a process."""
+
+    holder: Holder  # the pin lasts as long as its process
+    program: str  # the name of that process's program
+
+    @property
+    def key(self) -> str:
+        """A key common to all pins of this start of the job, or of this process."""
+        holder = self.holder
+        if holder.job:
+            return f"{os.geteuid()}-{holder.cluster or 'cluster'}-{holder.job}-{holder.restart}"
+        return f"{os.geteuid()}-{holder.host}-{holder.pid}-{holder.start}"
+
+
+def this_owner() -> PinOwner:
+    """Return the reader for whom this process runs. What /proc hides is left empty."""
+    holder = this_process("", "path")
+    pid = _reader(os.getpid())
+    process = process_stat(pid)
+    return PinOwner(
+        replace(holder, pid=pid, start=start_time(pid) or ""),
+        process.name if process is not None else "",
+    )
+
+
+def _reader(pid: int) -> int:
+    """Return the process that most likely lives as long as the reading.
+
+    | this process is called                         | its process group is led by | reader             |
+    |------------------------------------------------|-----------------------------|--------------------|
+    | by a script, in `$(...)` of it, by its children| the script                  | the script         |
+    | at a shell's prompt                            | this process itself         | the shell above it |
+    | at a prompt, in a pipeline                     | no process above this one   | the shell above it |
+    | with nothing above it that can be seen         | any                         | the parent         |
+    """
+    group, above = os.getpgrp(), _above(pid)
+    if group != pid and group in above:
+        return group
+    for ancestor in above:
+        try:
+            if os.getpgid(ancestor) != group:
+                return ancestor
+        except OSError:
+            break
+    return above[0] if above else pid
+
+
+def _above(pid: int) -> list[int]:
+    """Return the processes above, the parent first."""
+    ancestors: list[int] = []
+    while (process := process_stat(pid)) is not None and process.parent > 0:
+        pid = process.parent
+        ancestors.append(pid)
+    return ancestors

@@ -1,30 +1,29 @@
-"""How the last unsuccessful command on a dataset ended, and when one last succeeded.
-
-    <state>/ended.json       `core.dataset_documents.LastEnd`, in SIZE bytes
-    <state>/.ended.room      the same file while there is nothing to say: room for the next note, one of whose
-                             reasons is a full file system
-
-If a first run fails before there is a state, `ended.json` lies in the account's own state (`own_state`).
-
-    <state>/succeeded        empty; touched when a run publishes, or finds its release unchanged, and the
-                             gate is open
-
-A step that begins renames the note back, so that its own kill leaves no older reason standing. Errors while
-writing notes are ignored.
+"""How the last command that staged a dataset ended, where that was no success, and when one last succeeded;
+and where an account keeps the state of an audit or a comparison of a dataset that is another account's.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
 import os
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core import dataset_documents
 from penstock.core.dataset_documents import Publication
-from penstock.core.errors import NewerFormatError, PenstockError, signal_name
+from penstock.core.errors import (
+    NewerFormatError,
+    OlderVersionError,
+    PenstockError,
+    PreflightError,
+    signal_name,
+)
 from penstock.core.human import SECOND, nanoseconds
-from penstock.dataset import history, orders, own_state
+from penstock.dataset import history, orders
 from penstock.fs import clock, small_files
 from penstock.target import dataset_folders, state_marker
 
@@ -32,6 +31,54 @@ if TYPE_CHECKING:
     from penstock.core.dataset_documents import LastEnd
     from penstock.core.layout import DatasetLayout
     from penstock.core.step_results import RunState
+
+
+def own_layout(layout: DatasetLayout) -> DatasetLayout:
+    """Return the dataset's paths with the state below XDG_STATE_HOME or `~/.local/state`. Makes nothing.
+    Without a home the path is relative and leads nowhere."""
+    configured = os.environ.get("XDG_STATE_HOME")
+    home = Path(configured).absolute() if configured else Path(os.path.expanduser("~/.local/state"))
+    place = hashlib.sha256(os.fsencode(layout.root.absolute())).hexdigest()[:16]
+    return replace(layout, state_root=home / "penstock" / place)
+
+
+def state_beside(layout: DatasetLayout, what: str) -> DatasetLayout:
+    """As `own_layout`, and make the state's folder durably with its version marker. `what` names the state
+    for people, such as `this audit`. Raises PreflightError if the folder cannot be made, OlderVersionError
+    and NewerFormatError if another version made it."""
+    own = own_layout(layout)
+    try:
+        if not own.state.is_absolute():
+            raise FileNotFoundError(errno.ENOENT, "this account has no home", str(own.state))
+        small_files.make_dirs(own.state)
+        state_marker.mark_state(own)
+    except OlderVersionError as error:
+        hint = f"remove {own.state.parent}: the same command begins anew"
+        raise OlderVersionError(error.what, where=error.where, why=error.why, hint=hint) from None
+    except OSError as error:
+        raise PreflightError(
+            f"there is no place for the state of {what}",
+            where=str(own.state),
+            why=str(error.strerror),
+            hint="set XDG_STATE_HOME to a folder of yours that the nodes see, too",
+        ) from None
+    return own
+
+
+# How the last unsuccessful command on a dataset ended, and when one last succeeded.
+#
+#     <state>/ended.json       `core.dataset_documents.LastEnd`, in SIZE bytes
+#     <state>/.ended.room      the same file while there is nothing to say: room for the next note, one of
+#     whose
+#                              reasons is a full file system
+#
+# If a first run fails before there is a state, `ended.json` lies in the account's own state (`own_state`).
+#
+#     <state>/succeeded        empty; touched when a run publishes, or finds its release unchanged, and the
+#                              gate is open
+#
+# A step that begins renames the note back, so that its own kill leaves no older reason standing. Errors while
+# writing notes are ignored.
 
 SIZE = 4096  # bytes of the note, padded with blanks: one block of most file systems
 _LONGEST = 600  # characters of the note's reason and of its hint
@@ -43,7 +90,7 @@ def begin(layout: DatasetLayout, *, reserve: bool) -> None:
     """Withdraw an earlier note as a step begins; with `reserve`, make room for the next. Raises no OSError.
     The holder of the dataset's lock calls it."""
     with contextlib.suppress(OSError):
-        own_state.layout_of(layout).ended.unlink(missing_ok=True)
+        own_layout(layout).ended.unlink(missing_ok=True)
     with contextlib.suppress(OSError, NewerFormatError):
         try:
             os.rename(layout.ended, layout.ended_room)
@@ -66,7 +113,7 @@ def note(layout: DatasetLayout, end: LastEnd) -> None:
             return
         if not state_marker.check_marker(layout):
             if layout.state_root is not None or not layout.root.is_dir():
-                layout = own_state.beside(layout, "how the run ended")
+                layout = state_beside(layout, "how the run ended")
             else:
                 dataset_folders.prepare(layout)
     except (PenstockError, OSError):
@@ -91,7 +138,7 @@ def find(layout: DatasetLayout) -> LastEnd | None:
     """Return the standing note; None if there is none or it cannot be read. For a dataset without a state,
     the account's own state is read."""
     if not os.path.lexists(layout.state):
-        layout = own_state.layout_of(layout)
+        layout = own_layout(layout)
     try:
         return dataset_documents.LAST_END.from_json(small_files.read(layout.ended, SIZE), layout.ended)
     except (OSError, ValueError, NewerFormatError):

@@ -1,15 +1,22 @@
-"""What a person ordered of work under way: a command writes it, the controller obeys it (`cancel_mark`,
-`throttle_mark`). `last_end` uses `given` for who started a command."""
+"""What a person ordered of work that is under way: the durable marks of `penstock cancel` and of `penstock
+limit DATASET --nodes N`, which the controller of the dataset obeys.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import socket
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.core.dataset_documents import Given
-from penstock.core.errors import FailedError
+from penstock.core import dataset_documents
+from penstock.core.dataset_documents import Cancellation, Given, Throttle
+from penstock.core.errors import CancelledError, FailedError
+from penstock.core.step_table import CHANGES_AFTER_LIST
+from penstock.dataset import documents
 from penstock.fs import small_files
 from penstock.fs.errno_map import NO_SPACE, storage_error
 from penstock.fs.owners import account
@@ -18,13 +25,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from penstock.core.layout import DatasetLayout, RunLayout
+
+
+# What a person ordered of work under way: a command writes it, the controller obeys it (`cancel_mark`,
+# `throttle_mark`). `last_end` uses `given` for who started a command.
+
 
 def given() -> Given:
     """Describe an order that this process gives now."""
     return Given(time.time(), account(os.geteuid()), socket.gethostname())
 
 
-def write(where: Path, content: Mapping[str, object], what: str, verb: str) -> None:
+def write_order(where: Path, content: Mapping[str, object], what: str, verb: str) -> None:
     """Write the order's file, durably. Raises NoSpaceError, and FailedError with the hint to `verb` as the
     owner."""
     try:
@@ -40,6 +53,110 @@ def write(where: Path, content: Mapping[str, object], what: str, verb: str) -> N
         ) from error
 
 
-def by_whom(order: Given) -> str:
+def ordered_by(order: Given) -> str:
     """Return `by alice on login1 at 15:04:05`."""
     return f"by {order.user} on {order.host} at {time.strftime('%H:%M:%S', time.localtime(order.at))}"
+
+
+# The durable mark of `penstock cancel`, which a dataset's controller obeys.
+#
+#     <state>/cancelled.json      the last cancel (`core.dataset_documents.Cancellation`)
+#
+# A running controller that sees the mark ends its job arrays and stops. Only work under way is cancelled: the
+# next `list` removes the mark, and a step called by hand ignores an older mark.
+
+# environment variable set in all steps of a workflow's run, and not in a step by hand
+INVOCATION = "PENSTOCK_INVOCATION"
+
+
+def cancel_path(layout: DatasetLayout) -> Path:
+    """Return the path of a dataset's cancel mark."""
+    return layout.state / "cancelled.json"
+
+
+def order_cancel(layout: DatasetLayout) -> None:
+    """Write the mark, durably. Raises FailedError if that fails; a dataset never staged needs no mark."""
+    if not layout.state.is_dir():
+        return
+    mark = Cancellation(secrets.token_hex(8), given())
+    what = "the mark that stops a running controller"
+    write_order(cancel_path(layout), dataset_documents.CANCELLATION.to_json(mark), what, "cancel")
+
+
+def clear_cancel(layout: DatasetLayout) -> None:
+    """Remove the mark, when list begins a new run. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        cancel_path(layout).unlink()
+
+
+def cancel_ordered_at(layout: DatasetLayout) -> float:
+    """Return when the dataset was last cancelled, in seconds since the epoch; 0 if no readable mark
+    stands."""
+    return _read(layout).given.at
+
+
+def _read(layout: DatasetLayout) -> Cancellation:
+    try:
+        return documents.load(dataset_documents.CANCELLATION, cancel_path(layout))
+    except (OSError, ValueError):
+        return Cancellation()
+
+
+@dataclass(frozen=True)
+class CancelMark:
+    """A dataset's mark as one step sees it."""
+
+    layout: DatasetLayout
+    before: str  # the nonce of the mark that stood when the step began and does not concern it, or ""
+
+    @classmethod
+    def of(cls, layout: DatasetLayout, step: str) -> CancelMark:
+        """Decide which marks concern the step. Call it when the step begins."""
+        # In a workflow these steps follow a list, which removed any older mark.
+        follows = step in CHANGES_AFTER_LIST and INVOCATION in os.environ
+        return cls(layout, "" if follows else _read(layout).nonce)
+
+    def said(self) -> str:
+        """Return `by alice on login1 at 15:04:05` if the step is cancelled; else ""."""
+        mark = _read(self.layout)
+        if mark.nonce in ("", self.before):
+            return ""
+        return ordered_by(mark.given)
+
+
+def refuse(layout: DatasetLayout, step: str) -> None:
+    """Raise CancelledError if the workflow of this step was cancelled."""
+    if who := CancelMark.of(layout, step).said():
+        raise cancelled(layout.dataset, step, who)
+
+
+def cancelled(dataset: str, step: str, who: str) -> CancelledError:
+    """Return the error of a step that obeys the mark."""
+    hint = "what was done is kept; the same command goes on"
+    return CancelledError(f"{step} was cancelled", where=dataset, why=who, hint=hint)
+
+
+# `<run>/throttle.json`: how many elements of this run may work at once, set by `penstock limit DATASET
+# --nodes N`.
+#
+# It holds for all further arrays and controllers of the run. Audits and repairs have throttles of their own.
+
+
+def order_throttle(run: RunLayout, at_once: int) -> None:
+    """Write the throttle, durably. Raises as `write_order`."""
+    mark = Throttle(at_once, given())
+    what = "the throttle that a running controller obeys"
+    write_order(run.throttle, dataset_documents.THROTTLE.to_json(mark), what, "call it")
+
+
+def read_throttle(run: RunLayout) -> Throttle:
+    """Return the last throttle; an empty one, for which the configuration counts, if none can be read."""
+    try:
+        return documents.load(dataset_documents.THROTTLE, run.throttle)
+    except (OSError, ValueError):
+        return Throttle()
+
+
+def throttled_by(mark: Throttle) -> str:
+    """Return `by alice on login1 at 15:04:05`."""
+    return ordered_by(mark.given)

@@ -56,8 +56,7 @@ from penstock.core.human import brief, printable
 from penstock.core.layout import DATA
 from penstock.dataset import holder as holders
 from penstock.dataset import reserve
-from penstock.dataset.holder import Holder
-from penstock.dataset.pin_owner import this_owner
+from penstock.dataset.holder import Holder, this_owner
 from penstock.fs import clock, small_files
 from penstock.fs.errno_map import storage_error
 from penstock.fs.owners import user_name

@@ -13,7 +13,7 @@ from penstock.core.errors import (
     PenstockError,
     PreflightError,
 )
-from penstock.dataset import missing_releases, pins
+from penstock.dataset import gate, pins
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def released(context: Context, layout: DatasetLayout, name: str | None, doing: s
         raise PreflightError("nothing is published yet", where=layout.dataset, hint=hint)
     if name is None:
         raise FindingsError(
-            missing_releases.named_by_current(release),
+            gate.named_by_current(release),
             where=str(layout.current),
             hint=f"`{context.program} rollback {layout.dataset} RELEASE` makes another one current; {hint}",
         )

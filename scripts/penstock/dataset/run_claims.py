@@ -1,16 +1,5 @@
-"""Claims: which run a dataset is staged for. A step holds the lock; a run keeps its claim from step to step.
-
-    <state>/claims/00000007.json   the seventh claim; made by O_EXCL, durable, never changed
-
-`list` claims the dataset for its run. Steps of other runs then exit with 7 at their next check, which publish
-makes right before each rename. So a frozen run that wakes later changes nothing that readers see.
-
-| the claim that stands is | its run lives (`liveness.of_claim`) | list            | a step of run R        |
-|--------------------------|-----------------------------------|-----------------|------------------------|
-| none                     |                                   | claims          | goes on                |
-| run R's                  | any                               | claims again    | goes on                |
-| another run's            | yes                               | LockedError (7) | LockedError: overtaken |
-| another run's            | no                                | claims          | LockedError: overtaken |
+"""Claims: which run a dataset is being staged for. The lock belongs to a step and lasts as long; a claim
+belongs to a run, and lasts from step to step. `HeldDataset` has both.
 """
 
 from __future__ import annotations
@@ -34,6 +23,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.core.layout import DatasetLayout
+    from penstock.dataset.dataset_lock import DatasetLock
+
+
+# Claims: which run a dataset is staged for. A step holds the lock; a run keeps its claim from step to step.
+#
+#     <state>/claims/00000007.json   the seventh claim; made by O_EXCL, durable, never changed
+#
+# `list` claims the dataset for its run. Steps of other runs then exit with 7 at their next check, which
+# publish makes right before each rename. So a frozen run that wakes later changes nothing that readers see.
+#
+# | the claim that stands is | its run lives (`liveness.of_claim`) | list            | a step of run R |
+# | ------------------------ | ----------------------------------- | --------------- | --------------------- |
+# | none                     |                                     | claims          | goes on |
+# | run R's                  | any                                 | claims again    | goes on |
+# | another run's | yes | LockedError (7) | LockedError: overtaken |
+# | another run's | no | claims | LockedError: overtaken |
 
 KEPT = 8  # claims kept for people; only the highest counts
 _NAME = re.compile(r"(\d{8,})\.json")
@@ -152,3 +157,22 @@ def _read(layout: DatasetLayout, number: int, name: str) -> ClaimFile:
     if claim is None:
         return ClaimFile("", number, None, "")
     return claim._replace(number=number)
+
+
+class HeldDataset:
+    """A dataset locked for a step of `run` (its id); "": a step without a run yet, such as list."""
+
+    def __init__(self, layout: DatasetLayout, lock: DatasetLock, run: str) -> None:
+        self.layout, self.run = layout, run
+        self._lock = lock
+        # the claim that stood when a step without a run began
+        self.above = highest(layout) if not run else None
+        # the number of the run's claim when the step began; 0 without a run
+        self.number = number(layout) if run else 0
+
+    def assert_held(self) -> None:
+        """Raise LockedError if another run claimed the dataset or the lock was lost. Call it right before
+        each change that readers or another run could see."""
+        if self.run:
+            check(self.layout, self.run)
+        self._lock.assert_held()

@@ -1,24 +1,153 @@
-"""The runs of a dataset on the target: which run a step works on, which one published a release, which ones
-`--new-release` replaced. Changes require the dataset's lock."""
+"""The runs of a dataset as they lie on the target: which one a step works on, which ones published or were
+replaced, and where the link `current` shall lead.
+"""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
+from penstock.core.dataset_documents import Publication, Rollback
 from penstock.core.errors import FailedError, PreflightError
 from penstock.core.layout import ADOPTED, EMPTY_FOLDERS, LISTING, STATED
-from penstock.dataset import current_pointer, run_claims, seals
+from penstock.dataset import history, run_claims, seals
 from penstock.dataset.run import load
 from penstock.fs import small_files
+from penstock.fs.errno_map import storage_error
 from penstock.target import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
+    from collections.abc import Container
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.dataset.run import Run
 
+
+# Decides which release the link `current` shall name. `target.reveal` moves the link.
+#
+# That is the release staged last, unless a person moved the link since (`penstock rollback`, or by hand).
+# Then it stays while the source holds what the last publication published; a run of other content moves it.
+
+Move = Publication | Rollback  # history lines that say where `current` belongs
+
+
+def moves(layout: DatasetLayout) -> list[Move]:
+    """Return what the history says of `current`, the oldest first. Lines of a run that wrote late, after
+    another run claimed the dataset, are left out: an earlier line has a higher claim number. Raises
+    NewerFormatError, PermissionError, and by `errno_map.storage_error` if the history cannot be read."""
+    effective: list[Move] = []
+    highest = 0
+    try:
+        lines = list(history.lines(layout))
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise storage_error(error, "the history cannot be read", str(layout.history)) from error
+    for line in reversed(lines):
+        if not isinstance(line, Publication | Rollback):
+            continue
+        claim = highest if line.claim is None else line.claim
+        if claim >= highest:
+            effective.append(line)
+            highest = claim
+    return effective
+
+
+def last_move(layout: DatasetLayout) -> Move | None:
+    """Return the newest of `moves`. Raises as `moves`."""
+    return next(reversed(moves(layout)), None)
+
+
+def before(layout: DatasetLayout, release: str, existing: Container[str]) -> str | None:
+    """Return the release that `current` named before this one was published, or before that, and so on, until
+    one still exists (`existing`). None if the history names none. Raises as `moves`.
+
+    | history                                     | of    | before it |
+    |---------------------------------------------|-------|-----------|
+    | A, B and C were published                   | C     | B         |
+    | the same, then `current` was led back to B  | B     | A         |
+    | led back to A, then D was published         | D     | A         |
+    | A, B and C were published, B was removed    | C     | A         |
+    """
+    moved = moves(layout)
+    wanted: str | None = release
+    while wanted is not None:
+        at = next((i for i in reversed(range(len(moved))) if _published(moved[i], wanted)), None)
+        if at is None:
+            return None
+        line = moved[at]
+        earlier = (move.release for move in reversed(moved[:at]) if move.release != wanted)
+        # A publish killed before its line does not know what `current` named before.
+        previous = line.previous if isinstance(line, Publication) else None
+        wanted = previous or next(earlier, None)
+        if wanted is not None and wanted != release and wanted in existing:
+            return wanted
+        moved = moved[:at]
+    return None
+
+
+def _published(line: Move, release: str) -> bool:
+    return isinstance(line, Publication) and line.release == release
+
+
+def settled(run: Run) -> bool:
+    """Check whether `current` is where it belongs for this run, so that nothing is to be moved or noted.
+
+    | `current` leads | the history's last word          | publish's receipt, | settled                      |
+    |                 |                                  | or never planned   |                              |
+    |-----------------|----------------------------------|--------------------|------------------------------|
+    | nowhere         | any                              | any                | no: readers have nothing     |
+    | to a release    | none (removed)                   | yes                | yes                          |
+    | to a release    | none                             | no                 | no: stopped before `current` |
+    | to a release    | publish of this run              | any                | yes, also where somebody     |
+    |                 |                                  |                    | moved it by hand since       |
+    | to a release    | the same, and rollbacks since    | any                | yes: nobody's rollback is    |
+    |                 |                                  |                    | undone by a plain rerun      |
+    | to a release    | rollbacks alone (lines are lost),| any                | yes                          |
+    |                 | the last from this release       |                    |                              |
+    | to a release    | anything else: the source holds  | any                | no                           |
+    |                 | again what this run published    |                    |                              |
+
+    Raises FailedError if `current` is no link into `releases/`, and as `moves`.
+    """
+    if not dataset_folders.leads(run.layout):
+        return False
+    moved = moves(run.layout)
+    if not moved:
+        return run.folder.receipt("publish").exists() or not run.folder.plan.exists()
+    published = [line for line in moved if isinstance(line, Publication)]
+    return _about(published[-1] if published else moved[-1], run)
+
+
+def kept(run: Run) -> str:
+    """Say that `current` stays where a person put it; "" if it names this run's release or nothing. Requires
+    a `settled` run."""
+    current = dataset_folders.current(run.layout)
+    if current in (None, run.release):
+        return ""
+    last = last_move(run.layout)
+    if isinstance(last, Rollback) and last.release == current:
+        by = f" by {last.author.by}" if last.author.by else ""
+        return (
+            f"release {run.release}, which holds what the source holds, is published, but `current` was "
+            f"rolled back to {current} at {last.at}{by}: it stays there until the source changes; "
+            f"`penstock rollback {run.dataset} {run.release}` leads it forward"
+        )
+    return (
+        f"release {run.release} is published, and `current` was set to {current} since: it stays there "
+        "until the source changes"
+    )
+
+
+def _about(last: Move, run: Run) -> bool:
+    if isinstance(last, Rollback):
+        return last.left == run.release
+    return last.run == run.id and last.release == run.release
+
+
+# The runs of a dataset on the target: which run a step works on, which one published a release, which ones
+# `--new-release` replaced. Changes require the dataset's lock.
 
 _KEPT = frozenset({"run.json", LISTING, STATED, EMPTY_FOLDERS, ADOPTED})
 
@@ -94,7 +223,7 @@ def published(run: Run) -> bool:
     """Whether the run is finished: its sealed release stands, `current` is where it belongs, and publish
     ended. Raises FailedError if `current` is no link into `releases/`."""
     sealed = sealed_run(run.layout, run.release) == run.id
-    return sealed and current_pointer.settled(run) and publish_ended(run)
+    return sealed and settled(run) and publish_ended(run)
 
 
 def publish_ended(run: Run) -> bool:

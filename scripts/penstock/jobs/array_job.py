@@ -8,7 +8,7 @@ A new kind of job needs:
 
 - a row of `core.step_table`, and calls of `cut` with its rows and of `describe`
 - a row of `jobs.elements.element_work`: what an element does with a shard
-- its folders in `core.layout` (`dataset.own_state` for accounts that do not stage) and
+- its folders in `core.layout` (`dataset.last_end` for accounts that do not stage) and
   `dataset.submission_log`
 - special receipts, if any, in `dataset.receipts`
 - the release's lock of audits, if it reads a release, and `keep.retention.removals`, which drops its state

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.dataset import cancel_mark, staging_notice
+from penstock.dataset import orders, staging_notice
 from penstock.jobs.arrays.live_arrays import live_arrays, unanswered
 from penstock.jobs.dataset_state import held_by
 from penstock.target import dataset_folders
@@ -27,7 +27,7 @@ def run(context: Context, dataset: str) -> list[str]:
     dataset_folders.check_owner(layout)
     holder = held_by(layout)
     # Before the arrays: a controller that sees them end must not submit them again.
-    cancel_mark.make(layout)
+    orders.order_cancel(layout)
     lines = []
     for live in live_arrays(context, dataset):
         if live.elsewhere:

@@ -48,7 +48,7 @@ from penstock.core.step_results import RunState
 from penstock.core.step_table import OF_RUN
 from penstock.dataset import gate, last_end, receipts, run_claims, run_store, staging_notice
 from penstock.dataset import holder as holders
-from penstock.dataset.element_progress import Progress
+from penstock.dataset.receipts import Progress
 from penstock.dataset.run import load
 from penstock.dataset.staging_notice import SUBMITTED
 from penstock.dataset.submission_log import ArrayBook

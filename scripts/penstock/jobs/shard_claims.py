@@ -14,7 +14,7 @@ Workers divide the shards by files alone: nobody hands shards out, and nodes nev
 - C4. A receipt is written while no higher claim exists, under a new name: it never replaces a receipt that
   holds. A receipt that does not hold is removed right before a claim, or by whoever voids it.
 - C5. An outcome has its claim's generation in its name. The controller writes one only if none exists
-  (`outcomes.create`).
+  (`documents.create_outcome`).
 
 | the highest claim of a shard without a receipt       | the next one may be made                       |
 |------------------------------------------------------|------------------------------------------------|
@@ -70,7 +70,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.element_documents import ELEMENT_RECEIPT, SHARD_CLAIM, ElementReceipt, ShardClaim
 from penstock.core.errors import FailedError, TransientError
-from penstock.dataset import documents, outcomes, receipts
+from penstock.dataset import documents, receipts
 from penstock.fs import small_files
 from penstock.fs.errno_map import storage_error
 from penstock.host import heartbeat
@@ -150,7 +150,7 @@ def _names(folder: Path) -> list[str]:
 def last_ends(run: RunLayout, step: str) -> Iterator[tuple[int, ElementOutcome]]:
     """Yield, in order, the shards whose last claim came to nothing, with the outcome; read no receipts."""
     for index, generation in sorted(standing(run, step).items()):
-        if (outcome := outcomes.find(run, step, index, generation)) is not None:
+        if (outcome := documents.find_outcome(run, step, index, generation)) is not None:
             yield index, outcome
 
 
@@ -170,7 +170,7 @@ def charged(
     """
     unread = 0
     for lower in range(generation, 0, -1):
-        last, outcome = read(run, step, index, lower), outcomes.find(run, step, index, lower)
+        last, outcome = read(run, step, index, lower), documents.find_outcome(run, step, index, lower)
         if last.worker and last.call == call:
             free = outcome is not None and (outcome.free or (outcome.stopped == "signal" and earlier(last)))
             number = last.charged + unread + (not free)
@@ -345,7 +345,7 @@ class ShardClaims:
             self._watched.pop(index, None)
             return None
         watched = self._watched.get(index, WatchedClaim(0)).generation
-        generation = outcomes.claimed(self._run, self._step, index, watched)
+        generation = documents.claimed(self._run, self._step, index, watched)
         charged = self._charged(index, generation) if generation else 0
         receipt = self._run.receipt(self._step, index)
         # Only now is a receipt removed: a live worker's may be torn for a moment.
@@ -363,7 +363,7 @@ class ShardClaims:
     def _charged(self, index: int, generation: int) -> int | None:
         """Return the charged claims of this command; None: at work, or no further try."""
         last, written = _read(self._run, self._step, index, generation)
-        outcome = outcomes.find(self._run, self._step, index, generation)
+        outcome = documents.find_outcome(self._run, self._step, index, generation)
         ended = outcome is not None or self._earlier(last)
         if not ended and not self._stands_still(index, generation, written):
             return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import FailedError, PreflightError
 from penstock.core.layout import RunLayout
 from penstock.core.step_table import IN_ELEMENTS
-from penstock.dataset import run_store, throttle_mark
+from penstock.dataset import orders, run_store
 from penstock.dataset.submission_log import books
 from penstock.jobs.arrays.array_throttle import shares
 from penstock.jobs.arrays.live_arrays import live_arrays
@@ -44,7 +44,7 @@ def run(context: Context, dataset: str, at_once: int) -> list[str]:
             hint="cluster.max_elements says how many elements of a new run are at work at once",
         )
     for folder in folders:
-        throttle_mark.make(folder, at_once)
+        orders.order_throttle(folder, at_once)
     arrays: dict[str, list[LiveArray]] = defaultdict(list)
     lines: list[str] = []
     for live in live_arrays(context, dataset):

@@ -31,7 +31,7 @@ from penstock.config import trust
 from penstock.core.dataset_documents import Publication
 from penstock.core.errors import PenstockError
 from penstock.core.human import SECOND, nanoseconds
-from penstock.dataset import gate, history, last_end, own_state
+from penstock.dataset import gate, history, last_end
 from penstock.dataset import holder as holders
 from penstock.dataset.context import layout_of
 from penstock.fs import small_files
@@ -77,7 +77,7 @@ def send(config: Config, file: Path, failed: Mapping[str, str] | None = None) ->
         try:
             trust.refuse(config, file, ("notify.command",))
             if not os.path.lexists(layout.state):
-                layout = own_state.layout_of(layout)
+                layout = last_end.own_layout(layout)
             owed += _owed(config, layout)
             _forget(layout, {notice.mark for notice in owed})
             if failed and name in failed and last_end.find(layout) is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from penstock.core.dataset_documents import Signing
 from penstock.core.errors import ConfigError, FindingsError
-from penstock.dataset import history, release_signature
+from penstock.dataset import history, seals
 from penstock.dataset.release_choice import released
 from penstock.jobs.ownership.dataset_hold import holding
 from penstock.keep.audit import audit_plan
@@ -43,7 +43,7 @@ def run(context: Context, dataset: str, release: str | None) -> Signed:
     release = released(context, layout, release, STEP)
     with holding(context, dataset, "", STEP):
         stored = audit_plan.read_seal(layout, release)
-        if not release_signature.problem(layout, release, stored):
+        if not seals.problem(layout, release, stored):
             return {"dataset": dataset, "release": release, "signed": False}
         unsigned = layout.without_signing()
         if damaged := audit_plan.unsound(unsigned, release, *stored):
@@ -54,7 +54,7 @@ def run(context: Context, dataset: str, release: str | None) -> Signed:
                 hint="stage the same content as a new release: "
                 f"`{context.program} run --new-release {dataset}`",
             )
-        made = release_signature.made(key, layout.signing.signers, layout.release(release))
+        made = seals.made(key, layout.signing.signers, layout.release(release))
         line = Signing(
             at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             dataset=dataset,
@@ -65,7 +65,7 @@ def run(context: Context, dataset: str, release: str | None) -> Signed:
         )
         history.append(layout, line)
         context.assert_held()
-        release_signature.put(layout, release, made)
+        seals.put(layout, release, made)
     return {"dataset": dataset, "release": release, "signed": True}
 
 

@@ -12,7 +12,7 @@ from penstock.core import seal as seal_document
 from penstock.core.errors import ConfigError, FindingsError, PenstockError, PreflightError
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.core.layout import SIGNATURE
-from penstock.dataset import gate, release_signature, verdicts
+from penstock.dataset import gate, seals, verdicts
 from penstock.look import history_lines
 from penstock.look.releases import release_row
 from penstock.look.untrusted_folder import Folder
@@ -144,7 +144,7 @@ def _signature(layout: DatasetLayout, release: str, stored: Stored) -> str:
         exists = os.path.lexists(layout.release(release) / SIGNATURE)
         return f"{SIGNATURE} is there, and not verified: that needs `target.signers`" if exists else ""
     try:
-        why = release_signature.problem(layout, release, stored)
+        why = seals.problem(layout, release, stored)
     except (PenstockError, OSError) as error:
         return f"not verified: {error}"
     return f"DOES NOT HOLD: {why}" if why else "holds, by `target.signers`"

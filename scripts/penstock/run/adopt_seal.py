@@ -22,7 +22,7 @@ from penstock.core.differences import NOT_LISTED, TO_FETCH, UNREAD
 from penstock.core.errors import FailedError, FindingsError, PreflightError
 from penstock.core.human import in_quotes
 from penstock.core.layout import STATE, DatasetLayout
-from penstock.dataset import adopted_trees, run_store, seals
+from penstock.dataset import documents, run_store, seals
 from penstock.dataset.run import load
 from penstock.jobs import adoption_store
 from penstock.jobs.ownership import liveness
@@ -112,12 +112,12 @@ def under_way(context: Context, dataset: str, tree: Path) -> Run | None:
         return None
     for name in sorted(os.listdir(layout.runs)):
         folder = layout.run(name)
-        mark = adopted_trees.read(folder) if folder.run_file.exists() else None
+        mark = documents.read_adopted_tree(folder) if folder.run_file.exists() else None
         if mark is not None and mark.tree == str(tree):
             run = load(layout, folder)
             # A tree that came later to the same place is another tree.
             if not os.path.lexists(tree) or (
-                seals.of_run(run) is None and adopted_trees.stands_in(mark, run.data)
+                seals.of_run(run) is None and documents.stands_in(mark, run.data)
             ):
                 return run
     return None
@@ -266,15 +266,15 @@ def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:
             aside_of(adoption.tree),
             at,
         )
-        adopted_trees.write(run.folder, tree)
+        documents.write_adopted_tree(run.folder, tree)
     return run
 
 
 def _withdraw(run: Run) -> None:
     """Take back an intention to adopt that changed nothing yet, with its plan. Raises PreflightError where
     the run has a plan without a tree, or has already taken another tree."""
-    earlier = adopted_trees.read(run.folder)
-    if earlier is not None and adopted_trees.stands_in(earlier, run.data):
+    earlier = documents.read_adopted_tree(run.folder)
+    if earlier is not None and documents.stands_in(earlier, run.data):
         raise PreflightError(
             "another tree became the staging of this release before",
             where=earlier.tree,
@@ -300,7 +300,7 @@ def go_on(context: Context, dataset: str, begun: Run | None = None) -> SealingRe
     listed = list_step.run(context, dataset)
     layout = context.layout(dataset)
     run = run_store.open_run(layout, listed["run"])
-    if adopted_trees.read(run.folder) is None:
+    if documents.read_adopted_tree(run.folder) is None:
         if begun is not None:
             _undo_rename(context, dataset, run, begun)
         text = "the source changed since: what is the same is taken over from the run that adopted the tree"
@@ -316,8 +316,8 @@ def go_on(context: Context, dataset: str, begun: Run | None = None) -> SealingRe
 
 
 def _undo_rename(context: Context, dataset: str, run: Run, begun: Run) -> None:
-    mark = adopted_trees.read(begun.folder)
-    if mark is None or mark.settled or not adopted_trees.stands_in(mark, begun.data):
+    mark = documents.read_adopted_tree(begun.folder)
+    if mark is None or mark.settled or not documents.stands_in(mark, begun.data):
         return
     with holding(context, dataset, run.id, STEP):
         if not (alive := liveness.arrays_of(context, dataset, begun.folder)):
@@ -331,7 +331,7 @@ def _undo_rename(context: Context, dataset: str, run: Run, begun: Run) -> None:
 
 
 def sealed(layout: DatasetLayout, run: Run, fetched: int, path: str) -> SealingResult:
-    tree = adopted_trees.read(run.folder)
+    tree = documents.read_adopted_tree(run.folder)
     moved = []
     if tree is not None and os.path.isdir(tree.aside):
         moved = [tree.aside]

@@ -29,7 +29,7 @@ from penstock.core.differences import (
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.layout import EMPTY_FOLDERS, RunLayout
-from penstock.dataset import documents, own_state, receipts
+from penstock.dataset import documents, last_end, receipts
 from penstock.engine.checksums import combine, compose, judge_giant, listed
 from penstock.fs import small_files
 from penstock.fs.errno_map import storage_error
@@ -109,7 +109,7 @@ def _layout(context: Context, dataset: str) -> DatasetLayout:
         dataset_folders.check_owner(layout)
         if layout.state.is_dir():
             return layout
-    own = own_state.beside(layout, "this comparison")
+    own = last_end.state_beside(layout, "this comparison")
     context.emit(events.Noted(dataset, STEP, f"what is seen is kept in {own.adoptions}"))
     return own
 
@@ -165,7 +165,7 @@ def _not_the_same(tree: Path, source: Source) -> None:
 
 
 def _places(layout: DatasetLayout) -> set[Path]:
-    return {layout.adoptions, own_state.layout_of(layout).adoptions}
+    return {layout.adoptions, last_end.own_layout(layout).adoptions}
 
 
 def _meet(
@@ -214,7 +214,7 @@ def _meet(
             if folder.folder.exists():
                 tree_removal.remove_tree(folder.folder, context.spend)
             if layout.state_root == context.config.target.state_root:
-                theirs, mine = adoption.layout(own_state.layout_of(layout)), RunLayout(spool)
+                theirs, mine = adoption.layout(last_end.own_layout(layout)), RunLayout(spool)
                 if adoption_store.bring(theirs, mine):
                     plan = documents.load(run_documents.PLAN, mine.plan)
                     survey_plan.mark_differed(mine, plan, adoption, _places(layout))

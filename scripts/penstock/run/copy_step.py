@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core import events, human
 from penstock.core.errors import FailedError, SourceChangedError
-from penstock.dataset import adopted_trees, receipts, staging_notice
+from penstock.dataset import documents, receipts, staging_notice
 from penstock.fs.quotas import owner_of_new
 from penstock.host.resources import host_name
 from penstock.jobs import shard_claims
@@ -125,7 +125,7 @@ def _unseal_giants(run: Run, shards: Iterable[int]) -> None:
 
 def _settle_adopted(context: Context, run: Run) -> None:
     """Settle an adopted tree (`adopted_tree.settle`); runs without one load no pyarrow."""
-    if adopted_trees.read(run.folder) is not None:
+    if documents.read_adopted_tree(run.folder) is not None:
         from penstock.run.adoption import adopted_tree
 
         adopted_tree.settle(context, run)

@@ -25,7 +25,14 @@ from penstock.core import events, human, run_documents
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.human import in_quotes
 from penstock.core.layout import EMPTY_FOLDERS
-from penstock.dataset import cancel_mark, current_pointer, documents, history, reserve, run_store, seals
+from penstock.dataset import (
+    documents,
+    history,
+    orders,
+    reserve,
+    run_store,
+    seals,
+)
 from penstock.dataset.run import Run, read_run
 from penstock.fs import small_files
 from penstock.fs.errno_map import storage_error
@@ -49,7 +56,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.step_results import ListResult
     from penstock.dataset.context import Context
-    from penstock.dataset.held_dataset import HeldDataset
+    from penstock.dataset.run_claims import HeldDataset
     from penstock.sources.port import Source
 
 STEP = "list"
@@ -76,7 +83,7 @@ def run(context: Context, dataset: str) -> ListResult:
     try:
         dataset_folders.prepare(layout)
         with holding(context, dataset, "", STEP) as hold:
-            cancel_mark.clear(layout)
+            orders.clear_cancel(layout)
             interrupted_changes.settle(context, layout)
             receipt = _list(context, config, layout, sources, hold)
             reserve.fill(layout)
@@ -140,7 +147,7 @@ def _list(
         abandoned_stagings.clean(context, run, before=history.claim_of(layout, info.run))
         published_state.prune(context, layout)
         dataset_state.note_success(context, layout)
-    if published and (kept := current_pointer.kept(run)):
+    if published and (kept := run_store.kept(run)):
         context.emit(events.Noted(info.dataset, STEP, text=kept))
     # A release that followed its source holds other files than its run listed.
     held = seals.of_run(run) if published else None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core import events
 from penstock.core.errors import FailedError
-from penstock.dataset import adopted_trees, receipts
+from penstock.dataset import documents, receipts
 from penstock.jobs.arrays.array_runner import still_alive
 from penstock.run.locked_run import with_lock
 from penstock.target import modes
@@ -52,7 +52,7 @@ def close(context: Context, run: Run, *, each: bool = False) -> StepReceipt:
             hint=f"wait for them, or `penstock cancel {run.dataset}`",
         )
     policy = run.config.dataset.permissions
-    each = each or adopted_trees.read(run.folder) is not None
+    each = each or documents.read_adopted_tree(run.folder) is not None
     giants = None if each else _giants(run)
     counts = modes.set_permissions(run.staging, policy, modes.group_id(policy), context.spend, giants=giants)
     receipt: PermissionsReceipt = {

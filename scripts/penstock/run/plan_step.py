@@ -20,7 +20,12 @@ from penstock.core.balance import Cut, Load, parts
 from penstock.core.errors import PenstockError
 from penstock.core.events import sentence
 from penstock.core.layout import DATA
-from penstock.dataset import adopted_trees, documents, run_store, seals, staging_notice
+from penstock.dataset import (
+    documents,
+    run_store,
+    seals,
+    staging_notice,
+)
 from penstock.fs import servers, small_files
 from penstock.jobs import known_ceilings, room_beside_others
 from penstock.jobs.forecast import Totals
@@ -261,7 +266,7 @@ def _plan(context: Context, run: Run) -> None:
     for result in tried.results:
         said = events.Warned if result.verdict == "warning" else events.Noted
         context.emit(said(info.dataset, STEP, text=sentence(result)))
-    mark = adopted_trees.read(run.folder)
+    mark = documents.read_adopted_tree(run.folder)
     if mark is not None:
         planner.base = bases.none(f"the tree {mark.tree} is adopted")
         planner.over = AdoptedRows(mark, run, reflinks=tried.reflinks)

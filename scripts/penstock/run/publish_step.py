@@ -7,7 +7,7 @@ file.
 Nothing is revealed unless listing, records and tree agree in every file, as verify saw it. Each file must
 have the configured mode, group and ACL. Each step is durable before the next: after a crash anywhere the same
 command ends the same way. A `current` moved by `penstock rollback`, or by hand, stays while the source holds
-the same (`current_pointer`). An overtaken run moves nothing: right before each of the two renames it checks
+the same (`run_store`). An overtaken run moves nothing: right before each of the two renames it checks
 that it holds the lock and the dataset's claim.
 """
 
@@ -22,11 +22,9 @@ from penstock.core.dataset_documents import Publication
 from penstock.core.errors import FailedError, FindingsError
 from penstock.core.layout import DATA
 from penstock.dataset import (
-    current_pointer,
     history,
     pins,
     receipts,
-    release_signature,
     reserve,
     run_store,
     seals,
@@ -99,7 +97,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     context.assert_held()
     history.note_intervals(layout)
     before = dataset_folders.current(layout)
-    settled = current_pointer.settled(run)
+    settled = run_store.settled(run)
     if not settled:
         _demand_signature(layout, stored)
         reveal.point(layout, info.release, context.assert_held)
@@ -128,7 +126,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
         if not fresh and not settled:
             text = f"the source holds again what release {info.release} was published of: `current` names it"
             context.emit(events.Noted(dataset, STEP, text=text))
-    if settled and (kept := current_pointer.kept(run)):
+    if settled and (kept := run_store.kept(run)):
         context.emit(events.Noted(dataset, STEP, text=kept))
     receipt: PublishReceipt = {
         **receipts.head(run, STEP, started),
@@ -216,7 +214,7 @@ def _describe(context: Context, run: Run) -> None:
 
 def _sign(run: Run) -> None:
     try:
-        release_signature.write(run.staging, run.layout.signing)
+        seals.write(run.staging, run.layout.signing)
     except OSError as error:
         raise storage_error(error, "the release cannot be signed", str(run.staging)) from error
 
@@ -226,7 +224,7 @@ def _demand_signature(layout: DatasetLayout, stored: seals.Stored) -> None:
     it as `current`. A release published before may be unsigned."""
     if layout.signing.key is None:
         return
-    release_signature.demand(layout, stored.seal.release, stored)
+    seals.demand(layout, stored.seal.release, stored)
 
 
 def _seal_is_unnamed(run: Run, stored: seals.Stored) -> bool:

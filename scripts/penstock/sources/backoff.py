@@ -80,7 +80,7 @@ def may_retry(error: PenstockError, tried: int) -> bool:
 
 
 class Pauses:
-    """The pauses of this process's threads that wait for servers, in words for `dataset.wait_messages`."""
+    """The pauses of this process's threads that wait for servers, in words for `dataset.context`."""
 
     def __init__(self) -> None:
         self._under_way: dict[int, tuple[float, TransientError]] = {}

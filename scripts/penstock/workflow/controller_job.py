@@ -23,7 +23,7 @@ from penstock.cluster.port import ArraySpec, State
 from penstock.core.errors import ConfigError, FailedError, LockedError, PreflightError, TransientError
 from penstock.core.layout import DatasetLayout
 from penstock.core.step_table import RUN_IN_ELEMENTS
-from penstock.dataset import cancel_mark, rights
+from penstock.dataset import orders, rights
 from penstock.fs import small_files
 from penstock.host import interpreter, resources
 
@@ -254,7 +254,7 @@ def _cancelled(config: Config, work: Work) -> bool:
     """Return whether a dataset of this work was cancelled since its submission."""
     target = config.target
     layouts = [DatasetLayout(target.root, name, target.state_root) for name in work.datasets]
-    return any(cancel_mark.made_at(layout) > work.at for layout in layouts)
+    return any(orders.cancel_ordered_at(layout) > work.at for layout in layouts)
 
 
 @contextlib.contextmanager

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, TypedDict
 from penstock.core.layout import DATA
 from penstock.core.step_table import AFTER_LIST
 from penstock.dataset import run_store
-from penstock.dataset.cancel_mark import INVOCATION
 from penstock.dataset.context import layout_of
+from penstock.dataset.orders import INVOCATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

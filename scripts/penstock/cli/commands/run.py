@@ -40,8 +40,8 @@ from penstock.core.errors import (
 )
 from penstock.core.human import in_quotes
 from penstock.dataset import staging_notice
-from penstock.dataset.cancel_mark import INVOCATION, CancelMark
 from penstock.dataset.context import layout_of
+from penstock.dataset.orders import INVOCATION, CancelMark
 from penstock.host import interpreter, resources, waits
 from penstock.workflow import (
     ancestors,

@@ -25,9 +25,9 @@ from penstock.cluster.port import ArraySpec, State, Status
 from penstock.core import human
 from penstock.core.errors import FailedError, LockedError, PreflightError, QueueFullError, TransientError
 from penstock.core.step_table import BY_NAME
-from penstock.dataset import adopted_trees
+from penstock.dataset import documents
 from penstock.dataset import holder as holders
-from penstock.dataset.cancel_mark import cancelled
+from penstock.dataset.orders import cancelled
 from penstock.fs import small_files
 from penstock.fs.capabilities import facts
 from penstock.host import interpreter
@@ -229,7 +229,11 @@ def reads_back_beside(context: Context, run: RunLayout, step: str) -> bool:
     still changes its files.
     """
     cluster = context.config.cluster
-    return step == "copy" and cluster.of(step) == cluster.of("verify") and adopted_trees.read(run) is None
+    return (
+        step == "copy"
+        and cluster.of(step) == cluster.of("verify")
+        and documents.read_adopted_tree(run) is None
+    )
 
 
 def _meet(watch: Watch) -> None:

@@ -1,7 +1,7 @@
 """Limit how many workers of a step run at once over all its arrays.
 
 The limit is `cluster.max_elements`, or the number set by `penstock limit DATASET --nodes N`
-(`dataset.throttle_mark`). A change goes into `arrays.jsonl` first, then to the scheduler (SLURM's
+(`dataset.orders`). A change goes into `arrays.jsonl` first, then to the scheduler (SLURM's
 ArrayTaskThrottle). No worker stops amid a shard: surplus workers, those of the highest numbers, end before
 their next one (`leaving`). Waits without a time limit for a silent scheduler.
 """
@@ -14,7 +14,7 @@ from penstock.cluster.port import State
 from penstock.core import human
 from penstock.core.events import Started
 from penstock.core.step_table import BY_NAME
-from penstock.dataset import throttle_mark
+from penstock.dataset import orders
 from penstock.fs import small_files
 from penstock.jobs.arrays.array_watch import patiently
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def read_slots(context: Context, run: RunLayout, step: str) -> int:
     """Return how many elements of the step may run at once, by the mark as it stands now."""
-    return _slots(throttle_mark.read(run), step, context.cluster.slots(step))
+    return _slots(orders.read_throttle(run), step, context.cluster.slots(step))
 
 
 def started_event(context: Context, run: Run, step: str, files: int) -> Started:
@@ -46,14 +46,12 @@ def watched_slots(watch: Watch) -> int:
 def obey(watch: Watch) -> None:
     """Read the mark; report a change and share the new number out among the live arrays. `watch.widen` is
     called before the number rises."""
-    mark, before = throttle_mark.read(watch.run), watched_slots(watch)
+    mark, before = orders.read_throttle(watch.run), watched_slots(watch)
     if mark == watch.throttled:
         return
     watch.throttled = mark
     slots = watched_slots(watch)
-    watch.note(
-        f"at most {human.counted(slots, 'element')} at once from now on, {throttle_mark.by_whom(mark)}"
-    )
+    watch.note(f"at most {human.counted(slots, 'element')} at once from now on, {orders.throttled_by(mark)}")
     if slots > before:
         watch.widen(slots)
     let_go(watch)

@@ -18,9 +18,9 @@ from penstock.core import events, human
 from penstock.core.dataset_documents import Throttle
 from penstock.core.errors import FailedError, PreflightError, TransientError
 from penstock.core.estimates import CLOCKS
-from penstock.dataset import throttle_mark
-from penstock.dataset.cancel_mark import CancelMark
-from penstock.dataset.element_progress import Progress
+from penstock.dataset import orders
+from penstock.dataset.orders import CancelMark
+from penstock.dataset.receipts import Progress
 from penstock.dataset.submission_log import ArrayBook
 from penstock.fs.errno_map import storage_error
 from penstock.host import heartbeat
@@ -263,7 +263,7 @@ def watch_of(
     """Return a `Watch` without arrays. Reads the dataset's cancel mark and the run's throttle."""
     ends = Ends(run, step, context.config.cluster)
     mark = CancelMark.of(context.layout(dataset), step)
-    said = throttle_mark.read(run)
+    said = orders.read_throttle(run)
     book = ArrayBook(run.arrays)
     watch = Watch(context, dataset, run, step, receipt_ok, indices, (), mark, book, ends, throttled=said)
     watch.call = secrets.token_hex(4)

@@ -36,7 +36,7 @@ from penstock.core.errors import NoSpaceError, PenstockError
 from penstock.core.estimates import asked_for
 from penstock.core.human import in_quotes
 from penstock.core.step_table import BY_NAME
-from penstock.dataset import outcomes
+from penstock.dataset import documents
 from penstock.engine.records import journal
 from penstock.host import heartbeat
 from penstock.jobs.arrays import array_throttle
@@ -100,7 +100,7 @@ def _read_outcomes(watch: Watch) -> None:
     for index, (generation, claim) in watch.standing():
         if f"{index:05d}.{generation}.json" not in names:
             continue
-        outcome = outcomes.find(watch.run, watch.step, index, generation)
+        outcome = documents.find_outcome(watch.run, watch.step, index, generation)
         if outcome is not None:
             watch.ends.fates[index] = Fate(
                 generation, claim, outcome, watch.statuses.get(claim.number), own=True
@@ -152,7 +152,7 @@ def _judge_end(watch: Watch, number: int, status: Status, shards: Sequence[int])
         for index in own:
             # Only at its end did the worker write that nobody is charged.
             fate = watch.ends.fates[index]
-            if last := outcomes.find(watch.run, watch.step, index, fate.generation):
+            if last := documents.find_outcome(watch.run, watch.step, index, fate.generation):
                 watch.ends.fates[index] = fate._replace(outcome=last)
     if not watch.context.cluster.abilities.has_nodes or not status.node:
         return False
@@ -207,7 +207,7 @@ def _end_claim(watch: Watch, index: int, status: Status | None, outcome: Element
     watch.ends.fates[index] = Fate(generation, claim, outcome, status)
     # If there is no room for the outcome, workers wait until the claim has stood still.
     with contextlib.suppress(PenstockError):
-        outcomes.create(watch.run, watch.step, index, outcome)
+        documents.create_outcome(watch.run, watch.step, index, outcome)
 
 
 def _then(watch: Watch, shards: Sequence[int]) -> str:

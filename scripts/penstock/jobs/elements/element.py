@@ -24,8 +24,13 @@ from penstock.core.errors import IMPOSSIBLE, STATE_ANEW, FailedError, Interrupte
 from penstock.core.human import in_quotes, printable_lines
 from penstock.core.layout import DatasetLayout, RunLayout
 from penstock.core.step_table import BY_NAME, IN_ELEMENTS, RUN_IN_ELEMENTS
-from penstock.dataset import outcomes, receipts, run_claims, staging_notice
-from penstock.dataset.element_progress import Reporter
+from penstock.dataset import (
+    documents,
+    receipts,
+    run_claims,
+    staging_notice,
+)
+from penstock.dataset.receipts import Reporter
 from penstock.dataset.run import Run, read_run
 from penstock.engine.records import journal
 from penstock.engine.workers.sizing import cpus
@@ -191,7 +196,7 @@ class Element:
             ended = ended._replace(stopped=stopped, progress=progress, paused=self.watch.stood_at >= began)
             # A full target may have no room even for this: then the exit status reports it.
             with contextlib.suppress(PenstockError):
-                outcomes.write(folder, step, index, _failed(ended, error))
+                documents.write_outcome(folder, step, index, _failed(ended, error))
             say(str(error))
             return error.exit_code
         for text in outcome.warnings:
@@ -199,7 +204,7 @@ class Element:
         reporter.end(outcome.files + outcome.resumed_files, outcome.bytes + outcome.resumed_bytes)
         reporter.settle()
         if outcome.failures:
-            outcomes.write(folder, step, index, _rows_failed(ended, outcome, step))
+            documents.write_outcome(folder, step, index, _rows_failed(ended, outcome, step))
             for failure in outcome.failures[:NAMED]:
                 say(f"{failure.path}: {failure.why}")
             return outcome.exit_code

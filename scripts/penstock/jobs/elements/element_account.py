@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core.element_documents import ELEMENT_USAGE, ElementUsage
-from penstock.dataset.element_progress import replace_figures
+from penstock.dataset.receipts import replace_figures
 from penstock.engine.workers.sizing import cpus
 from penstock.fs import small_files
 from penstock.host import heartbeat, resources

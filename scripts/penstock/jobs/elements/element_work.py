@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.core.run_documents import ShardInfo
     from penstock.dataset.context import Stop
-    from penstock.dataset.element_progress import Reporter
+    from penstock.dataset.receipts import Reporter
     from penstock.dataset.run import Run
     from penstock.engine.tasks import CopyTask, Outcome
     from penstock.jobs.bandwidth.share import LinkShare

@@ -28,7 +28,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from penstock.core.errors import InterruptedRunError, PenstockError
-from penstock.dataset import outcomes, receipts
+from penstock.dataset import documents, receipts
 from penstock.dataset.submission_log import ArrayBook
 from penstock.engine.workers import pool
 from penstock.fs import small_files
@@ -131,7 +131,7 @@ class CopiedShards:
             if not (generation := claims.get(index, 0)):
                 left = True
                 continue
-            if outcomes.find(folder, "copy", index, generation) is not None:
+            if documents.find_outcome(folder, "copy", index, generation) is not None:
                 call, tries = self._worker.call, self._retries
                 charged = shard_claims.charged(folder, "copy", index, generation, call, tries)
                 left, given_up = left or charged is not None, given_up or charged is None

@@ -29,7 +29,7 @@ from penstock.cluster.port import BAD_NODE
 from penstock.core.errors import STATE_ANEW, FailedError, InterruptedRunError, NoSpaceError, PenstockError
 from penstock.core.estimates import CLOCKS
 from penstock.core.layout import RunLayout
-from penstock.dataset import outcomes, receipts
+from penstock.dataset import documents, receipts
 from penstock.dataset.submission_log import ArrayBook
 from penstock.engine.workers import pool
 from penstock.fs import small_files
@@ -213,13 +213,13 @@ class _Worker:
 
     def _may_pass(self, claim: Claim) -> bool:
         with contextlib.suppress(PenstockError):
-            outcome = outcomes.find(self._run, self._step, claim.index, claim.generation)
+            outcome = documents.find_outcome(self._run, self._step, claim.index, claim.generation)
             return outcome is not None and outcome.retry
         return False
 
     def _charge_nobody(self, failed: list[Claim]) -> None:
         for claim in failed:
             with contextlib.suppress(PenstockError):
-                outcome = outcomes.find(self._run, self._step, claim.index, claim.generation)
+                outcome = documents.find_outcome(self._run, self._step, claim.index, claim.generation)
                 if outcome is not None:
-                    outcomes.write(self._run, self._step, claim.index, outcome._replace(free=True))
+                    documents.write_outcome(self._run, self._step, claim.index, outcome._replace(free=True))

@@ -39,8 +39,14 @@ from penstock.core.errors import (
     PenstockError,
 )
 from penstock.core.layout import DATA
-from penstock.dataset import adopted_trees, documents, history, run_claims, run_store, seals
-from penstock.dataset.element_progress import Progress
+from penstock.dataset import (
+    documents,
+    history,
+    run_claims,
+    run_store,
+    seals,
+)
+from penstock.dataset.receipts import Progress
 from penstock.dataset.run import load
 from penstock.dataset.submission_log import ArrayBook
 from penstock.fs import clock, small_files
@@ -180,8 +186,8 @@ def remove_noting(context: Context, layout: DatasetLayout, tree: Path) -> None:
 
 def _holds_tree(run: Run, data: Path | None = None) -> bool:
     """Return whether the run's staging, or the folder `data`, is a tree that penstock did not write."""
-    mark = adopted_trees.read(run.folder)
-    return mark is not None and adopted_trees.stands_in(mark, data or run.data)
+    mark = documents.read_adopted_tree(run.folder)
+    return mark is not None and documents.stands_in(mark, data or run.data)
 
 
 def give_back(context: Context, run: Run, why: str) -> None:
@@ -190,7 +196,7 @@ def give_back(context: Context, run: Run, why: str) -> None:
     Call it under the dataset's lock, while no element of the run lives. Raises FailedError where something
     else stands there now.
     """
-    mark = adopted_trees.read(run.folder)
+    mark = documents.read_adopted_tree(run.folder)
     assert mark is not None
     if os.path.lexists(mark.tree):
         raise FailedError(
@@ -205,7 +211,7 @@ def give_back(context: Context, run: Run, why: str) -> None:
     from penstock.target.adopted_files import move_tree
 
     move_tree(run.data, Path(mark.tree), mark.inode)
-    adopted_trees.write(run.folder, mark._replace(settled=False))
+    documents.write_adopted_tree(run.folder, mark._replace(settled=False))
 
 
 def take(staging: AbandonedStaging, run: str) -> None:

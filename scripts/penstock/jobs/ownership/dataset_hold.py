@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from penstock.core import events
 from penstock.core.errors import FailedError, InterruptedRunError, LockedError, PenstockError, PreflightError
 from penstock.core.step_table import BY_NAME, OF_RUN
-from penstock.dataset import cancel_mark, last_end, run_claims
-from penstock.dataset.held_dataset import HeldDataset
+from penstock.dataset import last_end, orders, run_claims
 from penstock.dataset.run import read_plan, read_run
+from penstock.dataset.run_claims import HeldDataset
 from penstock.dataset.staging_notice import Notice, touch
 from penstock.fs import small_files
 from penstock.jobs.ownership import liveness
@@ -91,7 +91,7 @@ def holding(
         hold = HeldDataset(layout, lock, run)
         if run:
             run_claims.check(layout, run)
-        cancel_mark.refuse(layout, step)
+        orders.refuse(layout, step)
         dataset_folders.sweep_leftovers(layout)
         if step in OF_RUN:
             last_end.begin(layout, reserve=bool(run))

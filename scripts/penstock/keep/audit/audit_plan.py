@@ -19,7 +19,12 @@ from penstock.core.grades import is_soon
 from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL, SIGNATURE
 from penstock.core.model import Digest, Expected, Record, of_hex, part_of
 from penstock.core.seal import Tree, leaves
-from penstock.dataset import documents, history, receipts, release_signature, seals
+from penstock.dataset import (
+    documents,
+    history,
+    receipts,
+    seals,
+)
 from penstock.fs import small_files
 from penstock.jobs import array_job
 from penstock.jobs.sample_draw import drawn, takes
@@ -83,7 +88,7 @@ def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> lis
     if published_digest is not None and published_digest != digest:
         why.append(f"{SEAL}: it is not the one that was published ({published_digest} in the history)")
     stored = seals.Stored(seal, digest)
-    if unsigned := release_signature.problem(layout, release, stored):
+    if unsigned := seals.problem(layout, release, stored):
         why.append(f"{SIGNATURE}: {unsigned}")
     folder = layout.release(release)
     for name in (MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, EMPTY_FOLDERS):

@@ -29,7 +29,13 @@ from penstock.core.audit_documents import OF_A_FILE, WHOLE, AuditSelection, Find
 from penstock.core.errors import FailedError, FindingsError, InterruptedRunError, PreflightError
 from penstock.core.grades import answered_by, audit_grade
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
-from penstock.dataset import history, own_state, receipts, reserve, verdicts
+from penstock.dataset import (
+    history,
+    last_end,
+    receipts,
+    reserve,
+    verdicts,
+)
 from penstock.dataset.release_choice import check_stands, released, standing
 from penstock.engine.audit_shard import AuditedRows
 from penstock.fs import small_files
@@ -192,7 +198,7 @@ def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
     """Return the paths for auditing another account's dataset, with this account's own state. Its findings do
     not reach the gate. Files that this account may not read are findings. The kernel hides from it which
     pages stay in memory, so it claims `reread` at most."""
-    own = own_state.beside(layout, "this audit")
+    own = last_end.state_beside(layout, "this audit")
     text = f"another account stages this dataset: what is found stands in {own.audits}, and not at the gate"
     context.emit(events.Noted(layout.dataset, STEP, text))
     return own

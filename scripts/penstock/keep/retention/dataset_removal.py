@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import PreflightError
 from penstock.core.human import in_quotes
 from penstock.core.layout import CURRENT, DATA, RunLayout
-from penstock.dataset import adopted_trees, run_claims
+from penstock.dataset import documents, run_claims
 from penstock.jobs.arrays.live_arrays import live_arrays, unanswered
 from penstock.jobs.ownership import liveness
 from penstock.jobs.ownership.dataset_hold import holding
@@ -120,9 +120,9 @@ def _refuse(context: Context, layout: DatasetLayout) -> None:
     }
     others = [name for name in sorted(os.listdir(layout.folder)) if name not in own_names and name[0] != "."]
     ways += [f"{in_quotes(name)} is not of penstock" for name in others]
-    trees = filter(None, (adopted_trees.read(RunLayout(folder)) for folder in layout.runs.glob("*")))
+    trees = filter(None, (documents.read_adopted_tree(RunLayout(folder)) for folder in layout.runs.glob("*")))
     for tree, staging in product(trees, layout.releases.glob(".*.staging")):
-        if adopted_trees.stands_in(tree, staging / DATA):
+        if documents.stands_in(tree, staging / DATA):
             ways.append(f"releases/{staging.name} is a tree that is being adopted")
     if ways := list(filter(None, ways)):
         raise PreflightError(

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 from penstock.core import events, human
 from penstock.core.dataset_documents import Removal
 from penstock.core.errors import PreflightError
-from penstock.dataset import history, missing_releases, pins, staging_notice
+from penstock.dataset import (
+    gate,
+    history,
+    pins,
+    staging_notice,
+)
 from penstock.jobs import older_versions
 from penstock.keep.retention import collection, dataset_removal, freed_space, release_snapshot
 from penstock.keep.retention.collection import Plan
@@ -59,7 +64,7 @@ def remove(
     wanted = [name for name in dict.fromkeys(releases) if name in existing or not _was_removed(layout, name)]
     unknown = [name for name in wanted if name not in existing]
     if unknown:
-        raise missing_releases.no_release(layout, unknown, existing, "`penstock releases` lists the names")
+        raise gate.no_release(layout, unknown, existing, "`penstock releases` lists the names")
     criteria = Criteria(0.0 if now else release_snapshot.grace(context), names=wanted)
     planned = collection.plan(context, layout, criteria, unpinned=unpinned, stagings=False)
     if not dry_run:

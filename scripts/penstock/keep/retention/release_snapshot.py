@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.dataset_documents import Publication
 from penstock.core.errors import FailedError, NewerFormatError, PenstockError, PreflightError
-from penstock.dataset import current_pointer, pins, run_store, seals
 from penstock.dataset import holder as holders
+from penstock.dataset import pins, run_store, seals
 from penstock.fs import clock, small_files
 from penstock.jobs.ownership import liveness
 from penstock.keep.retention import decision
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
-    from penstock.dataset.current_pointer import Move
     from penstock.dataset.pins import ReleasePin
+    from penstock.dataset.run_store import Move
     from penstock.keep.retention.decision import Criteria, ReleaseDecision
     from penstock.target.hold import Hold
 
@@ -57,9 +57,9 @@ class ReleaseSnapshot(NamedTuple):
 def take(context: Context, layout: DatasetLayout, unpinned: Container[str] = ()) -> ReleaseSnapshot:
     """Read the dataset's releases and their holders. Pins named in `unpinned` hold nothing. Raises
     PreflightError if pins or HOLD cannot be read, FindingsError if the dataset's folders are damaged, and as
-    `dataset_folders.current`, `current_pointer.moves` and `clock.checked`."""
+    `dataset_folders.current`, `run_store.moves` and `clock.checked`."""
     current = dataset_folders.current(layout) if dataset_folders.leads(layout) else None
-    moves = current_pointer.moves(layout)
+    moves = run_store.moves(layout)
     now = clock.checked(layout.releases)
     pinned: dict[str, list[ReleasePin]] = {}
     ended: dict[str, str] = {}

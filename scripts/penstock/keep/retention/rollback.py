@@ -23,7 +23,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core import dataset_documents
 from penstock.core.dataset_documents import Rollback, RollbackIntent
 from penstock.core.errors import FailedError, FindingsError
-from penstock.dataset import current_pointer, documents, gate, history, missing_releases, pins, run_claims
+from penstock.dataset import (
+    documents,
+    gate,
+    history,
+    pins,
+    run_claims,
+    run_store,
+)
 from penstock.fs import clock
 from penstock.target import cross_account_files, dataset_folders, reveal
 
@@ -113,7 +120,7 @@ def _wanted(context: Context, layout: DatasetLayout, release: str | None, curren
         if release in releases:
             return release
         hint = "name one of them, or leave it out: the one before the current one is meant"
-        raise missing_releases.no_release(layout, [release], releases, hint)
+        raise gate.no_release(layout, [release], releases, hint)
     if releases == [current]:
         raise FindingsError(
             f"{current} is the only release",
@@ -122,7 +129,7 @@ def _wanted(context: Context, layout: DatasetLayout, release: str | None, curren
             hint="nothing was changed; what the source holds now is staged as a new release by "
             f"`{context.program} run {layout.dataset}`",
         )
-    before = current_pointer.before(layout, current, set(releases)) if current else None
+    before = run_store.before(layout, current, set(releases)) if current else None
     if before is None:
         others = [name for name in releases if name != current]
         raise FindingsError(

@@ -30,7 +30,7 @@ from penstock.core.human import in_quotes
 from penstock.core.layout import RunLayout
 from penstock.core.model import DIGEST_BYTES, Copied, Entry, Reuse, Surveyed, of_hex
 from penstock.core.row_codec import reused_line
-from penstock.dataset import adopted_trees
+from penstock.dataset import documents
 from penstock.dataset.run import read_plan
 from penstock.engine.records import journal
 from penstock.fs.capabilities import facts
@@ -148,7 +148,7 @@ def sentence(mark: AdoptedTree, files: int) -> str:
 def settle(context: Context, run: Run) -> None:
     """Make the run's adopted tree, if any, the staging's `data`, and record what is taken over. Call it under
     the dataset's lock, before any element of copy lives. Work done before is not repeated."""
-    mark = adopted_trees.read(run.folder)
+    mark = documents.read_adopted_tree(run.folder)
     if mark is None or mark.settled:
         return
     context.assert_held()
@@ -170,12 +170,12 @@ def settle(context: Context, run: Run) -> None:
         spend=context.spend,
     ) as adopted:
         _Settling(context, run, mark, adopted).all()
-    adopted_trees.write(run.folder, mark._replace(settled=True))
+    documents.write_adopted_tree(run.folder, mark._replace(settled=True))
 
 
 def _move(run: Run, mark: AdoptedTree, folder: RunLayout) -> None:
-    tree = run.data if adopted_trees.stands_in(mark, run.data) else Path(mark.tree)
-    if not adopted_trees.stands_in(mark, tree):
+    tree = run.data if documents.stands_in(mark, run.data) else Path(mark.tree)
+    if not documents.stands_in(mark, tree):
         raise FailedError(
             "the tree is neither where it was nor in the staging",
             where=mark.tree,

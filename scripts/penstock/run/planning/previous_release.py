@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.config.settings import PermissionsConfig
 from penstock.core import human
 from penstock.core.errors import FailedError
-from penstock.dataset import release_signature, run_store, seals
+from penstock.dataset import run_store, seals
 from penstock.dataset.run import load
 from penstock.run.planning.reuse_choice import LINK, NONE, choose
 from penstock.run.planning.unchanged_rows import COLUMNS, with_reuse
@@ -97,7 +97,7 @@ def find(run: Run, tried: TargetProbe, *, copy_unchanged: bool) -> BaseRelease:
     if sealed in run_store.replaced(layout):
         return none(f"`--new-release` replaces release {current}, and trusts nothing of it")
     stored = seals.find(layout, current)
-    if stored is None or release_signature.problem(layout, current, stored):
+    if stored is None or seals.problem(layout, current, stored):
         return none(f"release {current} is not signed as target.signers asks")
     if other_digests:
         twice = f"up to {human.size(run.info.bytes)} are stored a second time"
