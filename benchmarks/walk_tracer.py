@@ -37,7 +37,7 @@ class Trace:
         self._modules: dict[str, str] = {}
 
     def _module(self, file: str) -> str:
-        """`jobs.elements.element` of a file of the package, "" of all others."""
+        """`jobs.element` of a file of the package, "" of all others."""
         module = self._modules.get(file)
         if module is None:
             module = ""

@@ -20,7 +20,7 @@ from penstock.config.fixed_settings import TESTED
 from penstock.core.errors import LockedError
 from penstock.dataset import last_end
 from penstock.jobs import adoption_store, array_job
-from penstock.jobs.ownership.dataset_hold import lock_of
+from penstock.jobs.dataset_hold import lock_of
 from penstock.run import adopt_step
 from penstock.tables import survey_file
 

@@ -17,7 +17,7 @@ from penstock.core.audit_documents import (
 )
 from penstock.core.grades import is_soon
 from penstock.core.model import Record
-from penstock.jobs.sample_draw import takes
+from penstock.jobs.audit_store import takes
 from penstock.keep.audit.audit_plan import rows
 from penstock.tables.files import Files
 

@@ -124,7 +124,7 @@ def _last(context: Context) -> Any:
     from penstock.jobs import audit_store
 
     layout = context.layout("data")
-    return next(a for a, end in audit_store.audits(layout) if end is not None)
+    return next(a for a, end in audit_store.audits_of(layout) if end is not None)
 
 
 def test_what_a_killed_repair_left_is_found_and_set_right(staged: Context) -> None:

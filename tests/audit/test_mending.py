@@ -21,8 +21,8 @@ from penstock.config.settings import VerifyConfig
 from penstock.core.audit_documents import AuditSelection
 from penstock.core.errors import FindingsError, LockedError
 from penstock.dataset import gate, history, pins, verdicts
-from penstock.jobs.ownership.dataset_hold import lock_of
-from penstock.jobs.sample_draw import drawn
+from penstock.jobs.audit_store import drawn
+from penstock.jobs.dataset_hold import lock_of
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import gate_repair
 from penstock.target import cross_account_files

@@ -92,7 +92,7 @@ def _looked(path: Path) -> int:
 def test_a_killed_audit_goes_on(large: Context, tmp_path: Path, moment: Callable[[Path], bool]) -> None:
     killed(large, tmp_path, moment)
     layout = large.layout("data")
-    audit, end = next(audit_store.audits(layout))
+    audit, end = next(audit_store.audits_of(layout))
     assert not end
     looked = _looked(audit.layout(layout).folder)
     events_of(large).clear()
@@ -119,7 +119,7 @@ def test_killed_between_its_elements_end_and_its_report(large: Context, tmp_path
         return bool(stopped) and _settled(path)
 
     killed(large, tmp_path, ended, limit="6MiB/s")
-    audit, end = next(audit_store.audits(layout))
+    audit, end = next(audit_store.audits_of(layout))
     assert not end
     result = audit_step.run(large, "data")
     assert result["audit"] == audit.id
@@ -168,7 +168,7 @@ def test_a_rotation_reads_everything_in_its_turns(staged: Context, files: dict[s
     assert audit_store.next_slice(staged.layout("data"), "", "", 3, 0.0).turn == 0
     # What ended keeps what it found, and no more.
     layout = staged.layout("data")
-    for audit, _ in audit_store.audits(layout):
+    for audit, _ in audit_store.audits_of(layout):
         names = set(os.listdir(audit.layout(layout).folder))
         assert names == {"audit.json", "findings.jsonl", "result.json"}
 

@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.jobs.bandwidth import cap_file
-from penstock.jobs.bandwidth.cap_file import Cap, CapFile, judged, parse, render
+from penstock.jobs import bandwidth
+from penstock.jobs.bandwidth import (
+    Cap,
+    CapFile,
+    judged,
+    parse,
+    render,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,14 +61,14 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     file = CapFile(tmp_path)
     file.look()
     assert (file.cap, file.wrong) == (Cap(), "")
-    cap_file.write(tmp_path, render("40Gbit/s", 2000))
+    bandwidth.write(tmp_path, render("40Gbit/s", 2000))
     file.look()
     assert file.cap == Cap(5_000_000_000, 2000)
     assert stat.S_IMODE((tmp_path / "cap").stat().st_mode) == 0o644
     (tmp_path / "cap").write_text("# a longer file\n" * 20 + "limit: 1GB/s\n")
     file.look()
     assert file.cap == Cap(1_000_000_000)
-    cap_file.write(tmp_path, render("none", None))
+    bandwidth.write(tmp_path, render("none", None))
     assert len((tmp_path / "cap").read_bytes()) == len(render("none", None))
     file.look()
     assert file.cap == Cap()
@@ -119,7 +125,7 @@ def test_s25_only_the_administrators_cap_file_counts(tmp_path: Path) -> None:
 
 
 def test_s25_a_cap_file_that_others_may_write_changes_nothing_while_elements_run(tmp_path: Path) -> None:
-    cap_file.write(tmp_path, render("3GB/s", None))
+    bandwidth.write(tmp_path, render("3GB/s", None))
     file = CapFile(tmp_path)
     file.look()
     (tmp_path / "cap").unlink()

@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.errors import PreflightError
-from penstock.jobs import older_versions
-from penstock.jobs.bandwidth.folder import has_mark, looked_at, marked, prepared, swept
-from penstock.jobs.shares.rule import parse
+from penstock.jobs import share_rule
+from penstock.jobs.bandwidth import (
+    has_mark,
+    looked_at,
+    marked,
+    prepared,
+    swept,
+)
+from penstock.jobs.share_rule import parse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,7 +109,7 @@ def test_s25_an_element_of_an_older_penstock_that_lives_is_named(tmp_path: Path)
 
 def test_s25_what_an_older_penstock_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _older(tmp_path)
-    monkeypatch.setattr(older_versions, "LIVES", -1.0)
+    monkeypatch.setattr(share_rule, "OLDER_LIVES", -1.0)
     prepared(tmp_path)
     swept(tmp_path)
     assert os.listdir(tmp_path) == ["holders"]
@@ -121,11 +127,11 @@ def test_s25_an_old_slot_of_an_older_penstock_stays_beside_its_young_beat(
     while beat.write_text("{}") and beat.stat().st_ctime == taken:
         pass
     age = beat.stat().st_ctime - taken
-    monkeypatch.setattr(older_versions, "LIVES", 60.0)
+    monkeypatch.setattr(share_rule, "OLDER_LIVES", 60.0)
     now = taken + 60.0 + age / 2
-    monkeypatch.setattr(older_versions.clock, "now", lambda _: now)
-    older_versions.remove_dead(slots)
+    monkeypatch.setattr(share_rule.clock, "now", lambda _: now)
+    share_rule.remove_dead_older(slots)
     assert {path.name for path in slots.iterdir()} == {slot.name, beat.name}
     now += age
-    older_versions.remove_dead(slots)
+    share_rule.remove_dead_older(slots)
     assert not slots.exists()

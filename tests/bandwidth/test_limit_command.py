@@ -17,12 +17,10 @@ from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.layout import RunLayout
 from penstock.doctor import preflight_step
 from penstock.doctor.preflight.bandwidth import judged
-from penstock.jobs.arrays.array_runner import element_command
-from penstock.jobs.bandwidth import cap_file
-from penstock.jobs.bandwidth.cap_file import Cap, render
-from penstock.jobs.bandwidth.folder import Overview, overview, set_cap
-from penstock.jobs.bandwidth.share import reading
-from penstock.jobs.shares.share import HolderShare
+from penstock.jobs import bandwidth
+from penstock.jobs.array_runner import element_command
+from penstock.jobs.bandwidth import Cap, Overview, overview, reading, render, set_cap
+from penstock.jobs.shares import HolderShare
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +40,7 @@ def configured(folder: Path, bandwidth: str) -> Path:
 def capped(link: Path, rate: str, requests: int) -> None:
     """A cap file that bounds requests, too, as an administrator writes it by hand."""
     set_cap(link, rate)
-    cap_file.write(link, render(rate, requests))
+    bandwidth.write(link, render(rate, requests))
 
 
 def test_z1_the_administrator_sets_the_cap_and_all_see_who_has_which_part(tmp_path: Path) -> None:
@@ -213,7 +211,7 @@ def test_the_table_of_preflights_verdicts() -> None:
 def test_a_longer_cap_file_of_an_administrator_is_replaced_in_place(tmp_path: Path) -> None:
     (tmp_path / "cap").write_text("# " + "x" * 500 + "\nlimit: 1GB/s\n")
     inode = (tmp_path / "cap").stat().st_ino
-    cap_file.write(tmp_path, render("2GB/s", None))
+    bandwidth.write(tmp_path, render("2GB/s", None))
     assert overview(tmp_path).said == Cap(2 * 10**9)
     assert (tmp_path / "cap").stat().st_ino == inode
 

@@ -27,13 +27,13 @@ from tests.support.whole_way import go
 
 from penstock.config.settings import BandwidthConfig, EngineConfig, PlanConfig, SourceConfig
 from penstock.dataset import run_store
-from penstock.jobs.arrays.array_runner import element_command
-from penstock.jobs.bandwidth.share import link_hold
+from penstock.jobs.array_runner import element_command
+from penstock.jobs.bandwidth import link_hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.jobs.shares.share import Hold
+    from penstock.jobs.shares import Hold
 
 
 @pytest.fixture

@@ -15,13 +15,10 @@ from penstock.config.settings import BandwidthConfig
 from penstock.core.errors import FailedError, PreflightError
 from penstock.dataset.holder import this_process
 from penstock.host.pacing import SharedMemory
-from penstock.jobs.bandwidth import cap_file, share
-from penstock.jobs.bandwidth.cap_file import render
-from penstock.jobs.bandwidth.folder import prepared
-from penstock.jobs.bandwidth.share import LinkShare, reading
-from penstock.jobs.shares import rule
-from penstock.jobs.shares import share as shares_share
-from penstock.jobs.shares.share import Hold
+from penstock.jobs import bandwidth, share_rule
+from penstock.jobs import shares as shares_share
+from penstock.jobs.bandwidth import LinkShare, prepared, reading, render
+from penstock.jobs.shares import Hold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("PAUSE", 0.02), ("QUICK", 0.02), ("BEAT", 0.2), ("VALID", 0.5), ("LIVES", 0.7)):
-        monkeypatch.setattr(rule, name, seconds)
+        monkeypatch.setattr(share_rule, name, seconds)
     monkeypatch.setattr(shares_share, "READ", 0.02)
 
 
@@ -64,7 +61,7 @@ def test_z1_workers_follow_while_the_engine_stands_in_a_call(tmp_path: Path) -> 
             until(lambda: other().rate == 3000 == memory.allowance[0], "two halves")
             other.hand_to(None)
         until(lambda: memory.allowance[0] == 6000, "the whole cap again")
-        cap_file.write(tmp_path, render("300B/s", None))
+        bandwidth.write(tmp_path, render("300B/s", None))
         until(lambda: memory.allowance[0] == 300, "the new cap")
         one.hand_to(None)
     memory.close()
@@ -72,14 +69,14 @@ def test_z1_workers_follow_while_the_engine_stands_in_a_call(tmp_path: Path) -> 
 
 
 def test_z1_the_cap_file_is_followed_and_the_lower_one_holds(tmp_path: Path) -> None:
-    cap_file.write(tmp_path, render("600B/s", 120))
+    bandwidth.write(tmp_path, render("600B/s", 120))
     with held(tmp_path, 6000) as one:
         until(lambda: one().rate == 600, "the cap file's")
         assert one().requests == 120
         assert one().most == 600
-        cap_file.write(tmp_path, render("300B/s", None))
+        bandwidth.write(tmp_path, render("300B/s", None))
         until(lambda: one().rate == 300 and math.isinf(one().requests), "the new one")
-        cap_file.write(tmp_path, render("none", None))
+        bandwidth.write(tmp_path, render("none", None))
         until(lambda: one().rate == 6000, "what is configured")
 
 
@@ -110,7 +107,7 @@ _CHILD = """
 import sys, time
 from pathlib import Path
 from penstock.config.settings import BandwidthConfig
-from penstock.jobs.bandwidth.share import reading
+from penstock.jobs.bandwidth import reading
 with reading(BandwidthConfig(Path(sys.argv[1]), 6000), "", "copy", "r", print, time.sleep):
     print("held", flush=True)
     time.sleep(600)
@@ -137,7 +134,7 @@ def test_a_folder_that_cannot_be_written_ends_the_element_with_what_to_do(tmp_pa
 
 def test_s25_nothing_is_read_before_the_cap_is_known(tmp_path: Path) -> None:
     """A cap file that is not believed when an element begins: that of a node which sees another owner."""
-    cap_file.write(tmp_path, render("600B/s", None))
+    bandwidth.write(tmp_path, render("600B/s", None))
     (tmp_path / "cap").chmod(0o666)
     said: list[str] = []
     with LinkShare(BandwidthConfig(tmp_path, 6000), "", "copy data, an element", "r1", said.append) as one:
@@ -161,7 +158,7 @@ def test_a_folder_that_vanishes_stops_the_reading_and_it_goes_on_when_it_is_back
 def test_s25_an_element_without_a_share_says_why_and_when_it_has_one_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(share, "TOLD", 0.1)
+    monkeypatch.setattr(bandwidth, "TOLD", 0.1)
     said: list[str] = []
     with LinkShare(BandwidthConfig(tmp_path, 6000), "", "copy data, an element", "r1", said.append) as one:
         until(lambda: one().rate > 0, "a share")

@@ -73,7 +73,7 @@ def test_a_line_feed_in_a_key_does_not_cut_its_message() -> None:
 def test_an_element_says_a_name_that_its_locale_cannot(encoding: str) -> None:
     """R22: a name that is not UTF-8 ended the element with "a bug in penstock"."""
     say = r"say(os.fsdecode(b'\xff\xe9') + '\u263a')"
-    code = f"import os; from penstock.jobs.elements.element import say; {say}"
+    code = f"import os; from penstock.jobs.element import say; {say}"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONIOENCODING": f"{encoding}:strict"},

@@ -278,7 +278,7 @@ WAITING = {
     "host/heartbeat.py": "a thread that shows that its process lives",
     "host/kernel_waits.py": "a thread that looks at calls in the kernel",
     "host/waits.py": "the one place",
-    "jobs/shares/share.py": "a thread that holds a share",
+    "jobs/shares.py": "a thread that holds a share",
     "keep/audit/audit_step.py": "for a thread that looks at the stop flag",
     "look/views/live_view.py": "a thread that draws",
     "run/adoption/adopted_tree.py": "for what was written to become durable",

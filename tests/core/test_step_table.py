@@ -9,7 +9,7 @@ from importlib import resources
 import pytest
 
 from penstock.core import step_table
-from penstock.jobs.elements.element_work import WORK
+from penstock.jobs.element_work import WORK
 
 
 @pytest.mark.parametrize("step", step_table.TABLE, ids=lambda step: step.name)

@@ -28,7 +28,7 @@ from penstock.core.layout import DatasetLayout
 from penstock.dataset import staging_notice
 from penstock.host import resources
 from penstock.host.resources import JobEnvironment
-from penstock.jobs import cancellation
+from penstock.jobs import array_orders
 from penstock.run import list_step, plan_step
 from penstock.target import dataset_folders, tree_removal
 
@@ -202,7 +202,7 @@ def test_a_step_that_fails_or_is_cancelled_takes_it_back(place: Path) -> None:
         owner_does(place, lists)
     (place / "gone").rename(place / "source")
     owner_does(place, lists)
-    owner_does(place, lambda context: cancellation.run(context, NAME))
+    owner_does(place, lambda context: array_orders.cancel(context, NAME))
     assert not notice(place).exists()
     code, text = reader_gets(place, "gate", NAME)
     assert code == 4
@@ -246,7 +246,7 @@ def test_a_submission_makes_a_first_folder_which_a_cancel_removes(place: Path) -
     at = time.time() - staging_notice.UNSEEN - 60
     os.utime(notice(place), (at, at))
     assert WAIT not in reader_gets(place, "gate", NAME)[1]
-    owner_does(place, lambda context: cancellation.run(context, NAME))
+    owner_does(place, lambda context: array_orders.cancel(context, NAME))
     assert not notice(place).parent.exists()
 
 
@@ -462,7 +462,7 @@ def test_nobody_stages_it_says_whom_to_ask(place: Path) -> None:
     slurm(place)
     owner_does(place, lists, JobEnvironment())
     assert "in no job: wait, or ask for `penstock" in after(place)[2]
-    owner_does(place, lambda context: cancellation.run(context, NAME))
+    owner_does(place, lambda context: array_orders.cancel(context, NAME))
     assert f"nobody stages it: ask its owner, uid {OWNER}" in after(place)[2]
     given = json.loads((place / "my.yaml").read_text())
     given["target"]["contact"] = "data@site.example"

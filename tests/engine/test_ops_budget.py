@@ -25,11 +25,10 @@ from penstock.core.layout import DatasetLayout
 from penstock.dataset import run_store
 from penstock.engine.copy_shard import copy_shard
 from penstock.fs import clock
-from penstock.jobs.arrays.array_runner import element_command
-from penstock.jobs.ownership.ops_share import held, holders_of
-from penstock.jobs.shares import rule
-from penstock.jobs.shares.rule import parse
-from penstock.jobs.shares.share import look
+from penstock.jobs import share_rule
+from penstock.jobs.array_runner import element_command
+from penstock.jobs.share_rule import parse
+from penstock.jobs.shares import held, holders_of, look
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
 from penstock.target import modes, tree_removal
@@ -54,7 +53,7 @@ SECONDS = 5.0
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("PAUSE", 0.2), ("QUICK", 0.1), ("BEAT", 1.0), ("VALID", 2.0), ("LIVES", 3.0)):
-        monkeypatch.setattr(rule, name, seconds)
+        monkeypatch.setattr(share_rule, name, seconds)
 
 
 def died(layout: DatasetLayout) -> None:
@@ -126,13 +125,13 @@ def engines(tmp_path: Path) -> Iterator[Engines]:
 def test_s11_four_engines_share_the_budget_and_three_take_over_a_dead_ones_part(engines: Engines) -> None:
     until(lambda: min(engines.done()) >= 20, "the first files of each")
     until(lambda: [share.part for share in look(engines.root / ".operations")] == [0.25] * 4, "quarters")
-    threading.Event().wait(3 * rule.PAUSE)
+    threading.Event().wait(3 * share_rule.PAUSE)
     rates = engines.rates()
     assert sum(rates) == pytest.approx(OPS, rel=0.1)
     assert rates == pytest.approx([OPS / 4] * 4, rel=0.2)
     engines.kill(engines.pids.pop())
     until(lambda: len(look(engines.root / ".operations")) == 3, "the end of the dead one")
-    threading.Event().wait(rule.LIVES)
+    threading.Event().wait(share_rule.LIVES)
     rates = engines.rates()
     assert rates[3] == 0
     assert sum(rates) == pytest.approx(OPS, rel=0.1)
@@ -223,7 +222,7 @@ def test_s11_a_repair_has_a_part_beside_a_copy(tmp_path: Path) -> None:
                 raise
         try:
             until(lambda: len(look(root / ".operations")) == 1, "the end of the dead one")
-            threading.Event().wait(3 * rule.PAUSE)
+            threading.Event().wait(3 * share_rule.PAUSE)
             assert engines.rates() == pytest.approx([ops], rel=0.15)
         finally:
             engines.kill(engines.pids[0])

@@ -40,7 +40,7 @@ class Staged(Place):
         """Audit on the other node: what it said, and its result."""
         done = self.penstock(1, "audit", "data")
         assert done.returncode == 0, done.stdout + done.stderr
-        newest, ended = next(audit_store.audits(self.layout))
+        newest, ended = next(audit_store.audits_of(self.layout))
         assert ended
         result: dict[str, object] = json.loads(newest.layout(self.layout).result.read_bytes())
         return done.stdout, result

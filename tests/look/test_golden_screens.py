@@ -25,9 +25,8 @@ from penstock.cli.commands import list as listing
 from penstock.cli.session import Session
 from penstock.core import audit_documents
 from penstock.core.events import Ended
-from penstock.jobs.bandwidth.cap_file import Cap
-from penstock.jobs.bandwidth.folder import Overview
-from penstock.jobs.shares.share import HolderShare
+from penstock.jobs.bandwidth import Cap, Overview
+from penstock.jobs.shares import HolderShare
 from penstock.look.views import (
     check_table,
     findings_text,

@@ -83,9 +83,9 @@ def test_audits_are_read_in_the_order_in_which_they_began(releases: Releases, tm
     """One of a host whose clock was ahead stood before those that came after it, and hid what they found."""
     releases.begin_with("A")
     assert told(releases, tmp_path, 10 * DAY, "audit", "data").returncode == 0
-    first = [audit.id for audit, _ in audit_store.audits(releases.layout)]
+    first = [audit.id for audit, _ in audit_store.audits_of(releases.layout)]
     assert releases.command("audit", "data").returncode == 0
-    assert [audit.id for audit, _ in audit_store.audits(releases.layout)][1:] == first
+    assert [audit.id for audit, _ in audit_store.audits_of(releases.layout)][1:] == first
 
 
 @pytest.mark.parametrize(("days", "old"), [(0, False), (6, False), (8, True), (-1, True)])

@@ -11,7 +11,7 @@ from tests.support.accounts import give
 from tests.support.forked import NOBODY
 
 from penstock.cli.main import main
-from penstock.jobs.ownership import ops_share
+from penstock.jobs import shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -177,6 +177,6 @@ def test_what_other_accounts_wrote_forges_no_output(
         assert not set("\r\x1b\x9b\u202e\u2028").intersection(output), output[:9000]
         assert "bug in penstock" not in output, output[:9000]
         assert len(output) < MOST, (command, len(output), output[:3000])
-    for text in ops_share.holders_of(releases.layout):
+    for text in shares.holders_of(releases.layout):
         assert text.isprintable()
         assert len(text) < 500

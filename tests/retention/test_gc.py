@@ -31,10 +31,8 @@ from penstock.dataset.dataset_lock import DatasetLock
 from penstock.fs.owners import user_name
 from penstock.host import resources
 from penstock.host.resources import JobEnvironment
-from penstock.jobs import audit_store
-from penstock.jobs.ownership.ops_share import holders_of, removing
-from penstock.jobs.shares import rule
-from penstock.jobs.shares.share import look
+from penstock.jobs import audit_store, share_rule
+from penstock.jobs.shares import holders_of, look, removing
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
 from penstock.keep.retention import freed_space, gc_step, release_snapshot, removals, rollback_step
@@ -767,7 +765,7 @@ def test_a_removal_that_begins_beside_another_waits_until_that_one_counts_it(
     releases: Releases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else both together would remove more than the budget until then."""
-    monkeypatch.setattr(rule, "VALID", 2.0)
+    monkeypatch.setattr(share_rule, "VALID", 2.0)
     releases.begin_with("A")
     ruled(releases)
     context, layout = releases.context, releases.layout

@@ -23,9 +23,8 @@ from penstock.dataset.receipts import Reporter
 from penstock.dataset.submission_log import ArrayBook
 from penstock.fs.capabilities import facts
 from penstock.host import interpreter
-from penstock.jobs import shard_claims
-from penstock.jobs.arrays import worker_ends
-from penstock.jobs.arrays.array_runner import ARRAYS, still_alive
+from penstock.jobs import shard_claims, worker_ends
+from penstock.jobs.array_runner import ARRAYS, still_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -10,12 +10,9 @@ from tests.support.staging_runs import context_for, tree
 
 from penstock.config.settings import BandwidthConfig, PlanConfig
 from penstock.core.balance import FILE_COST, Load
-from penstock.jobs import known_ceilings
-from penstock.jobs.bandwidth import cap_file
-from penstock.jobs.bandwidth.cap_file import Cap, render
-from penstock.jobs.bandwidth.folder import cap_now
-from penstock.jobs.forecast import Totals, cost_rate, element_rate
-from penstock.jobs.known_ceilings import copy_time
+from penstock.jobs import bandwidth, forecast
+from penstock.jobs.bandwidth import Cap, cap_now, render
+from penstock.jobs.forecast import Totals, copy_time, cost_rate, element_rate
 from penstock.run import list_step, plan_step
 
 if TYPE_CHECKING:
@@ -47,7 +44,7 @@ def test_the_cap_that_holds_now(tmp_path: Path) -> None:
     assert cap_now(BandwidthConfig()) == Cap()
     assert cap_now(config) == Cap(10 * GB, 9)
     link.mkdir()
-    cap_file.write(link, render("2GB/s", 20))
+    bandwidth.write(link, render("2GB/s", 20))
     assert cap_now(config) == Cap(2 * GB, 9)
     (link / "cap").chmod(0o666)
     assert cap_now(config) == Cap(10 * GB, 9)
@@ -109,7 +106,7 @@ def test_shards_are_cut_by_limit_and_cap_and_for_what_copies_alone(tmp_path: Pat
     def shards(*steps: str, limit: int | None = None, cap: int | None = None) -> int:
         config = replace(context.config, engine=replace(context.config.engine, limit=limit))
         context.config = replace(config, bandwidth=BandwidthConfig(None, cap))
-        return known_ceilings.shards(context, layout, context.config, load, *steps).shards
+        return forecast.shards(context, layout, context.config, load, *steps).shards
 
     assert shards("copy", "verify") == shards("audit", limit=10**7) == 32
     assert shards("copy", "verify", limit=10**7) == shards("repair", cap=10**7) == 72
@@ -119,7 +116,7 @@ def test_the_plan_goes_by_the_cap_file(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1" * 1000}))
     link = tmp_path / "link"
     link.mkdir()
-    cap_file.write(link, render("10B/s", None))
+    bandwidth.write(link, render("10B/s", None))
     context.config = replace(context.config, bandwidth=BandwidthConfig(link))
     list_step.run(context, "data")
     why = " ".join(plan_step.run(context, "data")["why"])

@@ -21,7 +21,7 @@ from penstock.core.seal import SealedReadDelay
 from penstock.dataset import gate, history, seals, verdicts
 from penstock.fs import clock, small_files
 from penstock.jobs import audit_store
-from penstock.jobs.sample_draw import takes
+from penstock.jobs.audit_store import takes
 from penstock.keep.audit import audit_step
 from penstock.keep.audit.audit_step import AuditRequest
 from penstock.keep.retention import removals
@@ -448,7 +448,7 @@ def test_what_was_read_back_soon_is_audited_first_and_that_counts_as_a_reading(
     assert seal.evidence.read_after == SealedReadDelay(0, 0, 1)
     files = [audit_step.run(context, "data", AuditRequest(rotate=2))["files"]]
     layout = context.layout("data")
-    ((audit, _),) = audit_store.audits(layout, seal.release)
+    ((audit, _),) = audit_store.audits_of(layout, seal.release)
     assert audit.choice.soon_first == SoonFirst(1 / 101)
     read = {path for path in records(context) if takes(audit.choice, path, soon=path == "new/1")}
     assert "new/1" in read

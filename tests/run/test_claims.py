@@ -23,10 +23,9 @@ from penstock.dataset import holder as holders
 from penstock.dataset import run_claims, run_store
 from penstock.dataset.submission_log import ArrayBook
 from penstock.host import heartbeat
-from penstock.jobs import cancellation
-from penstock.jobs.arrays.array_runner import still_alive
-from penstock.jobs.ownership import liveness
-from penstock.jobs.ownership.dataset_hold import holding
+from penstock.jobs import array_orders, dataset_state
+from penstock.jobs.array_runner import still_alive
+from penstock.jobs.dataset_hold import holding
 from penstock.target import reveal, tree_removal
 
 if TYPE_CHECKING:
@@ -371,7 +370,7 @@ def test_cancel_ends_nothing_on_another_cluster(context: Context) -> None:
     book.intend("penstock-data-x-copy-1", "copy", "slurm", [0], "alpha", workers=1, call="before")
     book.submitted("penstock-data-x-copy-1", "777")
     context.cluster = cluster = Slurm(State.RUNNING, "beta")
-    told = cancellation.run(context, "data")
+    told = array_orders.cancel(context, "data")
     assert cluster.asked == 0
     assert "NOT array 777 of copy: it is on cluster alpha, and this is beta" in told[0]
 
@@ -417,7 +416,7 @@ def test_local_elements_of_a_controller_that_may_be_frozen(
     monkeypatch.setattr(context.stop, "wait", wait)
     if lives:
         with pytest.raises(LockedError, match="elements of copy may still run on"):
-            liveness.arrays_of(context, "data", folder)
+            dataset_state.arrays_of(context, "data", folder)
     else:
-        assert liveness.arrays_of(context, "data", folder) == ""
+        assert dataset_state.arrays_of(context, "data", folder) == ""
     assert bool(waits) == (where == "away")

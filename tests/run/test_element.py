@@ -25,8 +25,8 @@ from penstock.fs import small_files
 from penstock.host import resources
 from penstock.host.heartbeat import HEARTBEAT
 from penstock.host.resources import JobEnvironment
-from penstock.jobs.elements.element import Element, attempt_name, host_name
-from penstock.jobs.ownership.dataset_hold import holding
+from penstock.jobs.dataset_hold import holding
+from penstock.jobs.element import Element, attempt_name, host_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,7 +172,7 @@ def test_the_attempts_name_tells_where_it_came_from() -> None:
 
 def test_an_elements_start_imports_nothing_heavy() -> None:
     heavy = ["pyarrow", "rich", "fsspec", "s3fs", "botocore", "awscrt", "jsonschema", "yaml"]
-    code = f"import penstock.jobs.elements.element, sys; print([m for m in {heavy!r} if m in sys.modules])"
+    code = f"import penstock.jobs.element, sys; print([m for m in {heavy!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

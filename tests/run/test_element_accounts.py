@@ -38,10 +38,9 @@ from penstock.dataset.context import Stop
 from penstock.dataset.submission_log import ArrayBook
 from penstock.host import heartbeat, resources
 from penstock.host.resources import JobEnvironment
-from penstock.jobs.arrays import element_accounts
-from penstock.jobs.elements.element import Limits
-from penstock.jobs.elements.element_account import accounting
-from penstock.jobs.elements.worker import run_worker
+from penstock.jobs import element_accounts
+from penstock.jobs.element import Limits
+from penstock.jobs.worker import accounting, run_worker
 from penstock.run import report_step
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
-    from penstock.jobs.arrays.element_accounts import ElementAccounts
+    from penstock.jobs.element_accounts import ElementAccounts
 
 
 @pytest.fixture

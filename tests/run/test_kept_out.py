@@ -11,7 +11,7 @@ from penstock.cluster.port import State, Status
 from penstock.core.errors import PreflightError
 from penstock.host import resources
 from penstock.host.resources import JobEnvironment
-from penstock.jobs.arrays import controller_deadlock
+from penstock.jobs import array_supervision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,8 +42,8 @@ class Waiting(Stage):
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Waiting:
     monkeypatch.setattr(resources, "_entered_job", [JobEnvironment(job="70", proven=True, node="n1")])
-    monkeypatch.setattr(controller_deadlock, "ASKED", 0.02)
-    monkeypatch.setattr(controller_deadlock, "BOUND", 0.2)
+    monkeypatch.setattr(array_supervision, "ASKED", 0.02)
+    monkeypatch.setattr(array_supervision, "BOUND", 0.2)
     return Waiting(tmp_path)
 
 
@@ -58,7 +58,7 @@ def test_it_ends_with_its_reason_and_leaves_the_array_in_the_queue(stage: Waitin
 
 
 def test_what_passes_is_no_reason_to_end(stage: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller_deadlock, "BOUND", 3600.0)
+    monkeypatch.setattr(array_supervision, "BOUND", 3600.0)
     stage.queries = 100
     assert stage.go([0])[0].state is DONE
 

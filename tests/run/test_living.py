@@ -24,10 +24,9 @@ from penstock.dataset import holder as holders
 from penstock.dataset import run_claims, run_store
 from penstock.dataset.submission_log import ArrayBook
 from penstock.host import heartbeat
-from penstock.jobs.arrays import array_watch
-from penstock.jobs.arrays.array_runner import still_alive
-from penstock.jobs.arrays.array_watch import CLOCKS
-from penstock.jobs.ownership import liveness
+from penstock.jobs import array_watch, dataset_state
+from penstock.jobs.array_runner import still_alive
+from penstock.jobs.array_watch import CLOCKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -110,7 +109,7 @@ def test_local_elements_of_a_node_whose_clock_is_behind_are_watched(
 
     monkeypatch.setattr(context.stop, "wait", wait)
     with pytest.raises(LockedError, match="elements of copy may still run on"):
-        liveness.arrays_of(context, "data", folder)
+        dataset_state.arrays_of(context, "data", folder)
 
 
 class Slurm(InProcess):

@@ -51,7 +51,7 @@ from penstock.doctor.preflight import acl, bandwidth, node_view
 from penstock.doctor.preflight.results import Looks
 from penstock.fs.owners import owner
 from penstock.host import machine_settings
-from penstock.jobs.bandwidth.folder import set_cap
+from penstock.jobs.bandwidth import set_cap
 
 if TYPE_CHECKING:
     from penstock.dataset.context import Context

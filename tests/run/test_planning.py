@@ -18,7 +18,7 @@ from penstock.core.errors import NoSpaceError, PreflightError
 from penstock.core.model import Entry, Listed, Record, Reuse
 from penstock.dataset import run_store
 from penstock.dataset.run import read_plan
-from penstock.jobs import known_ceilings
+from penstock.jobs import forecast
 from penstock.run import list_step, plan_step
 from penstock.tables.files import Files
 from penstock.tables.listing_file import ListingWriter, read_listing
@@ -272,7 +272,7 @@ def row_by_row(context: Context, entries: list[Entry]) -> list[list[Entry]]:
     ]
     prices = [FILE_COST + row.length // (REUSED_DIVISOR if row.reuse else 1) for row in rows]
     to_copy = sum(entry.size for entry in entries if not entry.reuse)
-    wanted = known_ceilings.shards(
+    wanted = forecast.shards(
         context,
         context.layout("data"),
         context.config,

@@ -15,7 +15,7 @@ from tests.support.whole_way import content, go
 
 from penstock.core.errors import FindingsError
 from penstock.dataset import run_store
-from penstock.jobs.ownership import published_state
+from penstock.jobs import run_cleanup
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
 from penstock.look import status_report
@@ -85,12 +85,10 @@ def test_pruning_that_was_killed_anywhere_is_ended_by_the_next_list(context: Con
         shutil.rmtree(folder.folder)
         shutil.copytree(saved, folder.folder)
         context.assert_held = lambda: None  # type: ignore[method-assign]
-        killed = killed_at_line(
-            lambda: published_state.prune(context, layout), ("jobs/ownership/published_state.py",), line
-        )
+        killed = killed_at_line(lambda: run_cleanup.prune(context, layout), ("jobs/run_cleanup.py",), line)
         del context.assert_held
         assert list_step.run(context, "data")["published"]
-        assert not published_state.covered(folder)
+        assert not run_cleanup.covered(folder)
         assert publish_step.run(context, "data")["published"]
         if not killed:
             break
@@ -110,7 +108,7 @@ def test_the_state_of_a_run_that_an_older_version_published_is_pruned_too(
     shutil.copytree(saved, folder.folder, dirs_exist_ok=True)
     tree(source, {"d1/new": b"new"})
     go(context)
-    assert not published_state.covered(folder)
+    assert not run_cleanup.covered(folder)
 
 
 def test_a_run_whose_release_was_removed_is_made_anew(context: Context, source: Path) -> None:

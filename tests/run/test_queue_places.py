@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.jobs.arrays.queue_places import QueuePlaces
+from penstock.jobs.array_watch import QueuePlaces
 
 
 def test_the_room_is_found_by_refusals_and_grows_with_what_is_taken() -> None:

@@ -27,11 +27,10 @@ from penstock.dataset.submission_log import ArrayBook
 from penstock.fs import small_files
 from penstock.host import heartbeat, resources
 from penstock.host.resources import JobEnvironment, host_name
-from penstock.jobs import shard_claims
-from penstock.jobs.elements import element_work, reading_beside
-from penstock.jobs.elements.element import Limits
-from penstock.jobs.elements.reading_beside import CopiedShards
-from penstock.jobs.elements.worker import run_worker
+from penstock.jobs import element_work, reading_beside, shard_claims
+from penstock.jobs.element import Limits
+from penstock.jobs.reading_beside import CopiedShards
+from penstock.jobs.worker import run_worker
 from penstock.tables import shards as shard_files
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.engine.tasks import Outcome
-    from penstock.jobs.elements.element_work import Attempt
+    from penstock.jobs.element_work import Attempt
 
 FILES = {f"d{number % 3}/{number:02d}": bytes([number]) * (1000 + number) for number in range(24)}
 SHARDS = 6
@@ -346,7 +345,7 @@ def test_what_another_one_left_amid_its_copy_is_copied_here(
     monkeypatch.setattr(reading_beside, "LOOKS", (0.05, 0.05))
     work(run, reads_back=False)
     os.unlink(run.folder.receipt("copy", 5))
-    monkeypatch.setattr("penstock.jobs.elements.worker.IDLE", 0.1)
+    monkeypatch.setattr("penstock.jobs.worker.IDLE", 0.1)
     other = ShardClaim("other-2", "another-array", 7, "call", "node17")
     small_files.write_json(run.folder.claim("copy", 5, 2), SHARD_CLAIM.to_json(other))
     run.layout.lock.write_text("{}")  # a controller lives
@@ -359,7 +358,7 @@ def test_what_another_one_left_amid_its_copy_is_copied_here(
 
 def test_it_ends_where_another_shard_is_given_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step fails, and need not wait for what is read back."""
-    monkeypatch.setattr("penstock.jobs.elements.worker.IDLE", 0.1)
+    monkeypatch.setattr("penstock.jobs.worker.IDLE", 0.1)
     monkeypatch.setattr(reading_beside.CopiedShards, "next", lambda _: None)
     work(run, reads_back=False)
     os.unlink(run.folder.receipt("copy", 5))
@@ -375,7 +374,7 @@ def test_it_ends_where_another_shard_is_given_up(run: Run, monkeypatch: pytest.M
 
 
 def test_it_waits_for_a_copy_that_moves(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.jobs.elements.worker.IDLE", 0.1)
+    monkeypatch.setattr("penstock.jobs.worker.IDLE", 0.1)
     monkeypatch.setattr(reading_beside, "LOOKS", (0.05, 0.05))
     work(run, reads_back=False)
     receipt, aside = run.folder.receipt("copy", 5), run.folder.folder / "aside"

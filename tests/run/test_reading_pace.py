@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.jobs.elements import reading_pace
-from penstock.jobs.elements.reading_pace import AGAIN, QUIET, REST, SLACK, TRIED, ReadingPace
+from penstock.jobs import reading_beside
+from penstock.jobs.reading_beside import (
+    AGAIN,
+    QUIET,
+    REST,
+    SLACK,
+    TRIED,
+    ReadingPace,
+)
 
 MIB = 1 << 20
 TICK = 0.1
@@ -51,7 +58,7 @@ def test_it_rests_where_the_copy_gets_slower(times: float) -> None:
     worker = Worker(100 * MIB, times * 100 * MIB, 60 * MIB)
     worker.works(600)
     read = (len(worker.rested) - sum(worker.rested)) * TICK
-    tries = 1 if times < reading_pace.MUCH else 2
+    tries = 1 if times < reading_beside.MUCH else 2
     assert read <= 6 * (tries * TRIED + 1), "rests get longer"
 
 
@@ -99,5 +106,5 @@ def test_a_further_shard_begins_at_nothing() -> None:
 
 
 def test_the_figures_fit() -> None:
-    assert reading_pace.REST < reading_pace.LONGEST_REST
+    assert reading_beside.REST < reading_beside.LONGEST_REST
     assert QUIET < TRIED < AGAIN

@@ -18,8 +18,8 @@ from penstock.core.errors import FailedError, InterruptedRunError, TransientErro
 from penstock.dataset.context import Stop
 from penstock.dataset.submission_log import ArrayBook
 from penstock.host import heartbeat
-from penstock.jobs.arrays import array_runner, array_watch, wait_report
-from penstock.jobs.arrays.array_runner import still_alive
+from penstock.jobs import array_runner, array_watch, wait_report
+from penstock.jobs.array_runner import still_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

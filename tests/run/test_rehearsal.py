@@ -50,9 +50,8 @@ from penstock.core.run_documents import (
     knee,
 )
 from penstock.dataset import documents
-from penstock.jobs.forecast import cost_rate, element_rates
-from penstock.jobs.known_ceilings import known
-from penstock.jobs.ownership.dataset_hold import holding
+from penstock.jobs.dataset_hold import holding
+from penstock.jobs.forecast import cost_rate, element_rates, known
 from penstock.look import release_comparison
 from penstock.look.views import rehearsal_text
 from penstock.run import rehearsal

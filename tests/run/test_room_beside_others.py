@@ -33,11 +33,11 @@ from penstock.dataset import receipts, run_store, staging_notice
 from penstock.dataset.context import Stop
 from penstock.dataset.staging_notice import LONGEST, living_below
 from penstock.fs import clock
-from penstock.jobs import cancellation, older_versions
-from penstock.jobs.elements.element_work import Attempt, Paces
-from penstock.jobs.ownership.dataset_hold import holding
-from penstock.jobs.room_beside_others import lowered
+from penstock.jobs import array_orders, share_rule
+from penstock.jobs.dataset_hold import holding
+from penstock.jobs.element_work import Attempt, Paces
 from penstock.jobs.shard_claims import Claim
+from penstock.jobs.target_room import lowered
 from penstock.keep.audit import audit_step
 from penstock.keep.repair import repair_step
 from penstock.keep.retention import gc_step
@@ -123,7 +123,7 @@ def test_s17_two_runs_onto_a_file_system_that_takes_one(root: Path, tmp_path: Pa
     assert "of it for other runs" in text
     assert os.listdir(second.layout("second").releases) == []
     assert [notice.dataset for notice in stated(root)] == ["first"]
-    cancellation.run(first, "first")
+    array_orders.cancel(first, "first")
     assert stated(root) == []
     assert plan_step.run(second, "second")["files"] == 2
 
@@ -234,7 +234,7 @@ def test_s17_what_accounts_outside_target_owners_state_is_said_and_refuses_nothi
         assert f"dataset {name} (" in said(context)
     assert "not counted, as `target.owners` does not name the account" in said(context)
     assert "1,000,000,000,000,000,000 bytes" in said(context)
-    cancellation.run(context, "data")
+    array_orders.cancel(context, "data")
     again = dataset(root, tmp_path, "again")
     again.config = replace(again.config, target=replace(again.config.target, owners=("root", str(NOBODY))))
     with pytest.raises(NoSpaceError, match=r"dataset stranger \(.*uid 65534"):
@@ -440,7 +440,7 @@ def test_s17_a_repair_is_refused_beside_a_run_that_takes_the_room(root: Path, tm
     assert (layout.release(release) / "data/a/file").read_bytes() == before
     assert not layout.repair_staging(release).exists()
     assert [notice.dataset for notice in stated(root)] == ["first"]
-    cancellation.run(first, "first")
+    array_orders.cancel(first, "first")
     seen = set()
 
     def look(_: object) -> None:
@@ -492,7 +492,7 @@ def test_s17_a_plan_counts_what_a_repair_will_fetch(root: Path, tmp_path: Path) 
     # What was killed is continued, and counts as one that begins.
     with pytest.raises(NoSpaceError, match="dataset second"):
         repair_step.run(context, "repaired")
-    cancellation.run(second, "second")
+    array_orders.cancel(second, "second")
     assert repair_step.run(context, "repaired")["status"] == "REPAIRED"
 
 
@@ -629,7 +629,7 @@ def test_s17_gc_removes_what_dead_runs_of_older_versions_left(
     os.chown(foreign, NOBODY, -1)
     gc_step.gc(context, "data", dry_run=False)
     assert own.exists(), "it may live"
-    monkeypatch.setattr(older_versions, "LIVES", -1.0)
+    monkeypatch.setattr(share_rule, "OLDER_LIVES", -1.0)
     gc_step.gc(context, "data", dry_run=True)
     assert own.exists()
     gc_step.gc(context, "data", dry_run=False)

@@ -28,8 +28,8 @@ from penstock.dataset import gate, holder, last_end, run_store, staging_notice
 from penstock.dataset.context import Stop
 from penstock.dataset.submission_log import ArrayBook
 from penstock.jobs import dataset_state
-from penstock.jobs.arrays.array_runner import element_command
-from penstock.jobs.ownership.dataset_hold import holding
+from penstock.jobs.array_runner import element_command
+from penstock.jobs.dataset_hold import holding
 from penstock.look import status_report
 from penstock.run import report_step
 

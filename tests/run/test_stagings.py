@@ -20,8 +20,8 @@ from penstock.core.row_codec import line
 from penstock.dataset import run_claims, run_store
 from penstock.dataset.run import read_plan
 from penstock.dataset.submission_log import ArrayBook
-from penstock.jobs.ownership import abandoned_stagings
-from penstock.jobs.ownership.dataset_hold import holding
+from penstock.jobs import run_cleanup
+from penstock.jobs.dataset_hold import holding
 from penstock.look import status_report
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def test_the_lock_is_checked_right_before_a_run_removes_its_own_staging(
         pytest.raises(LockedError, match=f"was overtaken by run {'f' * 16}"),
         holding(context, "data", run.id, "plan"),
     ):
-        abandoned_stagings.clear_own(context, run)
+        run_cleanup.clear_own(context, run)
     assert layout.staging(name).exists()
 
 

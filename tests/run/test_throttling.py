@@ -13,7 +13,7 @@ from penstock.cli.main import main
 from penstock.core.layout import DatasetLayout, RunLayout
 from penstock.dataset import orders
 from penstock.dataset.submission_log import ArrayBook
-from penstock.jobs.arrays.array_throttle import read_slots, shares
+from penstock.jobs.array_supervision import read_slots, shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

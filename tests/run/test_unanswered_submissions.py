@@ -11,8 +11,8 @@ from tests.support.scripted_cluster import ScriptedCluster, Stage, good
 
 from penstock.core.errors import FailedError, TransientError
 from penstock.dataset.submission_log import ArrayBook
-from penstock.jobs import cancellation
-from penstock.jobs.arrays.array_runner import still_alive
+from penstock.jobs import array_orders
+from penstock.jobs.array_runner import still_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -156,6 +156,6 @@ def test_cancel_says_what_the_cluster_may_yet_take(tmp_path: Path) -> None:
     ArrayBook(folder / "arrays.jsonl").intend(
         "a-name", "copy", "slurm", [0], "alpha", workers=1, call="before"
     )
-    (told,) = cancellation.run(one.context, "data")
+    (told,) = array_orders.cancel(one.context, "data")
     assert told.startswith("NOT an array of copy that the cluster may yet take")
     assert "give the same command again in" in told

@@ -31,11 +31,10 @@ from penstock.dataset.submission_log import ArrayBook
 from penstock.fs import small_files
 from penstock.host import heartbeat, resources
 from penstock.host.resources import JobEnvironment
-from penstock.jobs import shard_claims
-from penstock.jobs.elements import worker
-from penstock.jobs.elements.element import Element, Limits, attempt_name
-from penstock.jobs.elements.worker import run_worker
+from penstock.jobs import shard_claims, worker
+from penstock.jobs.element import Element, Limits, attempt_name
 from penstock.jobs.shard_claims import ClaimLostError, ShardClaims
+from penstock.jobs.worker import run_worker
 from penstock.target import pause
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from penstock.core.estimates import Estimate
 from penstock.dataset import documents
 from penstock.dataset.submission_log import ArrayBook
 from penstock.engine.records.journal import Journal, gone_line
-from penstock.jobs import shard_claims
-from penstock.jobs.arrays import array_watch, worker_ends
-from penstock.jobs.arrays.node_failures import against_node
+from penstock.jobs import array_watch, shard_claims, worker_ends
+from penstock.jobs.element_outcomes import against_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import ArraySpec
     from penstock.core.layout import RunLayout
-    from penstock.jobs.arrays.array_watch import Watch
+    from penstock.jobs.array_watch import Watch
 
 MINUTE, HOUR = 60, 3600
 TIMEOUT = Status(FAILED, "TIMEOUT: TimeLimit", "n0", cause=Cause.TIME)
@@ -327,7 +326,7 @@ class TestNodes:
         assert any("elements fail on 4 nodes and 0 shards ended well" in text for text in one.texts("note"))
         two = stage(tmp_path / "again", late(0), nodes=names)
         two.run.arrays.write_bytes(one.run.arrays.read_bytes())
-        monkeypatch.setattr("penstock.jobs.arrays.node_failures.HOURS", 0)
+        monkeypatch.setattr("penstock.jobs.element_outcomes.HOURS", 0)
         two.go(range(2))
         assert excluded(two) == [[]]
 

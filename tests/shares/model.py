@@ -1,6 +1,6 @@
 """Runs against each other on a scripted folder: every order may take any time, listings may be late by any
 entry, processes stop, hang and die. Time is virtual, each process's clock its own. The processes are those of
-`penstock.jobs.shares.rule`, each a greenlet: at each operation it waits until the world goes on with it."""
+`penstock.jobs.share_rule`, each a greenlet: at each operation it waits until the world goes on with it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from greenlet import getcurrent, greenlet
 
-from penstock.jobs.shares.folder import FileState
-from penstock.jobs.shares.rule import PARTS, Member, Post
+from penstock.jobs.share_rule import PARTS, FileState, Member, Post
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.dataset.holder import this_process
-from penstock.jobs.shares import share
-from penstock.jobs.shares.folder import NOBODY, SharesFolder
-from penstock.jobs.shares.rule import PARTS
-from penstock.jobs.shares.share import look, sweep
+from penstock.jobs import shares as share
+from penstock.jobs.share_rule import NOBODY, PARTS, SharesFolder
+from penstock.jobs.shares import look, sweep
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,9 @@ from tests.support.commands import until
 
 from penstock.core.errors import FailedError
 from penstock.dataset.holder import this_process
-from penstock.jobs.shares import share
-from penstock.jobs.shares.rule import PARTS, Post, parse
-from penstock.jobs.shares.share import Hold, claimed
+from penstock.jobs import shares
+from penstock.jobs.share_rule import PARTS, Post, parse
+from penstock.jobs.shares import Hold, claimed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,7 @@ def test_s25_without_a_cap_of_bytes_nothing_is_given_up(
 ) -> None:
     """Neither by what a process can use, nor by what was used: bytes say nothing of requests."""
     now = 100.0
-    monkeypatch.setattr(share, "clock", lambda: now)
+    monkeypatch.setattr(shares, "clock", lambda: now)
     hold = _hold(tmp_path, math.inf, per_process=1000.0, processes=2)
     assert hold._wanted() == Post(PARTS, 2)
     for number in range(20):
@@ -64,7 +64,7 @@ def test_s25_a_folder_that_takes_no_file_ends_the_wait_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(share, "clock", lambda: now)
+    monkeypatch.setattr(shares, "clock", lambda: now)
     hold = _hold(tmp_path, 1e6)
     hold.now = lambda: 0.0  # type: ignore[method-assign]
     hold.member.trouble = "holder.x: No space left on device"

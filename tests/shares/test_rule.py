@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.shares.model import Story, World
 
-from penstock.jobs.shares import rule
-from penstock.jobs.shares.rule import NAMES, PARTS, Holder, Member, Post, divided, parse
+from penstock.jobs import share_rule
+from penstock.jobs.share_rule import (
+    NAMES,
+    PARTS,
+    Holder,
+    Member,
+    Post,
+    divided,
+    parse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +96,7 @@ def _inherits(self: Member, _: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "value"), [(Member, "_inherit", _inherits), (rule, "abandoned", lambda _: 30.0)]
+    ("where", "name", "value"), [(Member, "_inherit", _inherits), (share_rule, "abandoned", lambda _: 30.0)]
 )
 def test_the_model_finds_more_than_the_cap_where_l3_or_l4_does_not_hold(
     where: object, name: str, value: object, monkeypatch: pytest.MonkeyPatch
@@ -146,7 +154,7 @@ def test_z1_a_run_whose_controller_died_keeps_its_part_while_its_processes_beat(
     assert [round(run.part(), 9) for run in runs] == [0.5, 0.5]
     for process in runs[1].living:
         world.kill(process)
-    world.run(world.now + rule.abandoned(2.0) + 15.0)
+    world.run(world.now + share_rule.abandoned(2.0) + 15.0)
     assert round(runs[0].part(), 9) == 1.0
 
 
@@ -188,7 +196,7 @@ def test_s25_a_process_that_lapsed_leaves_no_beat_while_it_rests() -> None:
         rest(seconds)
 
     # The process stood still for longer than others count on it.
-    member._clock = lambda: clock() + rule.LIVES + 1.0
+    member._clock = lambda: clock() + share_rule.LIVES + 1.0
     member._rest = resting
     world.run(world.now + 20.0)
     assert there[0] == []
@@ -212,7 +220,7 @@ def test_s25_names_that_another_account_forges_change_nothing_of_a_run(name: str
     assert run.part() == pytest.approx(min(0.5, (1 - 0.001) / 2) if expected < 0.4 else 0.5, abs=0.001)
     for process in run.living:
         world.kill(process)
-    world.run(world.now + rule.abandoned(2.0) + 15.0)
+    world.run(world.now + share_rule.abandoned(2.0) + 15.0)
     assert other.part() >= 0.999
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.jobs.shares.rule import parse
-from penstock.jobs.shares.share import look
+from penstock.jobs.share_rule import parse
+from penstock.jobs.shares import look
 
 if TYPE_CHECKING:
     from tests.cluster.place import Place

@@ -14,7 +14,7 @@ from tests.cluster.settings import Settings
 from penstock.cluster.registry import open_cluster
 from penstock.config.loader import load
 from penstock.dataset.context import Context
-from penstock.jobs.ownership import liveness
+from penstock.jobs import dataset_state
 
 if TYPE_CHECKING:
     import subprocess
@@ -101,6 +101,6 @@ def test_s27_a_lock_of_a_job_names_its_cluster_and_no_other_is_looked_up(
     config = load(place.work / "my.yaml", "slurm")
     context = Context(config, open_cluster(config.cluster))
     assert context.cluster.holder_ended(holder["job"]) is True
-    assert liveness.scheduler(context, holder["job"], "other") is True
-    assert liveness.scheduler(context, holder["job"], holder["cluster"]) is None
+    assert dataset_state.scheduler(context, holder["job"], "other") is True
+    assert dataset_state.scheduler(context, holder["job"], holder["cluster"]) is None
     place.machine.run("scancel", job)

@@ -21,8 +21,7 @@ from penstock.core.element_documents import ElementReceipt, ShardClaim
 from penstock.core.layout import RunLayout
 from penstock.dataset import receipts
 from penstock.host import heartbeat
-from penstock.jobs import shard_claims
-from penstock.jobs.elements import worker
+from penstock.jobs import shard_claims, worker
 from penstock.jobs.shard_claims import Claim, ShardClaims
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.port import Cluster, State, Status
 from penstock.dataset.context import Stop
-from penstock.jobs.elements.element import Limits
-from penstock.jobs.elements.worker import run_worker
+from penstock.jobs.element import Limits
+from penstock.jobs.worker import run_worker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

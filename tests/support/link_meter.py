@@ -16,9 +16,8 @@ from tests.cluster.processes import below, wait_for
 
 from penstock.dataset import holder as processes
 from penstock.host.pacing import SLOTS as COUNTERS
-from penstock.jobs.shares.folder import late_of
-from penstock.jobs.shares.rule import abandoned, parse
-from penstock.jobs.shares.share import look
+from penstock.jobs.share_rule import abandoned, late_of, parse
+from penstock.jobs.shares import look
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

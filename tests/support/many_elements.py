@@ -23,7 +23,7 @@ from penstock.cluster.slurm.job_states import SlurmElement
 from penstock.core.element_documents import SHARD_CLAIM, ShardClaim
 from penstock.core.layout import RunLayout
 from penstock.host.proc import peak_memory
-from penstock.jobs.arrays.array_runner import run_array
+from penstock.jobs.array_runner import run_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.core.element_documents import ELEMENT_RECEIPT, ElementReceipt, ShardClaim
 from penstock.dataset import documents
 from penstock.dataset.context import Stop
-from penstock.jobs.elements.element import Element, attempt_name
+from penstock.jobs.element import Element, attempt_name
 from penstock.jobs.shard_claims import ShardClaims
 
 if TYPE_CHECKING:

@@ -18,11 +18,10 @@ from penstock.core.errors import NoSpaceError, TransientError
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents
 from penstock.dataset.submission_log import ArrayBook
-from penstock.jobs import shard_claims
-from penstock.jobs.arrays import array_runner
-from penstock.jobs.arrays.array_runner import run_array
-from penstock.jobs.elements.worker import BAD
+from penstock.jobs import array_runner, shard_claims
+from penstock.jobs.array_runner import run_array
 from penstock.jobs.shard_claims import Claim, ShardClaims
+from penstock.jobs.worker import BAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -115,7 +115,7 @@ def operations(target: TargetConfig) -> int:
 
 
 class OpsHold(Protocol):
-    """A share that a step holds: `jobs.shares.share.Hold`, which stands above this room."""
+    """A share that a step holds: `jobs.shares.Hold`, which stands above this room."""
 
     @property
     def holder(self) -> str: ...
@@ -140,11 +140,11 @@ class Context:
     copy_unchanged: bool = False
     controller: str = ""  # the workflow above this step, `<pid>.<start time in ticks>`; "" for a step by hand
     clock: Callable[[], float] = time.time  # seconds since the epoch, for the age of readings
-    hold: HeldDataset | None = None  # the present step's lock and claim (`jobs.ownership.dataset_hold`)
+    hold: HeldDataset | None = None  # the present step's lock and claim (`jobs.dataset_hold`)
     # the present step calls it before n metadata operations on the target (`target.operation_budget`)
     spend: Callable[[int], None] = unlimited
 
-    # the step's share of `target.ops`, for its elements too (`jobs.ownership.ops_share`)
+    # the step's share of `target.ops`, for its elements too (`jobs.shares`)
     ops_hold: OpsHold | None = None
 
     @cached_property

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # `list` claims the dataset for its run. Steps of other runs then exit with 7 at their next check, which
 # publish makes right before each rename. So a frozen run that wakes later changes nothing that readers see.
 #
-# | the claim that stands is | its run lives (`liveness.of_claim`) | list            | a step of run R |
+# | the claim that stands is | its run lives (`dataset_state.of_claim`) | list            | a step of run R |
 # | ------------------------ | ----------------------------------- | --------------- | --------------------- |
 # | none                     |                                     | claims          | goes on |
 # | run R's                  | any                                 | claims again    | goes on |

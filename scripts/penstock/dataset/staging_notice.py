@@ -16,7 +16,7 @@ own. A killed process leaves its notice:
 | folder, no plain file, longer than    |                         |                                          |
 | `LONGEST`, or with other fields       |                         |                                          |
 
-Plans count what the living notices will still write (`jobs.room_beside_others`); the rest is for people, and
+Plans count what the living notices will still write (`jobs.target_room`); the rest is for people, and
 a step goes on if it cannot be written. Functions that write raise neither OSError nor PenstockError.
 """
 

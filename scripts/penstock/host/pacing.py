@@ -139,7 +139,7 @@ class Allowance(NamedTuple):
 
 
 class Allowances(Protocol):
-    """An element's share of a network link, as its engine sees it. It is `jobs.bandwidth.share.LinkShare`,
+    """An element's share of a network link, as its engine sees it. It is `jobs.bandwidth.LinkShare`,
     which the engine, a lower layer, cannot import."""
 
     def __call__(self) -> Allowance:

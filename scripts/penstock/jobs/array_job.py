@@ -7,7 +7,7 @@ Each has a folder laid out like a run's, so that its elements run the same code 
 A new kind of job needs:
 
 - a row of `core.step_table`, and calls of `cut` with its rows and of `describe`
-- a row of `jobs.elements.element_work`: what an element does with a shard
+- a row of `jobs.element_work`: what an element does with a shard
 - its folders in `core.layout` (`dataset.last_end` for accounts that do not stage) and
   `dataset.submission_log`
 - special receipts, if any, in `dataset.receipts`
@@ -24,7 +24,7 @@ from penstock.core.errors import NewerFormatError
 from penstock.core.run_documents import PROBE_REPORT, RUN, PlanInfo, RunInfo
 from penstock.dataset import documents
 from penstock.dataset.run import Run
-from penstock.jobs import known_ceilings
+from penstock.jobs import forecast
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def cut(
     """
     from penstock.tables.shards import ShardsWriter
 
-    decision = known_ceilings.shards(context, layout, context.config, load, step)
+    decision = forecast.shards(context, layout, context.config, load, step)
     if (shards := folder.shard(0).parent).exists():
         tree_removal.remove_tree(shards, context.spend)
     with ShardsWriter(folder.shard, Cut(load.cost, decision.shards), form) as writer:

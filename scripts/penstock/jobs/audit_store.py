@@ -1,43 +1,101 @@
-"""Where audits lie: `.penstock/audits/<id>/`, each laid out like a run, so that elements run the same code.
-
-    audit.json       what is read of which release, and why: written once
-    run.json, plan.json, shards/, receipts/audit/, arrays.jsonl: as in a run, gone when it ended
-    skipped.jsonl    at the end: what was not opened, since its data is not here
-    seen/NNNNN.json  what the elements saw so far, gone when it ended
-    shape.jsonl      what the tree's comparison found, gone when it ended
-    findings.jsonl, result.json: at the end; an audit without result.json is open
-
-A finding is one file of the release that is not as it was published. The next audit with the same choice
-continues an open audit, unless that lay idle for a week: readings so old prove little. The newest KEPT audits
-stay. A look of `gate --mend` is never continued, and goes when a later one ended well.
+"""Where audits lie: `.penstock/audits/<id>/`, each laid out like a run; which files an audit's selection
+draws; and audits as readings of files that need not be read back again for the next release.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import secrets
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import blake2b
 from itertools import chain
+from os import fsencode
 from typing import TYPE_CHECKING
+
+import xxhash
 
 from penstock.core import audit_documents
 from penstock.core.audit_documents import Audit, AuditSelection, Finding, SoonFirst, finding_from_json
+from penstock.core.errors import FailedError, NewerFormatError
+from penstock.core.grades import STORAGE_GRADES, storage_rank
 from penstock.core.layout import RunLayout
-from penstock.dataset import documents
+from penstock.dataset import documents, seals
 from penstock.fs import clock, small_files
 from penstock.jobs import array_job
 from penstock.tables import json_lines
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from penstock.core.audit_documents import SkippedFile
     from penstock.core.layout import DatasetLayout
 
+
+# The draw of an audit: which files an `AuditSelection` reads.
+#
+# The unit is a file or, of a giant (an object copied in parts over several shards), each part. The draw
+# depends only on path and part, so a killed audit continues with the same files; `jobs.audit_store` repeats
+# it.
+#
+# If a rotation first takes files read back soon after their writing, the slices cut one order of all files
+# into pieces of one size:
+#
+# | the file was read back | its place in the order, from 0 to 1                                     |
+# |------------------------|-------------------------------------------------------------------------|
+# | soon                   | its path's number, within the first `share`                             |
+# | later                  | its path's number, counted from `start` on, within what is left         |
+
+
+def takes(choice: AuditSelection, path: str, part: int = -1, *, soon: bool = False) -> bool:
+    """Return whether this file (or this part of it; -1: the whole file) is read."""
+    return bool(drawn(choice, [fsencode(path)], [soon], part))
+
+
+def drawn(choice: AuditSelection, paths: Sequence[bytes], soon: Sequence[bool], part: int = -1) -> list[int]:
+    """Return the ascending indices in `paths` of the files (or their parts of number `part`) to read.
+
+    Paths are bytes by `os.fsencode`. `soon`: which were read back soon after their writing; used only where
+    `choice.soon_first` has a share.
+    """
+    if choice.kind == "whole" or (choice.kind == "sample" and choice.share >= 1):
+        return list(range(len(paths)))
+    seed = choice.seed if choice.kind == "sample" else "rotation"
+    head = b"%b\x00%d\x00" % (seed.encode(), part)
+    if choice.kind == "sample":
+        # XXH3 costs a seventh of BLAKE2 a path, which took 1 s of CPU for a million paths. The seed is
+        # unknown before the audit begins, so nobody can choose paths that escape.
+        number, key = xxhash.xxh3_64_intdigest, int.from_bytes(blake2b(head, digest_size=8).digest())
+        limit = math.ceil(choice.share * 2.0**64)
+        return [i for i, path in enumerate(paths) if number(path, key) < limit]
+    # BLAKE2 stays: a rotation covers everything only when all slices are cut alike, and it outlives versions
+    # of penstock.
+    value, turn, turns = int.from_bytes, choice.turn, choice.turns
+    numbers = (value(blake2b(head + path, digest_size=8).digest()) for path in paths)
+    if not (share := choice.soon_first.share):
+        return [i for i, number in enumerate(numbers) if number % turns == turn]
+    start, left = choice.soon_first.start, 1 - share
+    fractions = zip(soon, (number / 2.0**64 for number in numbers), strict=True)
+    places = (share * at if first else share + left * ((at - start) % 1) for first, at in fractions)
+    return [i for i, place in enumerate(places) if min(int(place * turns), turns - 1) == turn]
+
+
+# Where audits lie: `.penstock/audits/<id>/`, each laid out like a run, so that elements run the same code.
+#
+#     audit.json       what is read of which release, and why: written once
+#     run.json, plan.json, shards/, receipts/audit/, arrays.jsonl: as in a run, gone when it ended
+#     skipped.jsonl    at the end: what was not opened, since its data is not here
+#     seen/NNNNN.json  what the elements saw so far, gone when it ended
+#     shape.jsonl      what the tree's comparison found, gone when it ended
+#     findings.jsonl, result.json: at the end; an audit without result.json is open
+#
+# A finding is one file of the release that is not as it was published. The next audit with the same choice
+# continues an open audit, unless that lay idle for a week: readings so old prove little. The newest KEPT
+# audits stay. A look of `gate --mend` is never continued, and goes when a later one ended well.
 
 KEPT = 400  # newest audits of a dataset that stay
 _LASTING = frozenset({"audit.json", "result.json", "findings.jsonl", "skipped.jsonl"})
@@ -125,7 +183,7 @@ def described(run: RunLayout) -> Audit:
     return documents.need(audit_documents.AUDIT, path, hint)
 
 
-def audits(layout: DatasetLayout, release: str | None = None) -> Iterator[tuple[Audit, bool]]:
+def audits_of(layout: DatasetLayout, release: str | None = None) -> Iterator[tuple[Audit, bool]]:
     """Yield all audits, or those of a release, newest first, each with whether it has ended."""
     try:
         names = sorted((p.name for p in layout.audits.iterdir()), reverse=True)
@@ -145,7 +203,7 @@ def audits(layout: DatasetLayout, release: str | None = None) -> Iterator[tuple[
 
 
 def open_audit(layout: DatasetLayout, release: str, seal: str, choice: AuditSelection) -> Audit | None:
-    for audit, ended in audits(layout):
+    for audit, ended in audits_of(layout):
         same = (audit.release, audit.seal) == (release, seal) and _alike(audit.choice, choice)
         if not ended and not audit.look and same and not _stale(audit.layout(layout)):
             return audit
@@ -169,7 +227,7 @@ def next_slice(layout: DatasetLayout, release: str, seal: str, turns: int, soon:
     """
     finished = [
         audit
-        for audit, ended in audits(layout)
+        for audit, ended in audits_of(layout)
         if ended and (audit.choice.kind, audit.choice.turns) == ("slice", turns)
     ]
     own = next((a.choice for a in finished if (a.release, a.seal) == (release, seal)), None)
@@ -190,7 +248,7 @@ def tidy(layout: DatasetLayout) -> None:
     for name in os.listdir(layout.audits):
         if not (layout.audits / name / "audit.json").exists():
             tree_removal.remove_tree(layout.audits / name)
-    for number, (audit, ended) in enumerate(list(audits(layout))):
+    for number, (audit, ended) in enumerate(list(audits_of(layout))):
         run = audit.layout(layout)
         if number >= KEPT:
             tree_removal.remove_tree(run.folder)
@@ -207,7 +265,7 @@ def forget(layout: DatasetLayout, release: str) -> None:
     """Remove the audits of a removed release. The newest slice of each rotation stays: by it `next_slice`
     continues, whatever the release."""
     newest = set[int]()
-    for audit, ended in list(audits(layout)):
+    for audit, ended in list(audits_of(layout)):
         turns = audit.choice.turns if audit.choice.kind == "slice" and ended else None
         if audit.release == release and (turns is None or turns in newest):
             tree_removal.remove_tree(audit.layout(layout).folder)
@@ -228,7 +286,7 @@ def _release_of(name: str) -> str:
 def drop_looks(layout: DatasetLayout, release: str) -> None:
     """Remove the looks of a release that needs no more repair, and all killed looks. The caller makes looks,
     while nobody else does."""
-    for audit, ended in list(audits(layout)):
+    for audit, ended in list(audits_of(layout)):
         if audit.look and (audit.release == release or not ended):
             tree_removal.remove_tree(audit.layout(layout).folder)
 
@@ -249,7 +307,7 @@ def since_whole(layout: DatasetLayout, release: str, standing: Collection[str] =
     findings stand, are added. Their findings together are what is known of the release.
     """
     finished, whole = [], False
-    for audit, ended in audits(layout):
+    for audit, ended in audits_of(layout):
         if ended and audit.release == release and (not whole or audit.id in standing):
             finished.append(audit)
             whole |= audit.choice.kind == "whole" and not skipped(audit.layout(layout)).exists()
@@ -263,3 +321,71 @@ def _alike(old: AuditSelection, new: AuditSelection) -> bool:
         # The open audit keeps the seed that it drew.
         return old.share == new.share
     return old == new
+
+
+# Audits as readings: a file that an audit found as published need not be read back for the next release.
+#
+# `verify.linked` bounds how long such a reading counts.
+
+
+@dataclass(frozen=True)
+class CountedReadings:
+    """When audits read which files."""
+
+    audits: Sequence[tuple[int, AuditSelection]]  # each one's begin (epoch seconds) and choice
+    giant: int  # bytes above which a file is drawn by parts: only an audit of everything counts
+
+    @property
+    def whole(self) -> bool:
+        return any(choice.kind == "whole" for _, choice in self.audits)
+
+    def __call__(
+        self, paths: Sequence[bytes], sizes: Sequence[int], soon: Sequence[bool], /
+    ) -> Sequence[int]:
+        """Return when each of these files was read last, in seconds since the epoch; 0: by no audit. `soon`:
+        which files were read back soon for the release (`core.grades.is_soon`)."""
+        times = [0] * len(paths)
+        for began, choice in self.audits:
+            for place in drawn(choice, paths, soon):
+                if choice.kind == "whole" or sizes[place] <= self.giant:
+                    times[place] = max(times[place], began)
+        return times
+
+
+def of(layout: DatasetLayout, release: str) -> CountedReadings | None:
+    """Return the readings of a release that count; None without any, or without a readable seal and audits.
+
+    Only audits by the dataset's owner are read.
+
+    | the audit                                              | counts |
+    |--------------------------------------------------------|--------|
+    | has not ended, or is of another seal of that name      | no     |
+    | found anything, or left files out                      | no     |
+    | read from memory what publish demanded a cold read of  | no     |
+    | any other                                              | yes    |
+    """
+    try:
+        stored = seals.find(layout, release)
+        audits = list(audits_of(layout, release))
+    except (FailedError, NewerFormatError, OSError):
+        return None
+    if stored is None:
+        return None
+    seal = stored.seal
+    required = seal.evidence.required_storage
+    counted = []
+    for audit, ended in audits:
+        if not ended or audit.look or (audit.release, audit.seal) != (release, stored.digest):
+            continue
+        try:
+            result = small_files.read_json(audit.layout(layout).result)
+        except (OSError, ValueError):
+            continue
+        grade = str(result.get("grade", "")).partition(",")[0]
+        enough = grade in STORAGE_GRADES and (
+            required not in STORAGE_GRADES or storage_rank(grade) >= storage_rank(required)
+        )
+        if result.get("status") == "PASSED" and enough:
+            began = datetime.strptime(audit.created, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+            counted.append((int(began.timestamp()), audit.choice))
+    return CountedReadings(counted, seal.part_bytes or max(0, seal.bytes)) if counted else None

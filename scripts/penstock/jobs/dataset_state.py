@@ -1,35 +1,5 @@
-"""The state of a dataset: one word, the cause and what helps, read once from its small files (`read`).
-
-The state follows from the gate, from the last run where this account may read it, and from the owner's notice
-for everybody (`composed`):
-
-| the gate                 | the last run              | the notice | the state     |
-|--------------------------|---------------------------|------------|---------------|
-| held, damaged, ...       | any                       | any        | the gate's    |
-| published, nothing       | has a state but `unknown` | any        | the run's     |
-| published, nothing       | none, `unknown`           | lives      | the notice's  |
-| published, nothing       | `unknown`                 | none       | `unknown`     |
-| published, nothing       | none                      | none       | the gate's    |
-
-What the last run is doing, or how it ended (`of`):
-
-| who works for the run                 | the note (`last_end`) | `state`                                 |
-|---------------------------------------|-----------------------|-----------------------------------------|
-| a step that lives holds the lock      | any                   | `copying`, `verifying`, ..., by step    |
-| the same, and PAUSE stands            | any                   | `waiting`                               |
-| the same, and no element has started  | any                   | `waiting`, with the queue's reason      |
-| its controller lives, and the lock is | any                   | `waiting`, for that command             |
-| another command's                     |                       |                                         |
-| its controller lives, between steps   | any                   | `starting` the next step                |
-| its arrays alone                      | any                   | as the step: a run watches them again   |
-| a submitted controller, not begun     | any older one         | `waiting`                               |
-| nobody                                | of a signal, `cancel` | `stopped`                               |
-| nobody                                | of an error           | `failed`                                |
-| nobody                                | none                  | `stopped`, without a word: killed, or   |
-|                                       |                       | between two steps that a person calls   |
-| a process of another host, silent     | none                  | `unknown`                               |
-
-A run that came to its end has no state, unless a later command left a note.
+"""The state of a dataset: one word, the cause and what helps, read from its small files once; and whether a
+run may still be alive.
 """
 
 from __future__ import annotations
@@ -45,7 +15,7 @@ from penstock.core import human
 from penstock.core.errors import PenstockError
 from penstock.core.human import SECOND, nanoseconds
 from penstock.core.step_results import RunState
-from penstock.core.step_table import OF_RUN
+from penstock.core.step_table import OF_RUN, RUN_IN_ELEMENTS
 from penstock.dataset import gate, last_end, receipts, run_claims, run_store, staging_notice
 from penstock.dataset import holder as holders
 from penstock.dataset.receipts import Progress
@@ -54,20 +24,133 @@ from penstock.dataset.staging_notice import SUBMITTED
 from penstock.dataset.submission_log import ArrayBook
 from penstock.fs import small_files
 from penstock.host.heartbeat import PATIENCE
-from penstock.jobs.ownership import liveness
+from penstock.jobs.array_runner import still_alive
 from penstock.target import dataset_folders, pause
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from penstock.core.dataset_documents import LastEnd
-    from penstock.core.layout import DatasetLayout
+    from penstock.core.dataset_documents import ClaimFile, LastEnd
+    from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.step_results import Counts
     from penstock.dataset.context import Context
     from penstock.dataset.gate import Judgement
     from penstock.dataset.holder import Holder
     from penstock.dataset.run import Run
     from penstock.dataset.staging_notice import StagingNotice
+
+
+# Whether a run may still be alive: its arrays, its elements on this host or another, its controller.
+#
+# While one of these functions reports anything, no run is overtaken and nothing of it is removed. They query
+# the cluster (and may wait for it), and write only which arrays have ended.
+
+
+def arrays_of(
+    context: Context,
+    dataset: str,
+    folder: RunLayout,
+    *,
+    steps: Iterable[str] = RUN_IN_ELEMENTS,
+    patient: bool = True,
+) -> str:
+    """Name the arrays of a run or repair that may still write; "" when all are known to have ended.
+
+    With `patient` it waits until the cluster answers; else a silent cluster is a TransientError. Raises
+    LockedError where only another cluster or backend could answer.
+    """
+    phrases = []
+    for step in steps:
+        alive = still_alive(context, dataset, folder, step, patient=patient)
+        if alive:
+            phrases.append(f"array {', '.join(alive)} of {step} has not ended")
+    return "; ".join(phrases)
+
+
+def of_claim(context: Context, layout: DatasetLayout, claim: ClaimFile) -> str:
+    """Name what may still run for the run that made the claim; "" when nothing does.
+
+    Waits for the cluster; raises as `arrays_of`.
+
+    | arrays of it | publish's receipt | its controller                       | lives |
+    |--------------|-------------------|--------------------------------------|-------|
+    | may write    | any               | any                                  | yes   |
+    | ended        | there             | any                                  | no    |
+    | ended        | none              | lives on this host                   | yes   |
+    | ended        | none              | its job is alive, says its scheduler | yes   |
+    | ended        | none              | dead, none, or cannot be seen        | no    |
+
+    No step of that run can be at work: the caller holds the lock, and a lock whose heartbeat moves is never
+    taken over.
+    """
+    if not claim.run:
+        return ""
+    folder = layout.run(claim.run)
+    if arrays := arrays_of(context, layout.dataset, folder):
+        return arrays
+    if folder.receipt("publish").exists() or not folder.run_file.exists():
+        return ""
+    return controller_of(context, claim)
+
+
+def controller_of(context: Context, claim: ClaimFile) -> str:
+    """Name the claim's workflow if it lives, here or by its scheduler; "" for this process's own."""
+    by = holders.from_json(claim.by)
+    if by is None or claim.controller == context.controller:
+        return ""
+    pid, _, start = claim.controller.partition(".")
+    if pid.isdecimal() and holders.is_here(by):
+        if holders.start_time(int(pid)) == start:
+            return f"its workflow is at work: process {pid} on {by.host}, of {by.user}"
+        return ""
+    if claim.controller and by.job and scheduler(context, by.job, by.cluster) is False:
+        return f"its controller is at work: SLURM job {by.job} of cluster {by.cluster}, of {by.user}"
+    return ""
+
+
+def scheduler(context: Context, job: str, cluster: str) -> bool | None:
+    """Return whether a job of this cluster has ended, by its scheduler; None if not known. Another cluster's
+    job is never known: its number may belong to a different job here."""
+    try:
+        if not cluster or context.cluster.name() != cluster:
+            return None
+    except PenstockError:
+        return None
+    return context.cluster.holder_ended(job)
+
+
+# The state of a dataset: one word, the cause and what helps, read once from its small files (`read`).
+#
+# The state follows from the gate, from the last run where this account may read it, and from the owner's
+# notice for everybody (`composed`):
+#
+# | the gate                 | the last run              | the notice | the state     |
+# |--------------------------|---------------------------|------------|---------------|
+# | held, damaged, ...       | any                       | any        | the gate's    |
+# | published, nothing       | has a state but `unknown` | any        | the run's     |
+# | published, nothing       | none, `unknown`           | lives      | the notice's  |
+# | published, nothing       | `unknown`                 | none       | `unknown`     |
+# | published, nothing       | none                      | none       | the gate's    |
+#
+# What the last run is doing, or how it ended (`of`):
+#
+# | who works for the run                 | the note (`last_end`) | `state`                                 |
+# |---------------------------------------|-----------------------|-----------------------------------------|
+# | a step that lives holds the lock      | any                   | `copying`, `verifying`, ..., by step    |
+# | the same, and PAUSE stands            | any                   | `waiting`                               |
+# | the same, and no element has started  | any                   | `waiting`, with the queue's reason      |
+# | its controller lives, and the lock is | any                   | `waiting`, for that command             |
+# | another command's                     |                       |                                         |
+# | its controller lives, between steps   | any                   | `starting` the next step                |
+# | its arrays alone                      | any                   | as the step: a run watches them again   |
+# | a submitted controller, not begun     | any older one         | `waiting`                               |
+# | nobody                                | of a signal, `cancel` | `stopped`                               |
+# | nobody                                | of an error           | `failed`                                |
+# | nobody                                | none                  | `stopped`, without a word: killed, or   |
+# |                                       |                       | between two steps that a person calls   |
+# | a process of another host, silent     | none                  | `unknown`                               |
+#
+# A run that came to its end has no state, unless a later command left a note.
 
 DOING = {
     "list": "listing", "plan": "planning", "copy": "copying", "permissions": "setting permissions",
@@ -208,7 +291,7 @@ def _now(context: Context, layout: DatasetLayout, run: Run, step: str, lock: Loc
             return _paused(context, layout, {"state": "waiting", "why": f"for SLURM: {waits.reason}"})
         return _paused(context, layout, {"state": DOING[step], "step": step})
     claim = run_claims.highest(layout)
-    controller = liveness.controller_of(context, claim) if claim else ""
+    controller = controller_of(context, claim) if claim else ""
     if controller and lock and lock.lives and lock.holder:
         return {"state": "waiting", "why": f"for the dataset's lock: {lock.holder.describe()}"}
     if controller:

@@ -13,7 +13,7 @@ from penstock.core.dataset_documents import Signing
 from penstock.core.errors import ConfigError, FindingsError
 from penstock.dataset import history, seals
 from penstock.dataset.release_choice import released
-from penstock.jobs.ownership.dataset_hold import holding
+from penstock.jobs.dataset_hold import holding
 from penstock.keep.audit import audit_plan
 from penstock.target import dataset_folders
 

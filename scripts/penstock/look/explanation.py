@@ -25,9 +25,9 @@ from penstock.core.estimates import (
 from penstock.core.events import sentence
 from penstock.fs.capabilities import facts
 from penstock.fs.owners import group_number
-from penstock.jobs import known_ceilings
+from penstock.jobs import forecast as known_ceilings
 from penstock.jobs.forecast import FILE_SYSTEM_BLOCK, OnTarget, Totals, other_steps, require_room
-from penstock.jobs.target_stores import TargetStores
+from penstock.jobs.target_room import TargetStores
 from penstock.look import release_comparison
 from penstock.look.difference import ADDED, CHANGED, UNPROVEN
 

@@ -12,8 +12,7 @@ from penstock.core.errors import FindingsError, PenstockError
 from penstock.core.human import brief
 from penstock.dataset import gate, pins, verdicts
 from penstock.dataset.submission_log import ArrayBook
-from penstock.jobs import dataset_state
-from penstock.jobs.ownership import abandoned_stagings, liveness, ops_share
+from penstock.jobs import dataset_state, run_cleanup, shares
 from penstock.target import accounts, dataset_folders, hold, pause
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def run(context: Context, dataset: str, submitted: str | None = None) -> StatusR
     if judgement.error is None:
         answer["path"] = str(judgement.data)
     if context.ops:
-        answer["ops"] = ops_share.holders_of(layout)
+        answer["ops"] = shares.holders_of(layout)
     answer |= _published(judgement)
     status = dataset_state.read(context, judgement, submitted)
     if submitted:
@@ -68,7 +67,7 @@ def _published(judgement: Judgement) -> StatusResult:
 
 def _pins(context: Context, layout: DatasetLayout) -> StatusResult:
     longest = context.config.gc.longest_pin
-    pinned = pins.shown(layout, longest, partial(liveness.scheduler, context))
+    pinned = pins.shown(layout, longest, partial(dataset_state.scheduler, context))
     words = [f"{brief(release)}: {pin}" for release, held in pinned.items() for pin in held.words]
     unopened = sum(held.unopened for held in pinned.values())
     more = max(0, len(words) - pins.NAMED) + unopened
@@ -101,7 +100,7 @@ def _work(recorded: DatasetState, judgement: Judgement) -> StatusResult:
             for array in ArrayBook(last.folder.arrays).open()
             if not abilities_of(array.kind).elements_end_with_controller
         ]
-        status["abandoned"] = list(map(abandoned_stagings.sentence, abandoned_stagings.described(last)))
+        status["abandoned"] = list(map(run_cleanup.sentence, run_cleanup.described(last)))
     if judgement.state not in (gate.PUBLISHED, gate.NOTHING):
         return status
     status["state"] = recorded.state

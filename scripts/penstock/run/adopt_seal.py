@@ -24,10 +24,9 @@ from penstock.core.human import in_quotes
 from penstock.core.layout import STATE, DatasetLayout
 from penstock.dataset import documents, run_store, seals
 from penstock.dataset.run import load
-from penstock.jobs import adoption_store
-from penstock.jobs.ownership import liveness
-from penstock.jobs.ownership.abandoned_stagings import give_back
-from penstock.jobs.ownership.dataset_hold import holding
+from penstock.jobs import adoption_store, dataset_state
+from penstock.jobs.dataset_hold import holding
+from penstock.jobs.run_cleanup import give_back
 from penstock.run import copy_step, list_step, permissions_step, plan_step, publish_step, verify_step
 from penstock.target import adopted_files, dataset_folders, modes
 
@@ -320,7 +319,7 @@ def _undo_rename(context: Context, dataset: str, run: Run, begun: Run) -> None:
     if mark is None or mark.settled or not documents.stands_in(mark, begun.data):
         return
     with holding(context, dataset, run.id, STEP):
-        if not (alive := liveness.arrays_of(context, dataset, begun.folder)):
+        if not (alive := dataset_state.arrays_of(context, dataset, begun.folder)):
             give_back(context, begun, "the source changed before its files were taken over")
     raise FailedError(
         "the source changed since the tree was compared with it",

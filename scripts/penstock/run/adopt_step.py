@@ -34,10 +34,10 @@ from penstock.engine.checksums import combine, compose, judge_giant, listed
 from penstock.fs import small_files
 from penstock.fs.errno_map import storage_error
 from penstock.jobs import adoption_store, array_job
-from penstock.jobs.arrays.array_runner import run_array
-from penstock.jobs.arrays.array_throttle import started_event
+from penstock.jobs.array_runner import run_array
+from penstock.jobs.array_supervision import started_event
+from penstock.jobs.dataset_hold import lock_of
 from penstock.jobs.forecast import element_time
-from penstock.jobs.ownership.dataset_hold import lock_of
 from penstock.listing.collection import folder_of, gather, open_sources, ordered
 from penstock.listing.giant_checksums import GiantChecksums
 from penstock.listing.key_filter import Filter

@@ -16,11 +16,11 @@ from penstock.dataset import documents, receipts, staging_notice
 from penstock.fs.quotas import owner_of_new
 from penstock.host.resources import host_name
 from penstock.jobs import shard_claims
-from penstock.jobs.arrays.array_runner import reads_back_beside, run_array, still_alive
-from penstock.jobs.arrays.array_throttle import read_slots, started_event
-from penstock.jobs.bandwidth.folder import cap_now
+from penstock.jobs.array_runner import reads_back_beside, run_array, still_alive
+from penstock.jobs.array_supervision import read_slots, started_event
+from penstock.jobs.bandwidth import cap_now
 from penstock.jobs.forecast import FILE_SYSTEM_BLOCK, element_rate, element_time
-from penstock.jobs.room_beside_others import LoweredNotice
+from penstock.jobs.target_room import LoweredNotice
 from penstock.run.locked_run import with_lock
 from penstock.run.planning.takeover import move_giants
 from penstock.run.release import amended_listing

@@ -36,10 +36,9 @@ from penstock.dataset import (
 from penstock.dataset.run import Run, read_run
 from penstock.fs import small_files
 from penstock.fs.errno_map import storage_error
-from penstock.jobs import controller_memory, dataset_state
-from penstock.jobs.ownership import abandoned_stagings, published_state
-from penstock.jobs.ownership.dataset_hold import claim, holding
-from penstock.jobs.ownership.invalid_runs import drop_stale
+from penstock.jobs import controller_memory, dataset_state, run_cleanup
+from penstock.jobs.dataset_hold import claim, holding
+from penstock.jobs.run_cleanup import drop_stale
 from penstock.keep.retention import interrupted_changes
 from penstock.listing.collection import Gathered, apart, gather, open_sources, ordered
 from penstock.listing.evidence import short
@@ -144,8 +143,8 @@ def _list(
         context.emit(events.Noted(info.dataset, STEP, text=f"{why}: it is made anew"))
     if published:
         # Remove what publish did not; a staging of a run that began since may be continued.
-        abandoned_stagings.clean(context, run, before=history.claim_of(layout, info.run))
-        published_state.prune(context, layout)
+        run_cleanup.clean(context, run, before=history.claim_of(layout, info.run))
+        run_cleanup.prune(context, layout)
         dataset_state.note_success(context, layout)
     if published and (kept := run_store.kept(run)):
         context.emit(events.Noted(info.dataset, STEP, text=kept))
@@ -307,7 +306,7 @@ def _meet(
     folder = layout.run(run_id)
     frozen, root = run_config.freeze(context.config, dataset), str(layout.root)
     state_root = None if layout.state_root is None else str(layout.state_root)
-    if _goes_on(layout, folder) and not abandoned_stagings.retire(layout, folder):
+    if _goes_on(layout, folder) and not run_cleanup.retire(layout, folder):
         if folder.listing.exists():
             run_store.replace_listing(spool, folder)
         info = read_run(folder)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.core import events
 from penstock.core.errors import FailedError
 from penstock.dataset import documents, receipts
-from penstock.jobs.arrays.array_runner import still_alive
+from penstock.jobs.array_runner import still_alive
 from penstock.run.locked_run import with_lock
 from penstock.target import modes
 

@@ -27,12 +27,11 @@ from penstock.dataset import (
     staging_notice,
 )
 from penstock.fs import servers, small_files
-from penstock.jobs import known_ceilings, room_beside_others
+from penstock.jobs import forecast, run_cleanup, target_room
+from penstock.jobs.dataset_hold import holding
 from penstock.jobs.forecast import Totals
-from penstock.jobs.ownership import abandoned_stagings
-from penstock.jobs.ownership.dataset_hold import holding
-from penstock.jobs.ownership.invalid_runs import drop_stale
-from penstock.jobs.target_stores import TargetStores
+from penstock.jobs.run_cleanup import drop_stale
+from penstock.jobs.target_room import TargetStores
 from penstock.look.views import summary
 from penstock.run.adoption import adopted_tree
 from penstock.run.adoption.adopted_tree import AdoptedRows
@@ -62,7 +61,7 @@ if TYPE_CHECKING:
     from penstock.core.step_results import PlanResult
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
-    from penstock.jobs.ownership.abandoned_stagings import AbandonedStaging
+    from penstock.jobs.run_cleanup import AbandonedStaging
 
 STEP = "plan"
 SHOWN_EVERY = 0.2  # seconds between two reports of progress, at least
@@ -259,7 +258,7 @@ def _plan(context: Context, run: Run) -> None:
     layout, info = run.layout, run.info
     gid = modes.group_id(run.config.dataset.permissions)
     planner = _Planner(context, run, gid)
-    abandoned_stagings.make_way(context, run)
+    run_cleanup.make_way(context, run)
     tried = TargetProbe(run)
     tried.check()
     planner.sparse = SparseFiles(run, kept=tried.holes)
@@ -273,7 +272,7 @@ def _plan(context: Context, run: Run) -> None:
     else:
         planner.base = bases.find(run, tried, copy_unchanged=context.copy_unchanged)
     if mark is None and planner.plan.reuse != NONE:
-        stagings = abandoned_stagings.find(context, run)
+        stagings = run_cleanup.find(context, run)
         distrust = bool(run_store.replaced(layout))
         planner.over = TakeOver(stagings, run, proven=planner.require, distrust=distrust)
     try:
@@ -283,7 +282,7 @@ def _plan(context: Context, run: Run) -> None:
         totals = planner.count()
     plan_refusals.refuse_doubling(context, run, planner.base, totals)
     stores = planner.stores
-    enough, checks = room_beside_others.take(context, layout, layout.under_way, STEP, totals, stores)
+    enough, checks = target_room.take(context, layout, layout.under_way, STEP, totals, stores)
     _make(context, planner, totals, tried, enough, checks)
     # The staging folder may not have got the striping asked for.
     staging_notice.restate(layout, layout.under_way, pool=stores.pool, chunk_files=stores.chunk_files)
@@ -302,14 +301,14 @@ def _make(
     rules = modes.access_rules(policy)
     slots = context.cluster.slots("copy")
     load = Load(totals.cost, totals.to_copy[1], totals.rows)
-    decision = known_ceilings.shards(context, layout, run.config, load, "copy", "verify")
+    decision = forecast.shards(context, layout, run.config, load, "copy", "verify")
     if links := _links_sentence(info):
         context.emit(events.Noted(info.dataset, STEP, text=links))
-    abandoned_stagings.clear_own(context, run)
+    run_cleanup.clear_own(context, run)
     tried.keep()
     used = [staging for staging in planner.over.stagings if staging.key in planner.over.used]
     for staging in used:
-        abandoned_stagings.take(staging, info.run)
+        run_cleanup.take(staging, info.run)
     data = dataset_folders.open_staging(layout, info.release, policy.dir_mode, gid, rules)
     try:
         checks += planner.stores.stripe(data, totals)
@@ -320,7 +319,7 @@ def _make(
     for name in empty_folders.read(folder.empty_folders):
         small_files.make_dirs(data / name)
     shards = planner.shards(totals, decision.shards)
-    takes = known_ceilings.copy_time(context.config, layout, totals, min(slots, len(shards)), tried.rates)
+    takes = forecast.copy_time(context.config, layout, totals, min(slots, len(shards)), tried.rates)
     if totals.to_copy[0]:
         context.emit(events.Noted(info.dataset, STEP, text=takes))
     carries, linked = carried_files.decide(run, planner.base, totals, stable=tried.keeps_inodes)

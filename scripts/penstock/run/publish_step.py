@@ -35,9 +35,8 @@ from penstock.extras import release_description as description
 from penstock.fs import clock
 from penstock.fs.errno_map import storage_error
 from penstock.host.resources import host_name
-from penstock.jobs import dataset_state
-from penstock.jobs.ownership import abandoned_stagings, published_state
-from penstock.jobs.ownership.dataset_hold import holding
+from penstock.jobs import dataset_state, run_cleanup
+from penstock.jobs.dataset_hold import holding
 from penstock.keep.retention import interrupted_changes
 from penstock.run.release.sealing import RecordsError, seal_staging
 from penstock.run.step_chain import ensure_verified, set_permissions_again
@@ -136,8 +135,8 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
         **_now(run),
     }
     receipts.write_step(run.folder, receipt)
-    abandoned_stagings.clean(context, run)
-    published_state.tidy(context, run)
+    run_cleanup.clean(context, run)
+    run_cleanup.tidy(context, run)
     reserve.fill(layout)
     receipt["published"] = True
     dataset_state.note_success(context, layout)

@@ -21,8 +21,8 @@ from penstock.core.errors import (
 )
 from penstock.dataset import receipts
 from penstock.jobs import shard_claims
-from penstock.jobs.arrays.array_runner import run_array
-from penstock.jobs.arrays.array_throttle import started_event
+from penstock.jobs.array_runner import run_array
+from penstock.jobs.array_supervision import started_event
 from penstock.jobs.forecast import element_time
 
 if TYPE_CHECKING:

@@ -29,11 +29,11 @@ from penstock.dataset.context import HELD
 from penstock.fs import small_files
 from penstock.fs.capabilities import facts
 from penstock.host.resources import host_name
-from penstock.jobs import forecast, room_beside_others
-from penstock.jobs.bandwidth.share import reading
-from penstock.jobs.ownership.dataset_hold import holding
-from penstock.jobs.ownership.ops_share import rate_of
-from penstock.jobs.target_stores import TargetStores
+from penstock.jobs import forecast, target_room
+from penstock.jobs.bandwidth import reading
+from penstock.jobs.dataset_hold import holding
+from penstock.jobs.shares import rate_of
+from penstock.jobs.target_room import TargetStores
 from penstock.look import release_comparison
 from penstock.tables import listing_file
 from penstock.tables.shards import ShardWriter, whole_files
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from penstock.dataset.context import Context
     from penstock.engine.tasks import Outcome
-    from penstock.jobs.bandwidth.share import LinkShare
+    from penstock.jobs.bandwidth import LinkShare
     from penstock.look.release_comparison import Listing
 
     Measured = tuple[Leg, Sequence[int]]
@@ -260,7 +260,7 @@ class _Stage:
         notice = layout.repair_under_way
         self._before, self._at_end = self._moved, self._moved + totals.bytes
         try:
-            room_beside_others.take(context, layout, notice, STEP, totals, stores)
+            target_room.take(context, layout, notice, STEP, totals, stores)
             small_files.make_dirs(folder / DATA)
             stores.stripe(folder / DATA, totals)
             writer = ShardWriter(folder / "shard.parquet", 0)

@@ -22,9 +22,8 @@ from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.dataset import gate, last_end, receipts, run_claims, run_store, seals, verdicts
 from penstock.fs import small_files
 from penstock.fs.capabilities import facts, traits_of_mount
-from penstock.jobs import known_ceilings, shard_claims
-from penstock.jobs.arrays import element_accounts
-from penstock.jobs.arrays.element_accounts import ElementAccounts
+from penstock.jobs import element_accounts, forecast, shard_claims
+from penstock.jobs.element_accounts import ElementAccounts
 from penstock.look.views import reading_text
 
 if TYPE_CHECKING:
@@ -248,8 +247,8 @@ def _compared(context: Context, run: Run, elements: Sequence[ElementReceipt], co
     # Bytes are counted by command; files only where one command moved all.
     files = sum(e.done_files - e.linked for e in copies) if receipts.moved(copies) == size else 0
     at_once = min(len(copies), context.cluster.slots("copy"))
-    ceilings = known_ceilings.known(context.config, run.layout)
-    others = [ceiling for name, ceiling in ceilings.items() if name not in known_ceilings.OF_ELEMENTS]
+    ceilings = forecast.known(context.config, run.layout)
+    others = [ceiling for name, ceiling in ceilings.items() if name not in forecast.OF_ELEMENTS]
     if nearest := reached(Work(files, size), seconds, at_once, others):
         compared["ceiling"] = nearest
     if miles := context.config.bandwidth.miles:

@@ -24,7 +24,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     """End the arrays of unfinished runs; what was copied stays and is resumed. A submitted controller that
     has not begun is ended where all its datasets are cancelled, else named; with --root none is known."""
     from penstock.config.settings import Config, DatasetConfig
-    from penstock.jobs import cancellation
+    from penstock.jobs import array_orders
     from penstock.workflow import controller_job
 
     if parsed.root is None:
@@ -40,7 +40,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     with session.context(config) as context:
 
         def cancel(name: str) -> None:
-            ended[name] = cancellation.run(context, name)
+            ended[name] = array_orders.cancel(context, name)
             output.show(f"{name}: {'; '.join(ended[name]) or 'nothing runs'}")
 
         _, code = session.apart(names, cancel)

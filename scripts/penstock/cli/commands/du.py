@@ -63,7 +63,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.cli.log_file import logged
     from penstock.core import events
     from penstock.dataset.context import operations
-    from penstock.jobs.ownership.ops_share import paced
+    from penstock.jobs.shares import paced
     from penstock.look.dataset_use import used
     from penstock.target import pause
 

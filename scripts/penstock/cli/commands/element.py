@@ -46,8 +46,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Do an element's work from the state on the target alone."""
     from penstock.config.settings import BandwidthConfig
-    from penstock.jobs.elements.element import Limits
-    from penstock.jobs.elements.worker import run_worker
+    from penstock.jobs.element import Limits
+    from penstock.jobs.worker import run_worker
 
     bandwidth = BandwidthConfig(parsed.bandwidth_folder, parsed.bandwidth, requests=parsed.requests)
     limits = Limits(parsed.ops, parsed.ops_holder, parsed.keep_free, bandwidth, parsed.link_holder)

@@ -28,7 +28,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     """Remove what nothing holds, also after a dataset that another run holds. Returns the first exit status
     other than 0."""
     from penstock.fs import scratch
-    from penstock.jobs.bandwidth import folder as link_folder
+    from penstock.jobs import bandwidth as link_folder
     from penstock.keep.retention import gc_step
     from penstock.look.views import gc_text
 

@@ -14,8 +14,7 @@ from penstock.core.human import in_quotes
 if TYPE_CHECKING:
     from penstock.cli.session import Session
     from penstock.config.settings import BandwidthConfig
-    from penstock.jobs.bandwidth.cap_file import Cap
-    from penstock.jobs.bandwidth.folder import Overview
+    from penstock.jobs.bandwidth import Cap, Overview
 
 EXAMPLES = ("penstock limit 40Gbit/s", "penstock limit imagenet --nodes 2")
 
@@ -56,7 +55,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _nodes(parsed: argparse.Namespace, session: Session) -> int:
-    from penstock.jobs import throttling
+    from penstock.jobs import array_orders
 
     config = session.config()
     if parsed.what is not None and parsed.what not in config.datasets and _wrong_rate(parsed.what) is None:
@@ -66,7 +65,7 @@ def _nodes(parsed: argparse.Namespace, session: Session) -> int:
         )
     name = session.only(config, parsed.what)
     with session.context(config) as context:
-        sentences = throttling.run(context, name, parsed.nodes)
+        sentences = array_orders.throttle(context, name, parsed.nodes)
     wanted = parsed.nodes or "as many as cluster.max_elements says"
     output.show(f"{name}: elements of a step at once, from now on: {wanted}")
     for line in sentences:
@@ -99,8 +98,7 @@ def _bandwidth_config(parsed: argparse.Namespace, session: Session) -> Bandwidth
 
 
 def _limit_bandwidth(parsed: argparse.Namespace, session: Session) -> int:
-    from penstock.jobs.bandwidth.cap_file import Cap
-    from penstock.jobs.bandwidth.folder import overview, set_cap
+    from penstock.jobs.bandwidth import Cap, overview, set_cap
 
     config = _bandwidth_config(parsed, session)
     if config.folder is None:

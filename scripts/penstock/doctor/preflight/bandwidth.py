@@ -10,8 +10,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.events import CheckResult
 from penstock.core.human import printable
 from penstock.core.node_answer import BandwidthFolderSeen
-from penstock.jobs.bandwidth.cap_file import Cap
-from penstock.jobs.bandwidth.folder import has_mark, looked_at, overview
+from penstock.jobs.bandwidth import Cap, has_mark, looked_at, overview
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.doctor.preflight.mount_answers import Answers
     from penstock.doctor.preflight.results import Looks
-    from penstock.jobs.bandwidth.folder import Overview
+    from penstock.jobs.bandwidth import Overview
 
 
 def check(context: Context, answers: Answers, looks: Looks) -> None:

@@ -19,8 +19,8 @@ from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.doctor.preflight import acl, bandwidth, evidence, mounts, node_cores, node_view
 from penstock.doctor.preflight.mount_answers import folders, roots
 from penstock.fs import owners
-from penstock.jobs.arrays.live_arrays import live_arrays
-from penstock.jobs.bandwidth.folder import marked
+from penstock.jobs.array_orders import live_arrays
+from penstock.jobs.bandwidth import marked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,7 +27,7 @@ from penstock.dataset import (
 )
 from penstock.fs import small_files
 from penstock.jobs import array_job
-from penstock.jobs.sample_draw import drawn, takes
+from penstock.jobs.audit_store import drawn, takes
 from penstock.tables.manifest import read_files
 from penstock.tables.shards import EXPECTED
 

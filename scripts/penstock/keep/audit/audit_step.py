@@ -41,11 +41,11 @@ from penstock.engine.audit_shard import AuditedRows
 from penstock.fs import small_files
 from penstock.fs.capabilities import traits_of_mount
 from penstock.fs.store_checks import data_states
-from penstock.jobs import audit_store, counted_readings
-from penstock.jobs.arrays.array_runner import run_array
-from penstock.jobs.arrays.array_throttle import started_event
+from penstock.jobs import audit_store
+from penstock.jobs.array_runner import run_array
+from penstock.jobs.array_supervision import started_event
+from penstock.jobs.dataset_hold import lock_of
 from penstock.jobs.forecast import element_time
-from penstock.jobs.ownership.dataset_hold import lock_of
 from penstock.keep.audit import audit_plan
 from penstock.keep.audit.audit_tree import findings_without_data, tree_findings
 from penstock.tables.shards import read_expected
@@ -163,7 +163,7 @@ def _run(context: Context, layout: DatasetLayout, release: str, request: AuditRe
 def _soon(layout: DatasetLayout, release: str, seal: Seal) -> float:
     """Return the share of a release's files that were read back soon after writing; 0 once an audit read
     all."""
-    delay, readings = seal.evidence.read_after, counted_readings.of(layout, release)
+    delay, readings = seal.evidence.read_after, audit_store.of(layout, release)
     if delay is None or not seal.files or (readings is not None and readings.whole):
         return 0.0
     return delay.soon / seal.files

@@ -33,9 +33,8 @@ from penstock.core.errors import FindingsError, LockedError
 from penstock.core.layout import DATA
 from penstock.dataset import gate, pins, verdicts
 from penstock.fs.owners import user_name
-from penstock.jobs import audit_store
-from penstock.jobs.ownership import liveness
-from penstock.jobs.ownership.dataset_hold import lock_of
+from penstock.jobs import audit_store, dataset_state
+from penstock.jobs.dataset_hold import lock_of
 from penstock.keep.audit import audit_plan, audit_step
 from penstock.keep.audit.audit_tree import tree_findings
 from penstock.keep.repair import repair_step
@@ -187,7 +186,9 @@ def _repair(
     """Repair the release; raise FindingsError if others read it."""
     release = seal.release
     longest = context.config.gc.longest_pin
-    read = pins.of_others(layout, longest, lambda job, cluster: liveness.scheduler(context, job, cluster))
+    read = pins.of_others(
+        layout, longest, lambda job, cluster: dataset_state.scheduler(context, job, cluster)
+    )
     if held := read.pop(release, []):
         more = f"; and {len(held) - NAMED} more" if len(held) > NAMED else ""
         raise FindingsError(

@@ -17,11 +17,11 @@ from penstock.core import audit_documents, events
 from penstock.core.errors import NoSpaceError, PenstockError
 from penstock.core.layout import DATA
 from penstock.dataset import documents, receipts, staging_notice
-from penstock.jobs.arrays.array_runner import run_array, still_alive
-from penstock.jobs.arrays.array_throttle import read_slots, started_event
-from penstock.jobs.bandwidth.folder import cap_now
+from penstock.jobs.array_runner import run_array, still_alive
+from penstock.jobs.array_supervision import read_slots, started_event
+from penstock.jobs.bandwidth import cap_now
 from penstock.jobs.forecast import element_rate, element_time
-from penstock.jobs.room_beside_others import LoweredNotice
+from penstock.jobs.target_room import LoweredNotice
 from penstock.keep.repair import repair_plan, repair_room
 from penstock.keep.repair.published_files import inode_of, mender_of
 

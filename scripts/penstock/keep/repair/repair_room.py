@@ -12,9 +12,9 @@ from penstock.core.errors import NoSpaceError
 from penstock.core.events import sentence
 from penstock.engine.records import journal
 from penstock.fs.placement import INHERIT
-from penstock.jobs import room_beside_others
+from penstock.jobs import target_room
 from penstock.jobs.forecast import Totals
-from penstock.jobs.target_stores import TargetStores
+from penstock.jobs.target_room import TargetStores
 from penstock.tables.shards import read_shard
 from penstock.target import modes
 
@@ -44,7 +44,7 @@ def take(
     totals = _totals(files if standing is None else _left(layout, release, standing), stores)
     try:
         path = layout.repair_under_way
-        _, results = room_beside_others.take(context, layout, path, STEP, totals, stores)
+        _, results = target_room.take(context, layout, path, STEP, totals, stores)
     except NoSpaceError as error:
         raise NoSpaceError(
             f"the target has too little room for the repair of release {release}",

@@ -31,7 +31,7 @@ from penstock.dataset.release_choice import released, standing
 from penstock.fs import clock
 from penstock.fs.errno_map import printable, storage_error
 from penstock.jobs import audit_store
-from penstock.jobs.ownership.dataset_hold import holding
+from penstock.jobs.dataset_hold import holding
 from penstock.keep.audit import audit_plan, text_manifests
 from penstock.keep.audit.audit_step import auditing, findings_of
 from penstock.keep.repair import repair_plan

@@ -4,7 +4,7 @@ without a lock        snapshot, decision, forecast: all that a dry run does
 the dataset's lock    what was killed before is settled; snapshot and decision again (a release is removed
                       only where both say so); mark; wait (`settling`); pins and `current` again; rename
                       and of stagings that are removed, too
-the lock `gc.lock`    the files, within the pace of removals (`ops_share`)
+the lock `gc.lock`    the files, within the pace of removals (`shares`)
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from penstock.core.errors import (
 )
 from penstock.dataset import history, pins, reserve, run_store
 from penstock.fs import clock
-from penstock.jobs.ownership import abandoned_stagings, liveness
-from penstock.jobs.ownership.dataset_hold import holding, lock_of
-from penstock.jobs.ownership.ops_share import removing
+from penstock.jobs import dataset_state, run_cleanup
+from penstock.jobs.dataset_hold import holding, lock_of
+from penstock.jobs.shares import removing
 from penstock.keep.retention import freed_space, interrupted_changes, release_snapshot, removals
 from penstock.target import cross_account_files, dataset_folders
 
@@ -182,7 +182,7 @@ def _named_away(
                 cross_account_files.withdraw(layout.pins, name)
         run = _latest(layout) if any(not staging.stays for staging in planned.stagings) else None
         if run is not None:
-            abandoned_stagings.clean(context, run, step=step, remove=partial(removals.set_aside, context))
+            run_cleanup.clean(context, run, step=step, remove=partial(removals.set_aside, context))
     return decisions
 
 
@@ -327,7 +327,7 @@ def _stagings(context: Context, layout: DatasetLayout) -> list[StagingDecision]:
         return []
     resumed = "" if run_store.published(run) else f"run {run.id} has not ended, and may take it over"
     stagings = []
-    for staging in abandoned_stagings.described(run):
+    for staging in run_cleanup.described(run):
         path = layout.releases / staging["staging"]
         stays = resumed
         if "run" not in staging:
@@ -338,13 +338,13 @@ def _stagings(context: Context, layout: DatasetLayout) -> list[StagingDecision]:
             stays = _alive(context, layout, staging["run"])
         if os.path.lexists(path):
             state = layout.run(staging["run"]).folder if "run" in staging else None
-            stagings.append(StagingDecision(path, state, abandoned_stagings.sentence(staging), stays))
+            stagings.append(StagingDecision(path, state, run_cleanup.sentence(staging), stays))
     return stagings
 
 
 def _alive(context: Context, layout: DatasetLayout, key: str) -> str:
     try:
-        return liveness.arrays_of(context, layout.dataset, layout.run(key), patient=False)
+        return dataset_state.arrays_of(context, layout.dataset, layout.run(key), patient=False)
     except InterruptedRunError:
         raise
     except PenstockError as error:

@@ -27,10 +27,10 @@ from penstock.core.errors import PreflightError
 from penstock.core.human import in_quotes
 from penstock.core.layout import CURRENT, DATA, RunLayout
 from penstock.dataset import documents, run_claims
-from penstock.jobs.arrays.live_arrays import live_arrays, unanswered
-from penstock.jobs.ownership import liveness
-from penstock.jobs.ownership.dataset_hold import holding
-from penstock.jobs.ownership.ops_share import removing
+from penstock.jobs import dataset_state
+from penstock.jobs.array_orders import live_arrays, unanswered
+from penstock.jobs.dataset_hold import holding
+from penstock.jobs.shares import removing
 from penstock.keep.retention import collection, interrupted_changes, release_snapshot, removals
 from penstock.target import tree_removal
 
@@ -105,7 +105,7 @@ def clear(context: Context, layout: DatasetLayout) -> int:
 def _refuse(context: Context, layout: DatasetLayout) -> None:
     """Raise PreflightError if something is at work, or is not penstock's to remove."""
     claim = run_claims.highest(layout)
-    ways = [liveness.of_claim(context, layout, claim)] if claim else []
+    ways = [dataset_state.of_claim(context, layout, claim)] if claim else []
     ways += [f"array {array.array} has not ended" for array in live_arrays(context, layout.dataset)]
     ways += [
         f"{array.name} had no answer from the cluster" for array, _ in unanswered(context, layout.dataset)

@@ -18,7 +18,7 @@ from penstock.dataset import (
     pins,
     staging_notice,
 )
-from penstock.jobs import older_versions
+from penstock.jobs import share_rule
 from penstock.keep.retention import collection, dataset_removal, freed_space, release_snapshot
 from penstock.keep.retention.collection import Plan
 from penstock.keep.retention.decision import Criteria
@@ -40,7 +40,7 @@ def gc(context: Context, dataset: str, *, dry_run: bool, unpinned: Collection[st
     criteria = Criteria(release_snapshot.grace(context), rules=context.dataset(dataset).retention)
     planned = collection.plan(context, layout, criteria, unpinned=unpinned)
     if not dry_run:
-        older_versions.remove_dead(layout.promises)
+        share_rule.remove_dead_older(layout.promises)
         staging_notice.forget_ended(layout, context.cluster)
         with contextlib.suppress(OSError):  # a full target: gc makes room
             pins.note_last(layout)

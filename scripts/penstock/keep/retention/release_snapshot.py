@@ -20,7 +20,7 @@ from penstock.core.errors import FailedError, NewerFormatError, PenstockError, P
 from penstock.dataset import holder as holders
 from penstock.dataset import pins, run_store, seals
 from penstock.fs import clock, small_files
-from penstock.jobs.ownership import liveness
+from penstock.jobs import dataset_state
 from penstock.keep.retention import decision
 from penstock.keep.retention.decision import Known
 from penstock.target import dataset_folders, hold
@@ -63,7 +63,7 @@ def take(context: Context, layout: DatasetLayout, unpinned: Container[str] = ())
     now = clock.checked(layout.releases)
     pinned: dict[str, list[ReleasePin]] = {}
     ended: dict[str, str] = {}
-    scheduler = partial(liveness.scheduler, context)
+    scheduler = partial(dataset_state.scheduler, context)
     all_pins = pins.read_strictly(layout)
     ended |= dict.fromkeys(pins.strays(layout, {pin.name for pin in all_pins}, now), "it is no pin")
     for pin in all_pins:
@@ -95,7 +95,7 @@ def holders_now(context: Context, layout: DatasetLayout, release: str) -> list[s
     """Say who holds a release marked for removal: pins, a run, an audit, HOLD. Raises PreflightError if pins
     or HOLD cannot be read, FindingsError if the dataset's folders are damaged, and as `clock.checked`."""
     now = clock.checked(layout.releases)
-    scheduler = partial(liveness.scheduler, context)
+    scheduler = partial(dataset_state.scheduler, context)
     longest = context.config.gc.longest_pin
     all_pins = pins.read_strictly(layout)
     placed = pins.standing(all_pins, now, longest, scheduler).get(release, [])

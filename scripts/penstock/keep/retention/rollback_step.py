@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import FindingsError
 from penstock.core.layout import DATA
 from penstock.dataset import reserve
-from penstock.jobs.ownership.dataset_hold import holding
+from penstock.jobs.dataset_hold import holding
 from penstock.keep.retention import removals, rollback
 from penstock.target import dataset_folders
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import ShardInfo
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
-    from penstock.jobs.ownership.abandoned_stagings import AbandonedStaging
+    from penstock.jobs.run_cleanup import AbandonedStaging
     from penstock.run.adoption.surveyed_files import File
     from penstock.target.adopted_files import Settled
 

@@ -23,7 +23,7 @@ from penstock.core.grades import is_proven
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
 from penstock.host.resources import host_name
-from penstock.jobs.ownership import abandoned_stagings
+from penstock.jobs import run_cleanup
 from penstock.sources.registry import same_bytes
 from penstock.target import modes
 from penstock.target.staging_writer import StagingWriter
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.core.differences import Held
     from penstock.core.model import Copied, Entry, Reuse
     from penstock.dataset.run import Run
-    from penstock.jobs.ownership.abandoned_stagings import AbandonedStaging
+    from penstock.jobs.run_cleanup import AbandonedStaging
 
 
 class TakeOver:
@@ -159,7 +159,7 @@ def move_giants(run: Run) -> None:
         keep_mtime=policy.mtime == "keep",
         rules=modes.access_rules(policy),
     ) as writer:
-        stagings = abandoned_stagings.planned(run)
+        stagings = run_cleanup.planned(run)
         for theirs, path, size in taken_over:
             writer.move(stagings[theirs], path, int(size), None)
         writer.settle()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.dataset.receipts import Reporter
     from penstock.dataset.run import Run
     from penstock.engine.tasks import CopyTask, Outcome
-    from penstock.jobs.bandwidth.share import LinkShare
+    from penstock.jobs.bandwidth import LinkShare
     from penstock.jobs.shard_claims import Claim
 
 
@@ -79,7 +79,7 @@ class Attempt(NamedTuple):
 
 def _copy(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
     from penstock.engine.copy_shard import copy_shard
-    from penstock.jobs.ownership import abandoned_stagings
+    from penstock.jobs import run_cleanup
 
     run, folder = attempt.run, attempt.run.folder
     data = _there(run.data, "the staging folder is not here", "plan again")
@@ -92,7 +92,7 @@ def _copy(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         moved=history.moves_of(run.layout, run.release),
         intervals=history.intervals(run.layout) if run.plan.carries else None,
         stated=folder.stated if folder.stated.exists() else None,
-        stagings=abandoned_stagings.planned(run),
+        stagings=run_cleanup.planned(run),
         may_change=run.config.dataset.follow_limit.allowed(run.info.files),
         fed=attempt.fed,
     )
@@ -140,14 +140,14 @@ def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
     )
     # If a linked file had other bytes, all files are read.
     if (base := run.plan.base) and run.plan.carries and not folder.linked_damage.exists():
-        from penstock.jobs import counted_readings
+        from penstock.jobs import audit_store
 
         task = replace(
             task,
             longest=config.verify.carries_for,
             base_manifest=run.layout.release(base) / MANIFEST,
             intervals=history.intervals(run.layout),
-            audited=counted_readings.of(run.layout, base),
+            audited=audit_store.of(run.layout, base),
         )
     if (adopted := folder.survey(index)).is_dir():
         task = replace(task, adopted=adopted)

@@ -1,22 +1,6 @@
-"""Stagings of other runs of a dataset: what a run may take from them, and when they are removed.
-
-A staging is the tree in which a release grows. Runs leave stagings when they do not end, are overtaken, or
-their source changes. All callers but `described` and `abandoned` hold the dataset's lock. Nothing published
-ever changes.
-
-| what is known of the other run                 | its rows             | its staging is removed        |
-|------------------------------------------------|----------------------|-------------------------------|
-| elements of it may live, here or elsewhere     | stay, with a note    | no                            |
-| no plan, a damaged one, or no source in common | are of no use        | once a newer run is published |
-| else                                           | may be taken over    | once a newer run is published |
-| its run's state is gone                        | are of no use        | by a person, after a note     |
-
-A staging without a plan (plan was killed, or plan.json was damaged) is removed, with a note, before plan
-plans again (`clear_own`).
-
-A run whose staging another run's plan uses is marked (`taken.json`) and never continued: files may have moved
-out. If the same listing comes again, the run starts anew, and its old state is kept as `runs/<run>.<n>`. If a
-release's name is configured, a staging of that name is renamed.
+"""What becomes of runs that end otherwise than by publishing, and after it: what a run takes from the
+stagings of other runs, when those are removed, which state cannot be continued, and what a published run
+keeps.
 """
 
 from __future__ import annotations
@@ -32,6 +16,7 @@ from penstock.cluster.abilities import abilities_of
 from penstock.core import dataset_documents, events, human
 from penstock.core.dataset_documents import TakenMark
 from penstock.core.errors import (
+    STATE_ANEW,
     FailedError,
     InterruptedRunError,
     LockedError,
@@ -39,19 +24,13 @@ from penstock.core.errors import (
     PenstockError,
 )
 from penstock.core.layout import DATA
-from penstock.dataset import (
-    documents,
-    history,
-    run_claims,
-    run_store,
-    seals,
-)
+from penstock.core.run_documents import PLAN
+from penstock.dataset import documents, history, receipts, run_claims, run_store, seals
 from penstock.dataset.receipts import Progress
 from penstock.dataset.run import load
 from penstock.dataset.submission_log import ArrayBook
 from penstock.fs import clock, small_files
-from penstock.jobs.ownership import liveness
-from penstock.jobs.ownership.invalid_runs import damage
+from penstock.jobs import dataset_state
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:
@@ -62,6 +41,85 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.target.links import Abandoned
+
+
+# Remove the state of a run that cannot be continued: its staging is gone, or its plan or a shard is damaged.
+#
+# Only what plan and copy can make again from the frozen listing is removed; never while elements of the run
+# may write, and never when its release is published.
+
+
+def drop_stale(context: Context, run: Run) -> str:
+    """Remove the run's plan, journals and receipts by this table; return the reason, "" if none.
+
+    The caller holds the lock. Raises FailedError while elements of the run may write, and LockedError where
+    the caller was overtaken.
+
+    | release | staging | plan and shards | dropped          |
+    |---------|---------|-----------------|------------------|
+    | stands  | any     | any             | no               |
+    | none    | none    | any             | yes              |
+    | none    | there   | sound, or none  | no               |
+    | none    | there   | damaged         | yes: plan clears |
+    |         |         |                 | staging as well  |
+    """
+    if os.path.lexists(run.layout.release(run.release)):
+        return ""
+    gone = not os.path.lexists(run.data)
+    why = f"the tree of release {run.release} is gone" if gone else damage(run.folder)
+    if not why:
+        return ""
+    if alive := dataset_state.arrays_of(context, run.dataset, run.folder):
+        raise FailedError(
+            "a run cannot be continued, and elements of it may still write",
+            where=str(run.folder.folder),
+            why=f"{why}; {alive}",
+            hint=f"wait for them, or `penstock cancel {run.dataset}`: then the same command plans again",
+        )
+    context.assert_held()
+    return why if run_store.drop_derived(run.folder) else ""
+
+
+def damage(folder: RunLayout) -> str:
+    """Return what is wrong with a run's plan or shards; "" when they are sound, or nothing was planned.
+    Raises FailedError when they cannot be read: that says nothing about their content."""
+    path = folder.plan
+    try:
+        plan = documents.load(PLAN, path)
+        for shard in plan.shards:
+            path = folder.shard(shard.index)
+            if not path.exists() or receipts.file_digest(path) != shard.digest:
+                return f"{path} is not the shard that was planned"
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise FailedError(
+            "a run's plan cannot be read", where=str(path), why=str(error), hint=STATE_ANEW
+        ) from error
+    except ValueError as error:
+        return f"{path} is damaged ({error})"
+    return ""
+
+
+# Stagings of other runs of a dataset: what a run may take from them, and when they are removed.
+#
+# A staging is the tree in which a release grows. Runs leave stagings when they do not end, are overtaken, or
+# their source changes. All callers but `described` and `abandoned` hold the dataset's lock. Nothing published
+# ever changes.
+#
+# | what is known of the other run                 | its rows             | its staging is removed        |
+# |------------------------------------------------|----------------------|-------------------------------|
+# | elements of it may live, here or elsewhere     | stay, with a note    | no                            |
+# | no plan, a damaged one, or no source in common | are of no use        | once a newer run is published |
+# | else                                           | may be taken over    | once a newer run is published |
+# | its run's state is gone                        | are of no use        | by a person, after a note     |
+#
+# A staging without a plan (plan was killed, or plan.json was damaged) is removed, with a note, before plan
+# plans again (`clear_own`).
+#
+# A run whose staging another run's plan uses is marked (`taken.json`) and never continued: files may have
+# moved out. If the same listing comes again, the run starts anew, and its old state is kept as
+# `runs/<run>.<n>`. If a release's name is configured, a staging of that name is renamed.
 
 _SUFFIX = ".staging"
 
@@ -137,7 +195,7 @@ def make_way(context: Context, run: Run) -> None:
         if theirs.release == run.release and theirs.folder.plan.exists() and not _apart(theirs, mine)
     ]
     for _, theirs in others:
-        if alive := liveness.arrays_of(context, run.dataset, theirs.folder):
+        if alive := dataset_state.arrays_of(context, run.dataset, theirs.folder):
             raise LockedError(
                 f"another run of release {run.release} may still write",
                 where=str(theirs.folder.folder),
@@ -393,7 +451,7 @@ def _alive(context: Context, run: Run, *, patient: bool = True) -> str:
     """Name this run's arrays that may still write, or the reason why that is not known; "": none."""
     try:
         # By the folder's name: the run may have been listed before its dataset was renamed.
-        return liveness.arrays_of(context, run.layout.dataset, run.folder, patient=patient)
+        return dataset_state.arrays_of(context, run.layout.dataset, run.folder, patient=patient)
     except InterruptedRunError:
         raise
     except PenstockError as error:
@@ -403,3 +461,71 @@ def _alive(context: Context, run: Run, *, patient: bool = True) -> str:
 def _touched(folder: RunLayout) -> float:
     paths = [folder.run_file, folder.plan, *folder.folder.glob("progress/copy/*.json")]
     return max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
+
+
+# What a published run keeps of its state, and the removal of the rest.
+#
+# | file of the run                      | after publication                                          |
+# | ------------------------------------ | ---------------------------------------------------------- |
+# | `run.json`, `probe.json`             | kept: the next run, audit and repair read them             |
+# | `plan.json`, receipts, arrays, logs  | kept: report, status and the next run's estimate read them |
+# | `listing.parquet`, `amended.parquet` | removed: the manifest has each of their rows               |
+# | `shards/`, `journal/`, `records/`    | removed: the manifest has what they became                 |
+#
+# The rest grows with the files, by some 330 bytes for each file and release; what is kept, by some hundred
+# bytes for each element.
+
+
+def tidy(context: Context, run: Run) -> None:
+    """Prune right after a publication; an overtaken run only warns, and leaves the rest to the other run."""
+    try:
+        prune(context, run.layout)
+    except LockedError as error:
+        text = f"state that the manifest covers stays: {error}"
+        context.emit(events.Warned(run.dataset, "publish", text=text))
+
+
+def prune(context: Context, layout: DatasetLayout) -> None:
+    """Remove state that the manifests cover, of all published runs of a dataset, also what a killed run left.
+
+    The caller holds the dataset's lock. Nothing reads this state once a run's receipt of publish is durable,
+    so a kill is safe anywhere. A failed removal is a warning: the release is published all the same. Raises
+    LockedError when this run was overtaken.
+    """
+    for key in sorted(os.listdir(layout.runs)):
+        folder = layout.run(key)
+        rest = covered(folder)
+        if not rest or not _published(layout, folder, key):
+            continue
+        try:
+            for path in rest:
+                context.assert_held()
+                _remove(context, path)
+            small_files.fsync_dir(folder.folder)
+        except (PenstockError, OSError) as error:
+            context.assert_held()
+            text = f"state of run {key} that its manifest covers stays: {error}"
+            context.emit(events.Warned(layout.dataset, "publish", text=text))
+
+
+def covered(folder: RunLayout) -> list[Path]:
+    """Return the state that a published release's manifest covers, in the order of removal."""
+    folders = (folder.journals(0).parent, folder.records(0).parent, folder.shard(0).parent)
+    return [path for path in (*folders, folder.amended, folder.listing) if os.path.lexists(path)]
+
+
+def _published(layout: DatasetLayout, folder: RunLayout, key: str) -> bool:
+    if not folder.receipt("publish").exists():
+        return False
+    try:
+        run = load(layout, folder)
+        return run.id == key and seals.of_run(run) is not None
+    except (FailedError, NewerFormatError):
+        return False
+
+
+def _remove(context: Context, path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        tree_removal.remove_tree(path, context.spend)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,14 +1,12 @@
-"""What one call of `run_array` knows: the live arrays, each worker's status, and how each shard stands.
-
-One query returns the states of all arrays; three listings (receipts, claims, outcomes) return the shards'.
-Submits and cancels nothing. A worker is an element of an array, numbered over all arrays of the step. A
-receipt is the small file that proves what was done of a shard.
+"""What one call of `run_array` knows of its workers and shards: the arrays that live, each worker's status,
+how each shard stands, and how many elements the next array may have.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -24,12 +22,9 @@ from penstock.dataset.receipts import Progress
 from penstock.dataset.submission_log import ArrayBook
 from penstock.fs.errno_map import storage_error
 from penstock.host import heartbeat
-from penstock.jobs import shard_claims
-from penstock.jobs.arrays import wait_report
-from penstock.jobs.arrays.element_outcomes import Ends
-from penstock.jobs.arrays.node_failures import NodeFailures
-from penstock.jobs.arrays.queue_places import QueuePlaces
-from penstock.jobs.arrays.wait_report import EVERY, Element, WaitReport
+from penstock.jobs import shard_claims, wait_report
+from penstock.jobs.element_outcomes import Ends, NodeFailures
+from penstock.jobs.wait_report import EVERY, Element, WaitReport
 from penstock.target import pause
 
 if TYPE_CHECKING:
@@ -42,6 +37,46 @@ if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
     from penstock.jobs.shard_claims import WatchedClaim
+
+
+PAUSE = 8  # looks between two tries of a single element, at most
+
+
+@dataclass
+class QueuePlaces:
+    """A queue that is full for this account.
+
+    Its limits also count other jobs of the account or group, so only refusals show how much room is left.
+    After a refusal the next array has half as many elements, after a success twice as many. A single refused
+    element is retried after 2, then 4, then 8 looks.
+    """
+
+    most: int = sys.maxsize  # elements that the next array may have
+    full: str = ""  # why the last array was refused; "": it was not
+    _pause: int = 1
+    _left: int = 0
+
+    def free(self) -> int:
+        """Return how many elements may be submitted now. Call it once a look: it counts looks."""
+        if self._left:
+            self._left -= 1
+            return 0
+        return self.most
+
+    def refused(self, elements: int, why: str) -> None:
+        self.most, self.full = max(1, elements // 2), why
+        if elements == 1:
+            self._pause = self._left = min(PAUSE, 2 * self._pause)
+
+    def taken(self) -> None:
+        self.most, self.full, self._pause = min(sys.maxsize, 2 * self.most), "", 1
+
+
+# What one call of `run_array` knows: the live arrays, each worker's status, and how each shard stands.
+#
+# One query returns the states of all arrays; three listings (receipts, claims, outcomes) return the shards'.
+# Submits and cancels nothing. A worker is an element of an array, numbered over all arrays of the step. A
+# receipt is the small file that proves what was done of a shard.
 
 T = TypeVar("T")
 

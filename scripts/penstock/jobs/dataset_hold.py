@@ -19,7 +19,7 @@ from penstock.dataset.run import read_plan, read_run
 from penstock.dataset.run_claims import HeldDataset
 from penstock.dataset.staging_notice import Notice, touch
 from penstock.fs import small_files
-from penstock.jobs.ownership import liveness
+from penstock.jobs import dataset_state
 from penstock.target import dataset_folders, state_marker
 from penstock.target.operation_budget import unlimited
 
@@ -48,7 +48,7 @@ def claim(context: Context, held: HeldDataset, run: str) -> None:
             read_run(layout.run(above.run))
             read_plan(layout.run(above.run))
     if above is not None and above.run != run:
-        if who := liveness.of_claim(context, layout, above):
+        if who := dataset_state.of_claim(context, layout, above):
             raise LockedError(
                 f"dataset {layout.dataset} is being staged by run {above.run}",
                 where=str(layout.run(above.run).folder),
@@ -129,7 +129,7 @@ def _shares(context: Context, layout: DatasetLayout, step: str, run: str, releas
     before, hold = context.spend, context.stop.hold
     with contextlib.ExitStack() as stack:
         if step in ("list", "plan") and context.config.bandwidth.folder is not None:
-            from penstock.jobs.bandwidth.share import link_hold
+            from penstock.jobs.bandwidth import link_hold
 
             with contextlib.suppress(PreflightError):
                 stack.enter_context(link_hold(context, layout, step, run))
@@ -139,7 +139,7 @@ def _shares(context: Context, layout: DatasetLayout, step: str, run: str, releas
         share, spend = None, unlimited
         if context.ops:
             from penstock.host.pacing import spending
-            from penstock.jobs.ownership.ops_share import ops_hold, rate_of
+            from penstock.jobs.shares import ops_hold, rate_of
 
             share = ops_hold(context, layout, step, run, release)
             if share is not None:
@@ -201,7 +201,7 @@ def lock_of(
         layout.dataset,
         run=run,
         command=command,
-        holder_ended=lambda job, cluster: liveness.scheduler(context, job, cluster),
+        holder_ended=lambda job, cluster: dataset_state.scheduler(context, job, cluster),
         pause=context.stop.wait,
         beat=beat,
         tell=lambda text: context.emit(events.Warned(layout.dataset, command, text)),

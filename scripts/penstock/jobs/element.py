@@ -1,8 +1,8 @@
 """One element of an array: the whole work of its shards, from the state on the target alone.
 
-It writes its shard's progress, receipt and outcome; the engine does the rest (`jobs.elements.element_work`).
-A receipt is written only when every row of the shard is done, durably, and nothing failed. Any other end
-leaves an outcome file that names the failure, and exits non-zero.
+It writes its shard's progress, receipt and outcome; the engine does the rest (`jobs.element_work`). A receipt
+is written only when every row of the shard is done, durably, and nothing failed. Any other end leaves an
+outcome file that names the failure, and exits non-zero.
 """
 
 from __future__ import annotations
@@ -24,12 +24,7 @@ from penstock.core.errors import IMPOSSIBLE, STATE_ANEW, FailedError, Interrupte
 from penstock.core.human import in_quotes, printable_lines
 from penstock.core.layout import DatasetLayout, RunLayout
 from penstock.core.step_table import BY_NAME, IN_ELEMENTS, RUN_IN_ELEMENTS
-from penstock.dataset import (
-    documents,
-    receipts,
-    run_claims,
-    staging_notice,
-)
+from penstock.dataset import documents, receipts, run_claims, staging_notice
 from penstock.dataset.receipts import Reporter
 from penstock.dataset.run import Run, read_run
 from penstock.engine.records import journal
@@ -38,9 +33,9 @@ from penstock.fs import small_files
 from penstock.fs.capabilities import facts
 from penstock.host import resources
 from penstock.host.resources import host_name
-from penstock.jobs.bandwidth.share import reading
-from penstock.jobs.elements.element_work import WORK, Attempt, Paces
-from penstock.jobs.ownership import ops_share
+from penstock.jobs import shares
+from penstock.jobs.bandwidth import reading
+from penstock.jobs.element_work import WORK, Attempt, Paces
 from penstock.jobs.shard_claims import ClaimLostError
 from penstock.target import dataset_folders, modes, pause
 from penstock.target.room_watch import RoomWatch
@@ -221,7 +216,7 @@ class Element:
     def _shared(self, reporter: Reporter) -> Paces:
         if self._paces is None:
             run, step, limits = self.run, self._step, self._limits
-            held = ops_share.held(self.layout, limits.ops, step, limits.ops_holder)
+            held = shares.held(self.layout, limits.ops, step, limits.ops_holder)
             link = limits.bandwidth if BY_NAME[step].fetches else BandwidthConfig()
             what = f"{step} {run.dataset}, an element"
             wait = partial(_wait, self._stop, reporter)

@@ -31,14 +31,9 @@ from penstock.dataset.orders import cancelled
 from penstock.fs import small_files
 from penstock.fs.capabilities import facts
 from penstock.host import interpreter
-from penstock.jobs.arrays import (
-    array_throttle,
-    local_elements,
-    node_failures,
-    unanswered_submissions,
-    worker_ends,
-)
-from penstock.jobs.arrays.array_watch import (
+from penstock.jobs import array_supervision, element_outcomes, worker_ends
+from penstock.jobs.array_supervision import KeptOut
+from penstock.jobs.array_watch import (
     BETWEEN,
     RECEIPT_GRACE,
     Watch,
@@ -50,7 +45,6 @@ from penstock.jobs.arrays.array_watch import (
     tell_amounts,
     watch_of,
 )
-from penstock.jobs.arrays.controller_deadlock import KeptOut
 from penstock.target import pause
 
 if TYPE_CHECKING:
@@ -60,6 +54,7 @@ if TYPE_CHECKING:
     from penstock.core.estimates import Estimate
     from penstock.core.layout import RunLayout
     from penstock.dataset.context import Context
+
 
 CANCEL_GRACE = 120.0  # seconds a cancelled step waits for its elements; the next run waits for survivors
 ARRAYS = 16  # live arrays of one step, at most
@@ -95,7 +90,7 @@ def run_array(
     shared = BY_NAME[step].fetches and context.config.bandwidth.folder is not None
     left = sum(not receipt_ok(index) for index in indices) if shared or ops else 0
     if left and shared:
-        from penstock.jobs.bandwidth.share import link_hold
+        from penstock.jobs.bandwidth import link_hold
 
         link = link_hold(context, context.layout(dataset), step, run.folder.name)
     with link or contextlib.nullcontext():
@@ -116,7 +111,7 @@ def run_array(
                     context.ops_hold = None  # each element takes its own share
 
         watch.widen = share
-        share(array_throttle.read_slots(context, run, step), first=not any(watch.book.open(step)))
+        share(array_supervision.read_slots(context, run, step), first=not any(watch.book.open(step)))
         watch.command = element_command(context, run, step, link.holder if link else "")
         statuses = _watched(watch)
         if ops:
@@ -127,7 +122,7 @@ def run_array(
 
 def _watched(watch: Watch) -> Mapping[int, Status]:
     context, dataset = watch.context, watch.dataset
-    watch.excluded = [*watch.book.excluded(time.time() - node_failures.HOURS * 3600)]
+    watch.excluded = [*watch.book.excluded(time.time() - element_outcomes.HOURS * 3600)]
     begun = time.monotonic()
     kept_out = KeptOut(watch)
     watch.all_proven()
@@ -137,7 +132,7 @@ def _watched(watch: Watch) -> Mapping[int, Status]:
         while True:
             if who := watch.cancelled.said():
                 _cancel(watch, who)
-            array_throttle.obey(watch)
+            array_supervision.obey(watch)
             takeable = [] if watch.all_proven() else _takeable(watch)
             if not takeable:
                 _cancel_waiting(watch)
@@ -170,7 +165,7 @@ def _takeable(watch: Watch) -> list[int]:
 
 
 def _wanted(watch: Watch, takeable: Sequence[int]) -> int:
-    slots = array_throttle.watched_slots(watch)
+    slots = array_supervision.watched_slots(watch)
     at_work = {claim.number if claim.worker else -index - 1 for index, (_, claim) in watch.standing()}
     return min(slots - watch.ended_by_person, len(takeable) + len(at_work))
 
@@ -249,8 +244,8 @@ def _meet(watch: Watch) -> None:
         tell(watch)
         # An earlier controller may have died between noting a limit and setting it, or a person may have set
         # the limit while no controller ran.
-        array_throttle.let_go(watch)
-        array_throttle.share_out(watch, again=True)
+        array_supervision.let_go(watch)
+        array_supervision.share_out(watch, again=True)
     worker_ends.judge(watch)
     _close(watch)
 
@@ -266,7 +261,7 @@ def _living(watch: Watch) -> list[WatchedArray]:
             continue
         array = submission.array
         if not array:
-            array = patiently(watch, partial(unanswered_submissions.array_of, watch, submission))
+            array = patiently(watch, partial(array_supervision.array_of, watch, submission))
             if array:
                 watch.book.submitted(submission.name, array)
         if not array:
@@ -274,7 +269,7 @@ def _living(watch: Watch) -> list[WatchedArray]:
             continue
         cluster.recall(array, submission.name, submission.spec_cores)
         arrays.append(
-            WatchedArray(submission, array, submission.at_once or array_throttle.watched_slots(watch))
+            WatchedArray(submission, array, submission.at_once or array_supervision.watched_slots(watch))
         )
     ask(watch, *arrays)
     for live in arrays:
@@ -290,7 +285,7 @@ def _refuse_beyond(watch: Watch, submission: ArrayLine) -> None:
     |--------------------------|----------------|--------------------------------------------------|
     | SLURM's                  | local          | LockedError                                      |
     | of another cluster       | SLURM          | LockedError                                      |
-    | local, elements may live | any            | LockedError (`local_elements.may_write`)         |
+    | local, elements may live | any            | LockedError (`array_supervision.may_write`)         |
     | else                     | any            | goes on                                          |
     """
     cluster, context, dataset = watch.context.cluster, watch.context, watch.dataset
@@ -298,7 +293,7 @@ def _refuse_beyond(watch: Watch, submission: ArrayLine) -> None:
     array = f"array {submission.array or submission.name}"
     end = f"`{context.program} cancel {dataset}`"
     if abilities_of(submission.kind).elements_end_with_controller:
-        why = local_elements.may_write(context, context.layout(dataset), watch.run, submission)
+        why = array_supervision.may_write(context, context.layout(dataset), watch.run, submission)
         by = holders.from_json(submission.by)
         where = by.host if by and why else ""
         hint = "wait until they have ended, or end that process"
@@ -338,7 +333,7 @@ def _submit_some(watch: Watch, takeable: Sequence[int]) -> bool:
     soon = few and time.monotonic() - watch.submitted < TOGETHER
     if workers < 1 or soon or len(watch.live) >= ARRAYS or worker_ends.in_vain(watch):
         # No further array takes slots now: those whose workers wait share all of them.
-        array_throttle.share_out(watch)
+        array_supervision.share_out(watch)
         return False
     workers = min(workers, watch.queue.free(), patiently(watch, watch.context.cluster.max_elements))
     return workers >= 1 and _submit(watch, takeable, workers)
@@ -370,7 +365,7 @@ def _submit(watch: Watch, shards: Sequence[int], workers: int) -> bool:
     # lock: either it finds this array, or this check raises.
     context.assert_held()
     try:
-        array = patiently(watch, unanswered_submissions.once(watch, spec))
+        array = patiently(watch, array_supervision.once(watch, spec))
     except QueueFullError as error:
         if not watch.queue.full:
             watch.warn(f"the queue is full, asking on: {error}")
@@ -410,7 +405,7 @@ def _look(watch: Watch) -> None:
     if watch.asked_in_vain is None or not watch.all_proven():
         look(watch, watch.live)
     if watch.asked_in_vain is None:
-        unanswered_submissions.end_doubles(watch)
+        array_supervision.end_doubles(watch)
     tell(watch)
     _refuse_beyond_limit(watch)
     worker_ends.judge(watch)

@@ -17,7 +17,7 @@ For a shard that an ended worker held, without a receipt or outcome of its own:
 | not, but its claim stood still for         | silent                                         | yes          |
 | PATIENCE: frozen, suspended, cut off       |                                                |              |
 
-Two ends that count against a node exclude it (`node_failures`), or one worker that did no shard there
+Two ends that count against a node exclude it (`element_outcomes`), or one worker that did no shard there
 (`BAD_NODE`): while the cluster finds another node.
 """
 
@@ -39,17 +39,17 @@ from penstock.core.step_table import BY_NAME
 from penstock.dataset import documents
 from penstock.engine.records import journal
 from penstock.host import heartbeat
-from penstock.jobs.arrays import array_throttle
-from penstock.jobs.arrays.array_watch import RECEIPT_GRACE, listed, patiently
-from penstock.jobs.arrays.element_outcomes import Fate, exit_status
-from penstock.jobs.arrays.node_failures import HOURS, UNPROVEN, against_node
+from penstock.jobs import array_supervision
+from penstock.jobs.array_watch import RECEIPT_GRACE, listed, patiently
+from penstock.jobs.element_outcomes import HOURS, UNPROVEN, Fate, against_node, exit_status
 from penstock.jobs.shard_claims import WatchedClaim
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.cluster.port import Status
-    from penstock.jobs.arrays.array_watch import Watch
+    from penstock.jobs.array_watch import Watch
+
 
 LOST_NODE = "lost with its node"
 
@@ -294,7 +294,7 @@ def in_vain(watch: Watch) -> bool:
     They would if the target is full, or if too many ended before they took a shard. If workers failed on many
     nodes while few shards ended well, it is not the nodes' fault.
     """
-    retries, slots = watch.context.config.cluster.retries, array_throttle.watched_slots(watch)
+    retries, slots = watch.context.config.cluster.retries, array_supervision.watched_slots(watch)
     return (
         watch.bad_workers > UNPROVEN + len(watch.done - watch.done_before)
         or watch.fruitless >= max(UNPROVEN, slots) * (retries + 1)

@@ -1,20 +1,5 @@
-"""A worker: an element of a job array, which takes one shard after another until none is left.
-
-Workers know of each other only by the run's folder: claims (`jobs.shard_claims`), receipts, outcomes. A
-worker begins a shard when half of the one before is done, so two may be under way.
-
-| before a shard                                   | then                                               |
-|--------------------------------------------------|----------------------------------------------------|
-| a signal came, or the end of its time is near    | it ends                                            |
-| PAUSE stands at the root                         | it rests, and its claim has not been made          |
-| another run claimed the dataset                  | it ends, with exit status 7                        |
-| the controller lets it go (`limit --nodes`)      | it ends                                            |
-| no shard can be taken, others are at work        | it looks again for IDLE seconds, and ends; where   |
-|                                                  | no controller lives, until their claims have moved |
-|                                                  | or stood still for PATIENCE                        |
-| no shard is open                                 | it ends                                            |
-| on a node of a cluster `BAD` shards failed in a  | it ends with `BAD_NODE`, and these shards are not  |
-| row, by what may pass, and none was done         | charged for it                                     |
+"""A worker: an element of a job array, which takes one shard after another until there is none. What it uses
+is measured over the life of its process, and kept in one small file of the run.
 """
 
 from __future__ import annotations
@@ -26,26 +11,77 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import BAD_NODE
+from penstock.core.element_documents import ELEMENT_USAGE, ElementUsage
 from penstock.core.errors import STATE_ANEW, FailedError, InterruptedRunError, NoSpaceError, PenstockError
 from penstock.core.estimates import CLOCKS
 from penstock.core.layout import RunLayout
 from penstock.dataset import documents, receipts
+from penstock.dataset.receipts import replace_figures
 from penstock.dataset.submission_log import ArrayBook
 from penstock.engine.workers import pool
+from penstock.engine.workers.sizing import cpus
 from penstock.fs import small_files
 from penstock.host import heartbeat, resources
 from penstock.host.resources import host_name
-from penstock.jobs.elements.element import Element, Limits, attempt_name, own_claim, say
-from penstock.jobs.elements.element_account import accounting
+from penstock.jobs.element import Element, Limits, attempt_name, own_claim, say
 from penstock.jobs.shard_claims import ClaimLostError, ShardClaims
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from penstock.core.element_documents import ArrayLine
     from penstock.dataset.context import Stop
     from penstock.jobs.shard_claims import Claim
+
+
+@contextlib.contextmanager
+def accounting(run: RunLayout, step: str, array: str, number: int) -> Iterator[None]:
+    """Keep a file of what this process used since its start.
+
+    A thread replaces it once in a HEARTBEAT, as does the end of the block; it is never durable. A failed
+    write is ignored. The engine's processes must end within the block: their peaks of memory are read right
+    before.
+    """
+    job = resources.current_job()
+    usage = ElementUsage(
+        array, number, job.restarts, host_name(), cpus=cpus(job)[0], node_cpus=os.cpu_count() or 0
+    )
+    meter = resources.Meter(job.cgroup)
+    path = run.usage(step) / f"{attempt_name()}.json"
+
+    def write() -> None:
+        with contextlib.suppress(OSError):
+            small_files.make_dirs(path.parent)
+        replace_figures(path, ELEMENT_USAGE.to_json(meter.used(usage)))
+
+    write()
+    resources.enter_meter(meter)
+    try:
+        with heartbeat.beating(write, "usage"):
+            yield
+    finally:
+        resources.enter_meter(None)
+        write()
+
+
+# A worker: an element of a job array, which takes one shard after another until none is left.
+#
+# Workers know of each other only by the run's folder: claims (`jobs.shard_claims`), receipts, outcomes. A
+# worker begins a shard when half of the one before is done, so two may be under way.
+#
+# | before a shard                                   | then                                               |
+# |--------------------------------------------------|----------------------------------------------------|
+# | a signal came, or the end of its time is near    | it ends                                            |
+# | PAUSE stands at the root                         | it rests, and its claim has not been made          |
+# | another run claimed the dataset                  | it ends, with exit status 7                        |
+# | the controller lets it go (`limit --nodes`)      | it ends                                            |
+# | no shard can be taken, others are at work        | it looks again for IDLE seconds, and ends; where   |
+# |                                                  | no controller lives, until their claims have moved |
+# |                                                  | or stood still for PATIENCE                        |
+# | no shard is open                                 | it ends                                            |
+# | on a node of a cluster `BAD` shards failed in a  | it ends with `BAD_NODE`, and these shards are not  |
+# | row, by what may pass, and none was done         | charged for it                                     |
 
 IDLE = 10.0  # seconds for which a worker looks for shards that others may leave
 LOOKS = 0.2, 5.0  # seconds between two such looks, at least and at most: each reads others' claims
@@ -80,7 +116,7 @@ def run_worker(
             worker = _Worker(element, step, number, line, stop, retries)
             if not reads_back:
                 return worker.work()
-            from penstock.jobs.elements.reading_beside import ReadingBeside
+            from penstock.jobs.reading_beside import ReadingBeside
 
             while True:
                 with ReadingBeside(element, number, line, stop, retries, worker.leaves) as reading:

@@ -1,43 +1,122 @@
-"""The rule by which runs divide a rate, without a disk, a thread or a clock of its own.
-
-**Problem.** Runs of several accounts on many nodes share a rate. There is no service of ours; flock does not
-work between the nodes of all file systems; clocks differ. A folder is shown as it was up to `late` seconds
-ago, each name by itself. A process may stand still for ten minutes. All together must never pass the rate.
-
-**The obvious way** is that each process divides by the holders in its last listing. It fails when a newcomer
-arrives: the others use parts of a listing without it.
-
-**The way.** A *holder* is a run, a removal, or a command that works alone. All its processes beat for it.
-
-| name                                       | made by          | it says                                    |
-|--------------------------------------------|------------------|--------------------------------------------|
-| `holder.<holder>.<new>.<most>.<processes>` | the controller   | it counts, for at most `most` thousandths, |
-|                                            |                  | of which each process has an even part     |
-| `begin.<holder>.<process>.<number>`        | a process, which | it lives, and uses nothing yet             |
-| `beat.<holder>.<process>.<number>`         | renames it       | it lives, and all others count the holder  |
-
-A holder's name is 8 digits by which controllers of a run find it, and 8 random ones; elements are given it.
-`<new>` is random: no name is made twice, so an operation delayed for minutes changes nothing newer. A *view*
-is what a listing shows: the other holders, and how much each can use.
-
-docs/bandwidth.md ("How it is kept") has the rules L1 to L7, why the parts never exceed the rate, and their
-limits.
+"""The rule by which runs divide a rate, without a disk, a thread or a clock of its own; the folder in which
+holders of shares post; and what versions before 1.0 divided by.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
 import re
 import secrets
+import stat
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.jobs.shares.folder import NOBODY
+from penstock.core.human import printable
+from penstock.fs import clock
+from penstock.fs.capabilities import facts
+from penstock.target import accounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
-    from penstock.jobs.shares.folder import SharesFolder
+    from penstock.core.errors import PenstockError
+
+
+# The folder in which holders of shares post small files. Their names say everything (`rule`).
+
+LONGEST = 4096  # bytes of a file that counts
+NOBODY = -1  # the owner of files that no process of penstock made
+_MODE = 0o644
+
+
+def run_digits(*words: object) -> str:
+    """Return the digits by which processes of a run, or of a command that works alone, find its holder."""
+    text = "\0".join(map(str, words))
+    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
+
+
+def late_of(folder: Path) -> float:
+    """Return the seconds by which listings of this folder may be old. Raises OSError."""
+    return facts(folder).traits.names_late
+
+
+class FileState(NamedTuple):
+    uid: int  # of its owner, or NOBODY
+    changed: float  # when it was last made or renamed, in seconds by the file system's clock
+
+
+class SharesFolder:
+    """The folder, as one process reaches it. Each call may raise OSError; its effect may happen all the same,
+    at any later time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def names(self) -> list[str]:
+        return os.listdir(self._path)
+
+    def make(self, name: str, content: bytes) -> None:
+        """Make a file; an existing one stays."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with contextlib.suppress(FileExistsError):
+            fd = os.open(self._path / name, flags, _MODE)
+            # Over a quota of blocks a name can be made without content: the name is enough.
+            with contextlib.suppress(OSError):
+                try:
+                    os.fchmod(fd, _MODE)
+                    os.write(fd, content[:LONGEST])
+                finally:
+                    os.close(fd)
+
+    def rename(self, old: str, new: str) -> bool:
+        try:
+            os.rename(self._path / old, self._path / new)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def state(self, name: str) -> FileState | None:
+        try:
+            status = os.lstat(self._path / name)
+        except FileNotFoundError:
+            return None
+        plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size <= LONGEST
+        return FileState(status.st_uid if plain else NOBODY, status.st_ctime)
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path / name)
+
+
+# The rule by which runs divide a rate, without a disk, a thread or a clock of its own.
+#
+# **Problem.** Runs of several accounts on many nodes share a rate. There is no service of ours; flock does
+# not
+# work between the nodes of all file systems; clocks differ. A folder is shown as it was up to `late` seconds
+# ago, each name by itself. A process may stand still for ten minutes. All together must never pass the rate.
+#
+# **The obvious way** is that each process divides by the holders in its last listing. It fails when a
+# newcomer
+# arrives: the others use parts of a listing without it.
+#
+# **The way.** A *holder* is a run, a removal, or a command that works alone. All its processes beat for it.
+#
+# | name                                       | made by          | it says |
+# | ------------------------------------------ | ---------------- | ---------------------------------------- |
+# | `holder.<holder>.<new>.<most>.<processes>` | the controller | it counts, for at most `most` thousandths, |
+# |                                            |                  | of which each process has an even part |
+# | `begin.<holder>.<process>.<number>`        | a process, which | it lives, and uses nothing yet |
+# | `beat.<holder>.<process>.<number>` | renames it | it lives, and all others count the holder |
+#
+# A holder's name is 8 digits by which controllers of a run find it, and 8 random ones; elements are given it.
+# `<new>` is random: no name is made twice, so an operation delayed for minutes changes nothing newer. A
+# *view* is what a listing shows: the other holders, and how much each can use.
+#
+# docs/bandwidth.md ("How it is kept") has the rules L1 to L7, why the parts never exceed the rate, and their
+# limits.
 
 PARTS = 1000  # of the rate
 VALID = 30.0  # seconds, as all below
@@ -424,3 +503,54 @@ class Member:
 
     def _last_made(self) -> float:
         return max([made for _, made in self._posted.values()], default=self._made)
+
+
+# What versions before 1.0 divided a link and a target's room by: files that live processes touch.
+#
+# Only `penstock gc` still handles them: it removes what they left.
+
+OLDER_LIVES = clock.BOUND  # seconds without a sign of life after which such a process is dead
+
+
+def _older_states(folder: Path) -> tuple[dict[Path, os.stat_result], float]:
+    states: dict[Path, os.stat_result] = {}
+    try:
+        names = sorted(os.listdir(folder))
+        now = clock.now(folder) if names else 0.0
+    except OSError:
+        return {}, 0.0
+    for path in (folder / name for name in names):
+        with contextlib.suppress(OSError):
+            if stat.S_ISREG((status := path.lstat()).st_mode):
+                states[path] = status
+    return states, now
+
+
+def refuse_older(
+    folder: Path, error: type[PenstockError], counts: Callable[[int], bool] = lambda _: True
+) -> None:
+    """Raise `error` while a process of an older version, of an account that counts, gives a sign of life."""
+    states, now = _older_states(folder)
+    for path, status in states.items():
+        if abs(now - status.st_ctime) <= OLDER_LIVES and counts(status.st_uid):
+            raise error(
+                "an older penstock is at work, and what it takes is not known here",
+                where=printable(str(path)),
+                why=f"{accounts.in_words([str(status.st_uid)])} was at work within {OLDER_LIVES:.0f} s",
+                hint="wait until it has ended, or have its owner end it (`penstock cancel`). Where no older "
+                f"penstock runs, the owner of {printable(str(folder))}, or root, may remove that folder",
+            )
+
+
+def remove_dead_older(folder: Path) -> None:
+    """Remove this account's files, and the empty folder, once no process of this account lives. Most files of
+    a live process are old, so a single file's age says nothing. Raises nothing."""
+    states, now = _older_states(folder)
+    own = {path: status for path, status in states.items() if status.st_uid == os.geteuid()}
+    if any(abs(now - status.st_ctime) <= OLDER_LIVES for status in own.values()):
+        return
+    for path in own:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    with contextlib.suppress(OSError):
+        folder.rmdir()

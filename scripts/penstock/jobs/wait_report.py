@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import Status
 
+
 FIRST = 10.0  # seconds without anything that runs or moves before the first line
 # Seconds between two lines while nothing moves, and until running elements count as stalled. With the time
 # between two looks, no step is silent for more than a minute.

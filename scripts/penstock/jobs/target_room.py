@@ -1,21 +1,5 @@
-"""Whether a plan, a repair or a slice of a rehearsal fits on the target beside what others still write.
-
-The problem: a run fills a file system for hours, and a run planned meanwhile sees free space that the first
-will take. So each states in its notice (`dataset.staging_notice`) what it will still write, and lowers that
-once a minute. `take` adds up the live notices.
-
-| a notice below the root, of another work            | then                                             |
-|-----------------------------------------------------|--------------------------------------------------|
-| is not living, only submitted, or no notice         | is passed over                                   |
-| is of this account, or of one of `target.owners`    | is counted, and named                            |
-| is of any other account, or states more than the    | is named, and refuses nothing: one forged number |
-| file system holds                                   | would stop everybody                             |
-
-Each work states first and then counts. So of two plans at one moment at least one is refused; neither waits.
-Where a listing is late, or the other lies below another root, both pass. Then each writer ends before
-`target.keep_free` is reached (`target.room_watch`), and can be resumed.
-
-While a run of a version before 1.0 lives, nothing is planned beside it (`older_versions`).
+"""Whether a plan, a repair or a slice of a rehearsal fits on the target beside what others still write: on
+its stores, its metadata and its quotas.
 """
 
 from __future__ import annotations
@@ -28,8 +12,11 @@ from penstock.core import events, human
 from penstock.core.errors import LockedError, NoSpaceError
 from penstock.core.human import brief
 from penstock.dataset import staging_notice
+from penstock.fs import quotas, store_checks
 from penstock.fs.capabilities import facts
-from penstock.jobs import forecast, older_versions
+from penstock.fs.placement import SizeClasses
+from penstock.fs.quotas import owner_of_new
+from penstock.jobs import forecast, share_rule
 from penstock.jobs.forecast import FILE_SYSTEM_BLOCK
 from penstock.target import accounts
 
@@ -37,13 +24,122 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from penstock.config.settings import TargetConfig
     from penstock.core.dataset_documents import StillToWrite
     from penstock.core.events import CheckResult
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
     from penstock.dataset.staging_notice import StagingNotice
     from penstock.jobs.forecast import Totals
-    from penstock.jobs.target_stores import TargetStores
+
+
+# How a plan's files spread over the target's stores, metadata and quotas.
+#
+# The file system vendor's commands, if any, and the kernel's quotas say it. Only `stripe` changes anything:
+# the layout of the empty staging folder (the tree in which the release grows).
+
+
+class TargetStores:
+    """The stores of one dataset's target: first `check`, before anything is made, then `stripe`. `gid`: the
+    files' group; None: the folder's where it is setgid, else the process's."""
+
+    def __init__(self, layout: DatasetLayout, target: TargetConfig, gid: int | None) -> None:
+        self._layout, self._target, self._gid = layout, target, gid
+        self._checks = store_checks.PlanChecks([])
+        self._others: Sequence[StillToWrite] = ()
+
+    @property
+    def pool(self) -> str:
+        """The files' storage pool, by `check`; "": not known."""
+        return self._checks.pool
+
+    @property
+    def chunk_files(self) -> int:
+        """The files' chunk files (BeeGFS's stripes), by the last of `check` and `stripe`; 0: not known."""
+        return self._checks.chunk_files
+
+    @property
+    def gid(self) -> int:
+        return owner_of_new(self._layout.releases, None, self._gid)[1]
+
+    @property
+    def sizes(self) -> SizeClasses | None:
+        """New counters by size for the files to copy; None without the vendor's commands."""
+        needed = store_checks.has_tools(self._layout.root, self._target.filesystem)
+        return SizeClasses() if needed else None
+
+    def check(self, totals: Totals, others: Sequence[StillToWrite] = ()) -> list[CheckResult]:
+        """Check that these files fit beside what `others` will still write, striped as configured. Returns a
+        result for each check. Raises NoSpaceError where the files do not fit."""
+        self._others = others
+        self._checks = store_checks.check_plan(
+            self._layout.releases,
+            totals.to_place or SizeClasses(),
+            totals.folders,
+            gid=self._gid,
+            wish=self._target.striping,
+            named=self._target.filesystem,
+            others=others,
+        )
+        counted = quotas.of_new_files(self._layout.releases, None, self._gid)
+        results = [
+            *quotas.check(counted, totals.blocks, totals.new_inodes, others),
+            *self._checks.results,
+        ]
+        self._refuse(results)
+        return results
+
+    def stripe(self, data: Path, totals: Totals) -> list[CheckResult]:
+        """Set the striping chosen by `check` on the empty staging folder `data`.
+
+        If the file system refuses it, check that the files fit with the folder's own striping. Raises
+        NoSpaceError where they do not.
+        """
+        checks = self._checks
+        results = store_checks.stripe(data, checks.targets, checks.chunk, named=self._target.filesystem)
+        if any(result.verdict != "ok" for result in results):
+            sizes = totals.to_place or SizeClasses()
+            as_given = store_checks.check_plan(
+                data,
+                sizes,
+                totals.folders,
+                gid=self._gid,
+                named=self._target.filesystem,
+                others=self._others,
+            )
+            self._refuse(as_given.results)
+            self._checks = as_given
+        return results
+
+    def _refuse(self, results: list[CheckResult]) -> None:
+        stops = [result for result in results if result.verdict == "stop"]
+        if stops:
+            raise NoSpaceError(
+                "the target cannot take this run",
+                where=str(self._layout.root),
+                why="; ".join(f"{result.about}: {result.found}" for result in stops),
+                hint="; ".join(dict.fromkeys(result.mend for result in stops)) + "; nothing was copied",
+            )
+
+
+# Whether a plan, a repair or a slice of a rehearsal fits on the target beside what others still write.
+#
+# The problem: a run fills a file system for hours, and a run planned meanwhile sees free space that the first
+# will take. So each states in its notice (`dataset.staging_notice`) what it will still write, and lowers that
+# once a minute. `take` adds up the live notices.
+#
+# | a notice below the root, of another work            | then                                             |
+# |-----------------------------------------------------|--------------------------------------------------|
+# | is not living, only submitted, or no notice         | is passed over                                   |
+# | is of this account, or of one of `target.owners`    | is counted, and named                            |
+# | is of any other account, or states more than the    | is named, and refuses nothing: one forged number |
+# | file system holds                                   | would stop everybody                             |
+#
+# Each work states first and then counts. So of two plans at one moment at least one is refused; neither
+# waits. Where a listing is late, or the other lies below another root, both pass. Then each writer ends
+# before `target.keep_free` is reached (`target.room_watch`), and can be resumed.
+#
+# While a run of a version before 1.0 lives, nothing is planned beside it (`share_rule`).
 
 NAMED = 10  # others that a message names; the rest is counted
 EVERY = 60.0  # seconds between two changes of a notice, at least
@@ -62,7 +158,7 @@ def take(
     def trusted(uid: int) -> bool:
         return uid == os.geteuid() or accounts.is_listed(uid, owners)
 
-    older_versions.refuse(layout.promises, LockedError, trusted)
+    share_rule.refuse_older(layout.promises, LockedError, trusted)
     size, files = max(0, totals.blocks), totals.new_inodes
     staging_notice.restate(layout, path, bytes=size, files=files, chunk_files=0, gid=stores.gid, pool="")
     space = facts(layout.root)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
 
+
 Worker = tuple[str, int]  # its array's name, and its number over all arrays of the step
 
 

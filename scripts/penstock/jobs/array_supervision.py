@@ -1,0 +1,375 @@
+"""What the controller of an array does beside watching it: it limits how many workers run at once, ends a
+controller whose own job keeps its elements from starting, settles submissions whose outcome nobody knows, and
+finds local elements that may still write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.cluster.port import State
+from penstock.core import events, human
+from penstock.core.errors import (
+    FailedError,
+    InterruptedRunError,
+    PenstockError,
+    PreflightError,
+    TransientError,
+)
+from penstock.core.estimates import CLOCKS
+from penstock.core.events import Started
+from penstock.core.step_table import BY_NAME
+from penstock.dataset import holder as holders
+from penstock.dataset import orders
+from penstock.fs import small_files
+from penstock.host import heartbeat, resources
+from penstock.jobs.array_watch import patiently
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.cluster.port import ArraySpec
+    from penstock.core.dataset_documents import Throttle
+    from penstock.core.element_documents import ArrayLine
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.dataset.context import Context
+    from penstock.dataset.run import Run
+    from penstock.jobs.array_watch import Watch, WatchedArray
+
+
+# Limit how many workers of a step run at once over all its arrays.
+#
+# The limit is `cluster.max_elements`, or the number set by `penstock limit DATASET --nodes N`
+# (`dataset.orders`). A change goes into `arrays.jsonl` first, then to the scheduler (SLURM's
+# ArrayTaskThrottle). No worker stops amid a shard: surplus workers, those of the highest numbers, end before
+# their next one (`leaving`). Waits without a time limit for a silent scheduler.
+
+
+def read_slots(context: Context, run: RunLayout, step: str) -> int:
+    """Return how many elements of the step may run at once, by the mark as it stands now."""
+    return _slots(orders.read_throttle(run), step, context.cluster.slots(step))
+
+
+def started_event(context: Context, run: Run, step: str, files: int) -> Started:
+    shards, at_once = len(run.indices), read_slots(context, run.folder, step)
+    return Started(run.dataset, step, files, run.plan.bytes, shards, at_once)
+
+
+def watched_slots(watch: Watch) -> int:
+    """Return how many elements may run at once by the mark that `obey` read last."""
+    return _slots(watch.throttled, watch.step, watch.context.cluster.slots(watch.step))
+
+
+def obey(watch: Watch) -> None:
+    """Read the mark; report a change and share the new number out among the live arrays. `watch.widen` is
+    called before the number rises."""
+    mark, before = orders.read_throttle(watch.run), watched_slots(watch)
+    if mark == watch.throttled:
+        return
+    watch.throttled = mark
+    slots = watched_slots(watch)
+    watch.note(f"at most {human.counted(slots, 'element')} at once from now on, {orders.throttled_by(mark)}")
+    if slots > before:
+        watch.widen(slots)
+    let_go(watch)
+    share_out(watch)
+
+
+def let_go(watch: Watch) -> None:
+    """Have surplus running workers, those of the highest numbers, end before their next shard."""
+    running = sorted(n for live in watch.live for n, s in live.statuses.items() if s.state is State.RUNNING)
+    path = watch.run.leaving(watch.step)
+    small_files.make_dirs(path.parent)
+    small_files.write_json(path, running[watched_slots(watch) :])
+
+
+def share_out(watch: Watch, *, again: bool = False) -> None:
+    """Set the limit of each array with waiting elements, so that all arrays together keep to the slots.
+    `again`: also set a limit that did not change."""
+    arrays = [live for live in watch.live if live.pending]
+    # Arrays without waiting elements keep the slots of their running ones.
+    free = watched_slots(watch) - sum(live.used for live in watch.live if not live.pending)
+    alive = [live.alive for live in arrays]
+    limits = shares(alive, [live.alive - live.pending for live in arrays], free)
+    for live, limit in zip(arrays, limits, strict=True):
+        # A limit at or above the number of live elements has no effect.
+        if again or (limit != live.at_once and min(limit, live.at_once) < live.alive):
+            throttle(watch, live, limit)
+
+
+def throttle(watch: Watch, live: WatchedArray, at_once: int) -> None:
+    """Set how many elements of this array may run at once, in the book and at the scheduler."""
+    # In the book first: if this controller dies in between, the next one sets the number.
+    watch.book.throttled(live.submission.name, at_once)
+    patiently(watch, lambda: watch.context.cluster.throttle(live.array, at_once))
+    live.at_once = at_once
+
+
+def shares(alive: Sequence[int], running: Sequence[int], most: int) -> list[int]:
+    """Return the limit of each array, at least 1, so that at most `most` elements run at once in all.
+
+    `alive` counts each array's waiting and running elements, `running` those that run. Where more run than
+    `most`, the array with the highest limit is lowered, again and again. Free slots go to the first array
+    that can use them; the last array gets the rest.
+
+    | alive    | running  | most | limits   | why                                                     |
+    |----------|----------|------|----------|---------------------------------------------------------|
+    | 100      | 4        | 2    | 2        | no element is stopped: the next starts when three ended |
+    | 100      | 4        | 8    | 8        |                                                         |
+    | 5        | 4        | 8    | 8        | a limit above the live elements has no effect           |
+    | 100, 1   | 3, 0     | 8    | 7, 1     | each array gets one                                     |
+    | 2, 100   | 1, 3     | 8    | 2, 6     | the first has only two live elements                    |
+    | 100, 100 | 3, 5     | 8    | 3, 5     | no slot is free: 4, 4 would let nine run for a while    |
+    | 9, 9, 9  | 0, 0, 0  | 1    | 1, 1, 1  | no array can be stopped: SLURM takes 0 as no limit      |
+    """
+    limits = [max(1, number) for number in running]
+    while sum(limits) > most and max(limits, default=1) > 1:
+        limits[limits.index(max(limits))] -= 1
+    for place, number in enumerate(alive):
+        limits[place] += max(0, min(number - limits[place], most - sum(limits)))
+    if limits:
+        limits[-1] += max(0, most - sum(limits))
+    return limits
+
+
+def _slots(mark: Throttle, step: str, configured: int) -> int:
+    """
+    | mark | step                             | elements at once               |
+    |------|----------------------------------|--------------------------------|
+    | none | any                              | as configured                  |
+    | N    | audit, whose elements have fixed | N, and no more than configured |
+    |      | shares of a rate (`--limit`)     |                                |
+    | N    | another                          | N                              |
+    """
+    if not mark.at_once:
+        return configured
+    return min(mark.at_once, configured) if BY_NAME[step].shares_rate else mark.at_once
+
+
+ASKED = 60.0  # seconds for which all elements wait before each such query
+# Seconds from the cluster's first yes to the controller's end: other jobs may end meanwhile and make room.
+BOUND = 300.0
+HINT = (
+    "run `penstock run` outside a job that takes a node of its elements (on a login node), or give the "
+    "controller another partition or QOS: cluster.steps.submit"
+)
+
+
+class KeptOut:
+    """The deadlock check for one step's arrays, with the times of its earlier answers."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._asked: float | None = None
+        self._since: float | None = None
+
+    def check(self) -> None:
+        """Raise PreflightError once the cluster has found the elements kept out for BOUND seconds.
+
+        | this process is a job | its elements     | the cluster finds it kept out | then                 |
+        |-----------------------|------------------|-------------------------------|----------------------|
+        | no                    | any              | not asked                     | nothing              |
+        | yes                   | one runs or none | not asked                     | it begins anew       |
+        | yes                   | all wait         | no, or it does not answer     | it begins anew       |
+        | yes                   | all wait         | yes                           | a warning; the error |
+        """
+        now = time.monotonic()
+        if not self._all_wait():
+            self._asked = self._since = None
+            return
+        if self._asked is None:
+            self._asked = now
+        if now - self._asked < ASKED:
+            return
+        self._asked = now
+        watch = self._watch
+        try:
+            why = watch.context.cluster.kept_out([watch.step], [live.array for live in watch.live])
+        except (TransientError, FailedError):
+            why = ""
+        if not why:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+            watch.note(f"elements cannot start: {why}; {human.duration(BOUND)} on, this controller ends")
+        elif now - self._since >= BOUND:
+            raise PreflightError(
+                "the controller's own job keeps its elements from starting",
+                where=watch.dataset,
+                why=why,
+                hint=HINT,
+            )
+
+    def _all_wait(self) -> bool:
+        if not resources.current_job().proven or self._watch.asked_in_vain is not None:
+            return False
+        left = [s for live in self._watch.live for s in live.statuses.values() if not s.state.ended]
+        return bool(left) and all(s.state is State.PENDING and not s.held for s in left)
+
+
+# Whether elements of a local array (processes beside their controller) may still write.
+#
+# The kernel ends them when their controller dies. A frozen controller (a suspended process, a hanging node)
+# keeps them.
+
+
+def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submission: ArrayLine) -> str:
+    """Name the controller of a local array whose elements may still write; "" if they have ended.
+
+    May wait for `heartbeat.PATIENCE` seconds.
+
+    | the controller (holder.lives)      | progress files of its elements              | may write |
+    |------------------------------------|---------------------------------------------|-----------|
+    | not known                          |                                             | no        |
+    | this very process, or dead         |                                             | no        |
+    | alive                              |                                             | yes       |
+    | cannot be seen                     | none, or unchanged for `heartbeat.PATIENCE` | no        |
+    | cannot be seen                     | changed meanwhile                           | yes       |
+    """
+    by = holders.from_json(submission.by)
+    if by is None or (holders.is_here(by) and by.pid == os.getpid()):
+        return ""
+    lives = holders.lives(by)
+    if lives is None:
+        lives = _moves(context, layout, run, submission)
+    return by.describe() if lives else ""
+
+
+def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: ArrayLine) -> bool:
+    """Return whether a progress file of the array changes within `heartbeat.PATIENCE`. By this process's
+    clock: other nodes' clocks set the files' times, so only a change counts."""
+    first = _progress(run, submission)
+    if not first:
+        return False
+    patience = heartbeat.PATIENCE
+    by = holders.from_json(submission.by)
+    who = by.describe() if by else "another run"
+    text = f"waiting for elements of {who}: they count as ended when nothing moves for {patience:.0f} s"
+    context.emit(events.Noted(layout.dataset, submission.step, text))
+    return not heartbeat.stands_still(
+        patience,
+        heartbeat.HEARTBEAT,
+        context.stop.wait,
+        lambda: _progress(run, submission) != first,
+    )
+
+
+def _progress(run: RunLayout, submission: ArrayLine) -> dict[int, int]:
+    written = {}
+    for index in submission.indices:
+        try:
+            written[index] = os.stat(run.progress(submission.step, index)).st_mtime_ns
+        except OSError:
+            continue
+    return written
+
+
+# Submissions with an unknown outcome: the cluster did not answer, or the controller was killed.
+#
+# The array may appear late: slurmctld carries out requests whose sender has gone. Until that time is over
+# (`Cluster.appears_within`), nothing is submitted again, and no submission counts as never made. If a second
+# array of the same elements appears later all the same, the watched array stays and the others are ended.
+
+
+def once(watch: Watch, spec: ArraySpec) -> Callable[[], str]:
+    """Return a call that submits the array and returns its id; repeat it after a TransientError.
+
+    It submits again only once the last try's array can no longer appear. A refusal is noted as `ended` and
+    raised.
+
+    | this try is | `find` says | since the last try's end | then                                        |
+    |-------------|-------------|--------------------------|---------------------------------------------|
+    | the first   | not asked   |                          | it is submitted: its name is new            |
+    | a later one | an array    | any                      | that one; the oldest of several stays       |
+    | a later one | none        | it may yet appear        | TransientError                              |
+    | a later one | none        | longer                   | it is noted and submitted again             |
+    """
+    cluster, name = watch.context.cluster, spec.name
+    last = 0.0
+
+    def submitted() -> str:
+        nonlocal last
+        if last:
+            if arrays := cluster.find(name):
+                return one_of(watch, name, arrays)
+            if time.monotonic() - last < cluster.appears_within(ended=True):
+                raise TransientError("nothing is known of a submission yet", where=name)
+            watch.book.tried(name)
+        try:
+            return cluster.submit(spec)
+        except (TransientError, InterruptedRunError):
+            last = time.monotonic()
+            watch.doubted[name] = last
+            raise
+        except PenstockError:
+            # An array that was submitted wrongly, and is being ended, is left to the next controller.
+            with contextlib.suppress(TransientError):
+                if not cluster.find(name):
+                    watch.book.ended(name)
+            raise
+
+    return submitted
+
+
+def array_of(watch: Watch, submission: ArrayLine) -> str:
+    """Return the id of the array that a lost controller was about to submit; "" if it never did.
+
+    Raises TransientError while the array may yet appear.
+
+    | `find` says | noted, by the clock of this machine | this process has looked | then           |
+    |-------------|-------------------------------------|-------------------------|----------------|
+    | an array    | any                                 | any                     | that one       |
+    | none        | longer ago than it appears within,  | any                     | ""             |
+    |             | on another machine and CLOCKS       |                         |                |
+    | none        | later                               | for so long             | ""             |
+    | none        | later                               | less                    | TransientError |
+    """
+    cluster, name = watch.context.cluster, submission.name
+    now = time.monotonic()
+    if arrays := cluster.find(name):
+        watch.doubted[name] = now
+        return one_of(watch, name, arrays)
+    within = cluster.appears_within(ended=False)
+    first = watch.unknown.setdefault(name, now)
+    by = holders.from_json(submission.by)
+    here = by is not None and holders.is_here(by)
+    old = time.time() - submission.at > within + (0.0 if here else CLOCKS)
+    if old or now - first >= within:
+        return ""
+    raise TransientError(
+        f"an array of {submission.step} may yet appear, whose controller ended while it submitted it",
+        where=name,
+        why=f"{within:.0f} s after that it counts as never submitted",
+    )
+
+
+def one_of(watch: Watch, name: str, arrays: Sequence[str], keep: str = "") -> str:
+    """Return the array that stays of several of one name, `keep` or the oldest; end the others."""
+    keep = keep or arrays[0]
+    for array in arrays:
+        if array != keep and array not in watch.superfluous:
+            watch.context.cluster.cancel(array)
+            watch.superfluous.add(array)
+            text = (
+                f"array {array} has the elements of array {keep}: the cluster carried out a submission late "
+                f"whose answer was lost ({name}); {array} is cancelled"
+            )
+            watch.context.emit(events.Warned(watch.dataset, watch.step, text))
+    return keep
+
+
+def end_doubles(watch: Watch) -> None:
+    """End further arrays of the same elements, as long as an unanswered submission can produce one."""
+    for live in [array for array in watch.live if array.submission.name in watch.doubted]:
+        patiently(watch, partial(_end_doubles, watch, live))
+
+
+def _end_doubles(watch: Watch, live: WatchedArray) -> None:
+    cluster, name = watch.context.cluster, live.submission.name
+    one_of(watch, name, cluster.find(name), keep=live.array)
+    if time.monotonic() - watch.doubted[name] > cluster.appears_within(ended=False):
+        del watch.doubted[name]

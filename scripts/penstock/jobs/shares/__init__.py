@@ -1,1 +1,0 @@
-"""A rate divided by runs that know each other only by files of one folder: the rule, and the folder."""
