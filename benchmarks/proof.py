@@ -35,7 +35,7 @@ CONFIG = "target: {{root: {root}}}\ndatasets:\n  bench: {{source: {source}}}\n"
 MODULES = (
     "pyarrow.parquet",
     "penstock.cli.main",
-    "penstock.keep.audit.audit_step",
+    "penstock.keep.audit_step",
     "penstock.engine.reread_shard",
     "penstock.engine.audit_shard",
     "penstock.engine.reading.rereader",

@@ -22,8 +22,7 @@ from penstock.core.errors import FailedError, FindingsError, PreflightError
 from penstock.core.layout import ADOPTED, RunLayout
 from penstock.core.model import LATEST
 from penstock.dataset import documents, run_store, seals
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import repair_step
+from penstock.keep import audit_step, repair_step
 from penstock.run import (
     adopt_seal,
     adopt_step,

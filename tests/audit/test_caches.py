@@ -22,8 +22,7 @@ from penstock.core.seal import Amount
 from penstock.engine.reread_shard import storage_grade
 from penstock.fs.capabilities import facts
 from penstock.fs.cold_read import ColdReader
-from penstock.keep.audit import audit_plan, audit_step
-from penstock.keep.repair import repair_step
+from penstock.keep import audit_plan, audit_step, repair_step
 from penstock.look.views import findings_text
 
 if TYPE_CHECKING:

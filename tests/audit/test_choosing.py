@@ -18,7 +18,7 @@ from penstock.core.audit_documents import (
 from penstock.core.grades import is_soon
 from penstock.core.model import Record
 from penstock.jobs.audit_store import takes
-from penstock.keep.audit.audit_plan import rows
+from penstock.keep.audit_plan import rows
 from penstock.tables.files import Files
 
 EMPTY: dict[str, Any] = (

@@ -28,8 +28,7 @@ from penstock.core.errors import PreflightError
 from penstock.core.grades import audit_grade
 from penstock.dataset import verdicts
 from penstock.jobs import audit_store
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import repair_step
+from penstock.keep import audit_step, repair_step
 from penstock.look.views import findings_text
 
 if TYPE_CHECKING:

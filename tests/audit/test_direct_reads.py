@@ -24,8 +24,7 @@ from penstock.fs import capabilities, libc
 from penstock.fs.capabilities import DirectReads, direct_reads, facts, traits_of_mount
 from penstock.fs.cold_read import ColdReader
 from penstock.fs.kinds import MountProof
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import repair_step
+from penstock.keep import audit_step, repair_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,8 +15,7 @@ from penstock.core import typed_json
 from penstock.core.audit_documents import finding_from_json
 from penstock.core.errors import FindingsError
 from penstock.fs import small_files
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import repair_step
+from penstock.keep import audit_step, repair_step
 from penstock.tables.files import Files
 from penstock.tables.manifest import ManifestWriter, read_manifest
 

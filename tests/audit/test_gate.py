@@ -18,7 +18,7 @@ from penstock.core.errors import FindingsError
 from penstock.core.model import Record
 from penstock.dataset import gate
 from penstock.fs import small_files
-from penstock.keep.audit import audit_step
+from penstock.keep import audit_step
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:

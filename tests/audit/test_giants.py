@@ -22,8 +22,7 @@ from penstock.config.settings import EngineConfig, PlanConfig, VerifyConfig
 from penstock.dataset import run_store
 from penstock.dataset.run import read_plan
 from penstock.engine.records import journal
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import repair_step
+from penstock.keep import audit_step, repair_step
 from penstock.tables.manifest import read_manifest
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tests.support.published import data_of, flip
 
 from penstock.cli.main import main
 from penstock.dataset import verdicts
-from penstock.keep.audit import audit_step
+from penstock.keep import audit_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable

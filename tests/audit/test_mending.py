@@ -23,8 +23,7 @@ from penstock.core.errors import FindingsError, LockedError
 from penstock.dataset import gate, history, pins, verdicts
 from penstock.jobs.audit_store import drawn
 from penstock.jobs.dataset_hold import lock_of
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import gate_repair
+from penstock.keep import audit_step, gate_repair
 from penstock.target import cross_account_files
 
 if TYPE_CHECKING:

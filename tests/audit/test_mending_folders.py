@@ -19,9 +19,8 @@ from tests.support.staging_runs import tree
 from penstock.core.audit_documents import AuditSelection
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.dataset import gate
-from penstock.keep.audit import audit_plan, audit_step
-from penstock.keep.repair import gate_repair, repair_step
-from penstock.keep.repair.published_files import mender_of
+from penstock.keep import audit_plan, audit_step, gate_repair, repair_step
+from penstock.keep.damaged_files import mender_of
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:

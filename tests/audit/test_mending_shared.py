@@ -10,8 +10,7 @@ from tests.support.staging_runs import tree
 
 from penstock.core.audit_documents import AuditSelection
 from penstock.dataset import gate
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import gate_repair
+from penstock.keep import audit_step, gate_repair
 from penstock.target import cross_account_files
 
 if TYPE_CHECKING:

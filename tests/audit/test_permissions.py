@@ -29,10 +29,9 @@ from penstock.core.posix_acl import in_words
 from penstock.dataset import run_store, seals
 from penstock.fs import owners
 from penstock.fs.path_walk import walk
-from penstock.keep.audit import audit_step
-from penstock.keep.audit.audit_tree import tree_findings
-from penstock.keep.repair import repair_step
-from penstock.keep.repair.published_files import mender_of
+from penstock.keep import audit_step, repair_step
+from penstock.keep.audit_tree import tree_findings
+from penstock.keep.damaged_files import mender_of
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:

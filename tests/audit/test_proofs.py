@@ -24,8 +24,7 @@ from penstock.config.settings import DatasetConfig, EngineConfig, PlanConfig, So
 from penstock.core.errors import FailedError, IntegrityError
 from penstock.core.model import Entry
 from penstock.engine.checksums import Sums
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import repair_step
+from penstock.keep import audit_step, repair_step
 from penstock.sources.registry import open_source
 from penstock.tables.manifest import read_manifest
 from penstock.target import dataset_folders

@@ -14,8 +14,7 @@ from tests.support.published import content, damage, data_of, flip, publish
 from tests.support.staging_runs import context_for, tree
 
 from penstock.config.settings import EngineConfig, PlanConfig
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import repair_step
+from penstock.keep import audit_step, repair_step
 
 if TYPE_CHECKING:
     from pathlib import Path

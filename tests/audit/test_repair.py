@@ -18,10 +18,8 @@ from penstock.config.settings import PlanConfig
 from penstock.core.dataset_documents import Repair
 from penstock.core.errors import FailedError, FindingsError
 from penstock.dataset import history, verdicts
-from penstock.keep.audit import audit_plan, audit_step
-from penstock.keep.repair import repair_step
-from penstock.keep.repair.hard_linked_damage import HardLinkedDamage
-from penstock.keep.repair.published_files import mender_of
+from penstock.keep import audit_plan, audit_step, repair_step
+from penstock.keep.damaged_files import HardLinkedDamage, mender_of
 from penstock.tables.manifest import read_manifest
 
 if TYPE_CHECKING:

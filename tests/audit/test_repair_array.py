@@ -27,8 +27,7 @@ from penstock.core import audit_documents, dataset_documents
 from penstock.core.errors import FailedError, InterruptedRunError, NewerFormatError
 from penstock.core.key_paths import TEMPORARY
 from penstock.dataset import history
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import repair_step
+from penstock.keep import audit_step, repair_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

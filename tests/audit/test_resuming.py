@@ -18,7 +18,7 @@ from penstock.core.audit_documents import AuditSelection, SoonFirst
 from penstock.core.errors import ConfigError, LockedError
 from penstock.fs import small_files
 from penstock.jobs import array_job, audit_store
-from penstock.keep.audit import audit_plan, audit_step
+from penstock.keep import audit_plan, audit_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

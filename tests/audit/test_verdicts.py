@@ -31,7 +31,7 @@ from penstock.core.errors import FindingsError
 from penstock.dataset import gate, history, run_store, seals, verdicts
 from penstock.fs import small_files
 from penstock.jobs import audit_store
-from penstock.keep.audit import audit_step
+from penstock.keep import audit_step
 from penstock.run import report_step
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from penstock.config.settings import PermissionsConfig
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import gate, seals
-from penstock.keep.audit import audit_tree
+from penstock.keep import audit_tree
 from penstock.target import tree_removal
 
 NEW, READER = 4321, 4322

@@ -25,7 +25,7 @@ from penstock.config.settings import PermissionsConfig
 from penstock.core.errors import FindingsError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import gate
-from penstock.keep.retention import gc_step, rollback_step
+from penstock.keep import retention_steps
 from penstock.look import status_report
 from penstock.look.releases import dataset_row
 from penstock.target import hold, tree_removal
@@ -163,10 +163,10 @@ def test_a_held_release_is_closed_alone_until_current_leads_elsewhere(releases: 
     rows = {row["release"]: row for row in dataset_row(layout, lambda _: {})["releases"]}
     assert (rows[names["B"]]["state"], rows[names["A"]]["state"]) == ("held", "published")
     assert rows[names["B"]]["files"] == 3
-    assert rollback_step.run(releases.context, "data", None)["release"] == names["A"]
+    assert retention_steps.rollback(releases.context, "data", None)["release"] == names["A"]
     assert gate.passed(layout).release == names["A"]
     with pytest.raises(gate.HeldError):
-        rollback_step.run(releases.context, "data", names["B"])
+        retention_steps.rollback(releases.context, "data", names["B"])
     # A new release takes the place of a held one; of a held dataset it is held as well.
     new = releases.stage("C")
     assert gate.passed(layout).release == new
@@ -191,13 +191,13 @@ def test_gc_keeps_what_is_held_and_says_so(releases: Releases) -> None:
     releases.stage("C")
     path = stands(releases.layout.root, f"data/{releases.names['A']} {REASON}")
     ruled(releases, last=1)
-    found = gc_step.gc(releases.context, "data", dry_run=False)
+    found = retention_steps.gc(releases.context, "data", dry_run=False)
     assert releases.there() == "AC"
     assert [one for one in held(releases, found, "A") if one.startswith("HOLD: ")] == [
         f"HOLD: {REASON} (by {gate.hold.standing(releases.layout, releases.names['A']).by})"  # type: ignore[union-attr]
     ]
     path.unlink()
-    gc_step.gc(releases.context, "data", dry_run=False)
+    retention_steps.gc(releases.context, "data", dry_run=False)
     assert releases.there() == "C"
 
 

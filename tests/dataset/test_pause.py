@@ -24,8 +24,7 @@ from penstock.dataset import run_store
 from penstock.dataset.context import Stop
 from penstock.fs import small_files
 from penstock.fs.owners import account
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import repair_step
+from penstock.keep import audit_step, repair_step
 from penstock.run import publish_step
 from penstock.target import dataset_folders, pause
 

@@ -29,8 +29,7 @@ from penstock.jobs import share_rule
 from penstock.jobs.array_runner import element_command
 from penstock.jobs.share_rule import parse
 from penstock.jobs.shares import held, holders_of, look
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import repair_step
+from penstock.keep import audit_step, repair_step
 from penstock.target import modes, tree_removal
 from penstock.target.file_replacement import Mender
 from penstock.target.links import Abandoned

@@ -26,8 +26,7 @@ from penstock.dataset.seals import Stored
 from penstock.extras import croissant
 from penstock.extras.media_types import ending_of, media_type
 from penstock.extras.published_release import PublishedRelease
-from penstock.keep import describe_release
-from penstock.keep.audit import audit_step
+from penstock.keep import audit_step, release_supplements
 from penstock.tables.files import Files
 from penstock.tables.manifest import ManifestWriter
 from penstock.target import tree_removal
@@ -72,7 +71,7 @@ def mlcroissant() -> Iterator[CroissantReader]:
 
 
 def document(context: Context, release: str | None = None) -> str:
-    return "".join(describe_release.run(context, "data", release).pieces)
+    return "".join(release_supplements.describe(context, "data", release).pieces)
 
 
 def with_records(text: str, folder: Path, *sets: dict[str, Any]) -> Path:
@@ -201,7 +200,7 @@ def test_without_a_section_the_command_describes_and_publish_does_not(
     with published(tmp_path, source, verify=BOTH) as context:
         folder = data_of(context).parent
         assert not (folder / "croissant.json").exists()
-        found = describe_release.run(context, "data", None)
+        found = release_supplements.describe(context, "data", None)
         assert found.left_out == ["license", "url", "creators", "cite_as"]
     config = tmp_path / "config.yaml"
     config.write_text(f"target: {{root: {tmp_path}/target}}\ndatasets: {{data: {{source: {source}}}}}\n")
@@ -234,7 +233,7 @@ def test_a_manifest_that_was_not_sealed_describes_nothing(tmp_path: Path) -> Non
         manifest.chmod(0o600)
         manifest.write_bytes(manifest.read_bytes() + b" ")
         with pytest.raises(FindingsError, match="not the one that was sealed"):
-            describe_release.run(context, "data", None)
+            release_supplements.describe(context, "data", None)
 
 
 @pytest.mark.parametrize(

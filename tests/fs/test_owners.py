@@ -17,8 +17,8 @@ from penstock.core.node_answer import OwnerSeen
 from penstock.fs.mount_checks import check_mount
 from penstock.fs.owners import is_another, is_mapped, mapping, numbers_here, owner
 from penstock.host.proc import Mount, mount_of
-from penstock.keep.audit import audit_plan, audit_tree, published_permissions
-from penstock.keep.repair.published_files import mender_of
+from penstock.keep import audit_plan, audit_tree
+from penstock.keep.damaged_files import mender_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,9 +116,9 @@ def test_s19_an_audit_through_an_id_mapped_mount_goes_by_names(
                 ]
 
             assert set(look()) == {("mode", f"owner {FAR}, published by 0 (root)")}
-            monkeypatch.setattr(published_permissions, "user_name", {FAR: "root", 0: "bob"}.get)
+            monkeypatch.setattr(audit_tree, "user_name", {FAR: "root", 0: "bob"}.get)
             assert look() == []
-            monkeypatch.setattr(published_permissions, "user_name", {FAR: "bob"}.get)
+            monkeypatch.setattr(audit_tree, "user_name", {FAR: "bob"}.get)
             assert set(look()) == {("mode", f"owner {FAR} (bob), published by 0 (root)")}
 
 

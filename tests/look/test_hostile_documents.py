@@ -34,7 +34,7 @@ from tests.target.conftest import need_root
 
 from penstock.cli.main import main
 from penstock.config.settings import PermissionsConfig
-from penstock.keep.audit import audit_step
+from penstock.keep import audit_step
 from penstock.run import adopt_step, copy_step, list_step, plan_step
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from penstock.dataset import run_store, staging_notice
 from penstock.dataset.submission_log import ArrayBook
 from penstock.host import resources
 from penstock.host.resources import JobEnvironment
-from penstock.keep.audit import audit_step
-from penstock.keep.retention import gc_step, rollback_step
+from penstock.keep import audit_step, retention_steps
 from penstock.look import metrics
 
 if TYPE_CHECKING:
@@ -85,12 +84,12 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     told["again"] = text_of(context)
     audit_step.run(context, "data")
     told["audited"] = text_of(context)
-    rollback_step.run(context, "data", None)
+    retention_steps.rollback(context, "data", None)
     told["rolled back"] = text_of(context)
     publish(context)
     told["unchanged"] = text_of(context)
     (new,) = {p.name for p in context.layout("data").releases.iterdir()} - {current(context)}
-    gc_step.remove(context, "data", [new], dry_run=False, now=True)
+    retention_steps.remove(context, "data", [new], dry_run=False, now=True)
     told["removed"] = text_of(context)
     given = {
         "target": {"root": str(context.config.target.root), "keep_free": "0B"},

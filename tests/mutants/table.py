@@ -659,7 +659,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a repair fetched stays for ever where its removal was killed",
-        "            repair_plan.clear(context, layout, release)\n",
+        "            repair_array.clear(context, layout, release)\n",
         "            pass\n",
         "tests/audit/test_mending_killed.py::test_a_mender_that_is_killed_before_a_change_is_ended_by_the_same_command",
     ),

@@ -13,8 +13,8 @@ from tests.retention.test_decision import DAY, GRACE, NOW, known
 from penstock.config.settings import GcConfig
 from penstock.core.errors import PreflightError
 from penstock.dataset import gate, holder, pins
-from penstock.keep.retention import dataset_removal, gc_step
-from penstock.keep.retention.decision import Criteria, with_dataset
+from penstock.keep import collection, retention_steps
+from penstock.keep.retention_decision import Criteria, with_dataset
 from penstock.run import list_step, plan_step
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.retention.conftest import Releases
 
-    from penstock.keep.retention.decision import Known
+    from penstock.keep.retention_decision import Known
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_pin_between_the_mark_and_the_rename_keeps_all_of_it(releases: Release
 
     context.stop.wait = wait  # type: ignore[method-assign]
     with pytest.raises(PreflightError, match="pin "):
-        gc_step.remove_all(context, "data", dry_run=False, now=True)
+        retention_steps.remove_all(context, "data", dry_run=False, now=True)
     assert releases.there() == "AB"
     assert not layout.removing(releases.names["A"]).exists()
     assert gate.passed(layout).release == releases.names["B"]
@@ -96,7 +96,7 @@ def test_what_is_at_work_and_what_penstock_did_not_make_is_left_alone(releases: 
     mine = releases.layout.folder / "notes.txt"
     mine.write_text("mine")
     with pytest.raises(PreflightError, match=r"notes\.txt"):
-        gc_step.remove_all(releases.context, "data", dry_run=False, now=True)
+        retention_steps.remove_all(releases.context, "data", dry_run=False, now=True)
     mine.unlink()
     releases.holds("B")
     list_step.run(releases.context, "data")
@@ -106,20 +106,20 @@ def test_what_is_at_work_and_what_penstock_did_not_make_is_left_alone(releases: 
     start = holder.start_time(os.getpid())
     claim.write_text(json.dumps({**json.loads(before), "controller": f"{os.getpid()}.{start}"}))
     with pytest.raises(PreflightError, match="its workflow is at work"):
-        gc_step.remove_all(releases.context, "data", dry_run=False, now=True)
+        retention_steps.remove_all(releases.context, "data", dry_run=False, now=True)
     releases.check()
     # A run that did not end, and that nobody works on, goes with its dataset.
     claim.write_text(before)
-    gc_step.remove_all(releases.context, "data", dry_run=False, now=True)
+    retention_steps.remove_all(releases.context, "data", dry_run=False, now=True)
     assert below(releases) == []
 
 
 def test_killed_after_the_rename_the_same_command_removes_the_files(releases: Releases) -> None:
     releases.begin_with("A")
     criteria = Criteria(0.0, with_dataset=True)
-    dataset_removal.take_name(releases.context, releases.layout, criteria, "remove")
+    collection.take_name(releases.context, releases.layout, criteria, "remove")
     (rest,) = below(releases)
     assert rest.name.startswith(".removed-data-")
     assert os.path.isdir(rest / "releases")
-    found = gc_step.remove_all(releases.context, "data", dry_run=False)
+    found = retention_steps.remove_all(releases.context, "data", dry_run=False)
     assert (found["cleared"], below(releases)) == (1, [])

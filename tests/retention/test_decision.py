@@ -1,4 +1,4 @@
-"""Which releases stay, and why: the table of `keep.retention.decision`; and when a release left."""
+"""Which releases stay, and why: the table of `keep.retention_decision`; and when a release left."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import pytest
 
 from penstock.config.settings import RetentionConfig
 from penstock.core.dataset_documents import Publication, Rollback
-from penstock.keep.retention.decision import Known, by_name, by_rules
-from penstock.keep.retention.release_snapshot import left_at
+from penstock.keep.retention_decision import Known, by_name, by_rules, left_at
 
 if TYPE_CHECKING:
     from penstock.dataset.run_store import Move

@@ -17,8 +17,7 @@ from penstock.core.audit_documents import WHOLE
 from penstock.core.errors import NoSpaceError
 from penstock.dataset import gate, pins, reserve
 from penstock.fs import small_files
-from penstock.keep.audit import audit_step
-from penstock.keep.retention import gc_step, rollback_step
+from penstock.keep import audit_step, retention_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +91,10 @@ def test_on_a_full_file_system_jobs_start_and_gc_makes_room(place: tuple[Release
     assert len(os.listdir(layout.pins)) >= 1
     assert audit_step.run(context, "data", audit_step.AuditRequest(choice=WHOLE))["status"] == "PASSED"
     for letter in "AB":
-        assert rollback_step.run(context, "data", releases.names[letter])["release"] == releases.names[letter]
+        assert (
+            retention_steps.rollback(context, "data", releases.names[letter])["release"]
+            == releases.names[letter]
+        )
     done = releases.command("gc")
     assert done.returncode == 0, done.stderr
     assert releases.there() == "B"
@@ -150,7 +152,7 @@ def test_a_removal_that_cannot_be_noted_yet_is_noted_once_there_is_room(
 
     monkeypatch.setattr(small_files, "rename", rename)
     ruled(releases, last=1)
-    found = gc_step.gc(context, "data", dry_run=False)
+    found = retention_steps.gc(context, "data", dry_run=False)
     assert [one["removed"] for one in found["releases"]] == [True, False]
     assert releases.there() == "B"
     assert b'"event": "remove"' in layout.history.read_bytes()

@@ -33,9 +33,14 @@ from penstock.host import resources
 from penstock.host.resources import JobEnvironment
 from penstock.jobs import audit_store, share_rule
 from penstock.jobs.shares import holders_of, look, removing
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import repair_step
-from penstock.keep.retention import freed_space, gc_step, release_snapshot, removals, rollback_step
+from penstock.keep import (
+    audit_step,
+    collection,
+    removals,
+    repair_step,
+    retention_decision,
+    retention_steps,
+)
 from penstock.look.holders import nobody
 from penstock.look.releases import dataset_row
 from penstock.run import list_step, plan_step
@@ -99,7 +104,7 @@ def test_what_no_rule_holds_goes_and_the_rest_stays_whole(releases: Releases) ->
     releases.begin_with("ABCD")
     ruled(releases, last=2)
     seen = {letter: os.listdir(data_of(releases.context).parent) for letter in "D"}
-    found = gc_step.gc(releases.context, "data", dry_run=False)
+    found = retention_steps.gc(releases.context, "data", dry_run=False)
     assert releases.there() == "CD"
     assert {row["release"] for row in found["releases"] if row["removed"]} == {
         releases.names[one] for one in "AB"
@@ -111,7 +116,7 @@ def test_what_no_rule_holds_goes_and_the_rest_stays_whole(releases: Releases) ->
     assert left == set()
     assert len(os.listdir(releases.layout.runs)) == 2
     # Nothing more is found, and what stays passes the gate and an audit.
-    again = gc_step.gc(releases.context, "data", dry_run=False)
+    again = retention_steps.gc(releases.context, "data", dry_run=False)
     assert not any(row["removed"] for row in again["releases"])
     assert gate.passed(releases.layout).release == releases.names["D"]
     assert releases.command("audit", "data").returncode == 0
@@ -129,7 +134,7 @@ def test_what_it_will_free_is_said_while_all_of_it_is_there(releases: Releases) 
             seen.append((str(event.data["text"]), releases.there()))
 
     releases.context.sink = told
-    found = gc_step.gc(releases.context, "data", dry_run=False)
+    found = retention_steps.gc(releases.context, "data", dry_run=False)
     ((text, there),) = seen
     assert there == "ABC"
     assert text.startswith("to be removed: 2 folders; will free: ")
@@ -155,7 +160,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would_go_and_why(releases: Rele
 def test_without_rules_gc_removes_no_release(releases: Releases) -> None:
     releases.begin_with("AB")
     releases.context.config = replace(releases.context.config, gc=SOON)
-    found = gc_step.gc(releases.context, "data", dry_run=False)
+    found = retention_steps.gc(releases.context, "data", dry_run=False)
     assert releases.there() == "AB"
     assert held(releases, found, "A") == ["no rule: the dataset has no `retention`"]
 
@@ -163,12 +168,12 @@ def test_without_rules_gc_removes_no_release(releases: Releases) -> None:
 def test_the_grace_is_waited_for_pinned_or_not(releases: Releases) -> None:
     releases.begin_with("AB")
     ruled(releases, GcConfig(), last=1)
-    found = gc_step.gc(releases.context, "data", dry_run=False)
+    found = retention_steps.gc(releases.context, "data", dry_run=False)
     assert held(releases, found, "A")[0].startswith("grace: it left `current` ")
     assert releases.there() == "AB"
     with pytest.raises(PreflightError, match="a release is held"):
-        gc_step.remove(releases.context, "data", [releases.names["A"]], dry_run=False)
-    gc_step.remove(releases.context, "data", [releases.names["A"]], dry_run=False, now=True)
+        retention_steps.remove(releases.context, "data", [releases.names["A"]], dry_run=False)
+    retention_steps.remove(releases.context, "data", [releases.names["A"]], dry_run=False, now=True)
     assert releases.there() == "B"
 
 
@@ -180,9 +185,9 @@ class Long(InProcess):
 
 
 def test_a_longer_job_of_the_cluster_makes_the_grace_longer(releases: Releases) -> None:
-    assert release_snapshot.grace(releases.context) == 14 * 86400.0
+    assert retention_decision.grace(releases.context) == 14 * 86400.0
     releases.context.cluster = Long()
-    assert release_snapshot.grace(releases.context) == 30 * 86400.0
+    assert retention_decision.grace(releases.context) == 30 * 86400.0
 
 
 def test_what_is_freed_is_what_was_foretold(releases: Releases) -> None:
@@ -199,7 +204,7 @@ def test_what_is_freed_is_what_was_foretold(releases: Releases) -> None:
         return sum(blocks(one) - os.lstat(one).st_blocks * 512 for one in tops)
 
     before, states = below(), blocks(layout.runs)
-    found = gc_step.gc(releases.context, "data", dry_run=False)
+    found = retention_steps.gc(releases.context, "data", dry_run=False)
     assert found["frees"].bytes == before - below()
     # The state of the runs that made them goes, too.
     assert blocks(layout.runs) < states
@@ -208,8 +213,8 @@ def test_what_is_freed_is_what_was_foretold(releases: Releases) -> None:
     assert sum(found["frees"].groups.values()) == found["frees"].bytes
     # The last two share it alone: together they free it, one does not.
     folders = [layout.release(releases.names[one]) for one in "CD"]
-    assert freed_space.forecast(folders, lambda: None).shared_bytes == 0
-    assert freed_space.forecast(folders[:1], lambda: None).shared_bytes == same[0].st_blocks * 512
+    assert collection.forecast(folders, lambda: None).shared_bytes == 0
+    assert collection.forecast(folders[:1], lambda: None).shared_bytes == same[0].st_blocks * 512
 
 
 def test_freed_bytes_are_said_by_user_and_group(tmp_path: Path) -> None:
@@ -217,7 +222,7 @@ def test_freed_bytes_are_said_by_user_and_group(tmp_path: Path) -> None:
     give(place / "d" / "a", 4242, 4343)
     os.link(place / "d" / "b", place / "again")
     os.link(place / "c", tmp_path / "kept")
-    found = freed_space.forecast([place], lambda: None)
+    found = collection.forecast([place], lambda: None)
     assert found.users["4242"] == found.groups["4343"] == os.stat(place / "d" / "a").st_blocks * 512
     assert found.bytes == sum(found.users.values())
     assert found.shared_bytes == os.stat(place / "c").st_blocks * 512
@@ -229,7 +234,7 @@ def test_a_pin_holds_until_the_owner_takes_it_back_by_name(releases: Releases) -
     pin = pins.pinned(releases.layout, lambda: gate.passed(releases.layout))[1]
     releases.stage("B")
     ruled(releases, last=1)
-    found = gc_step.gc(releases.context, "data", dry_run=False)
+    found = retention_steps.gc(releases.context, "data", dry_run=False)
     assert held(releases, found, "A") == [pin.words()]
     refused = releases.command("remove", "data", releases.names["A"])
     assert refused.returncode == 3
@@ -259,7 +264,7 @@ def test_a_strangers_pin_holds_and_so_does_one_of_an_unknown_cluster(releases: R
     give(releases.layout.pins / stranger.name, 4242, 4242)
     releases.stage("C")
     ruled(releases, last=1)
-    found = gc_step.gc(releases.context, "data", dry_run=False)
+    found = retention_steps.gc(releases.context, "data", dry_run=False)
     assert releases.there() == "ABC"
     assert job.name in held(releases, found, "A")[0]
     assert held(releases, found, "B")[0].startswith(
@@ -274,7 +279,7 @@ def test_pins_that_stand_no_more_are_removed(releases: Releases) -> None:
         ["sh", "-c", '"$@"; :', "sh", *command], check=True, capture_output=True, start_new_session=True
     )
     assert len(os.listdir(releases.layout.pins)) == 1
-    found = gc_step.gc(releases.context, "data", dry_run=False)
+    found = retention_steps.gc(releases.context, "data", dry_run=False)
     assert "has ended" in found["ended_pins"][0]
     assert os.listdir(releases.layout.pins) == []
     (row,) = dataset_row(releases.layout, nobody)["releases"]
@@ -298,7 +303,7 @@ def test_a_pin_that_comes_between_the_mark_and_the_rename_keeps_the_release(rele
         plain(seconds)
 
     context.stop.wait = wait  # type: ignore[method-assign]
-    found = gc_step.gc(context, "data", dry_run=False)
+    found = retention_steps.gc(context, "data", dry_run=False)
     assert waited[0] == 0.5
     assert held(releases, found, "A")[0].startswith("pin ")
     assert releases.there() == "AB"
@@ -331,14 +336,14 @@ def test_the_base_of_a_run_that_has_not_ended_stays_and_a_later_plan_needs_no_ba
     releases.holds("C")
     list_step.run(releases.context, "data")
     plan_step.run(releases.context, "data")
-    rollback_step.run(releases.context, "data", releases.names["A"])
+    retention_steps.rollback(releases.context, "data", releases.names["A"])
     ruled(releases, last=1)
     # `last` holds B; let it hold neither.
     ruled(releases, within=0.001)
-    found = gc_step.gc(releases.context, "data", dry_run=False)
+    found = retention_steps.gc(releases.context, "data", dry_run=False)
     assert held(releases, found, "B")[0].startswith("base: run ")
     releases.stage("C")
-    gc_step.gc(releases.context, "data", dry_run=False)
+    retention_steps.gc(releases.context, "data", dry_run=False)
     assert releases.there() == "C"
     releases.stage("D")
     releases.check()
@@ -350,7 +355,7 @@ def test_the_base_of_a_run_that_has_not_ended_stays_and_a_later_plan_needs_no_ba
 def test_a_source_that_goes_back_to_a_removed_release_is_staged_again(releases: Releases) -> None:
     releases.begin_with("AB")
     ruled(releases, last=1)
-    gc_step.gc(releases.context, "data", dry_run=False)
+    retention_steps.gc(releases.context, "data", dry_run=False)
     assert releases.there() == "B"
     releases.stage("A")
     assert releases.current() == "A"
@@ -365,10 +370,10 @@ def test_an_audit_that_is_at_work_holds_its_release(releases: Releases) -> None:
     (releases.layout.state / "audit.lock").write_bytes(
         holders.this_process(releases.names["A"], "audit").to_json()
     )
-    found = gc_step.gc(releases.context, "data", dry_run=False)
+    found = retention_steps.gc(releases.context, "data", dry_run=False)
     assert held(releases, found, "A")[0].startswith("audit: ")
     (releases.layout.state / "audit.lock").unlink()
-    gc_step.gc(releases.context, "data", dry_run=False)
+    retention_steps.gc(releases.context, "data", dry_run=False)
     assert releases.there() == "B"
 
 
@@ -384,7 +389,7 @@ def test_an_audit_that_begins_after_the_mark_keeps_the_release(releases: Release
         (releases.layout.state / lock).write_bytes(holder.to_json())
 
     context.stop.wait = wait  # type: ignore[method-assign]
-    found = gc_step.gc(context, "data", dry_run=False)
+    found = retention_steps.gc(context, "data", dry_run=False)
     assert held(releases, found, "A")[0].startswith("audit: ")
     assert releases.there() == "AB"
 
@@ -413,7 +418,7 @@ def test_what_reads_a_release_that_is_marked_ends_before_it_reads(
         said.append(str(error.value))
 
     context.stop.wait = wait  # type: ignore[method-assign]
-    gc_step.gc(context, "data", dry_run=False)
+    retention_steps.gc(context, "data", dry_run=False)
     assert said
     assert releases.there() == "B"
 
@@ -455,7 +460,7 @@ def test_where_current_leads_nowhere_nothing_is_removed(releases: Releases) -> N
     releases.begin_with("AB")
     ruled(releases, last=1)
     releases.layout.current.unlink()
-    gc_step.gc(releases.context, "data", dry_run=False)
+    retention_steps.gc(releases.context, "data", dry_run=False)
     assert releases.there() == "AB"
 
 
@@ -464,11 +469,11 @@ def test_a_release_that_a_newer_version_sealed_is_left_to_that_version(releases:
     releases.begin_with("ABC")
     ruled(releases, last=1)
     seal = rewritten(releases, "A", lambda text: json.dumps({**json.loads(text), "format": 99}))
-    found = gc_step.gc(releases.context, "data", dry_run=False)
+    found = retention_steps.gc(releases.context, "data", dry_run=False)
     assert held(releases, found, "A")[0].startswith("newer: a newer penstock sealed it")
     assert releases.there() == "AC"
     with pytest.raises(PreflightError, match=r"a release is held(.|\n)*: newer: .*it has format 99"):
-        gc_step.remove(releases.context, "data", [releases.names["A"]], dry_run=False, now=True)
+        retention_steps.remove(releases.context, "data", [releases.names["A"]], dry_run=False, now=True)
     assert seal.exists()
 
 
@@ -493,7 +498,7 @@ def test_where_pins_cannot_be_read_nothing_is_removed(releases: Releases) -> Non
     releases.layout.pins.write_text("")  # root reads every folder, but no file is one
     for dry_run in (True, False):
         with pytest.raises(FindingsError, match="data/pins is a file"):
-            gc_step.gc(releases.context, "data", dry_run=dry_run)
+            retention_steps.gc(releases.context, "data", dry_run=dry_run)
     assert releases.there() == "AB"
 
 
@@ -502,7 +507,7 @@ def test_of_a_release_whose_seal_is_damaged_the_history_says_what_it_held(releas
     ruled(releases, last=1)
     told = next(line for line in releases.history() if line["release"] == releases.names["A"])
     rewritten(releases, "A", lambda text: text[:10])
-    (row, _) = gc_step.gc(releases.context, "data", dry_run=False)["releases"]
+    (row, _) = retention_steps.gc(releases.context, "data", dry_run=False)["releases"]
     assert (row["removed"], row["files"], row["bytes"]) == (True, told["files"], told["bytes"])
     assert releases.there() == "B"
     # The state of its run is found, too.
@@ -533,10 +538,12 @@ def test_the_current_release_is_never_removed_by_name(releases: Releases) -> Non
     releases.begin_with("AB")
     ruled(releases, last=1)
     with pytest.raises(PreflightError, match=r"a release is held(.|\n)*: current"):
-        gc_step.remove(releases.context, "data", list(releases.names.values()), dry_run=False, now=True)
+        retention_steps.remove(
+            releases.context, "data", list(releases.names.values()), dry_run=False, now=True
+        )
     assert releases.there() == "AB"
     with pytest.raises(ConfigError, match="there is no release nonsense"):
-        gc_step.remove(releases.context, "data", ["nonsense"], dry_run=False)
+        retention_steps.remove(releases.context, "data", ["nonsense"], dry_run=False)
 
 
 def test_the_verdict_and_the_state_of_a_removed_release_go_too(releases: Releases) -> None:
@@ -614,7 +621,7 @@ def test_other_datasets_are_collected_where_a_run_holds_one(releases: Releases) 
         assert "other: removed 0 of 0 releases" in done.stdout
         assert "penstock: data: " in done.stderr
         with pytest.raises(LockedError):
-            gc_step.gc(releases.context, "data", dry_run=False)
+            retention_steps.gc(releases.context, "data", dry_run=False)
     assert releases.there() == "AB"
     assert releases.command("gc").returncode == 0
     assert releases.there() == "B"
@@ -625,12 +632,12 @@ def test_a_run_of_the_dataset_need_not_wait_for_the_files_to_be_removed(releases
     ruled(releases, last=1)
     lock = releases.layout.state / "gc.lock"
     with DatasetLock(lock, "data", run="", command="gc", holder_ended=lambda *_: None):
-        found = gc_step.gc(releases.context, "data", dry_run=False)
+        found = retention_steps.gc(releases.context, "data", dry_run=False)
         assert "being removed already" in found["waits"]
         assert releases.there() == "B"
         assert len(removals.left(releases.layout)) == 2
         releases.stage("C")
-    found = gc_step.gc(releases.context, "data", dry_run=False)
+    found = retention_steps.gc(releases.context, "data", dry_run=False)
     assert removals.left(releases.layout) == []
     assert len(found["interrupted"]) == 2
     assert found["frees"].bytes > 0
@@ -643,7 +650,7 @@ def test_stagings_of_abandoned_runs_go_and_the_staging_of_one_that_can_go_on_sta
     releases.holds("B")
     list_step.run(releases.context, "data")
     plan_step.run(releases.context, "data")
-    found = gc_step.gc(releases.context, "data", dry_run=False)
+    found = retention_steps.gc(releases.context, "data", dry_run=False)
     assert found["stagings"] == []
     (staging,) = releases.layout.releases.glob(".*.staging")
     # Another run is published meanwhile, and leaves it (as where the cluster did not answer).
@@ -657,19 +664,19 @@ def test_stagings_of_abandoned_runs_go_and_the_staging_of_one_that_can_go_on_sta
     if not staging.exists():
         shutil.copytree(copy, staging)
         shutil.copytree(releases.folder / "state", state)
-    shown = gc_step.gc(releases.context, "data", dry_run=True)
+    shown = retention_steps.gc(releases.context, "data", dry_run=True)
     assert shown["stagings"][0]["removed"] is True
     assert shown["frees"].bytes == blocks(staging) + blocks(state)
     assert staging.exists()
     # Its files are removed without the dataset's lock: here another process removes some already.
     lock = releases.layout.state / "gc.lock"
     with DatasetLock(lock, "data", run="", command="gc", holder_ended=lambda *_: None):
-        found = gc_step.gc(releases.context, "data", dry_run=False)
+        found = retention_steps.gc(releases.context, "data", dry_run=False)
         assert "being removed already" in found["waits"]
         assert not staging.exists()
         assert not state.exists()
         assert len(removals.left(releases.layout)) == 2
-    assert gc_step.gc(releases.context, "data", dry_run=False)["interrupted"]
+    assert retention_steps.gc(releases.context, "data", dry_run=False)["interrupted"]
     assert removals.left(releases.layout) == []
     assert releases.there() == "AC"
 
@@ -679,10 +686,10 @@ def test_who_wakes_after_its_lock_was_taken_over_removes_nothing(releases: Relea
     releases.begin_with("AB")
     context, layout = releases.context, releases.layout
     known = next(
-        one for one in release_snapshot.take(context, layout).releases if one.release == releases.names["A"]
+        one for one in retention_decision.take(context, layout).releases if one.release == releases.names["A"]
     )
     mark = removals.mark(layout, known, "why")
-    rollback_step.run(context, "data", releases.names["A"])
+    retention_steps.rollback(context, "data", releases.names["A"])
     assert not layout.removing(releases.names["A"]).exists()
     with pytest.raises(Exception, match="cannot be renamed"):
         removals.take_name(context, layout, mark)
@@ -691,13 +698,13 @@ def test_who_wakes_after_its_lock_was_taken_over_removes_nothing(releases: Relea
     assert releases.told()[-1] == "rollback A"
     # The file that barred it is no release, no staging and no rest of a removal.
     assert removals.left(layout) == []
-    assert gc_step.gc(context, "data", dry_run=False)["interrupted"] == []
+    assert retention_steps.gc(context, "data", dry_run=False)["interrupted"] == []
 
 
 def test_a_mark_that_says_nothing_is_taken_away(releases: Releases) -> None:
     releases.begin_with("AB")
     releases.layout.removing("x").write_bytes(b"torn")
-    gc_step.gc(releases.context, "data", dry_run=False)
+    retention_steps.gc(releases.context, "data", dry_run=False)
     assert not releases.layout.removing("x").exists()
     assert dataset_documents.REMOVAL_MARK.newest == 1
 
@@ -715,10 +722,12 @@ def test_a_stranger_is_refused(releases: Releases) -> None:
     def work() -> list[str]:
         said = []
         for call in (
-            lambda: gc_step.gc(releases.context, "data", dry_run=False),
-            lambda: gc_step.gc(releases.context, "data", dry_run=True),
-            lambda: gc_step.remove(releases.context, "data", [releases.names["A"]], dry_run=False, now=True),
-            lambda: rollback_step.run(releases.context, "data", None),
+            lambda: retention_steps.gc(releases.context, "data", dry_run=False),
+            lambda: retention_steps.gc(releases.context, "data", dry_run=True),
+            lambda: retention_steps.remove(
+                releases.context, "data", [releases.names["A"]], dry_run=False, now=True
+            ),
+            lambda: retention_steps.rollback(releases.context, "data", None),
         ):
             try:
                 call()
@@ -741,7 +750,7 @@ def test_a_publish_leaves_the_part_of_a_removal_that_is_at_work(releases: Releas
 
 
 def test_what_another_removal_has_taken_away_frees_nothing(tmp_path: Path) -> None:
-    assert freed_space.forecast([tmp_path / "gone"], lambda: None).bytes == 0
+    assert collection.forecast([tmp_path / "gone"], lambda: None).bytes == 0
 
 
 def test_removals_keep_to_the_budget_together(releases: Releases) -> None:
@@ -755,7 +764,7 @@ def test_removals_keep_to_the_budget_together(releases: Releases) -> None:
     ruled(releases, last=1)
     releases.context.ops = 500
     began = time.monotonic()
-    gc_step.gc(releases.context, "data", dry_run=False)
+    retention_steps.gc(releases.context, "data", dry_run=False)
     assert time.monotonic() - began > 1.8
     assert releases.there() == "B"
     assert list(releases.layout.operations.iterdir()) == []

@@ -15,7 +15,7 @@ import pytest
 from tests.support.kill_points import killed_at
 
 from penstock.config.settings import GcConfig, RetentionConfig
-from penstock.keep.retention import gc_step, removals
+from penstock.keep import removals, retention_steps
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def test_gc_racing_with_pins_and_readers_touches_no_pinned_and_no_current_releas
         for letter in "BCDEFG":
             releases.stage(letter)
             for _ in range(3):
-                found = gc_step.gc(releases.context, "data", dry_run=False)
+                found = retention_steps.gc(releases.context, "data", dry_run=False)
                 removed += sum(row["removed"] for row in found["releases"])
                 kept += sum(
                     any(why.startswith("pin ") for why in row["held_by"]) for row in found["releases"]
@@ -191,6 +191,6 @@ def test_gc_racing_with_pins_and_readers_touches_no_pinned_and_no_current_releas
     assert {name for one in told for name in one["held"]}
     assert removed >= 3
     assert kept >= 2, "no pin ever held a release: the race was none"
-    gc_step.gc(releases.context, "data", dry_run=False)
+    retention_steps.gc(releases.context, "data", dry_run=False)
     assert releases.there() == "G"
     releases.check()

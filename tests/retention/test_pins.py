@@ -34,7 +34,7 @@ from penstock.dataset import holder as holders
 from penstock.dataset.pins import ReleasePin
 from penstock.host import resources
 from penstock.host.resources import JobEnvironment
-from penstock.keep.retention import rollback_step
+from penstock.keep import retention_steps
 from penstock.look import status_report
 from penstock.target import cross_account_files, tree_removal
 
@@ -332,7 +332,7 @@ def test_nothing_is_pinned_where_the_gate_is_closed(releases: Releases) -> None:
 def test_a_dataset_of_an_older_version_gets_its_folder_of_pins_by_a_rollback(releases: Releases) -> None:
     releases.begin_with("AB")
     shutil.rmtree(releases.layout.pins)
-    rollback_step.run(releases.context, "data", None)
+    retention_steps.rollback(releases.context, "data", None)
     assert stat.S_IMODE(releases.layout.pins.stat().st_mode) & 0o7777 == 0o1770
 
 

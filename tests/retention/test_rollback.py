@@ -21,8 +21,7 @@ from penstock.core.errors import ConfigError, FindingsError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import run_store, verdicts
 from penstock.dataset.dataset_lock import DatasetLock
-from penstock.keep.audit import audit_step
-from penstock.keep.retention import rollback_step
+from penstock.keep import audit_step, retention_steps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,9 +76,9 @@ def test_back_to_the_one_before_and_forth_by_name(releases: Releases) -> None:
 
 def test_from_what_came_after_a_rollback_it_leads_to_what_was_current_then(releases: Releases) -> None:
     releases.begin_with("ABC")
-    rollback_step.run(releases.context, "data", releases.names["A"])
+    retention_steps.rollback(releases.context, "data", releases.names["A"])
     releases.stage("D")
-    assert rollback_step.run(releases.context, "data", None)["release"] == releases.names["A"]
+    assert retention_steps.rollback(releases.context, "data", None)["release"] == releases.names["A"]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +113,7 @@ def test_a_rerun_of_an_unchanged_source_does_not_undo_it_and_a_changed_source_is
 ) -> None:
     releases.stage(*"ABC")
     for back in "BA":
-        rollback_step.run(releases.context, "data", None)
+        retention_steps.rollback(releases.context, "data", None)
         receipt = releases.again()
         assert receipt["release"] == releases.names["C"]
         assert releases.current() == back
@@ -124,7 +123,7 @@ def test_a_rerun_of_an_unchanged_source_does_not_undo_it_and_a_changed_source_is
     releases.stage("D")
     assert releases.current() == "D"
     # The source goes back to what an earlier release holds: that is a change, too.
-    rollback_step.run(releases.context, "data", releases.names["A"])
+    retention_steps.rollback(releases.context, "data", releases.names["A"])
     releases.stage("B")
     assert releases.current() == "B"
     releases.check()
@@ -174,7 +173,7 @@ def test_a_release_of_an_account_that_is_not_trusted_is_refused(releases: Releas
     releases.begin_with("AB")
     give(releases.layout.release(releases.names["A"]), 4242, 4242)
     with pytest.raises(FindingsError):
-        rollback_step.run(releases.context, "data", None)
+        retention_steps.rollback(releases.context, "data", None)
     assert releases.current() == "B"
 
 
@@ -201,7 +200,7 @@ def test_a_link_that_a_frozen_run_was_about_to_rename_is_removed_first(releases:
     releases.begin_with("AB")
     frozen = releases.layout.folder / ".current.0123456789abcdef"
     frozen.symlink_to(f"releases/{releases.names['B']}")
-    rollback_step.run(releases.context, "data", None)
+    retention_steps.rollback(releases.context, "data", None)
     assert not frozen.is_symlink()
     assert releases.current() == "A"
 
@@ -225,7 +224,7 @@ def test_an_intent_whose_rename_never_came_is_dropped(releases: Releases) -> Non
     for content in (b"{}", b"torn", b'{"format": 1, "release": "x", "from": "y", "nonce": "", "at": ""}'):
         releases.layout.rollback.write_bytes(content)
         with pytest.raises(ConfigError, match="there is no release z"):
-            rollback_step.run(releases.context, "data", "z")
+            retention_steps.rollback(releases.context, "data", "z")
         assert not releases.layout.rollback.exists()
     assert releases.told() == ["publish A", "publish B"]
 
@@ -235,7 +234,7 @@ def test_killed_before_each_of_its_changes_the_same_command_ends_it_with_one_lin
     words = ("--config", str(releases.config), "rollback", "data")
     kills, at, wanted = 0, 0, "B"
     for at in range(1, 200):
-        rollback_step.run(releases.context, "data", releases.names["C"])
+        retention_steps.rollback(releases.context, "data", releases.names["C"])
         before = len(releases.history())
         done = killed_at(at, releases.layout.root, *words)
         releases.check(ended=False)
@@ -275,7 +274,7 @@ def test_a_hundred_times_back_and_forth_no_reader_meets_anything_but_a_whole_rel
             assert one.stdout is not None
             assert one.stdout.readline() == "reading\n"
         for number in range(200):
-            rollback_step.run(releases.context, "data", releases.names["AB"[number % 2]])
+            retention_steps.rollback(releases.context, "data", releases.names["AB"[number % 2]])
             assert releases.current() == "AB"[number % 2]
         told = [json.loads(one.communicate("stop\n", timeout=60)[0]) for one in readers]
     finally:

@@ -22,9 +22,8 @@ from penstock.dataset import gate, history, seals, verdicts
 from penstock.fs import clock, small_files
 from penstock.jobs import audit_store
 from penstock.jobs.audit_store import takes
-from penstock.keep.audit import audit_step
-from penstock.keep.audit.audit_step import AuditRequest
-from penstock.keep.retention import removals
+from penstock.keep import audit_step, removals
+from penstock.keep.audit_step import AuditRequest
 from penstock.run import report_step
 from penstock.target import hold
 

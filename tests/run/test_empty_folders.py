@@ -14,8 +14,7 @@ from tests.support.whole_way import go, staging
 from penstock.core.errors import FailedError, NewerFormatError, PreflightError
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.dataset import verdicts
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import repair_step
+from penstock.keep import audit_step, repair_step
 from penstock.listing import collection
 from penstock.run import list_step
 from penstock.tables import empty_folders

@@ -18,7 +18,7 @@ from penstock.core.errors import PenstockError, SourceChangedError
 from penstock.core.layout import RunLayout
 from penstock.dataset import run_store
 from penstock.dataset.run import read_plan
-from penstock.keep.audit import audit_step
+from penstock.keep import audit_step
 from penstock.run import list_step
 from penstock.tables.manifest import read_manifest
 

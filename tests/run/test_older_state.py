@@ -18,9 +18,7 @@ from penstock.cli.main import main
 from penstock.core.errors import FailedError, NewerFormatError, OlderVersionError
 from penstock.dataset import gate
 from penstock.jobs import array_orders
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import gate_repair, repair_step
-from penstock.keep.retention import rollback_step
+from penstock.keep import audit_step, gate_repair, repair_step, retention_steps
 from penstock.run import adopt_step, list_step
 from penstock.target import state_marker, tree_removal
 
@@ -86,7 +84,7 @@ def test_every_command_refuses_a_state_of_before_1_0_and_changes_nothing(
     before = standing(tmp_path)
     works = [*STEPS.values(), audit_step.run, repair_step.run, gate_repair.run, array_orders.cancel]
     works += [partial(adopt_step.run, request=adopt_step.Request(copy, seal=seal)) for seal in (False, True)]
-    works += [partial(rollback_step.run, release=None)]
+    works += [partial(retention_steps.rollback, release=None)]
     works += [lambda _, name: gate.passed(staged.layout(name))]
     for work in works:
         with pytest.raises(OlderVersionError, match="state is of a penstock before") as told:

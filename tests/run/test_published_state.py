@@ -16,8 +16,7 @@ from tests.support.whole_way import content, go
 from penstock.core.errors import FindingsError
 from penstock.dataset import run_store
 from penstock.jobs import run_cleanup
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import repair_step
+from penstock.keep import audit_step, repair_step
 from penstock.look import status_report
 from penstock.run import list_step, publish_step, report_step
 from penstock.tables.manifest import read_manifest

@@ -20,7 +20,7 @@ from penstock.core.human import in_quotes
 from penstock.core.seal import Tree, canonical, leaf
 from penstock.dataset import gate, receipts, run_store
 from penstock.fs import small_files
-from penstock.keep.audit import audit_step
+from penstock.keep import audit_step
 from penstock.look import status_report
 from penstock.look.views import html_report, keys
 from penstock.run import publish_step, report_step, verify_step

@@ -19,7 +19,7 @@ from penstock.config.settings import PermissionsConfig
 from penstock.core.errors import FailedError, FindingsError, LockedError
 from penstock.dataset import gate, history, run_store
 from penstock.dataset.submission_log import ArrayBook
-from penstock.keep.audit import audit_step
+from penstock.keep import audit_step
 from penstock.target import dataset_folders, tree_removal
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from penstock.config.settings import PermissionsConfig, PlanConfig
 from penstock.core.dataset_documents import Publication
 from penstock.core.errors import PreflightError
 from penstock.dataset import history, run_store, seals
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import repair_step
+from penstock.keep import audit_step, repair_step
 from penstock.run import report_step
 
 if TYPE_CHECKING:

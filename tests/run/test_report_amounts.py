@@ -14,8 +14,7 @@ from tests.support.staging_runs import context_for, tree
 from penstock.config.settings import BandwidthConfig, EngineConfig
 from penstock.core.element_documents import ElementReceipt
 from penstock.dataset import run_store
-from penstock.keep.audit import audit_step
-from penstock.keep.retention import rollback_step
+from penstock.keep import audit_step, retention_steps
 from penstock.run import report_step
 from penstock.run.report_step import reused
 
@@ -86,7 +85,7 @@ def test_each_page_judges_the_release_that_it_is_about(tmp_path: Path) -> None:
     second = publish(context)["run"]
     flip(data_of(context) / "b")
     audit_step.run(context, "data")
-    rollback_step.run(context, "data", None)
+    retention_steps.rollback(context, "data", None)
     given = {
         "target": {"root": str(context.config.target.root)},
         "datasets": {"data": {"source": str(source)}},

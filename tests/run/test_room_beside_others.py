@@ -38,9 +38,7 @@ from penstock.jobs.dataset_hold import holding
 from penstock.jobs.element_work import Attempt, Paces
 from penstock.jobs.shard_claims import Claim
 from penstock.jobs.target_room import lowered
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import repair_step
-from penstock.keep.retention import gc_step
+from penstock.keep import audit_step, repair_step, retention_steps
 from penstock.run import copy_step, list_step, plan_step
 from penstock.target import tree_removal
 from penstock.target.room_watch import RoomWatch
@@ -627,13 +625,13 @@ def test_s17_gc_removes_what_dead_runs_of_older_versions_left(
     foreign = own.with_name("foreign")
     foreign.write_text("{}")
     os.chown(foreign, NOBODY, -1)
-    gc_step.gc(context, "data", dry_run=False)
+    retention_steps.gc(context, "data", dry_run=False)
     assert own.exists(), "it may live"
     monkeypatch.setattr(share_rule, "OLDER_LIVES", -1.0)
-    gc_step.gc(context, "data", dry_run=True)
+    retention_steps.gc(context, "data", dry_run=True)
     assert own.exists()
-    gc_step.gc(context, "data", dry_run=False)
+    retention_steps.gc(context, "data", dry_run=False)
     assert list(own.parent.iterdir()) == [foreign]
     foreign.unlink()
-    gc_step.gc(context, "data", dry_run=False)
+    retention_steps.gc(context, "data", dry_run=False)
     assert not own.parent.exists()

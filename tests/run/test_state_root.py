@@ -14,8 +14,7 @@ from tests.support.staging_runs import context_for, tree
 from tests.support.whole_way import STEPS
 
 from penstock.core.errors import FailedError, PreflightError
-from penstock.keep.audit import audit_step
-from penstock.keep.repair import gate_repair
+from penstock.keep import audit_step, gate_repair
 from penstock.run import adopt_step, list_step, plan_step
 from penstock.target import dataset_folders
 

@@ -26,7 +26,7 @@ from penstock.config.settings import (
 )
 from penstock.core.errors import NewerFormatError
 from penstock.dataset import gate, run_store
-from penstock.keep.audit import audit_step
+from penstock.keep import audit_step
 from penstock.look import status_report
 from penstock.run import list_step
 

@@ -21,9 +21,7 @@ from penstock.core.layout import NO_SIGNING
 from penstock.dataset import gate, history
 from penstock.dataset.context import Context
 from penstock.doctor import preflight_step
-from penstock.keep import sign_release
-from penstock.keep.audit import audit_step
-from penstock.keep.retention import rollback_step
+from penstock.keep import audit_step, release_supplements, retention_steps
 from penstock.look import details
 
 if TYPE_CHECKING:
@@ -126,7 +124,7 @@ def test_a_signature_of_another_release_or_dataset_is_none(signed: Context, tmp_
         assert refused(signed) == "release.json.sig: it is missing"
         shutil.copy(first / "release.json.sig", second / "release.json.sig")
     assert "incorrect signature" in refused(signed)
-    assert sign_release.run(signed, "data", second.name)["signed"]
+    assert release_supplements.sign(signed, "data", second.name)["signed"]
     passes(signed)
 
 
@@ -140,9 +138,9 @@ def test_what_is_no_plain_file_is_no_signature_and_nobody_waits_for_it(signed: C
     assert [one.path for one in audit_step.run(signed, "data")["findings"]] == ["release.json.sig"]
     if made is Path.mkdir:
         with pytest.raises(FailedError):
-            sign_release.run(signed, "data", None)
+            release_supplements.sign(signed, "data", None)
     else:
-        assert sign_release.run(signed, "data", None)["signed"]
+        assert release_supplements.sign(signed, "data", None)["signed"]
 
 
 def test_what_to_do_depends_on_what_does_not_hold(signed: Context) -> None:
@@ -182,7 +180,7 @@ def test_a_release_of_before_is_refused_until_it_is_signed(unsigned: Context, ke
     assert "release.json.sig: it is missing" in refused(context)
     folder = data_of(context).parent
     before = {one.name: one.stat().st_mode for one in (folder, folder / "release.json", folder / "data")}
-    result = sign_release.run(context, "data", None)
+    result = release_supplements.sign(context, "data", None)
     assert (result["release"], result["signed"]) == (folder.name, True)
     passes(context)
     assert audit_step.run(context, "data")["status"] == "PASSED"
@@ -190,7 +188,7 @@ def test_a_release_of_before_is_refused_until_it_is_signed(unsigned: Context, ke
     assert after == before
     assert (folder / "release.json.sig").stat().st_mode == (folder / "release.json").stat().st_mode
     assert [line.event for line in history.lines(layout)] == ["sign", "publish"]
-    assert not sign_release.run(context, "data", None)["signed"]
+    assert not release_supplements.sign(context, "data", None)["signed"]
 
 
 def test_a_release_that_is_not_as_it_was_published_is_not_signed(
@@ -199,9 +197,9 @@ def test_a_release_that_is_not_as_it_was_published_is_not_signed(
     publish(unsigned)
     forge_seal(unsigned)
     with pytest.raises(FindingsError, match="not as it was published"):
-        sign_release.run(signing(unsigned, key), "data", None)
+        release_supplements.sign(signing(unsigned, key), "data", None)
     with pytest.raises(ConfigError, match="no key is configured"):
-        sign_release.run(unsigned, "data", None)
+        release_supplements.sign(unsigned, "data", None)
 
 
 def test_nothing_is_linked_from_a_release_that_is_not_signed(
@@ -232,15 +230,15 @@ def test_a_rollback_asks_for_the_signature_and_its_line_breaks_none(signed: Cont
     first = data_of(signed).parent
     (tmp_path / "source" / "more").write_bytes(b"more")
     second = publish(signed)["release"]
-    rollback_step.run(signed, "data", None)
+    retention_steps.rollback(signed, "data", None)
     assert data_of(signed).parent == first
     passes(signed)
-    rollback_step.run(signed, "data", second)
+    retention_steps.rollback(signed, "data", second)
     passes(signed)
     with writable(first):
         (first / "release.json.sig").unlink()
     with pytest.raises(FindingsError, match="not signed as"):
-        rollback_step.run(signed, "data", first.name)
+        retention_steps.rollback(signed, "data", first.name)
     assert data_of(signed).parent.name == second
     (tmp_path / "source" / "more").write_bytes(b"still more")
     publish(signed)

@@ -11,7 +11,7 @@ A new kind of job needs:
 - its folders in `core.layout` (`dataset.last_end` for accounts that do not stage) and
   `dataset.submission_log`
 - special receipts, if any, in `dataset.receipts`
-- the release's lock of audits, if it reads a release, and `keep.retention.removals`, which drops its state
+- the release's lock of audits, if it reads a release, and `keep.removals`, which drops its state
 """
 
 from __future__ import annotations

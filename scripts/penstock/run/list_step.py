@@ -39,7 +39,7 @@ from penstock.fs.errno_map import storage_error
 from penstock.jobs import controller_memory, dataset_state, run_cleanup
 from penstock.jobs.dataset_hold import claim, holding
 from penstock.jobs.run_cleanup import drop_stale
-from penstock.keep.retention import interrupted_changes
+from penstock.keep import removals
 from penstock.listing.collection import Gathered, apart, gather, open_sources, ordered
 from penstock.listing.evidence import short
 from penstock.listing.listers import reach
@@ -83,7 +83,7 @@ def run(context: Context, dataset: str) -> ListResult:
         dataset_folders.prepare(layout)
         with holding(context, dataset, "", STEP) as hold:
             orders.clear_cancel(layout)
-            interrupted_changes.settle(context, layout)
+            removals.settle_interrupted(context, layout)
             receipt = _list(context, config, layout, sources, hold)
             reserve.fill(layout)
     except BaseException:

@@ -37,7 +37,7 @@ from penstock.fs.errno_map import storage_error
 from penstock.host.resources import host_name
 from penstock.jobs import dataset_state, run_cleanup
 from penstock.jobs.dataset_hold import holding
-from penstock.keep.retention import interrupted_changes
+from penstock.keep import removals
 from penstock.run.release.sealing import RecordsError, seal_staging
 from penstock.run.step_chain import ensure_verified, set_permissions_again
 from penstock.tables.shards import read_shard
@@ -92,7 +92,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
             hint="`penstock audit` says what is damaged; `penstock run --new-release` stages it anew",
         )
     seal = stored.seal
-    interrupted_changes.settle(context, layout)
+    removals.settle_interrupted(context, layout)
     context.assert_held()
     history.note_intervals(layout)
     before = dataset_folders.current(layout)

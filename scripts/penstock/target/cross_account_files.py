@@ -8,7 +8,7 @@
 | word to all              | write, sticky (1777)   |             |                              |      |
 
 Notices: the last audit (`dataset.verdicts`) and who stages now (`dataset.staging_notice`). Postings: readers'
-pins (`dataset.pins`). The mark of a removal (`keep.retention.removals`) is a notice made like a posting, so
+pins (`dataset.pins`). The mark of a removal (`keep.removals`) is a notice made like a posting, so
 that one process has it. All but `touch` is durable on return.
 
 A notice is trusted because only its folder's owner and root can make a file there. The file's account does

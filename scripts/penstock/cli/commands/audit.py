@@ -55,7 +55,7 @@ def _reason(text: str) -> str:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Audit each dataset in turn, also after a damaged one."""
-    from penstock.keep.audit import audit_step
+    from penstock.keep import audit_step
 
     if parsed.overrule:
         return audit_results.run_each(

@@ -21,12 +21,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Print a release's description; name on standard error what catalogues want in addition."""
-    from penstock.keep import describe_release
+    from penstock.keep import release_supplements
 
     config = session.config()
     name = session.only(config, parsed.name)
     with session.context(config) as context:
-        description = describe_release.run(context, name, parsed.release)
+        description = release_supplements.describe(context, name, parsed.release)
         for piece in description.pieces:
             output.show_piece(piece)
     if description.left_out:

@@ -76,7 +76,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 def _mended(parsed: argparse.Namespace, session: Session, config: Config, reading: Reading) -> int:
     from penstock.cluster.registry import open_cluster
-    from penstock.keep.repair import gate_repair
+    from penstock.keep import gate_repair
 
     local = replace(config.cluster, backend="local")
     with session.context(config) as context:

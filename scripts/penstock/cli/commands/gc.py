@@ -29,7 +29,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     other than 0."""
     from penstock.fs import scratch
     from penstock.jobs import bandwidth as link_folder
-    from penstock.keep.retention import gc_step
+    from penstock.keep import retention_steps
     from penstock.look.views import gc_text
 
     config = session.config()
@@ -38,7 +38,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         raise ConfigError("--unpin is about the pins of one dataset", hint="name the dataset")
 
     def work(context: Context, name: str) -> Collected:
-        return gc_step.gc(context, name, dry_run=parsed.dry_run, unpinned=tuple(parsed.unpin))
+        return retention_steps.gc(context, name, dry_run=parsed.dry_run, unpinned=tuple(parsed.unpin))
 
     results, code = session.each(config, names, work)
     if not parsed.dry_run:

@@ -40,14 +40,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Remove releases, or the dataset with --all. Returns HELD where a reader or run took hold of one after
     the command began: it stays."""
-    from penstock.keep.retention import gc_step
+    from penstock.keep import retention_steps
     from penstock.look.views import gc_text
 
     config = session.config()
     name = session.only(config, parsed.name)
     if parsed.all == bool(parsed.release):
         raise ConfigError("which releases?", hint="name them, or remove the dataset with all of them: --all")
-    work = gc_step.remove_all if parsed.all else partial(gc_step.remove, releases=parsed.release)
+    work = (
+        retention_steps.remove_all if parsed.all else partial(retention_steps.remove, releases=parsed.release)
+    )
     with session.context(config) as context:
         result = work(context, name, dry_run=parsed.dry_run, now=parsed.now, unpinned=tuple(parsed.unpin))
     session.receipt(result)

@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Repair each dataset in turn by its newest finished audit."""
-    from penstock.keep.repair import repair_step
+    from penstock.keep import repair_step
 
     return audit_results.run_each(
         parsed,

@@ -23,12 +23,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    from penstock.keep.retention import rollback_step
+    from penstock.keep import retention_steps
 
     config = session.config()
     name = session.only(config, parsed.name)
     with session.context(config) as context:
-        result = rollback_step.run(context, name, parsed.release)
+        result = retention_steps.rollback(context, name, parsed.release)
     release, left = result["release"], result["left"]
     if result["finished"]:
         text = f"the interrupted rollback from {left} is finished: current is {release}"

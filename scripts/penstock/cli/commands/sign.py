@@ -20,12 +20,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    from penstock.keep import sign_release
+    from penstock.keep import release_supplements
 
     config = session.config()
     name = session.only(config, parsed.name)
     with session.context(config) as context:
-        done = sign_release.run(context, name, parsed.release)
+        done = release_supplements.sign(context, name, parsed.release)
     what = f"{name}: {done['release']}"
     output.show(
         f"{what} is signed" if done["signed"] else f"{what} was signed already, and the signature holds"

@@ -1,6 +1,5 @@
-"""gc and remove: rename the releases that nothing holds, then remove their files.
-
-With `dry_run` no release, staging or pin is removed. `unpinned` names readers' pins to withdraw first.
+"""gc, remove and rollback: releases that nothing holds lose their names by one rename each, then their files;
+an earlier release becomes current again, by one rename.
 """
 
 from __future__ import annotations
@@ -11,33 +10,36 @@ from typing import TYPE_CHECKING
 
 from penstock.core import events, human
 from penstock.core.dataset_documents import Removal
-from penstock.core.errors import PreflightError
-from penstock.dataset import (
-    gate,
-    history,
-    pins,
-    staging_notice,
-)
+from penstock.core.errors import FindingsError, PreflightError
+from penstock.core.layout import DATA
+from penstock.dataset import gate, history, pins, reserve, staging_notice
 from penstock.jobs import share_rule
-from penstock.keep.retention import collection, dataset_removal, freed_space, release_snapshot
-from penstock.keep.retention.collection import Plan
-from penstock.keep.retention.decision import Criteria
+from penstock.jobs.dataset_hold import holding
+from penstock.keep import collection, removals, retention_decision
+from penstock.keep.collection import Plan
+from penstock.keep.retention_decision import Criteria
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from penstock.core.layout import DatasetLayout
-    from penstock.core.step_results import Collected
+    from penstock.core.step_results import Collected, RollbackResult
     from penstock.dataset.context import Context
-    from penstock.keep.retention.decision import ReleaseDecision
+    from penstock.keep.removals import Led
+    from penstock.keep.retention_decision import ReleaseDecision
+
+
+# gc and remove: rename the releases that nothing holds, then remove their files.
+#
+# With `dry_run` no release, staging or pin is removed. `unpinned` names readers' pins to withdraw first.
 
 
 def gc(context: Context, dataset: str, *, dry_run: bool, unpinned: Collection[str] = ()) -> Collected:
     """Remove what no rule, reader or run of the dataset holds. Raises LockedError while a run holds the
     dataset, PreflightError for another account than the owner."""
     layout = context.layout(dataset)
-    criteria = Criteria(release_snapshot.grace(context), rules=context.dataset(dataset).retention)
+    criteria = Criteria(retention_decision.grace(context), rules=context.dataset(dataset).retention)
     planned = collection.plan(context, layout, criteria, unpinned=unpinned)
     if not dry_run:
         share_rule.remove_dead_older(layout.promises)
@@ -65,7 +67,7 @@ def remove(
     unknown = [name for name in wanted if name not in existing]
     if unknown:
         raise gate.no_release(layout, unknown, existing, "`penstock releases` lists the names")
-    criteria = Criteria(0.0 if now else release_snapshot.grace(context), names=wanted)
+    criteria = Criteria(0.0 if now else retention_decision.grace(context), names=wanted)
     planned = collection.plan(context, layout, criteria, unpinned=unpinned, stagings=False)
     if not dry_run:
         leads = f"`{context.program} rollback {dataset}` leads `current` elsewhere; "
@@ -80,9 +82,9 @@ def remove_all(
     PreflightError if something holds a release or is at work; then nothing is removed."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
-    criteria = Criteria(0.0 if now else release_snapshot.grace(context), with_dataset=True)
-    exists, left = os.path.lexists(layout.folder), dataset_removal.left(layout)
-    freed = freed_space.forecast([layout.folder, *left] if exists else left, context.stop.check)
+    criteria = Criteria(0.0 if now else retention_decision.grace(context), with_dataset=True)
+    exists, left = os.path.lexists(layout.folder), collection.left(layout)
+    freed = collection.forecast([layout.folder, *left] if exists else left, context.stop.check)
     planned = Plan([], [], left, [], freed, left)
     if exists:
         collected = collection.plan(context, layout, criteria, unpinned=unpinned, stagings=False)
@@ -91,9 +93,9 @@ def remove_all(
     if not dry_run:
         _refuse_held(layout, decisions)
         if exists:
-            decisions = dataset_removal.take_name(context, layout, criteria, "remove", unpinned)
+            decisions = collection.take_name(context, layout, criteria, "remove", unpinned)
             _refuse_held(layout, decisions)
-        cleared = dataset_removal.clear(context, layout)
+        cleared = collection.clear(context, layout)
     gone = "" if any(decision.held_by for decision in decisions) else str(layout.folder)
     planned = planned._replace(decisions=decisions)
     report = _done(context, layout, planned, criteria, "remove", dry_run=True, unpinned=unpinned)
@@ -164,4 +166,36 @@ def _done(
         "frees": planned.freed,
         "cleared": cleared,
         "waits": waits,
+    }
+
+
+# rollback: makes an earlier release current again. A run of an unchanged source leaves it so.
+
+STEP = "rollback"
+
+
+def rollback(context: Context, dataset: str, release: str | None) -> RollbackResult:
+    """Make the release current; None: the one before the current one. Raises ConfigError for an unknown
+    release, FindingsError for one that is damaged or has findings, LockedError, PreflightError for another
+    account than the owner."""
+    layout = context.layout(dataset)
+    if not dataset_folders.releases(layout):
+        raise FindingsError(
+            "nothing is published",
+            where=str(layout.releases),
+            hint=f"`{context.program} run {dataset}` stages it",
+        )
+
+    def lead() -> Led:
+        with holding(context, dataset, "", STEP):
+            removals.settle_removals(context, layout)
+            return removals.lead_current(context, layout, release)
+
+    led = reserve.sparing(context, layout, STEP, lead)
+    return {
+        "dataset": dataset,
+        "release": led.release,
+        "left": led.left,
+        "finished": led.finished,
+        "path": str(layout.release(led.release) / DATA),
     }

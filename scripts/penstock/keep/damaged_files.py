@@ -1,38 +1,87 @@
-"""Damaged files of a release that are the same inodes in other releases: a repair replaces them there too.
-
-Candidates are the files of each other release whose record has the digest of a damaged file, under any path.
-Other releases get the new file first: a repair killed in between still finds the rest by the old inode. The
-caller holds the locks of the dataset and of its audits.
+"""The published files that a repair replaces: those of its release, and the very same inodes in other
+releases, which get the new file, too.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from penstock.config.access_rules import sealed_rules
 from penstock.core.dataset_documents import Repair, RepairCounts
-from penstock.core.errors import PenstockError
-from penstock.core.layout import MANIFEST
+from penstock.core.errors import FailedError, PenstockError
+from penstock.core.layout import DATA, MANIFEST
 from penstock.dataset import history, verdicts
 from penstock.fs import clock
+from penstock.fs.owners import is_mapped, numbers_here
 from penstock.jobs import audit_store
-from penstock.keep.audit import audit_plan
-from penstock.keep.audit.audit_step import findings_of
-from penstock.keep.repair.published_files import NAMED, inode_of, mender_of
+from penstock.keep import audit_plan
+from penstock.keep.audit_step import findings_of
 from penstock.tables.manifest import with_digests
 from penstock.target import dataset_folders
+from penstock.target.file_replacement import Mender
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from penstock.config.access_rules import AccessRules
     from penstock.core.audit_documents import Audit
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
+    from penstock.core.seal import Seal, SealedPermissions
     from penstock.dataset.context import Context
-    from penstock.target.file_replacement import Mender
+
+
+NAMED = 1000  # paths named in a line of the history
+
+
+def mender_of(context: Context, layout: DatasetLayout, seal: Seal, release: str) -> Mender:
+    """Make a mender, which replaces files with the published modes, group and owner. It opens the release's
+    `data`, made again if missing. Raises FailedError if this mount cannot restore the ACL."""
+    published = seal.permissions
+    data = layout.release(release) / DATA
+    uid, gid = numbers_here(
+        published.uid, published.user, published.gid, published.group, mapped=is_mapped(data)
+    )
+    return Mender(
+        data,
+        file_mode=published.file_mode,
+        dir_mode=published.dir_mode,
+        gid=gid,
+        uid=uid,
+        rules=_rules(published, data),
+        spend=context.spend,
+    )
+
+
+def _rules(published: SealedPermissions, data: Path) -> AccessRules:
+    """Raise FailedError if the numbers in the release's ACL differ on this mount."""
+    if published.acl and is_mapped(data):
+        raise FailedError(
+            "the release's ACL cannot be set again here",
+            where=str(data),
+            why="this mount maps the numbers of users and groups, by which the ACL names them",
+            hint="repair on a machine that mounts it without id mapping",
+        )
+    return sealed_rules(published)
+
+
+def inode_of(layout: DatasetLayout, release: str, path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(layout.release(release) / DATA / path)
+    except OSError:
+        return None
+
+
+# Damaged files of a release that are the same inodes in other releases: a repair replaces them there too.
+#
+# Candidates are the files of each other release whose record has the digest of a damaged file, under any
+# path. Other releases get the new file first: a repair killed in between still finds the rest by the old
+# inode. The caller holds the locks of the dataset and of its audits.
 
 
 class Name(NamedTuple):

@@ -16,13 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.core import events, human
-from penstock.core.audit_documents import (
-    EMPTY_FOLDER,
-    REPAIRABLE,
-    Finding,
-    also_in,
-    also_repaired,
-)
+from penstock.core.audit_documents import EMPTY_FOLDER, REPAIRABLE, Finding, also_in, also_repaired
 from penstock.core.dataset_documents import Repair, RepairCounts
 from penstock.core.errors import FailedError, FindingsError, NoSpaceError, PenstockError
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
@@ -32,12 +26,10 @@ from penstock.fs import clock
 from penstock.fs.errno_map import printable, storage_error
 from penstock.jobs import audit_store
 from penstock.jobs.dataset_hold import holding
-from penstock.keep.audit import audit_plan, text_manifests
-from penstock.keep.audit.audit_step import auditing, findings_of
-from penstock.keep.repair import repair_plan
-from penstock.keep.repair.hard_linked_damage import HardLinkedDamage
-from penstock.keep.repair.published_files import NAMED, mender_of
-from penstock.keep.repair.repair_array import ALREADY, STEP, PathOutcome, fetch, planned
+from penstock.keep import audit_plan, repair_array
+from penstock.keep.audit_step import auditing, findings_of
+from penstock.keep.damaged_files import NAMED, HardLinkedDamage, mender_of
+from penstock.keep.repair_array import ALREADY, STEP, PathOutcome, fetch, planned
 from penstock.tables import empty_folders
 from penstock.tables.manifest import read_manifest
 from penstock.target import dataset_folders
@@ -54,6 +46,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.target.file_replacement import Mender
+
 
 SHOWN = 20
 NO_RELEASE: Mapping[str, str] = MappingProxyType({})
@@ -97,7 +90,7 @@ def clear_ended(context: Context, dataset: str, release: str) -> None:
     layout = context.layout(dataset)
     if layout.repair(release).folder.exists() or layout.repair_staging(release).exists():
         with auditing(context, layout, release, STEP), holding(context, dataset, "", STEP, release=release):
-            repair_plan.clear(context, layout, release)
+            repair_array.clear(context, layout, release)
 
 
 def _repair(
@@ -106,7 +99,7 @@ def _repair(
     began, audit = time.time(), audits[0]
     dataset = layout.dataset
     seal, digest = audit_plan.read_seal(layout, audit.release)
-    remade = text_manifests.remake(layout, audit.release, seal)
+    remade = audit_plan.remake_manifests(layout, audit.release, seal)
     damaged = audit_plan.unsound(layout, audit.release, seal, digest)
     if damaged:
         raise FindingsError(
@@ -156,7 +149,7 @@ def _repair(
         raise storage_error(error, "the release cannot be repaired", str(data)) from error
     kinds = {path: finding.kind for path, finding in wanted.items()} | dict.fromkeys(folders, EMPTY_FOLDER)
     result = _close(context, layout, audit, done, left, kinds, hard_linked, sum(sizes), began, run)
-    repair_plan.clear(context, layout, audit.release)
+    repair_array.clear(context, layout, audit.release)
     return result
 
 

@@ -1,17 +1,15 @@
-"""gc and remove of one dataset.
-
-without a lock        snapshot, decision, forecast: all that a dry run does
-the dataset's lock    what was killed before is settled; snapshot and decision again (a release is removed
-                      only where both say so); mark; wait (`settling`); pins and `current` again; rename
-                      and of stagings that are removed, too
-the lock `gc.lock`    the files, within the pace of removals (`shares`)
+"""gc and remove of one dataset: decide, say what it frees, mark, look again, rename, then remove the files;
+and the removal of a dataset with all of its releases and its state.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+from collections import Counter
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import events
@@ -25,25 +23,75 @@ from penstock.core.errors import (
     PenstockError,
     PreflightError,
 )
-from penstock.dataset import history, pins, reserve, run_store
+from penstock.core.human import in_quotes
+from penstock.core.layout import CURRENT, DATA, RunLayout
+from penstock.core.step_results import Frees
+from penstock.dataset import documents, history, pins, reserve, run_claims, run_store
 from penstock.fs import clock
+from penstock.fs.errno_map import storage_error
+from penstock.fs.owners import group_name, user_name
+from penstock.fs.safe_open import OPEN_FOLDER
 from penstock.jobs import dataset_state, run_cleanup
+from penstock.jobs.array_orders import live_arrays, unanswered
 from penstock.jobs.dataset_hold import holding, lock_of
 from penstock.jobs.shares import removing
-from penstock.keep.retention import freed_space, interrupted_changes, release_snapshot, removals
-from penstock.target import cross_account_files, dataset_folders
+from penstock.keep import removals, retention_decision
+from penstock.target import cross_account_files, dataset_folders, tree_removal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     from penstock.core.dataset_documents import RemovalMark
     from penstock.core.layout import DatasetLayout
-    from penstock.core.step_results import Frees
     from penstock.dataset.context import Context
     from penstock.dataset.pins import ReleasePin
     from penstock.dataset.run import Run
-    from penstock.keep.retention.decision import Criteria, ReleaseDecision
+    from penstock.keep.retention_decision import Criteria, ReleaseDecision
+
+
+def forecast(folders: Sequence[Path], check: Callable[[], None]) -> Frees:
+    """Count the bytes and inodes that removing all these folders together frees. Missing folders count as
+    nothing. `check` is called now and then, and may raise. Raises by `errno_map.storage_error` if a folder
+    cannot be opened."""
+    from penstock.dataset.disk_use import Use  # Arrow: not where nothing is removed
+
+    with Use(projects=True) as use:
+        area = use.area()
+        for folder in folders:
+            try:
+                fd = os.open(folder, OPEN_FOLDER)
+            except FileNotFoundError:
+                continue  # another removal was faster
+            except OSError as error:
+                raise storage_error(error, "what a removal frees cannot be counted", str(folder)) from None
+            use.add_tree(area, fd, lambda _: check())
+        held_elsewhere = use.ended().outside[1]
+    by: tuple[Counter[int], ...] = (Counter(), Counter(), Counter())
+    for owner, size in area.bytes.items():
+        for sums, number in zip(by, owner, strict=True):
+            sums[number] += size
+    users, groups, projects = by
+    projects.pop(0, None)
+    inodes = area.files.total() + area.folders.total()
+    return Frees(
+        area.bytes.total(),
+        inodes,
+        held_elsewhere,
+        {user_name(uid) or str(uid): size for uid, size in sorted(users.items())},
+        {group_name(gid) or str(gid): size for gid, size in sorted(groups.items())},
+        {str(number): size for number, size in sorted(projects.items())},
+        area.unreadable,
+    )
+
+
+# gc and remove of one dataset.
+#
+# without a lock        snapshot, decision, forecast: all that a dry run does
+# the dataset's lock    what was killed before is settled; snapshot and decision again (a release is removed
+#                       only where both say so); mark; wait (`settling`); pins and `current` again; rename
+#                       and of stagings that are removed, too
+# the lock `gc.lock`    the files, within the pace of removals (`shares`)
 
 GC_LOCK = "gc.lock"  # held while files without a name are removed
 
@@ -96,15 +144,13 @@ def plan(
         dataset_folders.need_state(layout)
     for name in unpinned:
         _pin_named(context, layout, name)
-    snapshot = release_snapshot.take(context, layout, unpinned)
+    snapshot = retention_decision.take(context, layout, unpinned)
     decisions = snapshot.decide(criteria)
     staging_decisions = _stagings(context, layout) if stagings else []
     left = removals.left(layout)
     doomed = [layout.release(decision.facts.release) for decision in decisions if not decision.held_by]
     folders = [*doomed, *(staging.path for staging in staging_decisions if not staging.stays), *left]
-    freed = freed_space.forecast(
-        [*folders, *_states(layout, decisions, staging_decisions)], context.stop.check
-    )
+    freed = forecast([*folders, *_states(layout, decisions, staging_decisions)], context.stop.check)
     ended = [f"{name}: {why}" for name, why in sorted(snapshot.ended.items())]
     return Plan(decisions, staging_decisions, left, ended, freed, folders)
 
@@ -120,8 +166,8 @@ def carry_out(
 ) -> RemovalOutcome:
     """Carry out the plan as far as it still holds. Raises LockedError while a run holds the dataset. Without
     space for its writes, it first removes files that already lost their name, then gives up the dataset's
-    reserve, and starts again. A rename that could not be noted keeps its mark, by which `removals.settle`
-    writes the history's line."""
+    reserve, and starts again. A rename that could not be noted keeps its mark, by which
+    `removals.settle_removals` writes the history's line."""
     gone: dict[str, ReleaseDecision] = {}
     waiting = list(unpinned)
     cleared = 0
@@ -164,11 +210,11 @@ def _named_away(
     """Do all that needs the dataset's lock. Renamed releases are added to `gone` even if this raises;
     withdrawn pins leave `unpinned`."""
     with holding(context, layout.dataset, "", step):
-        interrupted_changes.settle(context, layout)
+        removals.settle_interrupted(context, layout)
         while unpinned:
             take_back(context, layout, unpinned[0])
             unpinned.pop(0)
-        snapshot = release_snapshot.take(context, layout)
+        snapshot = retention_decision.take(context, layout)
         agreed = {decision.facts.release for decision in planned.doomed}
         decisions = [
             decision
@@ -243,7 +289,7 @@ def _removed(
         final = []
         for decision in decisions:
             mark = marked.get(decision.facts.release)
-            held = release_snapshot.holders_now(context, layout, decision.facts.release) if mark else []
+            held = retention_decision.holders_now(context, layout, decision.facts.release) if mark else []
             if mark and dataset_folders.current(layout) == mark.release:
                 held.append("current: somebody led it there meanwhile")
             if mark and held:
@@ -349,3 +395,110 @@ def _alive(context: Context, layout: DatasetLayout, key: str) -> str:
         raise
     except PenstockError as error:
         return error.why or error.what
+
+
+# Removes a dataset with all its releases and state: marks, one rename, then the files.
+#
+#     <root>/.removed-<dataset>-<nonce>      the dataset, without its name; so below `target.state_root`
+#
+# Under the dataset's lock each release is marked as in `removals`, so that no reader pins it, and pins are
+# checked again. One rename then takes the folder with `current`, releases and state: a reader sees a whole
+# release or nothing. The files are removed without the lock.
+#
+# | killed            | the dataset | what continues                                     |
+# |-------------------|-------------|----------------------------------------------------|
+# | before the rename | stands      | the next command under the lock removes the marks  |
+# | after it          | is gone     | the same command removes the files                 |
+#
+# Limit: a process frozen right before the rename that wakes after its lock was taken over still renames; only
+# `removals` bars that.
+
+WHY = "all of the dataset is removed"  # the reason in each release's mark
+
+
+def take_name(
+    context: Context,
+    layout: DatasetLayout,
+    criteria: Criteria,
+    step: str,
+    unpinned: Collection[str] = (),
+) -> list[ReleaseDecision]:
+    """Rename the dataset away, unless a release is held; the decisions say by what. Raises as `_refuse`, and
+    by `errno_map.storage_error`."""
+    with holding(context, layout.dataset, "", step):
+        removals.settle_interrupted(context, layout)
+        _refuse(context, layout)
+        for name in unpinned:
+            take_back(context, layout, name)
+        decisions = retention_decision.take(context, layout).decide(criteria)
+        marks: list[RemovalMark] = []
+        try:
+            if not any(decision.held_by for decision in decisions):
+                marks += [removals.mark(layout, decision.facts, WHY) for decision in decisions]
+                context.stop.wait(settling(context))
+                # Pins placed before their reader could see the mark.
+                decisions = retention_decision.take(context, layout).decide(criteria)
+            if not any(decision.held_by for decision in decisions):
+                elsewhere = [] if layout.state_root is None else [layout.state.parent]
+                removals.set_aside(context, layout.folder, *elsewhere)
+                marks.clear()
+        finally:
+            for mark in marks:
+                removals.unmark(layout, mark)
+    return decisions
+
+
+def left(layout: DatasetLayout) -> list[Path]:
+    """Return the renamed folders still to be removed; after a kill between the two renames, the state too."""
+    name = re.compile(rf"\.removed-{re.escape(layout.dataset)}-[0-9a-f]{{16}}")
+    folders: list[Path] = []
+    for root in (layout.root, layout.state_root):
+        if root is not None:
+            with contextlib.suppress(FileNotFoundError):
+                folders += [root / entry for entry in sorted(os.listdir(root)) if name.fullmatch(entry)]
+    if folders and layout.state_root is not None and not os.path.lexists(layout.folder):
+        # First: the evidence that the state belongs to no dataset goes last.
+        folders[:0] = [layout.state.parent] if layout.state.is_dir() else []
+    return folders
+
+
+def clear(context: Context, layout: DatasetLayout) -> int:
+    """Remove those files, within the pace of removals; return the number of folders."""
+    folders = left(layout)
+    if folders:
+        with removing(context, layout):
+            for folder in folders:
+                tree_removal.remove_tree(folder, context.spend)
+    return len(folders)
+
+
+def _refuse(context: Context, layout: DatasetLayout) -> None:
+    """Raise PreflightError if something is at work, or is not penstock's to remove."""
+    claim = run_claims.highest(layout)
+    ways = [dataset_state.of_claim(context, layout, claim)] if claim else []
+    ways += [f"array {array.array} has not ended" for array in live_arrays(context, layout.dataset)]
+    ways += [
+        f"{array.name} had no answer from the cluster" for array, _ in unanswered(context, layout.dataset)
+    ]
+    own_names = {
+        CURRENT,
+        "releases",
+        "audits",
+        "verdicts",
+        "pins",
+        *(path.name for path in layout.under_ways),
+    }
+    others = [name for name in sorted(os.listdir(layout.folder)) if name not in own_names and name[0] != "."]
+    ways += [f"{in_quotes(name)} is not of penstock" for name in others]
+    trees = filter(None, (documents.read_adopted_tree(RunLayout(folder)) for folder in layout.runs.glob("*")))
+    for tree, staging in product(trees, layout.releases.glob(".*.staging")):
+        if documents.stands_in(tree, staging / DATA):
+            ways.append(f"releases/{staging.name} is a tree that is being adopted")
+    if ways := list(filter(None, ways)):
+        raise PreflightError(
+            "something of the dataset is in the way, and nothing was removed",
+            where=str(layout.folder),
+            why="; ".join(ways[:5]),
+            hint=f"`{context.program} cancel {layout.dataset}` ends what is at work; move away what is not "
+            "of penstock; then the same command",
+        )

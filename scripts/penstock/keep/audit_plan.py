@@ -1,5 +1,6 @@
-"""Plans the shards of an audit from a release's manifest, and checks that manifest and seal are the published
-ones."""
+"""From a release's manifest to the shards of an audit; whether manifest and seal are the published ones; and
+text manifests made again where a purge or rot took them.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +18,15 @@ from penstock.core.balance import Load
 from penstock.core.errors import FailedError, FindingsError, PreflightError
 from penstock.core.grades import is_soon
 from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL, SIGNATURE
-from penstock.core.model import Digest, Expected, Record, of_hex, part_of
+from penstock.core.model import XXH3, Digest, Expected, Record, of_hex, part_of
 from penstock.core.seal import Tree, leaves
-from penstock.dataset import (
-    documents,
-    history,
-    receipts,
-    seals,
-)
+from penstock.dataset import documents, history, receipts, seals
 from penstock.fs import small_files
 from penstock.jobs import array_job
 from penstock.jobs.audit_store import drawn, takes
-from penstock.tables.manifest import read_files
+from penstock.tables.manifest import ChecksumFile, checksums, read_files
 from penstock.tables.shards import EXPECTED
+from penstock.target import published_folder
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -43,6 +40,40 @@ if TYPE_CHECKING:
     from penstock.dataset.run import Run
     from penstock.tables.files import Files
     from penstock.tables.shards import ShardsWriter
+
+
+# Makes the text manifests of a release again from `manifest.parquet`, after a purge or rot.
+#
+# The Parquet file holds all of their content, so the seal's digest proves each remade file.
+
+ALGORITHMS = {MANIFEST_XXH: XXH3, MANIFEST_SHA256: "sha256"}  # the checksum algorithm of each text manifest
+
+
+def remake_manifests(layout: DatasetLayout, release: str, seal: Seal) -> list[str]:
+    """Remake missing or damaged text manifests; return the names of those restored. Raises FailedError. Does
+    nothing if `manifest.parquet` itself is not the sealed one."""
+    folder = layout.release(release)
+    wrong = [name for name in ALGORITHMS if name in seal.manifests and not _holds(folder, name, seal)]
+    if not wrong or not _holds(folder, MANIFEST, seal):
+        return []
+    for name in wrong:
+        published_folder.put_beside(layout, release, name, partial(_write_manifest, folder, ALGORITHMS[name]))
+    return [name for name in wrong if _holds(folder, name, seal)]
+
+
+def _holds(folder: Path, name: str, seal: Seal) -> bool:
+    try:
+        return receipts.is_sealed(folder / name, seal.manifests.get(name))
+    except OSError:
+        return False
+
+
+def _write_manifest(folder: Path, algorithm: str, path: Path) -> None:
+    with ChecksumFile(path, algorithm=algorithm) as file:
+        for files in read_files(folder / MANIFEST, columns=("path", "digest", "digests")):
+            file.add(checksums(files, algorithm))
+        file.close()
+
 
 # The cost of opening one more cold file, in bytes read in that time: a node that reads 1 to 2 GB/s opens and
 # reads some thousand files a second.

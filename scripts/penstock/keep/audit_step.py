@@ -29,13 +29,7 @@ from penstock.core.audit_documents import OF_A_FILE, WHOLE, AuditSelection, Find
 from penstock.core.errors import FailedError, FindingsError, InterruptedRunError, PreflightError
 from penstock.core.grades import answered_by, audit_grade
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
-from penstock.dataset import (
-    history,
-    last_end,
-    receipts,
-    reserve,
-    verdicts,
-)
+from penstock.dataset import history, last_end, receipts, reserve, verdicts
 from penstock.dataset.release_choice import check_stands, released, standing
 from penstock.engine.audit_shard import AuditedRows
 from penstock.fs import small_files
@@ -46,8 +40,8 @@ from penstock.jobs.array_runner import run_array
 from penstock.jobs.array_supervision import started_event
 from penstock.jobs.dataset_hold import lock_of
 from penstock.jobs.forecast import element_time
-from penstock.keep.audit import audit_plan
-from penstock.keep.audit.audit_tree import findings_without_data, tree_findings
+from penstock.keep import audit_plan
+from penstock.keep.audit_tree import findings_without_data, tree_findings
 from penstock.tables.shards import read_expected
 from penstock.target import dataset_folders
 
@@ -63,6 +57,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.dataset_lock import DatasetLock
     from penstock.fs.data_states import DataStates
+
 
 STEP = "audit"
 SHOWN = 1000  # findings in the result itself; `findings.jsonl` has all

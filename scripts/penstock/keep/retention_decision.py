@@ -1,9 +1,5 @@
-"""What gc and remove know of a dataset's releases before they decide: when they were published, when they
-left `current`, and who holds them.
-
-A reader's pin, a run that links files, an audit, a repair and an administrator's HOLD keep a release. The
-scheduler says whether a pin's job has ended. Nothing is changed, but folders are touched for the file
-system's clock.
+"""Which releases of a dataset stay, and why (pure); and what is known of them before: when they were
+published, when they left `current`, and who holds them.
 """
 
 from __future__ import annotations
@@ -15,25 +11,153 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core import human
 from penstock.core.dataset_documents import Publication
 from penstock.core.errors import FailedError, NewerFormatError, PenstockError, PreflightError
 from penstock.dataset import holder as holders
 from penstock.dataset import pins, run_store, seals
 from penstock.fs import clock, small_files
 from penstock.jobs import dataset_state
-from penstock.keep.retention import decision
-from penstock.keep.retention.decision import Known
 from penstock.target import dataset_folders, hold
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Collection, Container, Mapping, Sequence
 
+    from penstock.config.settings import RetentionConfig
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
     from penstock.dataset.pins import ReleasePin
     from penstock.dataset.run_store import Move
-    from penstock.keep.retention.decision import Criteria, ReleaseDecision
     from penstock.target.hold import Hold
+
+
+# Decides which releases of a dataset stay, and why.
+#
+# | a release                                                          | is kept by                          |
+# |--------------------------------------------------------------------|-------------------------------------|
+# | that `current` names                                               | `current`                           |
+# | whose dataset's `current` leads nowhere                            | `current`: nobody knows what it was |
+# | pinned, base of a run that has not ended, or being audited         | that pin, run or audit              |
+# | held by an administrator (`target.hold`)                           | HOLD                                |
+# | with a seal of a format that this version does not read            | newer                               |
+# | that left `current` less than the grace ago                        | grace                               |
+# | of a dataset without `retention`                                   | no rule: gc needs one               |
+# | among the `last` published                                         | last                                |
+# | published `within` this time                                       | within                              |
+# | with a configured name, if `named` is true                         | named                               |
+# | whose time of publication neither history nor seal states          | unknown                             |
+# | any other                                                          | nothing: gc removes it              |
+#
+# `remove` with names applies the first six rows; `remove --all` those in `with_dataset`.
+
+
+class Known(NamedTuple):
+    """What is known of one release. Times are in seconds since the epoch."""
+
+    release: str
+    published: float | None  # last publication; None: unknown
+    left: float | None  # when it left `current`; None: it is current, or `current` leads nowhere
+    named: bool  # its name was configured, not made of date and content
+    held: Sequence[str] = ()  # pins, runs, audits, HOLD, or a newer seal, in words
+    files: int = 0
+    bytes: int = 0
+    run: str = ""
+
+
+class ReleaseDecision(NamedTuple):
+    """What becomes of one release."""
+
+    facts: Known
+    held_by: Sequence[str]  # reasons that begin with the rule's name; none: it is removed
+
+
+class Criteria(NamedTuple):
+    """What a command decides by, the same before and under the dataset's lock."""
+
+    grace: float  # seconds for which a release stays after it left `current`
+    rules: RetentionConfig | None = None  # of gc; None: the dataset has none, and gc removes no release
+    names: Collection[str] | None = None  # releases named to `remove`, which applies no rule; None: all
+    with_dataset: bool = False  # the whole dataset is to go (`remove --all`)
+
+
+def decide(
+    criteria: Criteria, releases: Sequence[Known], current: str | None, now: float
+) -> list[ReleaseDecision]:
+    """Decide about each release that the command concerns, in the order of `releases`."""
+    if criteria.with_dataset:
+        return [with_dataset(facts, current, criteria.grace, now) for facts in releases]
+    if criteria.names is not None:
+        named = [facts for facts in releases if facts.release in criteria.names]
+        return [by_name(facts, current, criteria.grace, now) for facts in named]
+    return by_rules(releases, current, criteria.rules, criteria.grace, now)
+
+
+def by_rules(
+    releases: Sequence[Known], current: str | None, rules: RetentionConfig | None, grace: float, now: float
+) -> list[ReleaseDecision]:
+    """Decide by gc's rules, in the order of `releases`. Of two published in the same second, the later in
+    `releases` is newer."""
+    dated = [facts for facts in releases if facts.published is not None]
+    ranked = [facts.release for facts in sorted(dated, key=lambda facts: facts.published or 0.0)][::-1]
+    decisions = []
+    for candidate in releases:
+        held = _always(candidate, current, grace, now)
+        if rules is None:
+            held.append("no rule: the dataset has no `retention`")
+        elif candidate.published is None:
+            held.append("unknown: neither history nor seal says when it was published")
+        else:
+            rank = ranked.index(candidate.release) + 1
+            if rules.last is not None and rank <= rules.last:
+                held.append(f"last: {rank} of {rules.last}")
+            age = now - candidate.published
+            if rules.within is not None and age <= rules.within:
+                held.append(f"within {human.duration(rules.within)}: published {_ago(age)}")
+            if rules.named and candidate.named:
+                held.append("named")
+        decisions.append(ReleaseDecision(candidate, held))
+    return decisions
+
+
+def by_name(candidate: Known, current: str | None, grace: float, now: float) -> ReleaseDecision:
+    """Decide about a release named to `remove`."""
+    return ReleaseDecision(candidate, _always(candidate, current, grace, now))
+
+
+def with_dataset(candidate: Known, current: str | None, grace: float, now: float) -> ReleaseDecision:
+    """Decide about a release whose whole dataset is to go. `current` does not hold it, nor does a run that
+    nobody works on. A current release had readers until now, so it gets the full grace."""
+    asked = candidate._replace(held=[words for words in candidate.held if not words.startswith("base: ")])
+    held = [words for words in _always(asked, current or "", grace, now) if words != "current"]
+    if candidate.release == current and grace:
+        held.append(f"grace: `current` names it, and {human.duration(grace)} are waited for its readers")
+    return ReleaseDecision(candidate, held)
+
+
+def _always(candidate: Known, current: str | None, grace: float, now: float) -> list[str]:
+    held = []
+    if current is None:
+        held.append("current: it leads to no release, so nobody knows which one is read")
+    elif candidate.release == current:
+        held.append("current")
+    held += candidate.held
+    if candidate.left is not None and now - candidate.left < grace:
+        held.append(
+            f"grace: it left `current` {_ago(now - candidate.left)}, {human.duration(grace)} are waited"
+        )
+    return held
+
+
+def _ago(seconds: float) -> str:
+    return f"{human.duration(max(0.0, seconds))} ago"
+
+
+# What gc and remove know of a dataset's releases before they decide: when they were published, when they
+# left `current`, and who holds them.
+#
+# A reader's pin, a run that links files, an audit, a repair and an administrator's HOLD keep a release. The
+# scheduler says whether a pin's job has ended. Nothing is changed, but folders are touched for the file
+# system's clock.
 
 _MADE = re.compile(r"[0-9]{8}-[0-9a-f]{8}(\.[0-9]+)?")  # a name made by `release: auto`
 # Seconds by which `current` may be younger than the history's last line before somebody must have moved it by
@@ -51,7 +175,7 @@ class ReleaseSnapshot(NamedTuple):
     now: float  # when it was taken: seconds since the epoch by the file system's clock
 
     def decide(self, criteria: Criteria) -> list[ReleaseDecision]:
-        return decision.decide(criteria, self.releases, self.current, self.now)
+        return decide(criteria, self.releases, self.current, self.now)
 
 
 def take(context: Context, layout: DatasetLayout, unpinned: Container[str] = ()) -> ReleaseSnapshot:

@@ -35,9 +35,8 @@ from penstock.dataset import gate, pins, verdicts
 from penstock.fs.owners import user_name
 from penstock.jobs import audit_store, dataset_state
 from penstock.jobs.dataset_hold import lock_of
-from penstock.keep.audit import audit_plan, audit_step
-from penstock.keep.audit.audit_tree import tree_findings
-from penstock.keep.repair import repair_step
+from penstock.keep import audit_plan, audit_step, repair_step
+from penstock.keep.audit_tree import tree_findings
 from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from penstock.core.seal import Seal
     from penstock.core.step_results import AuditResult, MendResult, RepairResult
     from penstock.dataset.context import Context
+
 
 STEP = "gate"
 # Average limits of the sample if no fraction is given: some seconds of reading.

@@ -1,1 +1,0 @@
-"""Compares a published release with its manifest."""

@@ -1,0 +1,356 @@
+"""Changes of which releases readers see: the removal of a release (a mark, one rename, a line in the history;
+then its files, at leisure), `current` led back or forward, and both brought to their end after a kill.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core import dataset_documents
+from penstock.core.dataset_documents import Removal, RemovalMark, Rollback, RollbackIntent
+from penstock.core.errors import FailedError, FindingsError
+from penstock.dataset import documents, gate, history, pins, run_claims, run_store
+from penstock.fs import clock, small_files
+from penstock.fs.errno_map import storage_error
+from penstock.jobs import audit_store
+from penstock.target import cross_account_files, dataset_folders, reveal, tree_removal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.dataset.context import Context
+    from penstock.keep.retention_decision import Known
+
+
+# Removes a release: a mark, one rename, a line in the history; then its files without the lock.
+#
+#     releases/.removing-<release>              the mark: no reader pins it any more (`dataset.pins`)
+#     releases/.removed-<release>-<nonce>       the release, without its name: nobody sees half of it
+#     runs/.removed-<run>-<nonce>               the state of its run
+#
+# The staging of a run that did not end, and its state, are renamed in the same way without a mark: nobody
+# reads them. Under the dataset's lock a release is marked and renamed, then its run's state. The history gets
+# a line, audits and verdict are removed, and last the mark. Its files go without that lock, so that a run
+# need not wait.
+#
+# | killed                     | the release | the next command under the lock                             |
+# |----------------------------|-------------|-------------------------------------------------------------|
+# | before the rename          | stands      | takes the mark back: it is decided anew                     |
+# | between rename and mark    | is gone     | goes on from the rename: state, line, verdict, mark         |
+# | while files are removed    | is gone     | `gc` and `remove` go on with the files                      |
+#
+# A process frozen right before the rename may wake after its lock was taken over. So whoever withdraws the
+# mark first makes a file with the new name, to which no folder can be renamed. The file stays for a while.
+
+_REMOVING = ".removing-"
+_REMOVED = re.compile(r"\.removed-(.+)-[0-9a-f]{16}")
+BARRED = 30 * 86400.0  # seconds for which that file bars a frozen process's rename
+
+
+def mark(layout: DatasetLayout, release_facts: Known, why: str) -> RemovalMark:
+    """Mark a release for removal, durably, with the reason `why`. The caller holds the lock. Raises
+    FailedError if it is marked already, and by `errno_map.storage_error`."""
+    author = history.this_author()
+    at = clock.stamp(layout.releases)
+    made = RemovalMark(
+        release_facts.release,
+        secrets.token_hex(8),
+        at,
+        author,
+        release_facts.run,
+        why,
+        release_facts.files,
+        release_facts.bytes,
+    )
+    path = layout.removing(release_facts.release)
+    try:
+        if not cross_account_files.post(
+            layout.releases, path.name, dataset_documents.REMOVAL_MARK.to_json(made)
+        ):
+            raise FailedError(
+                "a release is marked for its removal already",
+                where=str(path),
+                hint="`penstock gc` goes on with a removal that was interrupted",
+            )
+    except OSError as error:
+        raise storage_error(error, "a release cannot be marked for its removal", str(path)) from error
+    return made
+
+
+def unmark(layout: DatasetLayout, mark: RemovalMark) -> None:
+    """Remove the mark: the release stays. The caller holds the lock."""
+    cross_account_files.forget_notice(layout.removing(mark.release))
+
+
+def give_up(layout: DatasetLayout, mark: RemovalMark) -> None:
+    """As `unmark`, if the rename may have happened: then `settle_removals` does what follows it."""
+    if os.path.lexists(layout.release(mark.release)) and not os.path.lexists(_removed(layout, mark)):
+        unmark(layout, mark)
+
+
+def take_name(context: Context, layout: DatasetLayout, mark: RemovalMark) -> None:
+    """Rename a marked release away. The caller holds the lock and checked pins and `current` since the mark.
+    `conclude` must follow."""
+    removed = _removed(layout, mark)
+    try:
+        context.assert_held()
+        small_files.rename(layout.release(mark.release), removed)
+    except OSError as error:
+        context.assert_held()
+        raise storage_error(
+            error, "a release cannot be renamed", str(layout.release(mark.release))
+        ) from error
+
+
+def set_aside(context: Context, *folders: Path) -> None:
+    """Rename a staging and its run's state, or those of a dataset; `left` lists them from then on. The caller
+    holds the lock. Raises by `errno_map.storage_error`."""
+    nonce = secrets.token_hex(8)
+    for path in folders:
+        context.assert_held()
+        try:
+            small_files.rename(path, path.parent / f".removed-{path.name.lstrip('.')}-{nonce}")
+        except OSError as error:
+            raise storage_error(error, "a folder cannot be renamed", str(path)) from error
+
+
+def settle_removals(context: Context, layout: DatasetLayout) -> None:
+    """Finish a killed removal except for its files, by the module's table. The caller holds the lock."""
+    for path in _marks(layout):
+        try:
+            mark = documents.load(dataset_documents.REMOVAL_MARK, path)
+        except FileNotFoundError:
+            continue
+        except ValueError:
+            # A mark is written in one piece before anything else happens.
+            cross_account_files.forget_notice(path)
+            continue
+        context.assert_held()
+        if _was_renamed(layout, mark):
+            conclude(context, layout, mark)
+        else:
+            unmark(layout, mark)
+
+
+def left(layout: DatasetLayout) -> list[Path]:
+    """Return the renamed folders of releases and runs still to be removed, sorted by path."""
+    folders = []
+    for folder in (layout.releases, layout.runs):
+        with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+            folders += [
+                folder / entry.name
+                for entry in entries
+                if _REMOVED.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+            ]
+    return sorted(folders)
+
+
+def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> None:
+    """Remove these folders, seals first so that none stands beside half a tree, and old files that barred a
+    rename."""
+    for path in folders:
+        context.stop.check()
+        with history.moving(layout, _REMOVED.sub(r"\1", path.name)) as moved:
+            tree_removal.remove_release(path, context.spend, moved=moved)
+    before = clock.now(layout.releases) - BARRED
+    with os.scandir(layout.releases) as entries:
+        for entry in entries:
+            status = entry.stat(follow_symlinks=False) if _REMOVED.fullmatch(entry.name) else None
+            if status is not None and stat.S_ISREG(status.st_mode) and status.st_mtime < before:
+                cross_account_files.forget_notice(layout.releases / entry.name)
+
+
+def _was_renamed(layout: DatasetLayout, mark: RemovalMark) -> bool:
+    """Whether the release of a mark lost its name, and perhaps its files. If not, this bars its rename for
+    ever."""
+    removed = _removed(layout, mark)
+    if removed.is_dir() or _in_history(layout, mark) or not os.path.lexists(layout.release(mark.release)):
+        return True
+    value = {"release": mark.release, "why": "the removal was taken back"}
+    # Of two concurrent callers one makes the name, and both see which.
+    return not cross_account_files.post(layout.releases, removed.name, value) and removed.is_dir()
+
+
+def conclude(context: Context, layout: DatasetLayout, mark: RemovalMark) -> None:
+    """Do what follows the rename, except for removing files; may be repeated. Raises NoSpaceError if the
+    history's line cannot be written: the mark stays, and `settle_removals` writes the line."""
+    gone = not os.path.lexists(layout.release(mark.release)) and not os.path.lexists(
+        layout.staging(mark.release)
+    )
+    state = layout.run(mark.run).folder
+    if mark.run and gone and state.is_dir():
+        # If the same content is being staged again, the state is that run's.
+        small_files.rename(state, layout.runs / f".removed-{mark.run}-{mark.nonce}")
+    if gone:
+        tree_removal.remove_tree(layout.repair(mark.release).folder, context.spend)
+        tree_removal.remove_tree(layout.repair_staging(mark.release), context.spend)
+        cross_account_files.forget_notice(layout.verdict(mark.release))
+        audit_store.forget(layout, mark.release)
+    if not _in_history(layout, mark):
+        line = Removal(
+            at=mark.at,
+            dataset=layout.dataset,
+            release=mark.release,
+            run=mark.run,
+            why=mark.why,
+            files=mark.files,
+            bytes=mark.bytes,
+            nonce=mark.nonce,
+            author=mark.author,
+        )
+        context.assert_held()
+        try:
+            history.append(layout, line)
+            history.note_intervals(layout)
+        except OSError as error:
+            raise storage_error(error, "a removal cannot be noted", str(layout.history)) from error
+    unmark(layout, mark)
+
+
+def _in_history(layout: DatasetLayout, mark: RemovalMark) -> bool:
+    return any(isinstance(line, Removal) and line.nonce == mark.nonce for line in history.lines(layout))
+
+
+def _removed(layout: DatasetLayout, mark: RemovalMark) -> Path:
+    return layout.releases / f".removed-{mark.release}-{mark.nonce}"
+
+
+def _marks(layout: DatasetLayout) -> list[Path]:
+    try:
+        names = os.listdir(layout.releases)
+    except FileNotFoundError:
+        return []
+    return [layout.releases / name for name in sorted(names) if name.startswith(_REMOVING)]
+
+
+# Leads `current` back to an earlier release, or forward again: one rename, and a line in the history.
+#
+# | killed | `current` names | what the next command under the lock does with the intent |
+# | --------------------------- | --------------- | -------------------------------------------------------- |
+# | before the intent           | the old one     | there is none |
+# | before the rename           | the old one     | removes it: nothing happened |
+# | before the history's line   | the new one     | writes the line, then removes it |
+# | before the intent's removal | the new one     | finds the line in the history, removes it |
+#
+# Order: the intent (`rollback.json`) is durable before the rename, the rename before the line, the line
+# before the intent is removed. `publish`, `rollback`, `remove` and `gc` settle an intent before they change
+# anything, so the history has the order in which `current` moved.
+#
+# A run frozen right before its own rename of `current` cannot undo a rollback: `point` makes a link and
+# renames it, and a rollback removes such links first, under the dataset's lock.
+
+
+class Led(NamedTuple):
+    """Where `current` leads now."""
+
+    release: str
+    left: str  # the release before; "" if nothing changed
+    finished: bool  # an interrupted rollback was finished, and nothing else requested
+
+
+def lead_current(context: Context, layout: DatasetLayout, release: str | None) -> Led:
+    """Make this release current, durably; None: the one that `current` named before. The caller holds the
+    lock. Raises ConfigError for an unknown release, FindingsError if the gate does not open for it."""
+    dataset_folders.sweep_pointers(layout)
+    finished = settle_rollback(context, layout)
+    current = dataset_folders.current(layout)
+    if finished is not None and release in (None, finished.release):
+        return Led(finished.release, finished.left, True)
+    wanted = _wanted(context, layout, release, current)
+    target = context.config.target
+    gate.passed(layout, owners=target.owners, release=wanted)
+    if wanted == current:
+        return Led(wanted, "", False)
+    pins.make_folder(context, layout, wanted)
+    author, claim = history.this_author(), run_claims.number(layout)
+    at = clock.stamp(layout.releases)
+    intent = RollbackIntent(wanted, current or "", secrets.token_hex(8), at, author, claim)
+    documents.write(dataset_documents.ROLLBACK_INTENT, layout.rollback, intent)
+    reveal.point(layout, wanted, context.assert_held)
+    _tell(context, layout, intent)
+    return Led(wanted, intent.left, False)
+
+
+def settle_rollback(context: Context, layout: DatasetLayout) -> RollbackIntent | None:
+    """Finish an interrupted rollback by the module's table; return it if it moved `current`. The caller holds
+    the dataset's lock. Raises FailedError if the intent cannot be read."""
+    try:
+        intent = documents.load(dataset_documents.ROLLBACK_INTENT, layout.rollback)
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        # The intent is written whole before anything else: a damaged one is not ours.
+        intent = None
+    except OSError as error:
+        raise FailedError(
+            "the intent of a rollback cannot be read",
+            where=str(layout.rollback),
+            why=str(error),
+            hint="remove that file: a rollback that was interrupted is then forgotten",
+        ) from error
+    if intent is None or dataset_folders.current(layout) != intent.release:
+        context.assert_held()
+        cross_account_files.forget_notice(layout.rollback)
+        return None
+    _tell(context, layout, intent)
+    return intent
+
+
+def _tell(context: Context, layout: DatasetLayout, intent: RollbackIntent) -> None:
+    """Write the history's line once, then remove the intent."""
+    line = Rollback(
+        at=intent.at,
+        dataset=layout.dataset,
+        release=intent.release,
+        left=intent.left,
+        nonce=intent.nonce,
+        claim=intent.claim,
+        author=intent.author,
+    )
+    context.assert_held()
+    if not any(
+        isinstance(earlier, Rollback) and earlier.nonce == line.nonce for earlier in history.lines(layout)
+    ):
+        history.append(layout, line)
+    cross_account_files.forget_notice(layout.rollback)
+
+
+def _wanted(context: Context, layout: DatasetLayout, release: str | None, current: str | None) -> str:
+    releases = dataset_folders.releases(layout)
+    if release is not None:
+        if release in releases:
+            return release
+        hint = "name one of them, or leave it out: the one before the current one is meant"
+        raise gate.no_release(layout, [release], releases, hint)
+    if releases == [current]:
+        raise FindingsError(
+            f"{current} is the only release",
+            where=str(layout.releases),
+            why="there is none before it to roll back to",
+            hint="nothing was changed; what the source holds now is staged as a new release by "
+            f"`{context.program} run {layout.dataset}`",
+        )
+    before = run_store.before(layout, current, set(releases)) if current else None
+    if before is None:
+        others = [name for name in releases if name != current]
+        raise FindingsError(
+            "the history names no release before the current one that is still there",
+            where=str(layout.history),
+            why=f"`current` names {current or 'no release'}; other releases: {', '.join(others) or 'none'}",
+            hint=f"name the release: `{context.program} rollback {layout.dataset} RELEASE`" if others else "",
+        )
+    return before
+
+
+def settle_interrupted(context: Context, layout: DatasetLayout) -> None:
+    """Finish rollbacks first, then removals, except for their files, which gc removes. The caller holds the
+    dataset's lock. Raises as `rollback.settle` and `settle_removals`."""
+    settle_rollback(context, layout)
+    settle_removals(context, layout)

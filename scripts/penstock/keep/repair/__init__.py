@@ -1,1 +1,0 @@
-"""Fetches files that an audit found damaged, and puts them in place."""

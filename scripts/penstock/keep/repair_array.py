@@ -1,0 +1,407 @@
+"""The array of a repair: its plan below `.penstock/repairs/<release>/`, the space that it needs, its
+elements, and the files that they fetched, each put in its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from penstock.config.run_config import freeze
+from penstock.config.settings import VerifyConfig
+from penstock.core import audit_documents, events, run_documents
+from penstock.core.balance import FILE_COST, Load
+from penstock.core.errors import NoSpaceError, PenstockError
+from penstock.core.events import sentence
+from penstock.core.layout import DATA
+from penstock.core.model import Digest, Entry, Reuse, SourceChecksum, of_hex, part_of
+from penstock.dataset import documents, receipts, staging_notice
+from penstock.engine.records import journal
+from penstock.fs import clock, small_files
+from penstock.fs.errno_map import storage_error
+from penstock.fs.placement import INHERIT
+from penstock.jobs import array_job, target_room
+from penstock.jobs.array_runner import run_array, still_alive
+from penstock.jobs.array_supervision import read_slots, started_event
+from penstock.jobs.bandwidth import cap_now
+from penstock.jobs.forecast import Totals, element_rate, element_time
+from penstock.jobs.target_room import LoweredNotice, TargetStores
+from penstock.keep.damaged_files import inode_of, mender_of
+from penstock.sources.registry import credentials, open_source
+from penstock.tables.shards import FORM, read_shard
+from penstock.target import modes, tree_removal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from penstock.core.audit_documents import Audit, FetchedFile, FetchedFiles, Finding
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.model import Record
+    from penstock.core.run_documents import PlanInfo
+    from penstock.core.seal import Seal
+    from penstock.dataset.context import Context
+    from penstock.dataset.run import Run
+    from penstock.keep.damaged_files import HardLinkedDamage
+    from penstock.tables.shards import ShardsWriter
+    from penstock.target.file_replacement import Mender
+
+
+STEP = "repair"
+
+
+def take(
+    context: Context,
+    layout: DatasetLayout,
+    release: str,
+    files: Iterable[Sequence[Entry]],
+    standing: PlanInfo | None,
+) -> None:
+    """State the space for these files, each as its rows, then count it as a plan's. `standing`: the plan of a
+    continued attempt; what that fetched is not counted again. Raises NoSpaceError, naming the runs that take
+    the room."""
+    gid = modes.group_id(context.dataset(layout.dataset).permissions)
+    stores = TargetStores(layout, replace(context.config.target, striping=INHERIT), gid)
+    totals = _totals(files if standing is None else _left(layout, release, standing), stores)
+    try:
+        path = layout.repair_under_way
+        _, results = target_room.take(context, layout, path, STEP, totals, stores)
+    except NoSpaceError as error:
+        raise NoSpaceError(
+            f"the target has too little room for the repair of release {release}",
+            where=error.where,
+            why=error.why,
+            hint=f"the damaged files need their space once more until they are replaced; {error.hint}",
+        ) from None
+    for result in results:
+        if result.verdict == "warning":
+            context.emit(events.Warned(layout.dataset, STEP, text=sentence(result)))
+
+
+def _totals(files: Iterable[Sequence[Entry]], stores: TargetStores) -> Totals:
+    totals = Totals(to_place=stores.sizes)
+    folders: set[str] = set()
+    for rows in files:
+        totals.add([sum(row.length for row in rows)])
+        folder = os.path.dirname(rows[0].path)
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = os.path.dirname(folder)
+    totals.folders = len(folders)
+    return totals
+
+
+def _left(layout: DatasetLayout, release: str, plan: PlanInfo) -> Iterator[list[Entry]]:
+    """Yield for each file the rows that no attempt has recorded."""
+    folder = layout.repair(release)
+    for shard in plan.shards:
+        done = journal.replay(folder.journals(shard.index), shard.digest)
+        left: dict[str, list[Entry]] = {}
+        entries = (entry for batch in read_shard(folder.shard(shard.index)) for entry in batch)
+        for row, entry in enumerate(entries):
+            if row not in done:
+                left.setdefault(entry.path, []).append(entry)
+        yield from left.values()
+
+
+# Plans the shards of a repair. `.penstock/repairs/<release>/` is laid out like a run, so elements run like
+# any other:
+#
+#     run.json, plan.json, shards/, journal/, receipts/repair/, arrays.jsonl: as in a run
+#     fetched/NNNNN.json  what an element did for each file
+#
+# A repair by the same audits continues a stopped one, unless it is older than a week: proofs that old count
+# for little. Folder and staging are removed when a repair ends.
+
+UNKNOWN = "its source is not in the configuration any more"
+
+
+def sources(context: Context, dataset: str, seal: Seal) -> dict[int, int]:
+    """Map the sources of a release's records to those configured now, without requesting anything; others are
+    left out."""
+    config = context.dataset(dataset)
+    named = {
+        open_source(source, config, credentials=credentials(source)).url: index
+        for index, source in enumerate(config.sources)
+    }
+    return {index: named[source.url] for index, source in enumerate(seal.sources) if source.url in named}
+
+
+def rows(record: Record, finding: Finding, source: int) -> list[Entry]:
+    """Return the rows to fetch for one damaged file: the file, or each part of a giant. Parts that the audits
+    did not name are to be taken from the standing file (`reuse`)."""
+    entry = Entry(
+        record.path, record.key, record.size, record.token, record.modified_ns, source, record.version,
+        length=record.size,
+    )  # fmt: skip
+    digest = Digest.parse(record.digest)
+    if not record.parts:
+        return [entry._replace(checksum=str(SourceChecksum(digest.algorithm, "full", digest.value)))]
+    size, entries = digest.part_bytes, []
+    for number, offset in enumerate(range(0, record.size, size)):
+        own = part_of(record.parts, number).hex()
+        entries.append(
+            entry._replace(
+                checksum=str(SourceChecksum(digest.algorithm, "part", own)),
+                part=number,
+                offset=offset,
+                length=min(size, record.size - offset),
+                reuse=None if number in finding.parts else Reuse(of_hex(own)),
+            )
+        )
+    return entries
+
+
+def shard_name(audits: Sequence[Audit], seal: str, files: Iterable[Sequence[Entry]]) -> str:
+    """Return the id of a repair: equal for the same audits, release, files and sources."""
+    text = json.dumps([[audit.id for audit in audits], seal, list(files)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def standing(layout: DatasetLayout, release: str, repair: str) -> PlanInfo | None:
+    """Return the plan of this stopped repair if it can be continued."""
+    folder = layout.repair(release)
+    try:
+        old = clock.now(folder.folder) - folder.plan.stat().st_mtime >= array_job.STALE
+        made = documents.load(run_documents.PLAN, folder.plan)
+    except (FileNotFoundError, ValueError):
+        return None
+    here = (layout.repair_staging(release) / DATA).is_dir()
+    return made if made.run == repair and here and not old else None
+
+
+def clear(context: Context, layout: DatasetLayout, release: str) -> None:
+    """Remove a repair's folder and staging. No element of it may live."""
+    for path in (layout.repair_staging(release), layout.repair(release).folder):
+        if path.exists():
+            tree_removal.remove_tree(path, context.spend)
+
+
+def begin(
+    context: Context, layout: DatasetLayout, release: str, repair: str, files: Sequence[Sequence[Entry]]
+) -> PlanInfo:
+    """Write the shards and `plan.json`, and make the staging, after `clear`."""
+    folder = layout.repair(release)
+    costs = [sum(FILE_COST + row.length for row in file) for file in files]
+    size = sum(row.length for file in files for row in file)
+
+    def write(shards: ShardsWriter) -> None:
+        # A file is in one shard, so that one element proves all of it.
+        for shard, start, end in shards.runs(costs):
+            shard.add(chain.from_iterable(files[start:end]))
+
+    try:
+        small_files.make_dirs(layout.repair_staging(release) / DATA)
+        made = array_job.cut(
+            context,
+            layout,
+            folder,
+            "repair",
+            Load(sum(costs), size, len(files)),
+            write,
+            job=repair,
+            release=release,
+            giants=sum(file[0].part >= 0 for file in files),
+            part_bytes=context.config.plan.part_bytes,
+            form=FORM,
+        )
+    except OSError as error:
+        raise storage_error(error, "a repair cannot be planned", str(folder.folder)) from error
+    documents.write(run_documents.PLAN, folder.plan, made)
+    return made
+
+
+def describe(context: Context, layout: DatasetLayout, seal: Seal, plan: PlanInfo) -> Run:
+    """Write what the elements need, with today's engine and sources. A repair fetches the published version
+    or nothing: a changed object is never followed."""
+    dataset = context.dataset(layout.dataset)
+    if dataset.changed == "follow":
+        dataset = replace(dataset, changed="refuse")
+    policy = context.config.verify.source_checksum
+    # The manifest proves every row: no checksum of the source is required.
+    verify = VerifyConfig(
+        source_checksum="auto" if policy == "require" else policy, direct=context.config.verify.direct
+    )
+    return array_job.describe(
+        layout,
+        layout.repair(plan.release),
+        plan.run,
+        plan.release,
+        created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        listing=seal.listing,
+        counts=(plan.files, plan.bytes, plan.files),
+        config=freeze(replace(context.config, verify=verify), dataset),
+        probed=layout.run(seal.run),
+    )
+
+
+# The array of a repair: its plan, its elements, and putting the fetched files in place.
+#
+# A file in the release is replaced by one that read back as published, or not at all. A killed repair
+# continues with what it fetched, unless it went by other audits.
+
+STREAMS = 8  # files put in place at once
+ALREADY = "it was right already"
+
+
+@dataclass(frozen=True)
+class PathOutcome:
+    """What became of one path."""
+
+    path: str
+    how: str = ""
+    why: str = ""  # why it could not be repaired; "": it was
+
+
+def planned(
+    context: Context,
+    layout: DatasetLayout,
+    audits: Sequence[Audit],
+    sealed: tuple[Seal, str],
+    records: Sequence[Record],
+    wanted: dict[str, Finding],
+    done: list[PathOutcome],
+) -> Run | None:
+    """Plan or continue the repair of these files; None if there is nothing to fetch. Files whose source is no
+    longer configured go to `done`. Raises NoSpaceError if they do not fit."""
+    seal, digest = sealed
+    release = audits[0].release
+    configured = sources(context, layout.dataset, seal) if records else {}
+    done += [PathOutcome(r.path, why=UNKNOWN) for r in records if r.source not in configured]
+    files = [
+        rows(record, wanted[record.path], configured[record.source])
+        for record in records
+        if record.source in configured
+    ]
+    name = shard_name(audits, digest, files)
+    plan = standing(layout, release, name)
+    if plan is None:
+        _end_other(context, layout, release)
+        clear(context, layout, release)
+        if not files:
+            return None
+        take(context, layout, release, files, None)
+        plan = begin(context, layout, release, name, files)
+    else:
+        context.emit(events.Noted(layout.dataset, STEP, f"going on with repair {name}"))
+        take(context, layout, release, files, plan)
+    return describe(context, layout, seal, plan)
+
+
+def _end_other(context: Context, layout: DatasetLayout, release: str) -> None:
+    """End the elements of a repair that went by other audits."""
+    folder = layout.repair(release)
+    began = time.monotonic()
+    while alive := still_alive(context, layout.dataset, folder, STEP):
+        if not context.cluster.abilities.elements_end_with_controller:
+            for array in alive:
+                context.cluster.cancel(array)
+        context.stop.wait(context.cluster.interval(time.monotonic() - began))
+
+
+def fetch(
+    context: Context,
+    run: Run,
+    seal: Seal,
+    records: Sequence[Record],
+    done: list[PathOutcome],
+    sizes: list[int],
+    others: HardLinkedDamage,
+) -> None:
+    """Fetch the damaged files and put them in place, here and in releases that share them. If interrupted,
+    files fetched so far are put in place too. Appends outcomes to `done` and fetched bytes to `sizes`."""
+
+    ok = receipts.held(run, STEP)
+    for index in filter(ok, run.indices):
+        if any(_lost(run, file) for file in _fetched(run, index).files):
+            receipts.drop(run.folder.receipt(STEP, index))
+    plan = run.plan
+    context.emit(started_event(context, run, STEP, plan.files))
+    times = {record.path: record.mtime_ns for record in records}
+
+    def put(stop: Callable[[], None]) -> None:
+        with (
+            mender_of(context, run.layout, seal, run.release) as mender,
+            others,
+            ThreadPoolExecutor(STREAMS) as pool,
+        ):
+            for index in filter(ok, run.indices):
+                fetched = _fetched(run, index)
+                sizes.append(fetched.bytes)
+                done.extend(
+                    pool.map(
+                        partial(_place, run, times=times, mender=mender, others=others, stop=stop),
+                        fetched.files,
+                    )
+                )
+
+    notice = run.layout.repair_under_way
+    left = sum(not ok(index) for index in run.indices)
+    elements = min(read_slots(context, run.folder, STEP), left)
+    lowered = LoweredNotice(run.layout, notice, plan.files, plan.bytes)
+    try:
+        rate = element_rate(run.config.engine.limit, cap_now(context.config.bandwidth).rate, elements)
+        expected = element_time(run.layout, run.shards, rate, copies=True)
+        run_array(
+            context, run.dataset, run.folder, STEP, run.indices, ok, amounts=lowered, expected=expected,
+        )  # fmt: skip
+    except BaseException:
+        put(lambda: None)
+        raise
+    staging_notice.written(run.layout, notice)
+    put(context.stop.check)
+
+
+def _fetched(run: Run, index: int) -> FetchedFiles:
+    return documents.load(audit_documents.FETCHED_FILES, run.folder.fetched(index))
+
+
+def _staged(run: Run, file: FetchedFile) -> Path:
+    return run.layout.repair_staging(run.release) / DATA / file.path
+
+
+def _in_place(run: Run, file: FetchedFile) -> bool:
+    status = inode_of(run.layout, run.release, file.path)
+    return status is not None and status.st_ino == file.inode and not os.path.lexists(_staged(run, file))
+
+
+def _lost(run: Run, file: FetchedFile) -> bool:
+    """Whether a killed repair lost the file between staging and its folder, where it was swept."""
+    return file.inode > 0 and not os.path.lexists(_staged(run, file)) and not _in_place(run, file)
+
+
+def _place(
+    run: Run,
+    file: FetchedFile,
+    *,
+    times: dict[str, int],
+    mender: Mender,
+    others: HardLinkedDamage,
+    stop: Callable[[], None],
+) -> PathOutcome:
+    stop()
+    new = _staged(run, file)
+    if file.why:
+        return PathOutcome(file.path, why=file.why)
+    if not file.inode:
+        return PathOutcome(file.path, ALREADY)
+    try:
+        # A killed repair may have put it there.
+        if not _in_place(run, file):
+            if file.path in others.names:
+                mender.dress(file.path, times[file.path], new)
+                others.mend(file.path, new)
+            mender.replace(file.path, times[file.path], new)
+    except PenstockError as error:
+        if isinstance(error, NoSpaceError):
+            raise
+        return PathOutcome(file.path, why=str(error).partition("\n")[0])
+    return PathOutcome(file.path, file.how)

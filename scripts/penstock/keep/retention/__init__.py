@@ -1,1 +1,0 @@
-"""Releases after publication: which one readers get, which stay, who reads them, what is removed."""
