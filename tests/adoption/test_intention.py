@@ -18,9 +18,8 @@ from tests.support.staging_runs import context_for
 
 from penstock.core.errors import FailedError, FindingsError, PreflightError
 from penstock.dataset import run_store
-from penstock.run import adopt_seal, adopt_step, copy_step, plan_step
+from penstock.run import adopt_seal, adopt_step, adopted_tree, copy_step, plan_step
 from penstock.run.adopt_step import Request
-from penstock.run.adoption import adopted_tree
 from penstock.target import adopted_files
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from penstock.keep import audit_step, repair_step
 from penstock.run import (
     adopt_seal,
     adopt_step,
+    adopted_tree,
     copy_step,
     list_step,
     permissions_step,
@@ -34,7 +35,6 @@ from penstock.run import (
     verify_step,
 )
 from penstock.run.adopt_step import Request
-from penstock.run.adoption import adopted_tree
 from penstock.tables import survey_file
 from penstock.tables.manifest import read_manifest
 from penstock.target import adopted_files

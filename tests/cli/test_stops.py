@@ -281,7 +281,7 @@ WAITING = {
     "jobs/shares.py": "a thread that holds a share",
     "keep/audit_step.py": "for a thread that looks at the stop flag",
     "look/views/live_view.py": "a thread that draws",
-    "run/adoption/adopted_tree.py": "for what was written to become durable",
+    "run/adopted_tree.py": "for what was written to become durable",
     "sources/s3/listing_ranges.py": "in steps, inside `waits.interruptible`, or in a thread of its own",
     "target/modes.py": "for what was written to become durable",
 }

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.planning.test_unchanged_rows import RULES, entry, manifest, pages, record
 
-from penstock.run.planning import held_files, renamed_rows
-from penstock.run.planning.held_files import HeldFiles
-from penstock.run.planning.renamed_rows import RenamedRows
-from penstock.run.planning.unchanged_rows import with_reuse
+from penstock.run import previous_release, target_findings
+from penstock.run.previous_release import RenamedRows, with_reuse
+from penstock.run.target_findings import HeldFiles
 from penstock.tables.shards import as_rows
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.model import Entry, Record
-    from penstock.run.planning.unchanged_rows import ReuseRules
+    from penstock.run.previous_release import ReuseRules
 
 MD5, OTHER_MD5 = "0123456789abcdef" * 2, "f" * 32
 SHA = f"sha256:full:{hashlib.sha256(b'x').hexdigest()}"
@@ -121,7 +120,7 @@ def test_of_many_rows_each_is_found_in_its_batch() -> None:
 
 
 def test_more_than_is_kept_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renamed_rows, "MOST", 3)
+    monkeypatch.setattr(previous_release, "MOST", 3)
     mine = [entry(f"n{n}", checksum=SHA) for n in range(4)]
     renamed = RenamedRows(RULES)
     list(renamed.gather(with_reuse(pages(mine), manifest([proven("o", SHA)]), RULES, renamed.free)))
@@ -161,4 +160,4 @@ def test_files_are_read_where_they_lie(tmp_path: Path) -> None:
     assert held.md5(b"a/b", 5000) == hashlib.md5(b"bytes" * 1000).hexdigest()
     for path, size in ((b"a/b", 4999), (b"a/link", 5000), (b"stub", 5000), (b"a", 4096), (b"none", 1)):
         assert held.md5(path, size) == "", path
-    assert held.md5(b"a/b", held_files.MOST) == ""
+    assert held.md5(b"a/b", target_findings.MOST) == ""

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from penstock.run.planning.reuse_choice import choose
+from penstock.run.previous_release import choose
 
 ANY = (True, False)
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from penstock.core.balance import FILE_COST, REUSED_DIVISOR, Cut
 from penstock.core.model import Entry, Record, Reuse
 from penstock.jobs.forecast import NOTHING, OnTarget
-from penstock.run.planning import row_sums
-from penstock.run.planning.unchanged_rows import COLUMNS, ReuseRules, with_reuse
+from penstock.run import plan_checks
+from penstock.run.previous_release import COLUMNS, ReuseRules, with_reuse
 from penstock.tables.files import Files
 from penstock.tables.manifest import FORM, _stored
 from penstock.tables.shards import ShardWriter, as_columns, as_rows
@@ -156,20 +156,20 @@ def test_sums_by_columns_are_those_of_each_row(drawn: list[tuple[str, int, bool]
     each = [FILE_COST + row.length // (REUSED_DIVISOR if row.reuse else 1) for row in some]
     for batch in as_columns(some):
         lying = [row.size for row in some if row.reuse]
-        divided = row_sums.divided(batch, [row.size for row in some])
+        divided = plan_checks.divided(batch, [row.size for row in some])
         assert list(divided.to_copy) == [row.size for row in some if not row.reuse]
         assert (divided.linked, divided.taken) == (OnTarget(len(lying), sum(lying)), NOTHING)
-        assert row_sums.each_cost(batch) == each
-        assert row_sums.cost(batch) == sum(each)
+        assert plan_checks.each_cost(batch) == each
+        assert plan_checks.cost(batch) == sum(each)
         folders = {os.fsencode(row.path).rpartition(b"/")[0] for row in some}
-        assert set(row_sums.folders(batch)) == folders
+        assert set(plan_checks.folders(batch)) == folders
 
 
 def test_files_that_are_taken_over_are_counted_apart() -> None:
     taken = Reuse(DIGEST, staging="0123456789abcdef")
     some = [entry(size=1), entry("b", size=2, reuse=Reuse(DIGEST)), entry("c", size=4, reuse=taken)]
     (batch,) = as_columns(some)
-    divided = row_sums.divided(batch, [1, 2, 4])
+    divided = plan_checks.divided(batch, [1, 2, 4])
     assert (list(divided.to_copy), divided.linked, divided.taken) == ([1], OnTarget(1, 2), OnTarget(1, 4))
 
 
@@ -195,8 +195,8 @@ def test_an_unchanged_row_becomes_no_python_object() -> None:
     try:
         found = 0
         for batch in with_reuse(iter(mine), iter(theirs), RULES):
-            found += row_sums.divided(batch, ()).linked.files
-            assert row_sums.cost(batch)
+            found += plan_checks.divided(batch, ()).linked.files
+            assert plan_checks.cost(batch)
         assert found == count
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
@@ -215,9 +215,9 @@ def test_a_delta_plan_costs_a_few_times_a_first_one(tmp_path: Path) -> None:
         began = time.process_time()
         with ShardWriter(tmp_path / name, 0) as writer:
             for batch in rows:
-                row_sums.divided(batch, batch["size"].to_pylist())
-                row_sums.cost(batch)
-                list(row_sums.folders(batch))
+                plan_checks.divided(batch, batch["size"].to_pylist())
+                plan_checks.cost(batch)
+                list(plan_checks.folders(batch))
                 writer.add_columns(batch)
             assert writer.close().reused == (count if name == "delta" else 0)
         return time.process_time() - began

@@ -17,8 +17,7 @@ from penstock.dataset import receipts, run_store
 from penstock.engine.checksums import combine
 from penstock.listing.evidence import beyond, required, unprovable
 from penstock.run import permissions_step, publish_step, verify_step
-from penstock.run.release.reconciliation import close
-from penstock.run.release.tree_comparison import Deviations
+from penstock.run.reconciliation import Deviations, close
 from penstock.tables.files import Files
 from penstock.tables.listing_file import ListingWriter, read_columns
 from penstock.tables.records import SeenRow

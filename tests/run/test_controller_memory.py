@@ -20,8 +20,7 @@ from penstock.host import resources
 from penstock.host.resources import JobEnvironment
 from penstock.jobs import controller_memory
 from penstock.jobs.controller_memory import LEAST, last_listing, needed
-from penstock.run import list_step
-from penstock.run.planning import renamed_rows
+from penstock.run import list_step, previous_release
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def test_many_files_take_more_and_few_the_least() -> None:
     assert needed([3]) == needed([100_000]) == needed([None]) == LEAST
     assert LEAST < needed([1_000_000]) < needed([10_000_000]) < needed([100_000_000])
     assert needed([None] * 8) > LEAST
-    assert controller_memory.RENAMES == renamed_rows.MOST
+    assert controller_memory.RENAMES == previous_release.MOST
 
 
 def test_as_many_datasets_count_as_have_a_step_at_once() -> None:

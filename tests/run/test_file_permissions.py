@@ -22,12 +22,12 @@ from penstock.core.errors import FailedError
 from penstock.dataset import receipts, run_store
 from penstock.fs import owners
 from penstock.run import publish_step
-from penstock.run.release.sealing import seal_staging
+from penstock.run.sealing import seal_staging
 from penstock.tables.shards import giants
 
 if TYPE_CHECKING:
     from penstock.dataset.context import Context
-    from penstock.run.release.tree_comparison import Deviations
+    from penstock.run.reconciliation import Deviations
 
 ACL = PermissionsConfig(file_mode=0o440, acl=("group:4242:r-X",), modes=(ModeRule("deep/", file=0o400),))
 SCRIPT = """

@@ -23,8 +23,7 @@ from penstock.fs import small_files
 from penstock.keep import audit_step
 from penstock.look import status_report
 from penstock.look.views import html_report, keys
-from penstock.run import publish_step, report_step, verify_step
-from penstock.run.release import sealing
+from penstock.run import publish_step, report_step, sealing, verify_step
 from penstock.tables.manifest import read_manifest
 from penstock.target import dataset_folders, tree_removal
 from penstock.target import reveal as revealing

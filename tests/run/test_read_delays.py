@@ -17,7 +17,7 @@ from penstock.dataset import seals
 from penstock.fs.capabilities import traits_of_mount
 from penstock.look.views import html_report, summary
 from penstock.run import report_step
-from penstock.run.release.read_delays import STEP, ReadDelays
+from penstock.run.sealing import STEP, ReadDelays
 from penstock.tables.files import Files
 
 if TYPE_CHECKING:

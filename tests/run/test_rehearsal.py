@@ -92,7 +92,7 @@ def test_a_sample_is_copied_and_read_back_and_the_plan_goes_by_it(context: Conte
     """Z4: the distance is reported and below 0.05, and so is the error of the plan's figures until then."""
     layout = context.layout("data")
     assert known(context.config, layout)["files"].rate == estimates.Rate(1000, "assumed")
-    made, sizes = rehearsal.run(context, "data", LONG)
+    made, sizes = rehearsal.rehearse(context, "data", LONG)
     assert (made.files, made.sample, len(made.legs), made.knee) == (300, 300, 1, 0)
     leg = made.leg
     assert not Counter(sizes) - Counter(len(content) for name, content in FILES.items() if name != "giant")
@@ -116,7 +116,7 @@ def test_a_sample_is_copied_and_read_back_and_the_plan_goes_by_it(context: Conte
 
 
 def test_a_release_that_is_measured_later_takes_its_place(context: Context) -> None:
-    made, _ = rehearsal.run(context, "data", LONG)
+    made, _ = rehearsal.rehearse(context, "data", LONG)
     layout = context.layout("data")
     past = made._replace(at="2001-01-01T00:00:00Z")
     documents.write(REHEARSAL, layout.rehearsal_result, past)
@@ -142,7 +142,7 @@ def test_s3_is_read_for_real(tmp_path: Path) -> None:
         sources = (SourceConfig(server.url(), "", options),)
         plan = PlanConfig(giant_bytes=100_000, part_bytes=50_000)
         with staging(tmp_path, server.url(), plan=plan, sources=sources) as context:
-            made, _ = rehearsal.run(context, "data", LONG)
+            made, _ = rehearsal.rehearse(context, "data", LONG)
             asked = {one.key for one in server.requests() if one.method == "GET" and one.key}
     assert made.leg.files in MORE
     assert len(asked & set(FILES)) >= 300 - list(FILES.values()).count(b"")
@@ -179,7 +179,7 @@ def test_each_number_of_streams_is_tried_also_while_a_hold_stands(context: Conte
     layout = context.layout("data")
     layout.root.mkdir()
     (layout.root / "HOLD").write_text("data a target is checked\n")
-    made, _ = rehearsal.run(context, "data", LONG, (1, 3))
+    made, _ = rehearsal.rehearse(context, "data", LONG, (1, 3))
     assert [leg.streams for leg in made.legs] == [1, 3]
     assert all(leg.files in MORE and leg.distance < 0.05 for leg in made.legs)
     assert made.knee in (1, 3)
@@ -196,7 +196,7 @@ def slow(tmp_path: Path) -> Iterator[Context]:
 
 def test_the_time_ends_it_and_whole_slices_count_alone(context: Context) -> None:
     context.config = replace(context.config, engine=EngineConfig(workers=1, limit=100_000))
-    made, sizes = rehearsal.run(context, "data", 12.0)
+    made, sizes = rehearsal.rehearse(context, "data", 12.0)
     assert 0 < made.leg.files <= len(sizes) < SECOND
     assert made.leg.distance < 0.05
     assert made.leg.rates[1] < 110_000
@@ -208,14 +208,14 @@ def test_a_slice_that_is_cut_off_leaves_nothing_to_the_next_leg(
 ) -> None:
     monkeypatch.setattr(rehearsal, "FILLED", 50.0)
     context.config = replace(context.config, engine=EngineConfig(workers=1, limit=100_000))
-    made, _ = rehearsal.run(context, "data", 24.0, (1, 2))
+    made, _ = rehearsal.rehearse(context, "data", 24.0, (1, 2))
     assert [(leg.streams, leg.files) for leg in made.legs] == [(1, rehearsal.FIRST), (2, rehearsal.FIRST)]
     assert left(context.layout("data")) == []
 
 
 def test_too_short_a_time_says_so(slow: Context) -> None:
     with pytest.raises(FailedError, match=r"(?s)the time is too short.*--time") as caught:
-        rehearsal.run(slow, "data", 1.5)
+        rehearsal.rehearse(slow, "data", 1.5)
     assert "64 files" in str(caught.value)
     layout = slow.layout("data")
     assert left(layout) == []
@@ -240,7 +240,7 @@ def watched(context: Context, seconds: float = LONG) -> Iterator[list[Any]]:
 
     def work() -> None:
         try:
-            ended.append(rehearsal.run(context, "data", seconds)[0])
+            ended.append(rehearsal.rehearse(context, "data", seconds)[0])
         except Exception as error:  # noqa: BLE001 (the test looks at it)
             ended.append(error)
 
@@ -297,7 +297,7 @@ def test_a_target_without_room_is_not_filled(tmp_path: Path) -> None:
     source = tree(tmp_path / "source", FILES)
     with file_system(tmp_path, "tmpfs", size=300 << 10) as point, staging(point, source) as context:
         with pytest.raises(NoSpaceError, match="too little space"):
-            rehearsal.run(context, "data", LONG)
+            rehearsal.rehearse(context, "data", LONG)
         assert left(context.layout("data")) == []
 
 
@@ -306,7 +306,7 @@ def test_where_a_later_slice_does_not_fit_what_was_measured_is_kept(tmp_path: Pa
     source = tree(tmp_path / "source", {f"{number:04d}": bytes(20_000) for number in range(300)})
     with file_system(tmp_path, "tmpfs", size=4 << 20) as point, staging(point, source) as context:
         layout = context.layout("data")
-        done, sizes = rehearsal.run(context, "data", LONG)
+        done, sizes = rehearsal.rehearse(context, "data", LONG)
         assert len(sizes) == done.leg.files == rehearsal.FIRST
         assert documents.load(REHEARSAL, layout.rehearsal_result) == done
         assert left(layout) == []
@@ -357,7 +357,7 @@ def test_s17_the_room_is_watched_for_what_a_slice_has_left(
             super().__call__(moved, left)
 
     monkeypatch.setattr(rehearsal, "RoomWatch", Recorded)
-    rehearsal.run(context, "data", LONG)
+    rehearsal.rehearse(context, "data", LONG)
     first, *_, last = calls
     assert first[1] > 0
     assert [moved for moved, _ in calls] == sorted(moved for moved, _ in calls)
@@ -375,7 +375,7 @@ def test_an_object_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
         context.sink = changed
         with pytest.raises(FailedError, match=r"not copied and read back.*f7"):
-            rehearsal.run(context, "data", LONG)
+            rehearsal.rehearse(context, "data", LONG)
     assert left(context.layout("data")) == []
 
 
@@ -383,17 +383,17 @@ def test_where_nothing_can_be_copied_nothing_is_made(tmp_path: Path) -> None:
     source = tree(tmp_path / "source", {"large": b"l" * 200_000})
     with staging(tmp_path, source) as context:
         with pytest.raises(PreflightError, match=r"nothing to rehearse with.*plan.giant_bytes"):
-            rehearsal.run(context, "data", LONG)
+            rehearsal.rehearse(context, "data", LONG)
         assert not context.layout("data").folder.exists()
         (source / "large").unlink()
         with pytest.raises(PreflightError, match="empty"):
-            rehearsal.run(context, "data", LONG)
+            rehearsal.rehearse(context, "data", LONG)
 
 
 def test_a_required_checksum_is_not_asked_of_a_sample(context: Context) -> None:
     """The checksum files beside the data that prove it are fetched by list."""
     context.config = replace(context.config, verify=VerifyConfig(source_checksum="require"))
-    made, _ = rehearsal.run(context, "data", LONG)
+    made, _ = rehearsal.rehearse(context, "data", LONG)
     assert made.leg.files in MORE
 
 
@@ -403,7 +403,7 @@ def test_it_keeps_to_the_links_cap_and_to_the_budget_of_operations(tmp_path: Pat
     target = TargetConfig(context.config.target.root, keep_free=0, ops=400)
     bandwidth = BandwidthConfig(folder=link, link=300_000)
     context.config = replace(context.config, target=target, bandwidth=bandwidth)
-    made, _ = rehearsal.run(context, "data", LONG)
+    made, _ = rehearsal.rehearse(context, "data", LONG)
     files, copied, _ = made.leg.rates
     assert copied < 330_000
     assert files * estimates.OPERATIONS_A_FILE < 440
@@ -411,11 +411,11 @@ def test_it_keeps_to_the_links_cap_and_to_the_budget_of_operations(tmp_path: Pat
 
 
 def test_another_process_with_the_lock_comes_first(context: Context) -> None:
-    rehearsal.run(context, "data", LONG)
+    rehearsal.rehearse(context, "data", LONG)
     layout = context.layout("data")
     assert not [event for event in events_of(context) if isinstance(event, Warned)]
     with holding(context, "data", "", "list"), pytest.raises(LockedError):
-        rehearsal.run(context, "data", LONG)
+        rehearsal.rehearse(context, "data", LONG)
     assert left(layout) == []
 
 

@@ -23,8 +23,7 @@ from penstock.fs.placement import (
     parse,
 )
 from penstock.fs.stores import Pattern, StoreStatus, Target
-from penstock.run import copy_step, list_step, plan_step
-from penstock.run.planning import sparse_files
+from penstock.run import copy_step, list_step, plan_checks, plan_step
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -264,7 +263,7 @@ def test_show_3_by_the_steps(beegfs8: Cluster, tmp_path: Path, monkeypatch: pyte
         with (source / f"giant-{name}").open("wb") as stream:
             stream.truncate(GIB)
     # The giants' bytes are not there, and count all the same.
-    monkeypatch.setattr(sparse_files, "LEAST", 2 * GIB)
+    monkeypatch.setattr(plan_checks, "LEAST", 2 * GIB)
     mounted(monkeypatch, tmp_path)
     made = [target(1, role="metadata", total=2 << 40, free=1 << 40), *(target(at) for at in range(101, 165))]
     made[17].update(free=10 * MIB, capacity="low")

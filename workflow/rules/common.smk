@@ -16,7 +16,7 @@ from penstock.cluster.registry import open_cluster
 from penstock.dataset import orders
 from penstock.dataset.context import Context
 from penstock.keep import notices
-from penstock.run import dry_run
+from penstock.run import rehearsal
 from penstock.look.views import result_texts, snakemake_report
 
 # The name under which another workflow uses this one, by `module`; None: it is itself the workflow.
@@ -142,7 +142,7 @@ def begin(step):
     if workflow.dryrun:
         context = Context(CONFIG, open_cluster(CONFIG.cluster))
         print(
-            result_texts.preview(dry_run.run(context, DATASETS, step), step), flush=True
+            result_texts.preview(rehearsal.dry_run(context, DATASETS, step), step), flush=True
         )
 
 

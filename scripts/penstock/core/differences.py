@@ -14,7 +14,7 @@ from penstock.core.model import Copied, Entry, Reuse, proof_text
 # Merges a listing with what another run's staging already holds, both in the order of paths.
 #
 # Equal size and time never suffice: the source's version token, the key, the source and the size must be the
-# same. Verify always reads back what is taken over. (`run.planning.unchanged_rows` compares with the current
+# same. Verify always reads back what is taken over. (`run.previous_release` compares with the current
 # release, on columns.)
 
 

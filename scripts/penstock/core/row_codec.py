@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 #
 # Derived from this table: schemas, encodings and defaults of all Parquet files (`tables.tables`); journal
 # lines (`core.row_codec`) and packed rows (`engine.records.copied_rows`); what verify copies from the journal
-# to its records (`engine.reread_shard`); a giant's record (`run.release.reconciliation`); the seal's fields
+# to its records (`engine.reread_shard`); a giant's record (`run.reconciliation`); the seal's fields
 # (`core.seal`). `core.model` repeats the rows for the type checker; `tests/core/test_columns.py` compares.
 #
 # To add a column: a line here with a default, which says what files without it meant; a field in each row of

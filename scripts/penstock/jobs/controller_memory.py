@@ -23,7 +23,7 @@ benchmarks/controller.py 100000 1000000`; `10000000 --until plan`; `300000 10000
 | 2,000,000, all in another version | 168  | 439  |             |         |
 
 Only plan grows: it compares up to RENAMES new files with as many left over of the current release
-(`run.planning.renamed_rows`). A file with a name of 30 characters takes 740 bytes; RENAMED and FILE have
+(`run.previous_release`). A file with a name of 30 characters takes 740 bytes; RENAMED and FILE have
 margins. Snakemake takes 121 MiB with one dataset, and `penstock run` 37.
 """
 
@@ -49,7 +49,7 @@ CONTROLLER = 192 << 20  # bytes of `penstock run` and Snakemake
 STEP = 272 << 20  # bytes of a step of a dataset without files
 FILE = 16  # bytes for each file
 RENAMED = 1200  # more bytes for each file that plan compares with the release, up to RENAMES
-RENAMES = 1_000_000  # `run.planning.renamed_rows.MOST`, in a higher room (a test compares the two)
+RENAMES = 1_000_000  # `run.previous_release.MOST`, in a higher room (a test compares the two)
 FIRST = 10_000_000  # files of a dataset that was never listed
 AT_ONCE = 8  # steps at once without `--cores`
 

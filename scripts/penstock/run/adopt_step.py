@@ -42,9 +42,13 @@ from penstock.listing.collection import folder_of, gather, open_sources, ordered
 from penstock.listing.giant_checksums import GiantChecksums
 from penstock.listing.key_filter import Filter
 from penstock.listing.listers import reach
-from penstock.run import adopt_seal
-from penstock.run.adoption import survey_plan, surveyed_files
-from penstock.run.adoption.closing_walk import ClosingRules, ClosingWalk, Proven, proven_by
+from penstock.run import adopt_seal, adopted_tree, closing_walk
+from penstock.run.closing_walk import (
+    ClosingRules,
+    ClosingWalk,
+    Proven,
+    proven_by,
+)
 from penstock.tables import empty_folders
 from penstock.target import dataset_folders, tree_removal
 
@@ -58,7 +62,7 @@ if TYPE_CHECKING:
     from penstock.core.step_results import AdoptionResult, AmountJson
     from penstock.dataset.context import Context
     from penstock.fs.path_walk import WalkedPath
-    from penstock.run.adoption.surveyed_files import File
+    from penstock.run.adopted_tree import File
     from penstock.sources.port import Source
 
 STEP = "adopt"
@@ -217,7 +221,7 @@ def _meet(
                 theirs, mine = adoption.layout(last_end.own_layout(layout)), RunLayout(spool)
                 if adoption_store.bring(theirs, mine):
                     plan = documents.load(run_documents.PLAN, mine.plan)
-                    survey_plan.mark_differed(mine, plan, adoption, _places(layout))
+                    closing_walk.mark_differed(mine, plan, adoption, _places(layout))
             small_files.rename(spool, folder.folder)
         adoption_store.describe(folder, adoption)
     except OSError as error:
@@ -254,7 +258,7 @@ class _Comparison:
             ignored=adoption.ignored,
             sources=self._urls,
         )
-        survey_plan.make(context, folder, adoption, self._urls, _places(layout))
+        closing_walk.make(context, folder, adoption, self._urls, _places(layout))
         self._checksums = GiantChecksums(context, self._run)
         # By path and the parts' proofs: a file that was touched is read again.
         self._judged: dict[tuple[str, tuple[str, ...]], Proven] = {}
@@ -263,7 +267,7 @@ class _Comparison:
         if self._folder.result.exists():
             # An earlier comparison came to its end: only files that may have changed since are read.
             again = self._walk(again=True, last=False, since=began)
-            for _ in again.differences(surveyed_files.read(self._folder, self._run.plan)):
+            for _ in again.differences(adopted_tree.read(self._folder, self._run.plan)):
                 self._context.stop.check()
             self._folder.result.unlink()
             self._reread(again.stale)
@@ -277,7 +281,7 @@ class _Comparison:
             try:
                 walk = self._walk(again=False, last=attempt == ROUNDS, since=began, folder=folders.add)
                 counted = _Counted()
-                deviations = walk.differences(surveyed_files.read(self._folder, self._run.plan))
+                deviations = walk.differences(adopted_tree.read(self._folder, self._run.plan))
                 adoption_store.keep(self._folder, counted.pass_on(deviations, self._context))
                 folders.close()
             except BaseException:
@@ -292,7 +296,7 @@ class _Comparison:
         return self._close(walk, counted, began)
 
     def _reread(self, stale: dict[int, list[Surveyed]]) -> None:
-        surveyed_files.mark_stale(self._folder, stale)
+        adopted_tree.mark_stale(self._folder, stale)
         for shard in stale:
             receipts.drop(self._folder.receipt(STEP, shard))
 

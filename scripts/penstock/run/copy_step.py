@@ -21,9 +21,9 @@ from penstock.jobs.array_supervision import read_slots, started_event
 from penstock.jobs.bandwidth import cap_now
 from penstock.jobs.forecast import FILE_SYSTEM_BLOCK, element_rate, element_time
 from penstock.jobs.target_room import LoweredNotice
+from penstock.run import amended_listing
 from penstock.run.locked_run import with_lock
-from penstock.run.planning.takeover import move_giants
-from penstock.run.release import amended_listing
+from penstock.run.target_findings import move_giants
 from penstock.target import dataset_folders, modes, tree_removal
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _unseal_giants(run: Run, shards: Iterable[int]) -> None:
 def _settle_adopted(context: Context, run: Run) -> None:
     """Settle an adopted tree (`adopted_tree.settle`); runs without one load no pyarrow."""
     if documents.read_adopted_tree(run.folder) is not None:
-        from penstock.run.adoption import adopted_tree
+        from penstock.run import adopted_tree
 
         adopted_tree.settle(context, run)
 

@@ -33,19 +33,20 @@ from penstock.jobs.forecast import Totals
 from penstock.jobs.run_cleanup import drop_stale
 from penstock.jobs.target_room import TargetStores
 from penstock.look.views import summary
-from penstock.run.adoption import adopted_tree
-from penstock.run.adoption.adopted_tree import AdoptedRows
-from penstock.run.planning import carried_files, plan_refusals, row_sums
-from penstock.run.planning import previous_release as bases
-from penstock.run.planning.archived_objects import ArchivedObjects
-from penstock.run.planning.held_files import HeldFiles
-from penstock.run.planning.renamed_rows import MOST, RenamedRows
-from penstock.run.planning.reuse_choice import COPY, LINK, NONE, REFLINK
-from penstock.run.planning.source_recall import SourceRecall
-from penstock.run.planning.sparse_files import SparseFiles
-from penstock.run.planning.takeover import TakeOver
-from penstock.run.planning.target_probe import TargetProbe
-from penstock.run.planning.unchanged_rows import ReuseRules
+from penstock.run import adopted_tree, plan_checks, previous_release
+from penstock.run import previous_release as bases
+from penstock.run.adopted_tree import AdoptedRows
+from penstock.run.plan_checks import ArchivedObjects, SourceRecall, SparseFiles
+from penstock.run.previous_release import (
+    COPY,
+    LINK,
+    MOST,
+    NONE,
+    REFLINK,
+    RenamedRows,
+    ReuseRules,
+)
+from penstock.run.target_findings import HeldFiles, TakeOver, TargetProbe
 from penstock.sources.registry import may_be_split
 from penstock.tables import empty_folders
 from penstock.tables.shards import ShardsWriter, as_columns, as_rows
@@ -79,7 +80,7 @@ def run(context: Context, dataset: str) -> PlanResult:
         receipt = _receipt(run, _published_plan(run), published=True)
     else:
         with holding(context, dataset, run.id, STEP):
-            plan_refusals.check(context, run)
+            plan_checks.check(context, run)
             why = drop_stale(context, run)
             if why:
                 context.emit(events.Noted(dataset, STEP, text=f"{why}: it is made anew"))
@@ -198,11 +199,11 @@ class _Planner:
         for batch, sizes in self.files():
             recall.add(batch, sizes)
             archived.add(batch, sizes)
-            divided = row_sums.divided(batch, sizes)
+            divided = plan_checks.divided(batch, sizes)
             sparse = self.sparse.taking(batch, sizes)
             totals.add(*divided, sparse=[(sizes[index], less) for index, less in sparse.items()])
             if self.base.way == COPY:
-                totals.copy_on_target(row_sums.linked_sizes(batch))
+                totals.copy_on_target(plan_checks.linked_sizes(batch))
             elif self.base.way == REFLINK:
                 totals.own_files += divided.linked.files
             for giant in (giants := self._giants(batch, sizes)):
@@ -210,8 +211,8 @@ class _Planner:
             totals.giants += len(giants)
             for rows in self.rows(batch, sizes):
                 totals.rows += rows.num_rows
-                totals.cost += row_sums.cost(rows)
-            for folder in row_sums.folders(batch):
+                totals.cost += plan_checks.cost(rows)
+            for folder in plan_checks.folders(batch):
                 totals.folders += _new_folders(before, folder)
                 before = folder
         return totals
@@ -250,8 +251,8 @@ class _Planner:
 
 def _runs(cut: Cut, rows: pa.RecordBatch) -> list[tuple[int, int, int]]:
     """Return (shard, start, end) of each run of these rows that share a shard."""
-    shard = cut.together(row_sums.cost(rows))
-    return cut.runs(row_sums.each_cost(rows)) if shard is None else [(shard, 0, rows.num_rows)]
+    shard = cut.together(plan_checks.cost(rows))
+    return cut.runs(plan_checks.each_cost(rows)) if shard is None else [(shard, 0, rows.num_rows)]
 
 
 def _plan(context: Context, run: Run) -> None:
@@ -280,7 +281,7 @@ def _plan(context: Context, run: Run) -> None:
     except bases.UnreadableError as error:
         planner.base = bases.none(str(error))
         totals = planner.count()
-    plan_refusals.refuse_doubling(context, run, planner.base, totals)
+    plan_checks.refuse_doubling(context, run, planner.base, totals)
     stores = planner.stores
     enough, checks = target_room.take(context, layout, layout.under_way, STEP, totals, stores)
     _make(context, planner, totals, tried, enough, checks)
@@ -322,7 +323,7 @@ def _make(
     takes = forecast.copy_time(context.config, layout, totals, min(slots, len(shards)), tried.rates)
     if totals.to_copy[0]:
         context.emit(events.Noted(info.dataset, STEP, text=takes))
-    carries, linked = carried_files.decide(run, planner.base, totals, stable=tried.keeps_inodes)
+    carries, linked = previous_release.decide(run, planner.base, totals, stable=tried.keeps_inodes)
     if linked:
         context.emit(events.Noted(info.dataset, STEP, text=linked))
     plan = run_documents.PlanInfo(

@@ -1,9 +1,5 @@
-"""`penstock rehearse`: a sample of a dataset's objects, copied and read back for real on this node.
-
-Slices of the sample go, each as one shard, through the engine into a hidden folder of `releases`, and are
-removed; `rehearsal.json` keeps the figures. The dataset's lock, `engine.limit`, the link's cap, `target.ops`,
-quotas and PAUSE hold as for a copy. A killed process leaves the hidden folder to the next command that takes
-the lock.
+"""What a run would do, without a run: by `penstock run --dry-run`, where nothing is changed, and by `penstock
+rehearse`, where a sample of a dataset's objects is copied and read back for real on this node.
 """
 
 from __future__ import annotations
@@ -12,18 +8,14 @@ import time
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from penstock.config.assumption import Assumption
 from penstock.core import estimates, events, human
 from penstock.core.balance import FILE_COST, size_distance, spread_by_size
-from penstock.core.errors import FailedError, InterruptedRunError, NoSpaceError, PreflightError
+from penstock.core.errors import FailedError, InterruptedRunError, NoSpaceError, PenstockError, PreflightError
 from penstock.core.layout import DATA
-from penstock.core.run_documents import (
-    REHEARSAL,
-    Leg,
-    Rehearsal,
-    knee,
-)
+from penstock.core.run_documents import REHEARSAL, Leg, Rehearsal, knee
 from penstock.dataset import documents, staging_notice, verdicts
 from penstock.dataset.context import HELD
 from penstock.fs import small_files
@@ -34,7 +26,7 @@ from penstock.jobs.bandwidth import reading
 from penstock.jobs.dataset_hold import holding
 from penstock.jobs.shares import rate_of
 from penstock.jobs.target_room import TargetStores
-from penstock.look import release_comparison
+from penstock.look import explanation, release_comparison, status_report
 from penstock.tables import listing_file
 from penstock.tables.shards import ShardWriter, whole_files
 from penstock.target import dataset_folders, modes, pause
@@ -46,6 +38,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from penstock.core.step_results import DryRunResult, Preview, StatusResult
     from penstock.dataset.context import Context
     from penstock.engine.tasks import Outcome
     from penstock.jobs.bandwidth import LinkShare
@@ -53,6 +46,82 @@ if TYPE_CHECKING:
 
     Measured = tuple[Leg, Sequence[int]]
     """A leg, and the sizes of its files in bytes."""
+
+
+# What a run would do, and how long its copy would take.
+#
+# The sources are listed in TMPDIR; as in `penstock status`, the cluster is queried for arrays of an
+# unfinished run.
+
+
+def dry_run(context: Context, datasets: Sequence[str], step: str = "run") -> DryRunResult:
+    """Preview `dry_run` or `audit`: {"datasets": {name: {sources, target, backend, state, ...}}}. Errors in
+    reading a dataset go into its `problem`."""
+    return {"datasets": {name: _one(context, name, step) for name in datasets}}
+
+
+def _one(context: Context, name: str, step: str) -> Preview:
+    dataset = context.dataset(name)
+    preview: Preview = {
+        "dataset": name,
+        "sources": [source.url for source in dataset.sources],
+        "target": str(context.layout(name).folder),
+        "backend": context.config.cluster.backend,
+    }
+    try:
+        status = status_report.run(context, name)
+    except (PenstockError, OSError) as error:
+        return {**preview, "problem": str(error)}
+    kept = ("state", "current", "files", "bytes", "lock")
+    shown = {key: value for key, value in status.items() if key in kept}
+    if why := status.get("why"):
+        shown["state"] = f"{status['state']}: {why}"
+    takes = {} if step == "audit" or status.get("seen") else {"takes": _takes(context, name)}
+    return cast("Preview", {**preview, **shown, "would": _would(status, step), **takes})
+
+
+def _takes(context: Context, name: str) -> str:
+    try:
+        plan = explanation.of_dataset(context, name, Assumption())
+    except (PenstockError, OSError) as error:
+        return f"not known: {error}"
+    copied = f"{human.counted(plan.copied.files, 'file')}, {human.size(plan.copied.bytes or 0)}"
+    if not plan.copied.files:
+        return "nothing is copied"
+    return f"{copied}; {estimates.sentence(plan.forecast, plan.nodes)}"
+
+
+def _would(status: StatusResult, step: str) -> str:
+    """Describe the next action in words.
+
+    | command | published | a run is under way | then                                         |
+    |---------|-----------|--------------------|----------------------------------------------|
+    | audit   | no        |                    | there is nothing to audit                    |
+    | audit   | yes       |                    | read `current` back                          |
+    | run     | no        | no                 | list, and stage all of it                    |
+    | run     | yes       | no                 | list, and stage what changed                 |
+    | run     | any       | yes                | list, and go on where the source is the same |
+
+    If another account stages the dataset, a run by this account would do nothing.
+    """
+    current, following = status.get("current"), status.get("work", {}).get("step")
+    if step == "audit":
+        return f"read release {current} back and compare it" if current else "nothing: no release to audit"
+    if status.get("seen"):
+        return "nothing: another account stages this dataset, and a run by this one is refused"
+    if following:
+        return f"list the source; if it is unchanged, go on with {following}, else begin a new release"
+    if current:
+        return f"list the source; if it changed, stage a new release that links what {current} has"
+    return "list the source, and copy, verify and publish all of it"
+
+
+# `penstock rehearse`: a sample of a dataset's objects, copied and read back for real on this node.
+#
+# Slices of the sample go, each as one shard, through the engine into a hidden folder of `releases`, and are
+# removed; `rehearsal.json` keeps the figures. The dataset's lock, `engine.limit`, the link's cap,
+# `target.ops`, quotas and PAUSE hold as for a copy. A killed process leaves the hidden folder to the next
+# command that takes the lock.
 
 STEP = "rehearse"
 NAME = "rehearsal"  # stands for the run and the release in the lock
@@ -72,7 +141,7 @@ class _OutOfTimeError(FailedError):
     """The current slice does not end within the time of its leg."""
 
 
-def run(
+def rehearse(
     context: Context, dataset: str, seconds: float, streams: Sequence[int] = ()
 ) -> tuple[Rehearsal, Sequence[int]]:
     """Rehearse for so many seconds, divided among these numbers of streams; (): the number that a copy takes.
@@ -209,7 +278,7 @@ class _Stage:
         """Copy slices with so many streams (None: as a copy does) until the time, or the sample, is used up.
 
         Of the slices that end in time and without a PAUSE the largest counts, less the first (`_beyond`). The
-        leg's distance is not yet known. Raises as `run`.
+        leg's distance is not yet known. Raises as `rehearse`.
         """
         self._looked = time.monotonic()
         self._until = self._looked + seconds

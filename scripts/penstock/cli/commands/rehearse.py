@@ -57,7 +57,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     config = session.config()
     name = session.only(config, parsed.dataset)
     with session.context(config) as context:
-        done, sizes = rehearsal.run(context, name, parsed.time, parsed.sweep)
+        done, sizes = rehearsal.rehearse(context, name, parsed.time, parsed.sweep)
     session.show_rows([done], partial(rehearsal_text.render, done))
     if parsed.sweep:
         csv = parsed.csv or Path("results") / f"rehearsal-{name}.csv"

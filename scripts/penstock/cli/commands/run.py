@@ -301,10 +301,10 @@ def _unfit(folder: Path, why: str) -> PreflightError:
 
 def _preview(config: Config, names: list[str], session: Session) -> int:
     from penstock.look.views import result_texts
-    from penstock.run import dry_run
+    from penstock.run import rehearsal
 
     with session.context(config) as context:
-        result = dry_run.run(context, names)
+        result = rehearsal.dry_run(context, names)
     session.show(result, partial(result_texts.preview, result))
     session.receipt(result)
     return 0

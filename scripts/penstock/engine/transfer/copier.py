@@ -153,7 +153,7 @@ class Copier(Stream):
                 return ""
             self.linked += 1
         elif entry.part >= 0:
-            # `run.planning.takeover` moved its file here before any element began.
+            # `run.target_findings` moved its file here before any element began.
             if not self.writer.holds(path, entry.size, None):
                 return ""
             self.taken += 1

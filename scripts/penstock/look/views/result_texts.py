@@ -17,7 +17,7 @@ COLUMNS = 80  # columns of a line, but for long paths or URLs
 
 
 def preview(result: DryRunResult, step: str = "run") -> str:
-    """Return a block for each dataset of `run.dry_run`, and what a dry run does not do."""
+    """Return a block for each dataset of `run.rehearsal`, and what a dry run does not do."""
     datasets = result["datasets"]
     verb = "read back" if step == "audit" else "staged"
     head = f"Dry run: {human.counted(len(datasets), 'dataset')} would be {verb}. Nothing was changed.\n"

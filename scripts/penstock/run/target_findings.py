@@ -1,42 +1,153 @@
-"""Files that another run has staged already and that this run takes over instead of copying them.
-
-A row keeps its source proof from the other run. Verify reads every such file back in this run, whatever
-`verify.reread` says, and copies it from the source when its digest differs. Elements link or move whole files
-(`target.links.Linker.take_over`). The copy step moves giants before any element begins: elements on several
-nodes then write the missing parts into the same file.
+"""What plan finds on the target: files that another run has staged already and that this run takes over, the
+MD5s of a release's files, and what the probe of the file system says.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import stat
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from penstock.core.differences import (
-    alike,
-    grouped,
-    merge,
-    taken,
-)
-from penstock.core.errors import InterruptedRunError, PenstockError
+from penstock.core import run_documents
+from penstock.core.differences import alike, grouped, merge, taken
+from penstock.core.errors import InterruptedRunError, PenstockError, PreflightError
+from penstock.core.events import sentence
 from penstock.core.grades import is_proven
+from penstock.core.run_documents import PROBE_REPORT
+from penstock.dataset import documents
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
+from penstock.fs.capabilities import facts
+from penstock.fs.probe_judgement import acls, differences, links_work, reflinks_work
+from penstock.fs.safe_open import OPEN_FOLDER, open_beneath
 from penstock.host.resources import host_name
 from penstock.jobs import run_cleanup
 from penstock.sources.registry import same_bytes
-from penstock.target import modes
+from penstock.target import dataset_folders, modes
 from penstock.target.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import pyarrow as pa
 
     from penstock.core.differences import Held
+    from penstock.core.events import CheckResult
     from penstock.core.model import Copied, Entry, Reuse
     from penstock.dataset.run import Run
     from penstock.jobs.run_cleanup import AbandonedStaging
+
+
+MOST = 16 << 30  # bytes read by this one process, at most; many processes fetch the rest
+FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class HeldFiles:
+    """Files below a release's `data`; reads MOST bytes in all."""
+
+    def __init__(self, data: Path, check: Callable[[], None]) -> None:
+        """`check` is called before each file, and may raise."""
+        self._data, self._check, self._left = data, check, MOST
+
+    def md5(self, path: bytes, size: int) -> str:
+        """Return the MD5 in hex; "" for a file not read.
+
+        A file is not read if it is unreadable, has another size or no data here (a stub), or after MOST
+        bytes.
+        """
+        self._check()
+        if size > self._left:
+            return ""
+        self._left -= size
+        try:
+            root = os.open(self._data, OPEN_FOLDER)
+            try:
+                fd = open_beneath(root, os.fsdecode(path), FLAGS)
+            finally:
+                os.close(root)
+            with open(fd, "rb", buffering=0) as file:
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode) or status.st_size != size or status.st_blocks == 0:
+                    return ""
+                return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        except OSError:
+            return ""
+
+
+# The probe of a target, as plan uses it: what stops a run, what people should know, what elements read.
+#
+# It tries the file system in hidden folders of the dataset and of `releases`, which are gone afterwards.
+
+
+class TargetProbe:
+    """A probe of a run's target; the caller holds the dataset's lock."""
+
+    def __init__(self, run: Run) -> None:
+        self._folder = run.folder
+        self._report = dataset_folders.probe(run.layout)
+        self._at = str(run.layout.folder)
+        store = facts(run.layout.folder)
+        entries = run.config.dataset.permissions.acl
+        # Where the target differs from the table of file systems, or from the dataset's ACL.
+        self.results: Sequence[CheckResult] = [
+            *acls(self._report, len(entries), store.traits.acls),
+            *differences(store, self._report),
+        ]
+
+    @property
+    def links(self) -> bool:
+        return links_work(self._report)
+
+    @property
+    def reflinks(self) -> bool:
+        return reflinks_work(self._report)
+
+    @property
+    def holes(self) -> bool:
+        """Whether a file with holes takes less than its size."""
+        return self._report["holes"].answer == run_documents.YES
+
+    @property
+    def link_cost(self) -> str:
+        """What calls on a linked file take here; "" if not measured."""
+        return str(self._report.link_cost) if self._report.link_cost else ""
+
+    @property
+    def rates(self) -> Mapping[str, float]:
+        return self._report.rates
+
+    @property
+    def keeps_inodes(self) -> bool:
+        return not self._report.refused("inode_stable")
+
+    def check(self) -> None:
+        stops = [result for result in self.results if result.verdict == "stop"]
+        if stops:
+            raise PreflightError(
+                "no release can be staged on the target's file system",
+                where=self._at,
+                why="; ".join(f"{result.about}: {result.found}" for result in stops),
+                hint="; ".join(dict.fromkeys(result.mend for result in stops)),
+            )
+
+    def keep(self) -> None:
+        """Write `probe.json`, which elements read instead of probing again. Raises OSError."""
+        documents.write(PROBE_REPORT, self._folder.probe, self._report)
+
+    def sentences(self) -> list[str]:
+        return [sentence(result) for result in self.results if result.verdict == "warning"]
+
+
+# Files that another run has staged already and that this run takes over instead of copying them.
+#
+# A row keeps its source proof from the other run. Verify reads every such file back in this run, whatever
+# `verify.reread` says, and copies it from the source when its digest differs. Elements link or move whole
+# files (`target.links.Linker.take_over`). The copy step moves giants before any element begins: elements on
+# several nodes then write the missing parts into the same file.
 
 
 class TakeOver:

@@ -1,16 +1,5 @@
-"""A tree that penstock did not write becomes a release: the rows that plan takes over, and their final state.
-
-Plan takes over each file that a comparison (`penstock adopt`) found the same as in the source. Before the
-copy begins, one rename makes the tree the staging's `data`, and what the release will not hold is moved
-aside. Each file that is still the one that was read gets its final mode, group and time, and a line in the
-journals. The run's survey keeps the files' state: verify does not read files again that nobody touched since.
-
-| killed                   | the next copy                                                               |
-|--------------------------|-----------------------------------------------------------------------------|
-| before the rename        | renames                                                                     |
-| after it                 | sees the tree in its place by its inode                                     |
-| while files are settled  | settles those without a journal line; where such a file has its mode        |
-|                          | already nobody can say that only penstock touched it, so verify reads it    |
+"""A tree that penstock did not write and that becomes a release: the survey of its files, the rows that plan
+takes over, and how they are settled.
 """
 
 from __future__ import annotations
@@ -23,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import events, human
-from penstock.core.differences import NOT_LISTED, SAME, TO_FETCH, merge, taken
+from penstock.core.differences import NOT_LISTED, READ, SAME, STALE, TO_FETCH, merge, taken
 from penstock.core.errors import FailedError
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.human import in_quotes
@@ -37,7 +26,6 @@ from penstock.fs.capabilities import facts
 from penstock.fs.tree import Calls
 from penstock.host.resources import host_name
 from penstock.jobs import adoption_store
-from penstock.run.adoption import surveyed_files
 from penstock.tables import survey_file
 from penstock.tables.shards import as_columns, as_rows, read_shard
 from penstock.target import dataset_folders, modes, tree_removal
@@ -45,17 +33,122 @@ from penstock.target.adopted_files import AdoptedFiles, move_tree
 from penstock.target.barrier import Barrier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from penstock.core.dataset_documents import AdoptedTree
-    from penstock.core.run_documents import ShardInfo
+    from penstock.core.run_documents import PlanInfo, ShardInfo
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.jobs.run_cleanup import AbandonedStaging
-    from penstock.run.adoption.surveyed_files import File
+    from penstock.tables.survey_file import ShardSurvey
     from penstock.target.adopted_files import Settled
+
+
+NOT_YET = Surveyed(0, "")  # a row that was not read yet
+
+
+class File(NamedTuple):
+    entry: Entry  # whole; of a giant, as its first part has it
+    places: Sequence[tuple[int, int]]  # (shard, row) of each row
+    rows: Sequence[Surveyed]
+
+
+def read(folder: RunLayout, plan: PlanInfo) -> Iterator[list[File]]:
+    """Yield all files of the listing, in order, some thousands at a time."""
+    from penstock.tables.shards import read_shard
+    from penstock.tables.survey_file import ShardSurvey
+
+    held: File | None = None
+    for shard in plan.shards:
+        survey = ShardSurvey(folder.survey(shard.index), shard.rows)
+        row = 0
+        for group in read_shard(folder.shard(shard.index)):
+            files: list[File] = []
+            for number, (entry, surveyed) in enumerate(
+                zip(group, _seen(survey, row, len(group)), strict=True), row
+            ):
+                place = (shard.index, number)
+                if entry.part < 0 or entry.part == 0 or held is None:
+                    file = File(entry, (place,), (surveyed,))
+                else:
+                    file = held._replace(places=(*held.places, place), rows=(*held.rows, surveyed))
+                if entry.part >= 0 and entry.offset + entry.length < entry.size:
+                    held = file
+                    continue
+                held = None
+                files.append(file)
+            row += len(group)
+            if files:
+                yield files
+
+
+def _seen(survey: ShardSurvey, first: int, count: int) -> list[Surveyed]:
+    numbers = range(first, first + count)
+    surveyed = [number for number in numbers if survey.state(number)]
+    if len(surveyed) == count:
+        return survey.rows(surveyed)
+    rows = dict(zip(surveyed, survey.rows(surveyed), strict=True)) if surveyed else {}
+    return [rows.get(number, NOT_YET) for number in numbers]
+
+
+def mark_stale(folder: RunLayout, rows: Mapping[int, Sequence[Surveyed]]) -> None:
+    """Have these rows (`stale`), by shard, read again. Durable on return; no element may be at work."""
+    from penstock.tables import survey_file
+
+    for shard, some in rows.items():
+        survey_file.put(folder.survey(shard), iter([list(some)]))
+
+
+def stale(row: int, *, differed: bool) -> Surveyed:
+    """Return a row to read again; if it differed, its bytes are compared then."""
+    return Surveyed(row, STALE, READ if differed else "")
+
+
+def differed(folder: RunLayout, plan: PlanInfo) -> set[str]:
+    """Return the paths of files of which a row's bytes differed at the last reading."""
+    from penstock.tables.survey_file import ShardSurvey
+
+    paths: set[str] = set()
+    for shard in plan.shards:
+        survey = ShardSurvey(folder.survey(shard.index), shard.rows)
+        rows = survey.differed(row for row in range(shard.rows) if survey.state(row) not in ("", SAME))
+        if rows:
+            paths.update(entry.path for row, entry in _numbered(folder, shard.index) if row in rows)
+    return paths
+
+
+def mark_differed(folder: RunLayout, plan: PlanInfo, paths: Collection[str]) -> None:
+    """Have these files' bytes compared, while no element is at work. Durable on return."""
+    for shard in plan.shards if paths else ():
+        rows = [
+            stale(row, differed=True) for row, entry in _numbered(folder, shard.index) if entry.path in paths
+        ]
+        if rows:
+            mark_stale(folder, {shard.index: rows})
+
+
+def _numbered(folder: RunLayout, shard: int) -> Iterator[tuple[int, Entry]]:
+    from penstock.tables.shards import read_shard
+
+    return enumerate(entry for group in read_shard(folder.shard(shard)) for entry in group)
+
+
+# A tree that penstock did not write becomes a release: the rows that plan takes over, and their final state.
+#
+# Plan takes over each file that a comparison (`penstock adopt`) found the same as in the source. Before the
+# copy begins, one rename makes the tree the staging's `data`, and what the release will not hold is moved
+# aside. Each file that is still the one that was read gets its final mode, group and time, and a line in the
+# journals. The run's survey keeps the files' state: verify does not read files again that nobody touched
+# since.
+#
+# | killed                   | the next copy                                                               |
+# |--------------------------|-----------------------------------------------------------------------------|
+# | before the rename        | renames                                                                     |
+# | after it                 | sees the tree in its place by its inode                                     |
+# | while files are settled  | settles those without a journal line; where such a file has its mode        |
+# |                          | already nobody can say that only penstock touched it, so verify reads it    |
 
 GROUP = 16_384  # rows recorded together: what a kill can make verify read again
 
@@ -66,7 +159,7 @@ class _Lying(NamedTuple):
 
 
 class AdoptedRows:
-    """The rows that a plan takes over from a tree, in place of `takeover.TakeOver`. Each pass over the
+    """The rows that a plan takes over from a tree, in place of `target_findings.TakeOver`. Each pass over the
     listing gives the same rows."""
 
     def __init__(self, mark: AdoptedTree, run: Run, *, reflinks: bool) -> None:
@@ -128,7 +221,7 @@ def good_files(mark: AdoptedTree) -> Iterator[File]:
         for difference in adoption_store.kept(folder)
         if difference.kind in TO_FETCH or difference.kind == "source"
     }
-    for files in surveyed_files.read(folder, read_plan(folder)):
+    for files in read(folder, read_plan(folder)):
         for file in files:
             if file.entry.path not in bad and all(row.state == SAME for row in file.rows):
                 yield file

@@ -1,18 +1,24 @@
-"""Manifests and seal, written into staging in the same pass as the closing walk."""
+"""Manifests and seal, written into staging in the same pass as the closing walk, with how long after their
+writing the files were read back.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
+
 import penstock
 from penstock.core import events
 from penstock.core.errors import IMPOSSIBLE, FailedError
-from penstock.core.grades import Now, is_overdue
+from penstock.core.grades import SOON, Now, is_overdue
 from penstock.core.human import in_quotes
 from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.model import XXH3
@@ -24,6 +30,7 @@ from penstock.core.seal import (
     SealedManifest,
     SealedModes,
     SealedPermissions,
+    SealedReadDelay,
     SealedRecords,
     SealedSource,
     Tree,
@@ -35,10 +42,8 @@ from penstock.fs.capabilities import facts
 from penstock.fs.errno_map import storage_error
 from penstock.listing.evidence import required
 from penstock.listing.giant_checksums import GiantChecksums
-from penstock.run.release import amended_listing
-from penstock.run.release.read_delays import ReadDelays
-from penstock.run.release.reconciliation import close
-from penstock.run.release.tree_comparison import Deviations
+from penstock.run import amended_listing
+from penstock.run.reconciliation import Deviations, close
 from penstock.tables import empty_folders
 from penstock.tables.listing_file import read_columns
 from penstock.tables.manifest import ChecksumFile, ManifestWriter, checksums
@@ -53,6 +58,46 @@ if TYPE_CHECKING:
     from penstock.dataset.run import Run
     from penstock.tables.files import Files
     from penstock.tables.records import SeenRow
+
+
+STEP = 1.2  # ratio of the histogram's bounds
+
+
+class ReadDelays:
+    """`core.grades.read_delay` of all files, by columns, since publish has 10^9 of them.
+
+    The histogram counts by powers of STEP: the median is too short by one step at most, and memory is
+    bounded.
+    """
+
+    def __init__(self) -> None:
+        self._least: int | None = None
+        self._soon = 0
+        self._powers = Counter[int]()
+
+    def add(self, files: Files) -> None:
+        size, ctime_ns, read_at, shared = map(files.stored, ("size", "ctime_ns", "read_at", "shared"))
+        counted = pc.and_(pc.greater(read_at, 0), pc.greater(size, 0))
+        counted = pc.and_(counted, pc.equal(shared, 0))
+        changed = pc.add(pc.divide(pc.subtract(ctime_ns, 1), 10**9), 1)
+        seconds = pc.max_element_wise(pc.subtract(read_at, changed), 0).filter(counted)
+        if not len(seconds):
+            return
+        least = pc.min(seconds).as_py()
+        self._least = least if self._least is None else min(self._least, least)
+        self._soon += pc.sum(pc.less(seconds, SOON)).as_py()
+        powers = pc.floor(pc.logb(pc.add(seconds, 1), STEP))
+        self._powers.update({int(row["values"]): row["counts"] for row in powers.value_counts().to_pylist()})
+
+    def sealed(self) -> SealedReadDelay | None:
+        if self._least is None:
+            return None
+        left = (self._powers.total() + 1) // 2
+        for power in sorted(self._powers):
+            left -= self._powers[power]
+            if left <= 0:
+                break
+        return SealedReadDelay(self._least, max(self._least, math.ceil(STEP**power) - 1), self._soon)
 
 
 class RecordsError(FailedError):

@@ -1,1 +1,0 @@
-"""A tree that penstock did not write, compared with a dataset's source."""

@@ -1,1 +1,0 @@
-"""What plan decides before it cuts shards: reused files, room and time, refusals."""

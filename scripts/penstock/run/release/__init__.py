@@ -1,1 +1,0 @@
-"""From a verified staging to a sealed release: listing, records and tree reconciled."""
