@@ -8,7 +8,7 @@ import re
 import pytest
 
 from penstock.core.events import CheckResult
-from penstock.look.views import check_table
+from penstock.look.views import text_layout
 
 LONG = "a text of many words " * 12
 
@@ -25,7 +25,7 @@ def test_a_row_in_order_is_one_line_and_others_say_what_is_wanted_and_what_to_do
         CheckResult("account", "root", "warning"),
         CheckResult("host", "x", "note"),
     ]
-    assert check_table.plain("imagenet", rows).splitlines() == [
+    assert text_layout.plain_checks("imagenet", rows).splitlines() == [
         "imagenet",
         "  VERDICT  LOOKED AT           FOUND",
         "  ok       interpreter         /opt/python 3.11.2",
@@ -36,12 +36,12 @@ def test_a_row_in_order_is_one_line_and_others_say_what_is_wanted_and_what_to_do
         "  note     host                x",
         "  1 ok, 1 note, 1 warning, 1 stop",
     ]
-    assert check_table.plain("x", []).splitlines()[-1] == "  nothing was looked at"
+    assert text_layout.plain_checks("x", []).splitlines()[-1] == "  nothing was looked at"
 
 
 def test_it_fits_into_80_columns_and_breaks_no_path() -> None:
     path = "/" + "folder/" * 20
-    text = check_table.plain(
+    text = text_layout.plain_checks(
         "d", [CheckResult(LONG, LONG, "note", LONG, LONG), CheckResult("target", f"{path} ext4")]
     )
     lines = text.splitlines()
@@ -50,7 +50,9 @@ def test_it_fits_into_80_columns_and_breaks_no_path() -> None:
 
 
 def test_names_cannot_steer_a_terminal() -> None:
-    text = check_table.plain("d\x1b[2J", [CheckResult("a\x1b]0;x", "b\u202e", "stop", "c\x07", "d\x9b")])
+    text = text_layout.plain_checks(
+        "d\x1b[2J", [CheckResult("a\x1b]0;x", "b\u202e", "stop", "c\x07", "d\x9b")]
+    )
     assert text.isascii()
     assert "\x1b" not in text
 
@@ -64,18 +66,18 @@ def test_colours_are_for_terminals(
     for name, value in {"TERM": "xterm", "COLUMNS": "140", **environment}.items():
         monkeypatch.setenv(name, value)
     stream = Terminal()
-    check_table.show(stream, "d", [CheckResult("target", LONG, "warning")])
+    text_layout.show_checks(stream, "d", [CheckResult("target", LONG, "warning")])
     text = stream.getvalue()
     assert ("\x1b[33m" in text) == coloured
     bare = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    assert bare == check_table.plain("d", [CheckResult("target", LONG, "warning")], 140)
+    assert bare == text_layout.plain_checks("d", [CheckResult("target", LONG, "warning")], 140)
     assert 80 < max(map(len, bare.splitlines())) <= 140
 
 
 def test_a_pipe_and_a_dumb_terminal_get_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [CheckResult("target", "x", "stop")]
     pipe, dumb = io.StringIO(), Terminal()
-    check_table.show(pipe, "d", rows)
+    text_layout.show_checks(pipe, "d", rows)
     monkeypatch.setenv("TERM", "dumb")
-    check_table.show(dumb, "d", rows)
-    assert pipe.getvalue() == dumb.getvalue() == check_table.plain("d", rows)
+    text_layout.show_checks(dumb, "d", rows)
+    assert pipe.getvalue() == dumb.getvalue() == text_layout.plain_checks("d", rows)

@@ -19,9 +19,9 @@ from penstock.core.catalogue_rows import DiffRow
 from penstock.core.errors import FailedError
 from penstock.core.layout import DatasetLayout
 from penstock.core.seal import SealedSource
-from penstock.look import release_comparison, renames
+from penstock.look import difference, release_comparison
 from penstock.look.difference import LISTED, ManifestDifference
-from penstock.look.judges import ByDigest, ByToken
+from penstock.look.release_comparison import ByDigest, ByToken
 from penstock.tables import spilled_rows
 
 if TYPE_CHECKING:
@@ -105,16 +105,16 @@ def test_it_is_the_same_on_disk_and_in_many_passes(removed: list[str], added: li
         return {b"%s/%03d" % (name.encode(), number): (SIZES[one], one) for number, one in enumerate(digests)}
 
     before, after = few("a", removed), few("b", added)
-    chunk, most = spilled_rows.CHUNK, renames.PASS
-    spilled_rows.CHUNK, renames.PASS = 4, 5
+    chunk, most = spilled_rows.CHUNK, difference.PASS
+    spilled_rows.CHUNK, difference.PASS = 4, 5
     try:
         with ManifestDifference(ByDigest.keys, in_memory=8) as found:
             found.compare(ByDigest(), batches(before, 3), batches(after, 3), "here")
-            pairs = renames.paired(found.rows_of["removed"], found.rows_of["added"], ByDigest.keys, 5)
+            pairs = difference.paired(found.rows_of["removed"], found.rows_of["added"], ByDigest.keys, 5)
             assert pairs.count == len(naive(before, after)["renamed"])
             rows = {kind: list(found.rows(kind)) for kind in LISTED}
     finally:
-        spilled_rows.CHUNK, renames.PASS = chunk, most
+        spilled_rows.CHUNK, difference.PASS = chunk, most
     assert rows == naive(before, after)
 
 

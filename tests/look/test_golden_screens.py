@@ -28,24 +28,20 @@ from penstock.core.events import Ended
 from penstock.jobs.bandwidth import Cap, Overview
 from penstock.jobs.shares import HolderShare
 from penstock.look.views import (
-    check_table,
-    findings_text,
-    gc_text,
     html_report,
     plan_text,
-    reading_text,
     result_texts,
     run_table,
     status_table,
     summary,
-    usage_text,
+    text_layout,
 )
 from penstock.look.views.line_view import JsonLines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock.look.views.styled_lines import Line
+    from penstock.look.views.text_layout import Line
 
 GOLDEN = Path(__file__).with_name("golden_screens.txt")
 TITLE = "=== "
@@ -74,8 +70,8 @@ def styled(render: Callable[..., Iterable[Line]], value: Any, **more: int) -> st
 
 
 def usage(told: Any) -> str:
-    shown = [*usage_text.rows(told), *usage_text.worst(told), *usage_text.sources(told)]
-    return "".join(f"{row}\n" for row in [*shown, *usage_text.summary_lines(told)])
+    shown = [*summary.rows(told), *summary.worst(told), *summary.sources(told)]
+    return "".join(f"{row}\n" for row in [*shown, *summary.summary_lines(told)])
 
 
 def check_rows(title: str, rows: Sequence[Any]) -> str:
@@ -128,7 +124,7 @@ def screens() -> Mapping[str, Callable[[], str]]:
         [HolderShare(0.75, "ann on n1"), HolderShare(0.25, "ben")],
     )
     texts: dict[str, Callable[[], str]] = {
-        f"plan, {name}": partial(styled, plan_text.render, value)
+        f"plan, {name}": partial(styled, plan_text.render_plan, value)
         for name, value in values.EXPLANATIONS.items()
     }
     for title, render, rich, poor in (
@@ -149,8 +145,13 @@ def screens() -> Mapping[str, Callable[[], str]]:
         ("audit", audit.render, values.AUDITED, values.CLEAN),
         ("repair", repair.render, values.REPAIRED, values.NOT_REPAIRED),
         ("overruling", audit.overruled, values.OVERRULED, {**values.OVERRULED, "counts": {}}),
-        ("gc in a pipe", gc_text.collected, values.COLLECTED, values.NOT_COLLECTED),
-        ("gc on a terminal", partial(gc_text.collected, columns=80), values.COLLECTED, values.NOT_COLLECTED),
+        ("gc in a pipe", result_texts.collected, values.COLLECTED, values.NOT_COLLECTED),
+        (
+            "gc on a terminal",
+            partial(result_texts.collected, columns=80),
+            values.COLLECTED,
+            values.NOT_COLLECTED,
+        ),
         ("adopt", adopt.comparison, values.ADOPTED, values.NOT_ADOPTED),
         ("adopt --seal", adopt.sealed, values.SEALED, values.BARELY_SEALED),
         ("list", listing.render, values.LISTED, values.LISTED_BEFORE),
@@ -158,7 +159,7 @@ def screens() -> Mapping[str, Callable[[], str]]:
         ("dry run", result_texts.preview, values.PREVIEWS, {"datasets": {}}),
         ("usage", usage, values.USAGE, values.NO_USAGE),
         ("summary", summary.render, values.RESULT, values.NO_RESULT),
-        ("last audit", lambda audit: findings_text.last(audit) + "\n", values.CLOSED, values.OPEN),
+        ("last audit", lambda audit: result_texts.last(audit) + "\n", values.CLOSED, values.OPEN),
     ):
         texts |= {f"{title}, rich": partial(render, rich), f"{title}, poor": partial(render, poor)}
     for title, columns, rows in (
@@ -172,9 +173,9 @@ def screens() -> Mapping[str, Callable[[], str]]:
     texts |= {
         "diff, rich": partial(differences, values.DIFF, values.DIFF_ROWS),
         "diff, poor": partial(differences, values.SAME),
-        "checks, rich": partial(check_table.plain, "imagenet", values.CHECKS),
-        "checks, rich and wide": partial(check_table.plain, "imagenet", values.CHECKS, 120),
-        "checks, poor": partial(check_table.plain, "imagenet", []),
+        "checks, rich": partial(text_layout.plain_checks, "imagenet", values.CHECKS),
+        "checks, rich and wide": partial(text_layout.plain_checks, "imagenet", values.CHECKS, 120),
+        "checks, poor": partial(text_layout.plain_checks, "imagenet", []),
         "checks, as printed": partial(check_rows, "imagenet", values.CHECKS),
         "run table, rich": lambda: shown(
             run_table.ending(RUN_ROWS, 3, again="penstock run b", report="r.html")
@@ -182,8 +183,8 @@ def screens() -> Mapping[str, Callable[[], str]]:
         "run table, poor": lambda: shown(run_table.ending(RUN_ROWS[:1], 0, again="", report="")),
         "limit, rich": lambda: limit.rendered(held, Cap(None, 7), Cap(125_000_000, 7)) + "\n",
         "limit, poor": lambda: limit.rendered(Overview(Cap(), "", "", []), Cap(), Cap()) + "\n",
-        "carried, rich": lambda: reading_text.carried(values.SHOWN["seal"]["carried"]) + "\n",
-        "carried, poor": lambda: reading_text.carried({}) + "\n",
+        "carried, rich": lambda: result_texts.carried(values.SHOWN["seal"]["carried"]) + "\n",
+        "carried, poor": lambda: result_texts.carried({}) + "\n",
         "repair of others": lambda: "".join(
             f"{words('r2', count)}\n"
             for words in (audit_documents.also_repaired, audit_documents.also_in)

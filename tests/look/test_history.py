@@ -20,7 +20,7 @@ from penstock.core.dataset_documents import (
     RepairCounts,
     Unpinning,
 )
-from penstock.look import history_lines
+from penstock.look import details
 
 if TYPE_CHECKING:
     from penstock.core.catalogue_rows import History
@@ -38,7 +38,7 @@ def append(layout: DatasetLayout, *lines: object) -> None:
 
 
 def test_publications_are_rows_the_newest_first(layout: DatasetLayout) -> None:
-    found = history_lines.history(layout)
+    found = details.history(layout)
     assert [one["event"] for one in found["lines"]] == ["publish", "publish"]
     newest, oldest = found["lines"]
     assert newest["text"].startswith("5 files, ")
@@ -51,7 +51,7 @@ def test_removals_and_pins_that_were_taken_back_are_said_in_words(layout: Datase
     removal = Removal(at="t", dataset="data", release="r", why="no rule keeps it", files=3, bytes=2048)
     unpinned = Unpinning(at="t", dataset="data", release="r", pin="7-c-1", of=7, told="pin 7-c-1: alice")
     append(layout, dataset_documents.line_to_json(removal), dataset_documents.line_to_json(unpinned))
-    took, removed = history_lines.history(layout)["lines"][:2]
+    took, removed = details.history(layout)["lines"][:2]
     assert (removed["event"], removed["text"]) == ("remove", "3 files, 2.00 KiB: no rule keeps it")
     assert (took["event"], took["text"]) == ("unpin", "pin 7-c-1: alice")
 
@@ -66,7 +66,7 @@ def test_repairs_and_rollbacks_are_said_in_words(layout: DatasetLayout) -> None:
         "from": "b", "by": "me",
     }  # fmt: skip
     append(layout, dataset_documents.line_to_json(repair), rollback)
-    back, repaired = history_lines.history(layout)["lines"][:2]
+    back, repaired = details.history(layout)["lines"][:2]
     assert repaired["text"] == "3 files repaired, 1 could not be; 2.00 KiB fetched"
     assert (back["text"], back["release"]) == ("from b", "a")
 
@@ -76,7 +76,7 @@ def test_audits_and_what_was_overruled_are_said_in_words(layout: DatasetLayout) 
     audit = {"event": "audit", "at": "t", "choice": "whole", "status": "FINDINGS", "counts": {"changed": 1}}
     overrule = {"event": "overrule", "at": "t", "why": "a test", "counts": {"changed": 1}}
     layout.audit_history.write_text(f"{json.dumps(audit)}\n{json.dumps(overrule)}\n")
-    overruled, audited = history_lines.audits(layout)["lines"]
+    overruled, audited = details.audits(layout)["lines"]
     assert (audited["known"], audited["text"]) == (True, "whole: FINDINGS (1 changed)")
     assert (overruled["known"], overruled["text"]) == (True, "findings overruled: a test")
 
@@ -90,7 +90,7 @@ def test_every_event_that_this_version_writes_is_known_to_it(
     layout: DatasetLayout, line: HistoryLine
 ) -> None:
     append(layout, dataset_documents.line_to_json(line))
-    assert all(row["known"] for row in history_lines.history(layout)["lines"])
+    assert all(row["known"] for row in details.history(layout)["lines"])
 
 
 @pytest.mark.parametrize("number", [1, 99])
@@ -100,10 +100,10 @@ def test_an_event_of_a_newer_version_is_shown_by_its_name(layout: DatasetLayout,
         "where": "the moon\x1b[2J", "counts": {"a": 1},
     }  # fmt: skip
     append(layout, line)
-    row = history_lines.history(layout)["lines"][0]
+    row = details.history(layout)["lines"][0]
     assert (row["event"], row["known"], row["release"]) == ("teleport", False, "r")
     assert row["line"] == line
-    shown = text(history_lines.history(layout))
+    shown = text(details.history(layout))
     assert "teleport" in shown
     assert "moon" in shown
     assert "\x1b" not in shown
@@ -111,34 +111,34 @@ def test_an_event_of_a_newer_version_is_shown_by_its_name(layout: DatasetLayout,
 
 def test_a_known_event_of_a_newer_format_is_shown_too(layout: DatasetLayout) -> None:
     append(layout, {"format": 99, "event": "publish", "files": "many", "release": "r", "at": "t"})
-    row = history_lines.history(layout)["lines"][0]
+    row = details.history(layout)["lines"][0]
     assert (row["event"], row["known"], row["text"]) == ("publish", False, "files: many")
 
 
 def test_fields_of_other_types_are_no_traceback(layout: DatasetLayout) -> None:
     append(layout, {"event": ["x"], "at": 7, "release": None, "by": {"a": 1}, "format": "one"}, {})
-    rows = history_lines.history(layout)["lines"]
+    rows = details.history(layout)["lines"]
     assert (rows[0]["event"], rows[1]["event"]) == ("?", "['x']")
-    assert text(history_lines.history(layout))
+    assert text(details.history(layout))
 
 
 def test_damaged_lines_are_counted_and_passed_over(layout: DatasetLayout) -> None:
     append(layout, b'{"event": "pub', b"\xff\xfe", b"[]")
-    found = history_lines.history(layout)
+    found = details.history(layout)
     assert (len(found["lines"]), found["damaged"]) == (2, 3)
     assert "3 damaged lines passed over" in text(found)
 
 
 def test_a_limit_shows_the_newest_lines_and_counts_the_others(layout: DatasetLayout) -> None:
-    shown = text(history_lines.history(layout), 1)
+    shown = text(details.history(layout), 1)
     assert "and 1 earlier line (--all)" in shown
-    assert "earlier" not in text(history_lines.history(layout), 2)
+    assert "earlier" not in text(details.history(layout), 2)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another account")
 def test_a_reader_is_told_that_the_history_is_the_owners(layout: DatasetLayout) -> None:
-    found = forked(lambda: history_lines.history(layout), uid=NOBODY)
-    assert (found["lines"], found["problem"]) == ([], history_lines.OWNERS_ALONE)
+    found = forked(lambda: details.history(layout), uid=NOBODY)
+    assert (found["lines"], found["problem"]) == ([], details.OWNERS_ALONE)
 
 
 def test_json_has_the_fields_of_each_line(layout: DatasetLayout) -> None:

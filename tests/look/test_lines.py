@@ -11,8 +11,16 @@ from typing import Any
 import pytest
 
 from penstock.core import events
-from penstock.look.views.event_totals import STALE_SECONDS, Tally
-from penstock.look.views.line_view import INTERVAL, WARNINGS, JsonLines, Lines, moving, started
+from penstock.look.views.line_view import (
+    INTERVAL,
+    STALE_SECONDS,
+    WARNINGS,
+    JsonLines,
+    Lines,
+    Tally,
+    moving,
+    started,
+)
 from penstock.look.views.view_choice import KINDS, open_view
 
 

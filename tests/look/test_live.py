@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.support import terminal
 
 from penstock.core import events
-from penstock.look.views.event_totals import Tally
+from penstock.look.views.line_view import Tally
 from penstock.look.views.live_view import LiveView
 
 GIB = 1 << 30

@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.support import terminal
 
 from penstock.core import events
-from penstock.look.views.live_table import LiveTable
+from penstock.look.views.live_view import LiveTable
 
 SCRIPT = r"""
 import sys, time

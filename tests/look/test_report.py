@@ -12,7 +12,7 @@ import pytest
 
 from penstock.core.element_use import StepUse, Usage, Worst
 from penstock.core.errors import ConfigError
-from penstock.look.views import html_report, plots, usage_text
+from penstock.look.views import html_report, plots, summary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -222,7 +222,7 @@ USAGE = Usage(
 
 
 def test_what_elements_used_is_a_table_with_its_sources() -> None:
-    copy, verify, both = usage_text.rows(USAGE)
+    copy, verify, both = summary.rows(USAGE)
     assert copy == (
         "copy",
         "12",
@@ -235,16 +235,16 @@ def test_what_elements_used_is_a_table_with_its_sources() -> None:
     )
     assert verify == ("verify", "12", "", "0.012", "", "", "", "")
     assert (both.step, both.core_hours) == ("all", "1,234")
-    assert usage_text.worst(USAGE) == [
+    assert summary.worst(USAGE) == [
         ("Longest in the queue", "copy 7 on n4: 1 h 02 min"),
         ("Used its CPUs least", "copy 3: 2% of them"),
     ]
-    starts, hours, memory, missing = usage_text.sources(USAGE)
+    starts, hours, memory, missing = summary.sources(USAGE)
     assert starts == "Queue wait: by SLURM's accounting (4), the start times that the controller saw (20)."
     assert hours == "Run time and hours: by the elements themselves."
     assert "sum of its processes' own peaks" in memory
     assert missing == "2 starts left no figures."
-    assert usage_text.rows(Usage()) == usage_text.worst(Usage()) == usage_text.sources(Usage()) == []
+    assert summary.rows(Usage()) == summary.worst(Usage()) == summary.sources(Usage()) == []
 
 
 def test_node_hours_are_a_column_where_elements_have_nodes() -> None:
@@ -264,7 +264,7 @@ def test_hostile_names_in_the_table_are_escaped() -> None:
 
 
 def test_hours_are_short() -> None:
-    shown = [usage_text.hours(value) for value in (None, 0.0042, 0.52, 99.9, 1234.5)]
+    shown = [summary.hours(value) for value in (None, 0.0042, 0.52, 99.9, 1234.5)]
     assert shown == [
         "", "0.004", "0.52", "99.90", "1,234",
     ]  # fmt: skip

@@ -9,8 +9,7 @@ from penstock.core.events import Ended, Progressed, Started
 from penstock.dataset import receipts
 from penstock.dataset.receipts import DoneBefore
 from penstock.look.views import html_report, plots, summary
-from penstock.look.views.event_totals import Tally
-from penstock.look.views.line_view import finished
+from penstock.look.views.line_view import Tally, finished
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -41,8 +41,7 @@ from penstock.keep import (
     retention_decision,
     retention_steps,
 )
-from penstock.look.holders import nobody
-from penstock.look.releases import dataset_row
+from penstock.look.releases import dataset_row, nobody
 from penstock.run import list_step, plan_step
 from penstock.target import dataset_folders, pause, tree_removal
 

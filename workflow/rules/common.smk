@@ -17,7 +17,7 @@ from penstock.dataset import orders
 from penstock.dataset.context import Context
 from penstock.keep import notices
 from penstock.run import rehearsal
-from penstock.look.views import result_texts, snakemake_report
+from penstock.look.views import result_texts, summary
 
 # The name under which another workflow uses this one, by `module`; None: it is itself the workflow.
 MODULE = workflow.modifier.namespace
@@ -203,6 +203,6 @@ def reported(file):
 
     def labels(wildcards, output):
         with open(output.receipt, encoding="utf-8") as receipt:
-            return snakemake_report.labels(json.load(receipt), file)
+            return summary.labels(json.load(receipt), file)
 
     return labels

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.core.events import CheckResult
-    from penstock.look.views.styled_lines import Line
+    from penstock.look.views.text_layout import Line
 
 _COMMAND = re.compile("(?<!runs )`penstock (?=[a-z])")
 _called = ["penstock"]
@@ -82,9 +82,11 @@ def show_piece(text: str) -> None:
 
 
 def show_checks(title: str, results: Sequence[CheckResult]) -> None:
-    from penstock.look.views import check_table
+    from penstock.look.views import text_layout
 
-    check_table.show(sys.stdout, title, [result._replace(mend=pasted(result.mend)) for result in results])
+    text_layout.show_checks(
+        sys.stdout, title, [result._replace(mend=pasted(result.mend)) for result in results]
+    )
 
 
 def columns(piped: int = 80) -> int:
@@ -94,10 +96,10 @@ def columns(piped: int = 80) -> int:
 
 def show_lines(lines: Iterable[Line], *, hints: bool = False) -> None:
     """Print escaped lines, in colours on a terminal; with `hints`, commands in them can be pasted."""
-    from penstock.look.views import styled_lines
+    from penstock.look.views import text_layout
 
     pasted_lines = (line._replace(text=pasted(line.text)) for line in lines) if hints else lines
-    styled_lines.show(sys.stdout, pasted_lines)
+    text_layout.show(sys.stdout, pasted_lines)
 
 
 def show_path(path: str | os.PathLike[str]) -> None:

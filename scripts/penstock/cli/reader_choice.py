@@ -81,12 +81,12 @@ def chosen(parsed: argparse.Namespace, session: Session, name: str | None) -> Re
     from penstock.config.loader import target_at
     from penstock.config.settings import GcConfig
     from penstock.core.layout import DATASET_NAME
-    from penstock.look import places
+    from penstock.look import releases
 
     target = reached(target_at(parsed.root))
     # Readers may enter some roots without listing them: an existing name is enough.
     exists = name and DATASET_NAME.fullmatch(name) and os.path.lexists(target.root / name)
-    datasets = [name] if name and exists else places.datasets(target.root)
+    datasets = [name] if name and exists else releases.datasets(target.root)
     if name and not exists:
         raise target_datasets.not_known([name], datasets, target.root)
     if len(datasets) != 1:

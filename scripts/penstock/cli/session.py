@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from penstock.config.settings import Config, TargetConfig
-    from penstock.look.views.styled_lines import Line
+    from penstock.look.views.text_layout import Line
     from penstock.look.views.view_choice import View
     from penstock.workflow.exit_files import CommandFailure
 

@@ -41,14 +41,14 @@ class TargetDatasets(NamedTuple):
     def layouts(self, names: Sequence[str]) -> list[DatasetLayout]:
         """Return the named datasets, else all below the root and of the configuration. Raises ConfigError."""
         from penstock.dataset.context import layout_of
-        from penstock.look import places
+        from penstock.look import releases
 
         root, datasets = self.target.root, [*(self.configured or [])]
         # Readers may enter some roots without listing them: names of the configuration are enough.
         listed = not names or not set(names) <= set(datasets)
         # Where a configuration has staged nothing yet there is no root.
         if listed and (self.configured is None or root.exists()):
-            datasets = list(dict.fromkeys([*datasets, *places.datasets(root)]))
+            datasets = list(dict.fromkeys([*datasets, *releases.datasets(root)]))
         unknown = [name for name in names if name not in datasets]
         if unknown:
             raise not_known(unknown, datasets, root)

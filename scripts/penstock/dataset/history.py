@@ -1,7 +1,7 @@
 """`history.jsonl`: a line per publication, rollback, removal, repair and later signing of a dataset's
 releases, and per reader's pin that the owner withdrew.
 
-Publish and the commands of `keep` append under the dataset's lock; `look.history_lines` reads the file by
+Publish and the commands of `keep` append under the dataset's lock; `look.details` reads the file by
 itself. Lines also say when penstock moved the ctime of hard-linked files (`ctime_intervals`): audits must not
 take that for a change from outside.
 """

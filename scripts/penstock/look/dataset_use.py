@@ -14,9 +14,7 @@ from penstock.fs.quotas import project_known
 from penstock.fs.safe_open import OPEN_FOLDER, open_beneath
 from penstock.fs.store_checks import pool_of
 from penstock.fs.tree import row as row_of
-from penstock.look.holders import nobody
-from penstock.look.releases import dataset_row
-from penstock.look.untrusted_folder import Folder
+from penstock.look.releases import Folder, dataset_row, nobody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -1,36 +1,235 @@
-"""`penstock diff`: counts and rows of what changed between two releases, or between a release and its source.
-
-`look.release_comparison` reads both sides as rows in byte order of the paths; a judge (`look.judges`) says
-which are equal. Other rows are kept for `rows`, and spill into temporary files (`SpilledRows`) until the
-difference is closed.
-
-| a path is in                         | what both sides prove of the content | kind        |
-|--------------------------------------|--------------------------------------|-------------|
-| both                                 | it is equal                          | `unchanged` |
-| both                                 | it differs                           | `changed`   |
-| both                                 | nothing that can be compared         | `unproven`  |
-| the former; another is in the latter | the two files are equal              | `renamed`   |
-| the former alone                     |                                      | `removed`   |
-| the latter alone                     |                                      | `added`     |
+"""What changed between two releases, or between a release and its source now: two streams of rows merged in
+the byte order of their paths, renames paired, counts and rows of `penstock diff`.
 """
 
 from __future__ import annotations
 
+from array import array
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Protocol, Self
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.catalogue_rows import DiffCount, DiffRow
-from penstock.look.renames import alone, flags, paired, renamed
-from penstock.look.sorted_rows import merged
+from penstock.core.errors import FailedError
+from penstock.core.human import printable
+from penstock.tables.row_cursor import RowCursor
 from penstock.tables.spilled_rows import SpilledRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from penstock.look.renames import Pairs
+
+# Merges two streams of rows in the byte order of their paths, batch by batch.
+#
+# The problem: two manifests of 10^6 rows or more that hardly differ; a Python object for each row would take
+# 10 s and more. So rows stay in Arrow's columns. One batch of each stream is held. Both are cut at the lower
+# of their last paths, and one look-up finds the common rows. It is skipped if the paths are equal, as is
+# usual.
+
+BATCH = 1 << 16  # rows of one batch
+
+
+class Met(NamedTuple):
+    """Some neighbouring paths of both streams."""
+
+    # rows of both, as the first stream has them; `after` has the same paths in the same order
+    before: pa.RecordBatch
+    after: pa.RecordBatch
+    removed: pa.RecordBatch  # of the first stream alone
+    added: pa.RecordBatch
+
+
+def merged(before: Iterable[pa.RecordBatch], after: Iterable[pa.RecordBatch], where: str) -> Iterator[Met]:
+    """Merge both streams to their ends, each row once. The column `path` is binary and ascends. Raises
+    FailedError, naming `where`, for a stream that does not ascend."""
+    left, right = RowCursor(_ascending(before, where)), RowCursor(_ascending(after, where))
+    while left.rows is not None and right.rows is not None:
+        last = min(left.last, right.last)
+        yield _met(left.take(left.count(last)), right.take(right.count(last)))
+    for rows in left.rest():
+        none = rows.slice(0, 0)
+        yield Met(none, none, rows, none)
+    for rows in right.rest():
+        none = rows.slice(0, 0)
+        yield Met(none, none, none, rows)
+
+
+def _met(left: pa.RecordBatch, right: pa.RecordBatch) -> Met:
+    mine, theirs = left["path"], right["path"]
+    if mine.equals(theirs):
+        return Met(left, right, left.slice(0, 0), right.slice(0, 0))
+    places = pc.index_in(theirs, value_set=mine)
+    both = pc.is_valid(places)
+    return Met(
+        left.take(places.drop_null()),
+        right.filter(both),
+        left.filter(pc.invert(pc.is_in(mine, value_set=theirs))),
+        right.filter(pc.invert(both)),
+    )
+
+
+def _ascending(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
+    """Yield the batches that have rows; raise FailedError unless their paths ascend."""
+    before: bytes | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        paths = batch["path"]
+        first, last = paths[0].as_py(), paths[-1].as_py()
+        ascends = paths.is_valid().false_count == 0 and (before is None or before < first)
+        if not ascends or pc.any(pc.greater_equal(paths[:-1], paths[1:])).as_py():
+            raise FailedError(
+                "the rows are not in the order of their paths",
+                where=where,
+                why=f"near {printable(last.decode('utf-8', 'surrogateescape'))}",
+                hint="the manifest is damaged: `penstock audit` says what else is",
+            )
+        before = last
+        yield batch
+
+
+def together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join the rows into batches of BATCH rows: files written in small groups give small batches."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in chain(batches, [None]):
+        if batch is not None:
+            waiting.append(batch)
+            rows += batch.num_rows
+        if waiting and (batch is None or rows >= BATCH):
+            yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+            waiting, rows = [], 0
+
+
+# Pairs removed and added rows that hold the same bytes under different paths, in the order of their paths.
+#
+# A key proves that two files hold the same bytes, such as a digest and a size. A row is paired by the first
+# of its key columns that has a counterpart; identical files are each paired once. Memory: PASS rows, and 10
+# bytes for every row. For more rows the keys are read in several passes, each for certain last two
+# hexadecimal digits.
+
+PASS = 1 << 19  # rows whose keys are held at once
+ENDS = [f"{number:02x}".encode() for number in range(256)]
+
+
+class Pairs:
+    """Which removed row became which added row."""
+
+    def __init__(self, removed: int, added: int) -> None:
+        self.came_from = array("q", [-1]) * added  # for each added row the number of the removed row; -1: new
+        self.left = bytearray(removed)  # for each removed row 1 if it has another path now
+        self.came = bytearray(added)  # for each added row 1 if it had another path before
+        self.count = 0
+
+    def add(self, removed: Sequence[int], added: Sequence[int]) -> None:
+        came_from, left, came = self.came_from, self.left, self.came
+        for old, new in zip(removed, added, strict=True):
+            came_from[new] = old
+            left[old] = came[new] = 1
+        self.count += len(added)
+
+
+def paired(removed: SpilledRows, added: SpilledRows, keys: Sequence[str], most: int = PASS) -> Pairs:
+    """Pair by the columns `keys`: binary, ending in hexadecimal digits, null without a key."""
+    pairs = Pairs(len(removed), len(added))
+    if not len(removed) or not len(added):
+        return pairs
+    passes = min(len(ENDS), -(-(len(removed) + len(added)) // most))
+    for key in keys:
+        for number in range(passes):
+            ends = None if passes == 1 else pa.array(ENDS[number::passes], pa.binary())
+            mine = _rows(removed, key, ends, pairs.left)
+            theirs = _rows(added, key, ends, pairs.came)
+            pairs.add(*_matched(mine, theirs))
+    return pairs
+
+
+def _rows(spilled: SpilledRows, key: str, ends: pa.Array | None, paired_already: bytearray) -> pa.Table:
+    """Return keys and numbers of the rows of one pass that have no partner yet."""
+    batches = []
+    for start, chunk in spilled.chunks():
+        keys = chunk[key]
+        free = pc.equal(flags(paired_already, start, chunk.num_rows), 0)
+        wanted = pc.and_(pc.is_valid(keys), free)
+        if ends is not None:
+            wanted = pc.and_(wanted, pc.is_in(pc.binary_slice(keys, -2), value_set=ends))
+        numbers = pa.array(range(start, start + chunk.num_rows), pa.int64())
+        batches.append(pa.record_batch([keys, numbers], ["key", "number"]).filter(wanted))
+    return pa.Table.from_batches(batches).combine_chunks()
+
+
+def flags(values: bytearray, start: int, count: int) -> pa.Array:
+    """Return some of these flags as an array of numbers."""
+    window = bytes(values[start : start + count])
+    return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(window)])
+
+
+def _matched(removed: pa.Table, added: pa.Table) -> tuple[list[int], list[int]]:
+    """Return the numbers of paired rows: the first of a key with the first of that key, and so on."""
+    if not removed.num_rows or not added.num_rows:
+        return [], []
+    mine = removed.filter(pc.is_in(removed["key"], value_set=added["key"]))
+    theirs = added.filter(pc.is_in(added["key"], value_set=mine["key"]))
+    if not mine.num_rows:
+        return [], []
+    left, right = mine, theirs
+    if any(pc.count_distinct(rows["key"]).as_py() < rows.num_rows for rows in (mine, theirs)):
+        left, right = _ranked(mine), _ranked(theirs)
+    places = pc.index_in(right["key"], value_set=left["key"])
+    both = pc.is_valid(places)
+    numbers = left["number"].take(places.filter(both))
+    return numbers.to_pylist(), right["number"].filter(both).to_pylist()
+
+
+def _ranked(rows: pa.Table) -> pa.Table:
+    """Make keys unique by adding the number of earlier rows with the same key."""
+    count = rows.num_rows
+    rows = rows.sort_by([("key", "ascending"), ("number", "ascending")]).combine_chunks()
+    keys = rows["key"].combine_chunks() if isinstance(rows["key"], pa.ChunkedArray) else rows["key"]
+    begins = pa.concat_arrays([pa.array([True]), pc.not_equal(keys[1:], keys[:-1])])
+    group = pc.subtract(pc.cumulative_sum(pc.cast(begins, pa.int64())), 1)
+    places = pa.array(range(count), pa.int64())
+    rank = pc.subtract(places, places.filter(begins).take(group))
+    named = pc.binary_join_element_wise(keys, pc.cast(pc.cast(rank, pa.string()), pa.binary()), b" ")
+    return rows.set_column(0, "key", named)
+
+
+def renamed(removed: SpilledRows, added: SpilledRows, pairs: Pairs) -> Iterator[tuple[bytes, bytes, int]]:
+    """Yield old path, new path and size of each pair, in the order of the new paths."""
+    for start, chunk in added.chunks():
+        paths, sizes = chunk["path"], chunk["size"]
+        for place in range(chunk.num_rows):
+            number = pairs.came_from[start + place]
+            if number >= 0:
+                before = removed.row(number, "path")
+                assert isinstance(before, bytes)
+                yield before, paths[place].as_py(), sizes[place].as_py()
+
+
+def alone(rows: SpilledRows, paired_already: bytearray) -> Iterator[tuple[bytes, int]]:
+    """Yield path and size of each row without a partner."""
+    for start, chunk in rows.chunks():
+        free = chunk.filter(pc.equal(flags(paired_already, start, chunk.num_rows), 0))
+        yield from zip(free["path"].to_pylist(), free["size"].to_pylist(), strict=True)
+
+
+# `penstock diff`: counts and rows of what changed between two releases, or between a release and its source.
+#
+# `look.release_comparison` reads both sides as rows in byte order of the paths; a judge
+# (`look.release_comparison`) says which are equal. Other rows are kept for `rows`, and spill into temporary
+# files (`SpilledRows`) until the difference is closed.
+#
+# | a path is in                         | what both sides prove of the content | kind        |
+# |--------------------------------------|--------------------------------------|-------------|
+# | both                                 | it is equal                          | `unchanged` |
+# | both                                 | it differs                           | `changed`   |
+# | both                                 | nothing that can be compared         | `unproven`  |
+# | the former; another is in the latter | the two files are equal              | `renamed`   |
+# | the former alone                     |                                      | `removed`   |
+# | the latter alone                     |                                      | `added`     |
 
 UNCHANGED, CHANGED, UNPROVEN = "unchanged", "changed", "unproven"
 RENAMED, REMOVED, ADDED = "renamed", "removed", "added"
@@ -42,7 +241,7 @@ class Judge(Protocol):
     """Decides which rows of two sides hold the same content. Batches have at least `path` (binary) and
     `size`."""
 
-    keys: Sequence[str]  # columns that prove a rename, best first (`renames.paired`)
+    keys: Sequence[str]  # columns that prove a rename, best first (`paired`)
 
     def unlike(self, before: pa.RecordBatch, after: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
         """Return for rows of the same paths, as booleans, which changed and which cannot be compared."""
@@ -150,7 +349,7 @@ class ManifestDifference:
             self.counts[kind] += DiffCount(rows.num_rows, size, bytes_before=size if kind == REMOVED else 0)
 
     def _pair_renamed(self) -> None:
-        """Count as renamed what was removed and added with a common key (`renames.paired`)."""
+        """Count as renamed what was removed and added with a common key (`paired`)."""
         removed, added = self.rows_of[REMOVED], self.rows_of[ADDED]
         self._pairs = pairs = paired(removed, added, self._keys)
         size = 0

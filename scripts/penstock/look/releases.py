@@ -1,7 +1,5 @@
-"""A dataset's releases as rows, each with the gate's judgement: whether a job may read it.
-
-For `penstock releases`, `show` and `du`. A release that cannot be shown in full is one row that says why; the
-others are shown all the same. Sizes are in bytes, ages in seconds; None is missing or unknown.
+"""A dataset's releases as rows, each with the judgement of `dataset.gate`: whether a job may read it; the
+datasets below a root, and the reading of folders that may be another account's.
 """
 
 from __future__ import annotations
@@ -10,33 +8,128 @@ import contextlib
 import os
 import re
 import stat
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-from penstock.core.errors import PenstockError
-from penstock.core.layout import ADOPT_TRIAL, PROBE
+from penstock.core.errors import LOOK_AT_FILE, FailedError, PenstockError, PreflightError
+from penstock.core.layout import ADOPT_TRIAL, DATASET_NAME, PROBE, UNDER_WAY
 from penstock.dataset import gate, pins, run_claims, verdicts
+from penstock.dataset.pins import ShownPins
 from penstock.dataset.run import read_run
+from penstock.fs import small_files
 from penstock.fs.owners import user_name
-from penstock.look.untrusted_folder import Folder
+from penstock.fs.safe_open import OPEN_FOLDER, open_beneath
 from penstock.target import hold, pause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from penstock.core.catalogue_rows import (
-        DatasetRow,
-        OwnerJson,
-        ReleaseRow,
-        StagingRow,
-    )
+    from penstock.core.catalogue_rows import DatasetRow, OwnerJson, ReleaseRow, StagingRow
     from penstock.core.dataset_documents import LastPin
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.gate import Judgement
-    from penstock.dataset.pins import ShownPins
     from penstock.dataset.seals import Stored
-    from penstock.look.holders import Holders
+
+
+class Folder:
+    """A folder by its descriptor; a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError, NotADirectoryError for a link too."""
+        self.path = path
+        self.fd = os.open(path, OPEN_FOLDER)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+    def names(self, below: str) -> list[str]:
+        """Return the names in a folder below. Raises OSError."""
+        fd = open_beneath(self.fd, below, OPEN_FOLDER)
+        try:
+            return sorted(os.listdir(fd))
+        finally:
+            os.close(fd)
+
+    def lstat(self, below: str) -> os.stat_result:
+        """Return the lstat of this path, following no link on the way. Raises OSError."""
+        above, _, name = below.rpartition("/")
+        fd = open_beneath(self.fd, above, OPEN_FOLDER) if above else os.dup(self.fd)
+        try:
+            return os.stat(name, dir_fd=fd, follow_symlinks=False)
+        finally:
+            os.close(fd)
+
+    def read(self, below: str) -> bytes:
+        """Return the bytes of a document. Raises OSError, `small_files.NotPlainError` among them."""
+        path = self.path / below
+        try:
+            fd = open_beneath(self.fd, below, small_files.FLAGS)
+        except OSError as error:
+            raise small_files.refused(error, path) from None
+        return small_files.content(fd, path=path)
+
+
+Holders = Callable[["DatasetLayout"], Mapping[str, ShownPins]]  # by held release of a dataset: who holds it
+
+
+def nobody(_: DatasetLayout) -> Mapping[str, ShownPins]:
+    """Report no holder, without reading anything."""
+    return {}
+
+
+_SIGNS = ("releases", "current", ".penstock", UNDER_WAY)  # a folder with one of these is a dataset
+
+
+def datasets(root: Path) -> list[str]:
+    """Return the sorted names of the datasets below `root`, with folders and links of such names that cannot
+    be read. Raises PreflightError if there is no such root or this account may not list it, FailedError if
+    listing fails."""
+    try:
+        with os.scandir(root) as entries:
+            return sorted(
+                entry.name for entry in entries if DATASET_NAME.fullmatch(entry.name) and _is_dataset(entry)
+            )
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise PreflightError(
+            "there is no such target",
+            where=str(root),
+            why=str(error.strerror),
+            hint="correct `target.root` or --root",
+        ) from None
+    except PermissionError as error:
+        raise PreflightError(
+            "this account may not list the target",
+            where=str(root),
+            why=str(error.strerror),
+            hint="name datasets of the configuration, or ask the root's owner for the permission to read it",
+        ) from None
+    except OSError as error:
+        raise FailedError(
+            "the target cannot be listed", where=str(root), why=str(error.strerror), hint=LOOK_AT_FILE
+        ) from None
+
+
+def _is_dataset(entry: os.DirEntry[str]) -> bool:
+    if entry.is_symlink():
+        return any(os.path.lexists(os.path.join(entry.path, sign)) for sign in _SIGNS)
+    if not entry.is_dir(follow_symlinks=False):
+        return False
+    try:
+        with os.scandir(entry.path) as inside:
+            return any(inner.name in _SIGNS for inner in inside)
+    except OSError:
+        return True
+
+
+# A dataset's releases as rows, each with the gate's judgement: whether a job may read it.
+#
+# For `penstock releases`, `show` and `du`. A release that cannot be shown in full is one row that says why;
+# the others are shown all the same. Sizes are in bytes, ages in seconds; None is missing or unknown.
 
 _HIDDEN = re.compile(r"\.(?P<release>.+)\.(?P<kind>staging|repair)")
 _EMPTY = "nothing is published or staged here yet"
@@ -66,7 +159,7 @@ def dataset_row(
 ) -> DatasetRow:
     """Return the dataset with its releases (newest first) and hidden folders. Releases are judged as `gate`
     does for these `owners`; None: the owner of the dataset's folder is trusted. `holders` reports who holds
-    which release (`pins.holding`, or `look.holders.nobody`). Raises nothing for what lies there."""
+    which release (`pins.holding`, or `look.releases.nobody`). Raises nothing for what lies there."""
     now = now or datetime.now(UTC)
     owner = _owner(layout.folder)
     trusted = _trusted(owner, owners)

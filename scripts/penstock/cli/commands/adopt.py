@@ -21,7 +21,7 @@ from penstock.core.differences import (
     SIZE,
 )
 from penstock.core.errors import ConfigError
-from penstock.look.views.findings_text import METHODS, line, table
+from penstock.look.views.result_texts import METHODS, line, table
 
 if TYPE_CHECKING:
     import argparse

@@ -9,7 +9,12 @@ from penstock.cli import audit_results, flags
 from penstock.config.quantities import rate
 from penstock.core import human
 from penstock.core.audit_documents import AuditSelection, parse_fraction, parse_turns
-from penstock.look.views.findings_text import METHODS, SHOWN, line, table
+from penstock.look.views.result_texts import (
+    METHODS,
+    SHOWN,
+    line,
+    table,
+)
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session

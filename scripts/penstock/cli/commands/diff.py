@@ -22,8 +22,7 @@ from penstock.cli import flags, output, target_datasets
 from penstock.core import human
 from penstock.core.errors import ConfigError
 from penstock.core.human import printable
-from penstock.look.views.aligned_table import TextColumn, lines
-from penstock.look.views.styled_lines import Line
+from penstock.look.views.text_layout import Line, TextColumn, lines
 
 if TYPE_CHECKING:
     import argparse

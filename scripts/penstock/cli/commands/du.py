@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from penstock.cli import flags, target_datasets
 from penstock.core import human
 from penstock.core.human import printable
-from penstock.look.views.aligned_table import COLUMNS, TextColumn, lines
-from penstock.look.views.release_text import last_pinned
-from penstock.look.views.styled_lines import Line
+from penstock.look.views.result_texts import last_pinned
+from penstock.look.views.text_layout import COLUMNS, Line, TextColumn, lines
 
 if TYPE_CHECKING:
     import argparse

@@ -50,5 +50,5 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         with session.context(config) as context:
             plans = [explanation.of_dataset(context, name, assumed) for name in names]
     for plan in plans:
-        session.show_rows([typed_json.plain(plan)], partial(plan_text.render, plan))
+        session.show_rows([typed_json.plain(plan)], partial(plan_text.render_plan, plan))
     return 0

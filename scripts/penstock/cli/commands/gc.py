@@ -30,7 +30,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.fs import scratch
     from penstock.jobs import bandwidth as link_folder
     from penstock.keep import retention_steps
-    from penstock.look.views import gc_text
+    from penstock.look.views import result_texts
 
     config = session.config()
     names = session.names(config, parsed.dataset)
@@ -47,5 +47,5 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             link_folder.swept(config.bandwidth.folder)
     session.receipt({"datasets": {result["dataset"]: result for result in results}})
     for result in results:
-        session.show(result, partial(gc_text.collected, result, output.columns(piped=0)))
+        session.show(result, partial(result_texts.collected, result, output.columns(piped=0)))
     return code

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from penstock.cli import flags, target_datasets
 from penstock.core import human
 from penstock.core.human import brief, printable
-from penstock.look.views.aligned_table import COLUMNS, TextColumn, lines
-from penstock.look.views.release_text import moment, said
-from penstock.look.views.styled_lines import Line
+from penstock.look.views.result_texts import moment, said
+from penstock.look.views.text_layout import COLUMNS, Line, TextColumn, lines
 
 if TYPE_CHECKING:
     import argparse
@@ -36,9 +35,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    from penstock.look import history_lines
+    from penstock.look import details
 
-    history = history_lines.history(target_datasets.chosen(parsed, session).only(parsed.name))
+    history = details.history(target_datasets.chosen(parsed, session).only(parsed.name))
     session.receipt({"datasets": {history["dataset"]: history}})
     rows = ({"dataset": history["dataset"], **row["line"]} for row in history["lines"])
     limit = None if parsed.all else flags.SHOWN_ROWS

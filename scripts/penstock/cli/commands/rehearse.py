@@ -47,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.core import balance
-    from penstock.look.views import rehearsal_text
+    from penstock.look.views import plan_text
     from penstock.run import rehearsal
 
     if parsed.csv and (not parsed.sweep or parsed.csv.suffix == ".svg"):
@@ -58,11 +58,11 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     name = session.only(config, parsed.dataset)
     with session.context(config) as context:
         done, sizes = rehearsal.rehearse(context, name, parsed.time, parsed.sweep)
-    session.show_rows([done], partial(rehearsal_text.render, done))
+    session.show_rows([done], partial(plan_text.render_rehearsal, done))
     if parsed.sweep:
         csv = parsed.csv or Path("results") / f"rehearsal-{name}.csv"
-        _write(csv, rehearsal_text.csv(done), "RATES")
-        _write(csv.with_suffix(".svg"), rehearsal_text.svg(done), "RATES")
+        _write(csv, plan_text.csv(done), "RATES")
+        _write(csv.with_suffix(".svg"), plan_text.svg(done), "RATES")
     if parsed.fio:
         _write(parsed.fio, balance.fio_job(name, sizes, done.leg.streams, done.durability), "FIO_JOB")
     return 0

@@ -9,9 +9,13 @@ from penstock.cli import flags, target_datasets
 from penstock.core import human
 from penstock.core.errors import FindingsError
 from penstock.core.human import brief, printable
-from penstock.look.views.aligned_table import COLUMNS, TextColumn, lines
-from penstock.look.views.release_text import account, last_pinned, problem, said
-from penstock.look.views.styled_lines import Line
+from penstock.look.views.result_texts import (
+    account,
+    last_pinned,
+    problem,
+    said,
+)
+from penstock.look.views.text_layout import COLUMNS, Line, TextColumn, lines
 
 if TYPE_CHECKING:
     import argparse

@@ -41,7 +41,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     """Remove releases, or the dataset with --all. Returns HELD where a reader or run took hold of one after
     the command began: it stays."""
     from penstock.keep import retention_steps
-    from penstock.look.views import gc_text
+    from penstock.look.views import result_texts
 
     config = session.config()
     name = session.only(config, parsed.name)
@@ -53,6 +53,6 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     with session.context(config) as context:
         result = work(context, name, dry_run=parsed.dry_run, now=parsed.now, unpinned=tuple(parsed.unpin))
     session.receipt(result)
-    session.show(result, partial(gc_text.collected, result, output.columns(piped=0)))
+    session.show(result, partial(result_texts.collected, result, output.columns(piped=0)))
     stay = not parsed.dry_run and any(release["held_by"] for release in result["releases"])
     return HELD if stay else 0

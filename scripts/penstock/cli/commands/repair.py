@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import audit_results, flags
 from penstock.core import human
 from penstock.core.audit_documents import also_in, also_repaired
-from penstock.look.views.findings_text import SHOWN, line, table
+from penstock.look.views.result_texts import SHOWN, line, table
 
 if TYPE_CHECKING:
     import argparse

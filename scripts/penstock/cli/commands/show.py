@@ -9,10 +9,9 @@ from penstock.cli import flags, target_datasets
 from penstock.core import human
 from penstock.core.errors import FindingsError
 from penstock.core.human import TEXT, brief, printable
-from penstock.look.views import findings_text, reading_text, text_block
-from penstock.look.views.aligned_table import COLUMNS
-from penstock.look.views.release_text import account, moment, problem
-from penstock.look.views.styled_lines import Line
+from penstock.look.views import result_texts, text_layout
+from penstock.look.views.result_texts import account, moment, problem
+from penstock.look.views.text_layout import COLUMNS, Line
 
 if TYPE_CHECKING:
     import argparse
@@ -80,7 +79,7 @@ def _facts(release: ReleaseShown) -> Iterator[tuple[str, str]]:
     if seal is not None:
         yield from _sealed(release, seal)
     if row["last_audit"]:
-        yield "Last audit", findings_text.last(row["last_audit"])
+        yield "Last audit", result_texts.last(row["last_audit"])
     elif seal is not None:
         yield "Last audit", "never"
     if seal is not None:
@@ -124,9 +123,9 @@ def _sealed(release: ReleaseShown, seal: Mapping[str, object]) -> Iterator[tuple
     evidence = _map(seal.get("evidence"))
     yield "Source proof", _evidence(release["source_evidence"], evidence.get("required_source"))
     yield "Stored proof", _evidence(release["storage_evidence"], evidence.get("required_storage"))
-    if carried := reading_text.carried(seal.get("carried")):
+    if carried := result_texts.carried(seal.get("carried")):
         yield "Carried over", carried
-    if delay := reading_text.delay(evidence.get("read_after")):
+    if delay := result_texts.delay(evidence.get("read_after")):
         yield "Read after", delay
     if evidence.get("fsync_ends"):
         yield "Durable", f"each fsync ended {evidence['fsync_ends']}"
@@ -201,7 +200,7 @@ def _event(row: HistoryRow) -> str:
 
 
 def _field(title: str, text: str, columns: int, style: str = "") -> list[Line]:
-    return [Line(line, style) for line in text_block.field(title, brief(text, TEXT), columns)]
+    return [Line(line, style) for line in text_layout.field(title, brief(text, TEXT), columns)]
 
 
 def _counts(counts: Mapping[str, int]) -> str:

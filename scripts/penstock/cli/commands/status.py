@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
     from penstock.core.step_results import StatusResult
     from penstock.dataset.context import Context
-    from penstock.look.views.styled_lines import Line
+    from penstock.look.views.text_layout import Line
 
 EXAMPLES = ("penstock status", "penstock status imagenet --progress json")
 
@@ -92,8 +92,8 @@ _SAID = ("dataset", "state", "why", "to_do", "work", "pinned")
 def render(results: Sequence[StatusResult]) -> list[Line]:
     from penstock.core.audit_documents import AuditShown
     from penstock.core.human import TEXT, brief
-    from penstock.look.views import findings_text, text_block
-    from penstock.look.views.styled_lines import Line
+    from penstock.look.views import result_texts, text_layout
+    from penstock.look.views.text_layout import Line
 
     lines = []
     for result in results:
@@ -112,14 +112,14 @@ def render(results: Sequence[StatusResult]) -> list[Line]:
         for key, value in fields.items():
             if value not in (None, "", [], {}):
                 if isinstance(value, AuditShown):
-                    text = findings_text.last(value)
+                    text = result_texts.last(value)
                 elif key == "findings" and isinstance(value, Mapping):
                     text = ", ".join(f"{human.count(count)} {kind}" for kind, count in sorted(value.items()))
                 elif key == "bytes" and isinstance(value, int):
                     key, text = "size", human.size(value)
                 else:
                     text = human.count(value) if isinstance(value, int) else _text(value)
-                lines += text_block.field(key.replace("_", " "), brief(text, TEXT))
+                lines += text_layout.field(key.replace("_", " "), brief(text, TEXT))
     return [Line(text) for text in lines]
 
 

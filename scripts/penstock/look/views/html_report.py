@@ -15,7 +15,7 @@ from penstock.core import human, step_table, typed_json
 from penstock.core.element_use import Usage
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
 from penstock.fs import small_files
-from penstock.look.views import plots, summary, usage_text
+from penstock.look.views import plots, summary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +81,7 @@ def render(data: Result) -> str:
     elements = data.get("elements") or ()
     lanes = plots.lanes(elements)
     usage = data.get("usage", Usage())
-    table = usage_text.rows(usage)
+    table = summary.rows(usage)
     failures, more = _failures(data)
     return _template().render(
         result=typed_json.plain(data),
@@ -98,8 +98,8 @@ def render(data: Result) -> str:
         steps=[_step(step) for step in data.get("steps") or ()],
         usage=table,
         usage_nodes=any(line.node_hours for line in table),
-        usage_worst=usage_text.worst(usage),
-        usage_sources=usage_text.sources(usage),
+        usage_worst=summary.worst(usage),
+        usage_sources=summary.sources(usage),
         queue=plots.queue(usage.spans),
         lanes=lanes,
         lanes_legend=_legend(elements),

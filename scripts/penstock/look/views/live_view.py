@@ -1,15 +1,12 @@
-"""The live display on a terminal: running steps at the bottom, results above.
-
-A step has two lines: bar, share, rate, time left; then files, bytes and elements by state. When it ends, its
-line of result scrolls upwards.
-"""
+"""The live displays on a terminal: of one dataset's steps, and of a run of several datasets, a line each."""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
-from typing import TYPE_CHECKING, TextIO
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from rich.console import Console, Group
 from rich.padding import Padding
@@ -20,8 +17,8 @@ from rich.text import Text
 from penstock.core import events, human
 from penstock.core.events import ElementChanged, Ended, Noted, Warned
 from penstock.core.human import printable_lines
-from penstock.look.views import line_view, text_block
-from penstock.look.views.event_totals import Tally, Task
+from penstock.look.views import line_view, text_layout
+from penstock.look.views.line_view import PREFLIGHT, Tally, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +26,12 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from penstock.core.events import Event
+
+
+# The live display on a terminal: running steps at the bottom, results above.
+#
+# A step has two lines: bar, share, rate, time left; then files, bytes and elements by state. When it ends,
+# its line of result scrolls upwards.
 
 REFRESH_PER_SECOND = 4
 SHOWN = 8  # steps shown at once: a terminal has few lines
@@ -150,7 +153,7 @@ class LiveView:
         head = f"{name}  " if name else ""
         for line in printable_lines(head + text).split("\n"):
             indent = " " * max(3, len(line) - len(line.lstrip()))
-            rows = text_block.wrapped(line, self._console.width, below=indent)
+            rows = text_layout.wrapped(line, self._console.width, below=indent)
             shown = Text("\n".join(rows))
             shown.stylize("bold", 0, len(name))
             shown.stylize(style, len(name))
@@ -173,7 +176,13 @@ class LiveView:
         for _ in range(3):
             grid.add_column(justify="right", no_wrap=True)
         name = Text(human.printable(_name(task.dataset, task.step)), style="bold", overflow="ellipsis")
-        grid.add_row(name, bar(task, now), percent(task), Text(speed(task, now), "cyan"), clock(task, now))
+        grid.add_row(
+            name,
+            progress_bar(task, now),
+            percent(task),
+            Text(speed_text(task, now), "cyan"),
+            clock(task, now),
+        )
         second = Text()
         if task.failed:
             second.append(f"{human.count(task.failed)} FAILED; ", style=FAILED)
@@ -182,7 +191,7 @@ class LiveView:
         return Group(grid, Padding(second, (0, 0, 0, 2)))
 
 
-def bar(task: Task, now: float) -> ProgressBar:
+def progress_bar(task: Task, now: float) -> ProgressBar:
     fraction = task.fraction()
     return ProgressBar(
         total=1.0,
@@ -198,7 +207,7 @@ def percent(task: Task) -> str:
     return f"{fraction:.0%}" if fraction is not None else ""
 
 
-def speed(task: Task, now: float) -> str:
+def speed_text(task: Task, now: float) -> str:
     """Format the rate: `153 MiB/s`; `1200 files/s` for a step that moves no bytes; "" if nothing moves."""
     by_bytes, by_files = task.rates(now)
     return human.rate(by_bytes) if by_bytes else f"{by_files:.0f} files/s" if by_files else ""
@@ -212,3 +221,112 @@ def clock(task: Task, now: float) -> str:
 
 def _name(dataset: str, step: str) -> str:
     return " ".join(filter(None, (dataset, step)))
+
+
+# The live display of a run of several datasets: a line for each, with step, share, rate and time left.
+#
+# Warnings and failures stay above it. If the screen has too few lines, it shows datasets with a running step
+# and counts the others.
+
+SPARE = 2  # free lines of the terminal: the cursor's, and one against scrolling
+USUAL = 80  # columns of the table, on wider screens too, unless a name is long
+MARGIN = 3  # free columns: a terminal shows `^C` behind the last line, which must not wrap
+FIXED = 56  # columns for all but the name: step, bar of ten, share, rate, clock
+WAITS, DONE, BAD, OFF = "waiting", "done", "failed", "stopped"
+KINDS = ("at work", WAITS, DONE, BAD, OFF)  # in the order of the counting line
+
+
+class _Line(NamedTuple):
+    """A dataset's line. Its kind is WAITS, DONE, BAD, OFF, or "" while a step runs."""
+
+    kind: str
+    dataset: str
+    state: str
+    style: str
+    task: Task | None = None
+
+
+class LiveTable(LiveView):
+    """Draws a line for each dataset."""
+
+    def __init__(self, stream: TextIO, datasets: Sequence[str]) -> None:
+        super().__init__(stream)
+        self._datasets = tuple(datasets)
+        self._latest: dict[str, Task] = {}  # each dataset's step that began last
+        self._ends: dict[str, str] = {}  # the result of finished datasets
+        self._failures: dict[str, str] = {}  # how broken-off steps ended, by dataset
+
+    def failed(self, dataset: str, text: str, how: str = events.FAILED) -> None:
+        with self._lock:
+            self._failures[dataset] = how
+            super().failed(dataset, text, how)
+
+    def _show(self, event: Event, task: Task) -> None:
+        if task.moves or isinstance(event, Ended):
+            self._latest[event.dataset] = task
+            self._ends.pop(event.dataset, None)
+        if isinstance(event, Ended) and event.step == "report":
+            self._ends[event.dataset] = "published" if event.result.get("status") == "PASSED" else "damaged"
+        if isinstance(event, Ended) and event.step == "list" and event.result.get("published"):
+            self._ends[event.dataset] = "unchanged"
+        super()._show(event, task)
+
+    def _above(self, event: Event, task: Task) -> Iterator[tuple[str, str]]:
+        if isinstance(event, Noted) and event.step == PREFLIGHT:
+            return  # it counts warnings shown above
+        for text, style in super()._above(event, task):
+            # How a step ended stands in its dataset's line.
+            if not isinstance(event, Ended) or style == WARNING:
+                yield text, style
+
+    def _render(self) -> RenderableType:
+        lines = [self._line(name) for name in self._datasets]
+        room = max(2, self._console.height - SPARE)
+        if len(lines) <= room:
+            return self._table(lines)
+        shown = [line for line in lines if not line.kind][: room - 1]
+        kinds = Counter(line.kind or "at work" for line in lines)
+        kinds["at work"] -= len(shown)
+        count = ", ".join(f"{human.count(kinds[kind])} {kind}" for kind in KINDS if kinds[kind])
+        more = Text(f"{'and ' if shown else ''}{count}", "dim", no_wrap=True, overflow="ellipsis")
+        return Group(self._table(shown), Padding(more, (0, 2))) if shown else Padding(more, (0, 2))
+
+    def _line(self, name: str) -> _Line:
+        task = self._latest.get(name)
+        if how := self._failures.get(name):
+            return _Line(BAD, name, how, FAILED) if how == events.FAILED else _Line(OFF, name, how, RESTS)
+        if name in self._ends:
+            return _Line(DONE, name, self._ends[name], "green")
+        if task is None or task.ended is not None:
+            return _Line(WAITS, name, f"{task.step} done" if task else "waits", "dim")
+        return _Line("", name, task.step, "", task)
+
+    def _table(self, lines: Sequence[_Line]) -> Table:
+        now = time.monotonic()
+        longest = max(len(line.dataset) for line in lines) + 2
+        width = max(20, min(self._console.width, max(USUAL, longest + FIXED)) - MARGIN)
+        grid = Table.grid(padding=(0, 1), expand=True)
+        grid.width = width
+        grid.add_column(no_wrap=True, width=min(longest, max(12, width - FIXED)), overflow="ellipsis")
+        grid.add_column(no_wrap=True, min_width=11)
+        grid.add_column(ratio=1, min_width=8)
+        grid.add_column(justify="right", no_wrap=True, min_width=4)
+        grid.add_column(justify="right", no_wrap=True, min_width=10)
+        grid.add_column(justify="right", no_wrap=True, min_width=15)
+        for line in lines:
+            mark = "! " if line.kind == BAD else "  "
+            name = Text(mark + line.dataset, FAILED if line.kind == BAD else "bold")
+            state = Text(line.state, line.style)
+            if (task := line.task) is None:
+                grid.add_row(name, state)
+                continue
+            bar: RenderableType = progress_bar(task, now)
+            if task.states and "running" not in task.states:
+                bar = Text(task.states_text(), RESTS, no_wrap=True, overflow="ellipsis")
+            if task.read_back and task.total_bytes:
+                state.append(f", verify {min(1.0, task.read_back / task.total_bytes):.0%}")
+            if task.failed:
+                state.append(f", {human.count(task.failed)} FAILED", FAILED)
+            speed = Text(speed_text(task, now), "cyan")
+            grid.add_row(name, state, bar, percent(task), speed, clock(task, now))
+        return grid

@@ -1,4 +1,6 @@
-"""The screen of `penstock plan`: what a run would do, the ceilings side by side, and which of them binds."""
+"""The screens of `penstock plan` (what a run would do, the ceilings beside each other, and which one binds)
+and of `penstock rehearse`, with the table and plot of a sweep over numbers of streams.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,18 @@ from typing import TYPE_CHECKING
 from penstock.core import human
 from penstock.core.estimates import Work, in_unit
 from penstock.core.human import printable
+from penstock.core.run_documents import Leg
 from penstock.look.difference import KINDS, UNCHANGED
-from penstock.look.views import text_block
-from penstock.look.views.aligned_table import COLUMNS, TextColumn, lines
-from penstock.look.views.styled_lines import Line
+from penstock.look.views import html_report, plots, text_layout
+from penstock.look.views.text_layout import COLUMNS, Line, TextColumn, lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.core.catalogue_rows import Explanation
     from penstock.core.estimates import Ceiling
+    from penstock.core.run_documents import Rehearsal
+
 
 _CEILINGS = (
     TextColumn("CEILING", least=16),
@@ -30,7 +34,7 @@ NOTHING = Work(0, 0)
 BINDS = "<-- binds"
 
 
-def render(plan: Explanation, columns: int = COLUMNS) -> Iterator[Line]:
+def render_plan(plan: Explanation, columns: int = COLUMNS) -> Iterator[Line]:
     """Render in at most `columns` columns if possible."""
     yield Line(printable(_head(plan)), "bold")
     if plan.classes:
@@ -50,7 +54,7 @@ def render(plan: Explanation, columns: int = COLUMNS) -> Iterator[Line]:
         for texts in lines(_CEILINGS, rows, columns=columns, indent=2):
             yield from (Line(text, "bold" if BINDS in text else "") for text in texts)
     for title, text in _rows(plan):
-        yield from map(Line, text_block.field(title, printable(text), columns))
+        yield from map(Line, text_layout.field(title, printable(text), columns))
 
 
 def _head(plan: Explanation) -> str:
@@ -113,3 +117,52 @@ def _times(plan: Explanation) -> Iterator[tuple[str, str]]:
         both = human.time_span(others.seconds + outlook.seconds, others.seconds + outlook.most)
         yield "Current", f"{both} after the copy begins"
     yield "Cost", f"{outlook.seconds * plan.nodes / 3600:,.1f} node-hours of the copy"
+
+
+_TITLES = ("STREAMS", "FILES", "BYTES", "FILES/S", "COPIED", "READ BACK", "KS")
+_LEGS = (*(TextColumn(title, right=True) for title in _TITLES), TextColumn(""))
+
+
+def render_rehearsal(rehearsal: Rehearsal, columns: int = COLUMNS) -> Iterator[Line]:
+    """Render in at most `columns` columns if possible."""
+    leg, name = rehearsal.leg, rehearsal.dataset
+    copied = f"{human.counted(leg.files, 'file')}, {human.size(leg.bytes)}"
+    seconds = sum(sweep_leg.seconds + sweep_leg.read_seconds for sweep_leg in rehearsal.legs)
+    yield Line(f"{name}: rehearsed on {rehearsal.host} in {human.duration(seconds)}", "bold")
+    rows = [
+        _leg(sweep_leg, "<- knee" if sweep_leg.streams == rehearsal.knee else "")
+        for sweep_leg in rehearsal.legs
+    ]
+    for texts in lines(_LEGS, rows, columns=columns, indent=2):
+        yield from (Line(text, "bold" if "<" in text else "") for text in texts)
+    of = f"of {human.counted(rehearsal.files, 'file')} below plan.giant_bytes"
+    yield Line(f"sizes     {copied} {of}; KS distance {leg.distance:.3f}")
+    yield Line(
+        f"model     until now plans gave it {rehearsal.model_error + 1:.2g} times the time that it took"
+    )
+    if rehearsal.knee:
+        yield Line(f"knee      {human.counted(rehearsal.knee, 'stream')}: `engine.streams: {rehearsal.knee}`")
+    yield Line(f"kept      `penstock plan {name}` goes by these figures; nothing of the sample is left")
+
+
+def _leg(leg: Leg, mark: str) -> list[str]:
+    files, copied, read = leg.rates
+    numbers = [human.count(leg.streams), human.count(leg.files), human.size(leg.bytes)]
+    rates = [human.count(round(files)), human.rate(copied), human.rate(read)]
+    return [*numbers, *rates, f"{leg.distance:.3f}", mark]
+
+
+def csv(rehearsal: Rehearsal) -> str:
+    """Return a line for each number of streams; sizes in bytes, rates a second."""
+    titles = (*Leg._fields, "files_per_second", "bytes_per_second", "read_per_second", "knee")
+    rows = [
+        (*leg, *(round(rate, 1) for rate in leg.rates), int(leg.streams == rehearsal.knee))
+        for leg in rehearsal.legs
+    ]
+    return "".join(",".join(map(str, row)) + "\n" for row in (titles, *rows))
+
+
+def svg(rehearsal: Rehearsal) -> str:
+    """Return the rates by streams as SVG; "" if no byte was copied."""
+    plot = plots.streams([(leg.streams, leg.rates[1]) for leg in rehearsal.legs], rehearsal.knee)
+    return html_report.drawn(plot) if plot else ""

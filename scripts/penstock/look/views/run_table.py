@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core import human
 from penstock.core.grades import CARRIED, EVIDENCE_GRADES, in_words
 from penstock.core.human import brief
-from penstock.look.views import aligned_table, text_block
-from penstock.look.views.aligned_table import TextColumn
-from penstock.look.views.styled_lines import Line
+from penstock.look.views import text_layout
+from penstock.look.views.text_layout import Line, TextColumn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,14 +64,14 @@ def proof(seal: Seal, now: float, *, fresh: bool, servers: bool) -> str:
     return "; ".join(phrases)
 
 
-def table(rows: Sequence[Row], columns: int = aligned_table.COLUMNS) -> list[Line]:
+def table(rows: Sequence[Row], columns: int = text_layout.COLUMNS) -> list[Line]:
     """Return the table's lines, rows that need a person first."""
     order = sorted(rows, key=lambda row: row.kind == READY)
     cells = [_cells(row) for row in order]
     # A column of nothing but `-` counts as empty.
     empty = [all(row[index] == human.UNKNOWN for row in cells) for index in range(len(_COLUMNS))]
     shown = [["" if empty[index] else cell for index, cell in enumerate(row)] for row in cells]
-    head, *blocks = aligned_table.lines(_COLUMNS, shown, columns=columns)
+    head, *blocks = text_layout.lines(_COLUMNS, shown, columns=columns)
     lines = [Line(text, "bold") for text in head]
     for row, block in zip(order, blocks, strict=True):
         style = "" if row.kind == READY else "bold red"
@@ -94,11 +93,11 @@ def sentence(rows: Sequence[Row], code: int) -> str:
 
 
 def ending(
-    rows: Sequence[Row], code: int, *, again: str, report: str, columns: int = aligned_table.COLUMNS
+    rows: Sequence[Row], code: int, *, again: str, report: str, columns: int = text_layout.COLUMNS
 ) -> list[Line]:
     """Return the table, the sentence, the command that retries the failed datasets, and where the reports
     are."""
-    closing = text_block.wrapped(sentence(rows, code), columns)
+    closing = text_layout.wrapped(sentence(rows, code), columns)
     lines = [*table(rows, columns), Line(""), *(Line(text, "bold") for text in closing)]
     if again:
         lines.append(Line(f"again:  {human.printable(again)}"))

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.core import human
 from penstock.core.human import SECOND, TEXT, brief, nanoseconds, printable
 from penstock.dataset import gate
-from penstock.look.views import aligned_table, text_block
-from penstock.look.views.aligned_table import TextColumn
-from penstock.look.views.styled_lines import Line
+from penstock.look.views import text_layout
+from penstock.look.views.text_layout import Line, TextColumn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,12 +53,12 @@ def render(
     root: str,
     free: int | None,
     now: float,
-    columns: int = aligned_table.COLUMNS,
+    columns: int = text_layout.COLUMNS,
 ) -> list[Line]:
     """The lines of `penstock status`. `free`: bytes that this account may still write below `root`; None: not
     known. `now`: seconds since the epoch, by which ages are counted."""
     order = sorted(results, key=lambda result: list(KINDS).index(mark(result)))
-    head, *blocks = aligned_table.lines(_COLUMNS, [_cells(result, now) for result in order], columns=columns)
+    head, *blocks = text_layout.lines(_COLUMNS, [_cells(result, now) for result in order], columns=columns)
     room = f"   {human.size(free)} free" if free is not None else ""
     lines = [Line(f"{printable(root)}   {datetime.fromtimestamp(now, UTC):%a %d %b %H:%M}Z{room}"), Line("")]
     lines += [Line(text, "bold") for text in head]
@@ -131,7 +130,7 @@ def _below(result: StatusResult, columns: int) -> list[str]:
         " " * INDENT + line
         for text in texts
         if text
-        for line in text_block.wrapped(brief(text, TEXT), columns - INDENT)
+        for line in text_layout.wrapped(brief(text, TEXT), columns - INDENT)
     ]
 
 
@@ -155,11 +154,11 @@ def _closing(results: Sequence[StatusResult], columns: int) -> list[str]:
     """`12 datasets: 2 need you, 3 under way, 7 well`, and what stands at the root."""
     counts = {kind: sum(mark(result) == kind for result in results) for kind in KINDS}
     phrases = [f"{human.count(n)} {KINDS[kind][n > 1]}" for kind, n in counts.items() if n]
-    lines = text_block.wrapped(f"{human.counted(len(results), 'dataset')}: {', '.join(phrases)}", columns)
+    lines = text_layout.wrapped(f"{human.counted(len(results), 'dataset')}: {', '.join(phrases)}", columns)
     for key in ("pause", "hold"):
         text = next((str(result[key]) for result in results if result.get(key)), "")
         if text:
-            lines += text_block.wrapped(f"{key.upper()}: {brief(text, TEXT)}", columns)
+            lines += text_layout.wrapped(f"{key.upper()}: {brief(text, TEXT)}", columns)
     return lines
 
 

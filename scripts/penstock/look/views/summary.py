@@ -1,22 +1,161 @@
-"""The closing summary of a run: what was scanned, unchanged, copied and verified, and the STATUS.
-
-Plain text without colour, every name escaped, at most 80 columns but for paths and URLs. Unknown figures are
-left out, never shown as 0; so is what a run had none of.
+"""The closing summary of a run (what was scanned, unchanged, copied, verified, and the STATUS), what its
+elements waited for and used, in words, and what `snakemake --report` shows of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import human
 from penstock.core.estimates import in_unit
 from penstock.core.grades import EVIDENCE_GRADES, SOURCE_GRADES
-from penstock.look.views import findings_text, text_block, usage_text
+from penstock.look.views import result_texts, text_layout
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.core.element_use import StepUse, Usage, Worst
     from penstock.core.estimates import Reached
     from penstock.look.views.keys import AmendedFiles, Result, StepResult, TimedAmount
+
+
+_WORST: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "queue_wait": ("Longest in the queue", human.duration),
+    "seconds": ("Ran longest", human.duration),
+    "memory_peak": ("Most memory", human.size),
+    "cpu_efficiency": ("Used its CPUs least", lambda fraction: f"{fraction:.0%} of them"),
+}
+_BY = {
+    "slurmdbd": "SLURM's accounting",
+    "controller": "the start times that the controller saw",
+    "element": "the elements themselves",
+}
+
+
+class UsageRow(NamedTuple):
+    """A line of the report's table, as text; "" is unknown."""
+
+    step: str
+    elements: str
+    node_hours: str
+    core_hours: str
+    efficiency: str
+    memory: str
+    wait: str
+    run: str
+
+
+def rows(usage: Usage) -> list[UsageRow]:
+    """Return a line for each step, and one for all."""
+    return [
+        UsageRow(
+            step=line.step or "all",
+            elements=human.count(line.elements),
+            node_hours=hours(line.node_hours),
+            core_hours=hours(line.core_hours),
+            efficiency=_percent(line.cpu_efficiency),
+            memory=human.size(line.memory_peak) if line.memory_peak else "",
+            wait=_span(line.wait_median, line.wait_longest),
+            run=_span(line.run_median, line.run_longest),
+        )
+        for line in usage.steps
+    ]
+
+
+def worst(usage: Usage) -> list[tuple[str, str]]:
+    """Return [(what, which element and how much), ...]."""
+    lines = []
+    for extreme in usage.worst:
+        if extreme.column in _WORST:
+            what, shown = _WORST[extreme.column]
+            lines.append((what, f"{element(extreme)}: {shown(extreme.value)}"))
+    return lines
+
+
+def sources(usage: Usage) -> list[str]:
+    """Say where the figures come from, and what is missing."""
+    said = [
+        f"{title}: by {_counted(usage.sources[key])}."
+        for title, key in (("Queue wait", "queue_wait"), ("Run time and hours", "hours"))
+        if usage.sources.get(key)
+    ]
+    if usage.steps:
+        said.append(
+            "CPU efficiency and memory: by the elements themselves. "
+            "Peak memory is the largest of one element, the sum of its processes' own peaks."
+        )
+    return [*said, *(f"{note[:1].upper()}{note[1:]}." for note in usage.notes)]
+
+
+def summary_lines(usage: Usage | None) -> list[tuple[str, str]]:
+    """Return [(title, text), ...] of the closing summary."""
+    if usage is None or not usage.steps:
+        return []
+    line = usage.steps[-1]
+    longest = line.wait_longest
+    waited = _line(line.wait_median, longest, usage, "queue_wait")
+    return [
+        ("Resources", _resources(line)),
+        ("Queue wait", waited if longest and longest >= 1 else ""),
+        ("Run time", _line(line.run_median, line.run_longest, usage, "seconds")),
+    ]
+
+
+def hours(value: float | None) -> str:
+    """Format `0.004`, `0.52`, `1,234`."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
+
+
+def element(extreme: Worst) -> str:
+    where = f" on {extreme.node}" if extreme.node else ""
+    return f"{extreme.step} {extreme.element}{where}"
+
+
+def _resources(line: StepUse) -> str:
+    phrases = []
+    if line.node_hours is not None:
+        phrases.append(f"{hours(line.node_hours)} node-hours")
+    if line.core_hours is not None:
+        phrases.append(f"{hours(line.core_hours)} core-hours")
+    if line.cpu_efficiency is not None:
+        phrases.append(f"CPU {_percent(line.cpu_efficiency)}")
+    if line.memory_peak:
+        phrases.append(f"memory {human.size(line.memory_peak)}")
+    return ", ".join(phrases)
+
+
+def _line(middle: float | None, most: float | None, usage: Usage, column: str) -> str:
+    if middle is None or most is None:
+        return ""
+    named = [extreme for extreme in usage.worst if extreme.column == column]
+    which = f" ({named[0].step} {named[0].element})" if named else ""
+    return f"median {human.duration(middle)}, longest {human.duration(most)}{which}"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
+
+
+def _span(middle: float | None, most: float | None) -> str:
+    if middle is None or most is None:
+        return ""
+    return f"{human.duration(middle)}, {human.duration(most)}"
+
+
+def _counted(by: Mapping[str, int]) -> str:
+    sources_used = [(name, by[name]) for name in _BY if by.get(name)]
+    if len(sources_used) == 1:
+        return _BY[sources_used[0][0]]
+    return ", ".join(f"{_BY[name]} ({human.count(number)})" for name, number in sources_used)
+
+
+# The closing summary of a run: what was scanned, unchanged, copied and verified, and the STATUS.
+#
+# Plain text without colour, every name escaped, at most 80 columns but for paths and URLs. Unknown figures
+# are left out, never shown as 0; so is what a run had none of.
 
 SHOWN_FAILURES = 10
 
@@ -36,13 +175,13 @@ def render(result: Result) -> str:
     places |= {"Path": result.get("path"), "Report": result.get("report")}
     lines += [(title, human.printable(str(value))) for title, value in places.items() if value]
     if result.get("last_audit"):
-        lines.append(("Last audit", findings_text.last(result["last_audit"])))
+        lines.append(("Last audit", result_texts.last(result["last_audit"])))
     lines += [("Warning", human.printable(str(text))) for text in result.get("warnings") or ()]
     lines += _failures(result)
     status = str(result.get("status") or "FAILED")
     why = human.printable(str(result.get("why") or ""))
     lines.append(("STATUS", f"{status} ({why})" if why else status))
-    text = [lines[0][0], *(line for title, value in lines[1:] for line in text_block.field(title, value))]
+    text = [lines[0][0], *(line for title, value in lines[1:] for line in text_layout.field(title, value))]
     return "\n".join(text) + "\n"
 
 
@@ -98,7 +237,7 @@ def _amounts(result: Result) -> list[tuple[str, str]]:
         ("Ceiling", " of ".join(ceiling(result.get("ceiling")))),
         ("Distance", distance(result.get("pib_miles_an_hour"))),
         ("Steps took", _steps_took(result)),
-        *usage_text.summary_lines(result.get("usage")),
+        *summary_lines(result.get("usage")),
     ]
     return [(title, value) for title, value in rows if value]
 
@@ -210,3 +349,16 @@ def _failures(result: Result) -> list[tuple[str, str]]:
     if more > 0 and rows:
         rows.append(("", f"and {human.count(more)} more, in the report"))
     return rows
+
+
+def labels(result: Result, file: str) -> dict[str, str]:
+    """Return a row of the report's table, by column. `file`: the file of the run that the row leads to."""
+    return {
+        "Dataset": human.printable(str(result.get("dataset", ""))),
+        "Release": human.printable(str(result.get("release", ""))),
+        "Status": str(result.get("status") or "FAILED"),
+        "Unchanged": amount(result.get("unchanged")),
+        "Copied": amount(result.get("copied")),
+        "Verified": amount(result.get("verified")),
+        "File": file,
+    }

@@ -40,7 +40,7 @@ def open_view(kind: str, stream: TextIO, datasets: Sequence[str] = ()) -> View:
     if kind == "rich":
         # Importing rich takes 50 ms.
         if len(datasets) > 1:
-            from penstock.look.views.live_table import LiveTable
+            from penstock.look.views.live_view import LiveTable
 
             return LiveTable(stream, datasets)
         from penstock.look.views.live_view import LiveView
