@@ -20,7 +20,7 @@ from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import gate
 from penstock.doctor.preflight import target
-from penstock.target import accounts, dataset_folders
+from penstock.target import access, dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -183,11 +183,11 @@ def test_preflight_warns_whom_no_gate_will_trust(
 
 
 def test_who_is_listed() -> None:
-    assert accounts.is_listed(0, ["root"])
-    assert accounts.is_listed(4711, ["root", "4711"])
-    assert not accounts.is_listed(4711, ["root", "471"])
-    assert not accounts.is_listed(4711, [])
-    assert accounts.in_words(["0", "4711", "svc"]) == "root (uid 0), uid 4711, svc"
+    assert access.is_listed(0, ["root"])
+    assert access.is_listed(4711, ["root", "4711"])
+    assert not access.is_listed(4711, ["root", "471"])
+    assert not access.is_listed(4711, [])
+    assert access.in_words(["0", "4711", "svc"]) == "root (uid 0), uid 4711, svc"
 
 
 # The root ----------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from penstock.fs import small_files
 from penstock.fs.owners import account
 from penstock.keep import audit_step, repair_step
 from penstock.run import publish_step
-from penstock.target import dataset_folders, pause
+from penstock.target import dataset_folders, root_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes files of other acc
 
 
 def stands(root: Path, text: str = "servers are updated, until 18:00") -> Path:
-    path = root / pause.NAME
+    path = root / root_files.PAUSE_NAME
     path.write_text(f"{text}\n")
     return path
 
@@ -56,15 +56,15 @@ class Clock:
 
 def test_the_owners_file_counts_with_its_text(tmp_path: Path) -> None:
     stands(tmp_path, "back\nat \x1b[31m18:00")
-    seen = pause.look(tmp_path)
+    seen = root_files.look_for_pause(tmp_path)
     assert seen.pause is not None
     assert "\x1b" not in str(seen.pause)
     assert str(seen.pause).startswith(f"{account(os.geteuid())}: back at ")
 
 
 def test_an_empty_file_counts(tmp_path: Path) -> None:
-    (tmp_path / pause.NAME).touch()
-    assert "without a text" in str(pause.look(tmp_path).pause)
+    (tmp_path / root_files.PAUSE_NAME).touch()
+    assert "without a text" in str(root_files.look_for_pause(tmp_path).pause)
 
 
 @as_root
@@ -74,7 +74,7 @@ def test_an_empty_file_counts(tmp_path: Path) -> None:
 def test_whose_file_counts(tmp_path: Path, root: int, file: int, counts: bool) -> None:
     os.chown(tmp_path, root, root)
     os.chown(stands(tmp_path), file, file)
-    seen = pause.look(tmp_path)
+    seen = root_files.look_for_pause(tmp_path)
     assert (seen.pause is not None) == counts
     assert ("it belongs to uid 1235" in seen.ignored) != counts
 
@@ -83,23 +83,23 @@ def test_what_is_in_doubt_counts(tmp_path: Path) -> None:
     """The owner's file with a second name, a link, a FIFO: work rests, and the reason is said."""
     path = stands(tmp_path)
     os.link(path, tmp_path / "second")
-    doubt = pause.Pause("it is no plain file with one name", account(os.geteuid()))
-    assert pause.look(tmp_path) == pause.RootPause(doubt)
+    doubt = root_files.Pause("it is no plain file with one name", account(os.geteuid()))
+    assert root_files.look_for_pause(tmp_path) == root_files.RootPause(doubt)
     path.unlink()
     path.symlink_to("second")
-    assert pause.look(tmp_path).pause == doubt
+    assert root_files.look_for_pause(tmp_path).pause == doubt
     path.unlink()
     os.mkfifo(path)
-    assert pause.look(tmp_path).pause == doubt
+    assert root_files.look_for_pause(tmp_path).pause == doubt
 
 
 def test_a_root_that_is_not_there_has_none(tmp_path: Path) -> None:
-    assert pause.look(tmp_path / "none") == pause.RootPause()
+    assert root_files.look_for_pause(tmp_path / "none") == root_files.RootPause()
 
 
 def test_a_watch_looks_now_and_then_and_says_what_changed(tmp_path: Path) -> None:
     clock, told = Clock(), list[str]()
-    watch = pause.PauseWatch(tmp_path, told.append, every=5, clock=clock)
+    watch = root_files.PauseWatch(tmp_path, told.append, every=5, clock=clock)
     assert watch() is None
     path = stands(tmp_path)
     clock.now = 4.9
@@ -121,7 +121,7 @@ def test_a_watch_looks_now_and_then_and_says_what_changed(tmp_path: Path) -> Non
 def test_a_file_that_is_not_obeyed_is_said_once(tmp_path: Path) -> None:
     clock, told = Clock(), list[str]()
     os.chown(stands(tmp_path), STRANGER, STRANGER)
-    watch = pause.PauseWatch(tmp_path, told.append, every=1, clock=clock)
+    watch = root_files.PauseWatch(tmp_path, told.append, every=1, clock=clock)
     for clock.now in range(1, 9):
         assert watch() is None
     assert len(told) == 1
@@ -139,7 +139,7 @@ def rests(context: Context, path: Path, work: object) -> None:
     def tell(_: str) -> None:
         said.set()
 
-    with pause.watching(pause.PauseWatch(context.config.target.root, tell, every=0.05)):
+    with root_files.watching(root_files.PauseWatch(context.config.target.root, tell, every=0.05)):
         thread = threading.Thread(target=work)
         thread.start()
         assert said.wait(30)
@@ -180,7 +180,7 @@ def test_a_step_that_rests_stops_by_a_signal(tmp_path: Path) -> None:
     stands(tmp_path)
     stop = Stop()
     with (
-        pause.watching(pause.PauseWatch(tmp_path, lambda _: stop.set(signal.SIGTERM))),
+        root_files.watching(root_files.PauseWatch(tmp_path, lambda _: stop.set(signal.SIGTERM))),
         pytest.raises(InterruptedRunError),
     ):
         stop.check()
@@ -317,7 +317,7 @@ def test_a_strangers_file_is_said_and_stops_nobody(tmp_path: Path, source: Path)
         def tell(text: str) -> None:
             context.emit(Warned("", "pause", text))
 
-        with pause.watching(pause.PauseWatch(root, tell)):
+        with root_files.watching(root_files.PauseWatch(root, tell)):
             publish_step.run(context, "data")
         assert any("is not obeyed" in str(one.data) for one in events_of(context))
 
@@ -328,14 +328,14 @@ def test_a_root_that_does_not_answer_is_waited_for_once_and_asked_again_when_it_
     """S20: the process that waits for a mount that hangs goes on."""
     answered, asked = threading.Event(), 0
 
-    def hanging(_root: Path) -> pause.RootPause:
+    def hanging(_root: Path) -> root_files.RootPause:
         nonlocal asked
         asked += 1
         assert answered.wait(60)
-        return pause.RootPause(pause.Pause("maintenance", "root"))
+        return root_files.RootPause(root_files.Pause("maintenance", "root"))
 
-    monkeypatch.setattr(pause, "look", hanging)
-    watch = pause.PauseWatch(tmp_path, lambda _: None, every=0, within=0.05)
+    monkeypatch.setattr(root_files, "look_for_pause", hanging)
+    watch = root_files.PauseWatch(tmp_path, lambda _: None, every=0, within=0.05)
     began = time.monotonic()
     assert (watch(), watch(), watch()) == (None, None, None)
     assert time.monotonic() - began < 30

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.model import SourceChecksum
-    from penstock.target.pending_file import Pending
+    from penstock.target.staging_folder import Pending
 
 SIZE = (3 << 20) + 5
 

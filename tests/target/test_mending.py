@@ -12,7 +12,7 @@ import pytest
 from tests.filesystems.bed import Bed
 
 from penstock.target.file_replacement import Mender, copy_range
-from penstock.target.pending_file import Pending
+from penstock.target.staging_folder import Pending
 
 if TYPE_CHECKING:
     from pathlib import Path

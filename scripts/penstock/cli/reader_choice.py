@@ -32,11 +32,11 @@ class Reading(NamedTuple):
 
     def warn_of_hold(self) -> None:
         """Warn of what is in `<root>/HOLD` and holds nobody."""
-        from penstock.target import hold
+        from penstock.target import root_files
 
         root = self.target.root
-        if said := hold.warning(root):
-            output.say(f"warning: {root / hold.NAME}: {said}")
+        if said := root_files.warning(root):
+            output.say(f"warning: {root / root_files.HOLD_NAME}: {said}")
 
     def judged(self, release: str | None = None, within: float | None = None) -> Published:
         """Pass `release`, or the current one, through the gate. Raises as `gate.passed`."""

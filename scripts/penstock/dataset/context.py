@@ -17,7 +17,7 @@ from penstock.core.human import in_quotes
 from penstock.core.layout import DatasetLayout, SigningKeys
 from penstock.host import waits
 from penstock.sources.backoff import pauses
-from penstock.target import pause
+from penstock.target import root_files
 from penstock.target.operation_budget import unlimited
 
 if TYPE_CHECKING:
@@ -79,12 +79,12 @@ class Waiting:
                 self._say(f"waiting for {self._what}: no answer for {lasts:.0f} s")
 
 
-HELD = 0.5  # seconds between checks for the end of a PAUSE; `target.pause` reads the root less often
+HELD = 0.5  # seconds between checks for the end of a PAUSE; `target.root_files` reads the root less often
 
 
 class Stop(waits.Stop):
     """The stop flag of this process, which long loops `check`. It also waits while the administrator's file
-    PAUSE stands at the root (`target.pause`)."""
+    PAUSE stands at the root (`target.root_files`)."""
 
     def check(self) -> None:
         """Return once no PAUSE stands. Raises InterruptedRunError after a signal."""
@@ -94,7 +94,7 @@ class Stop(waits.Stop):
 
     def hold(self) -> None:
         """Return once no PAUSE stands or a signal came. For any thread."""
-        while pause.standing() is not None and not self.event.wait(HELD):
+        while root_files.standing_pause() is not None and not self.event.wait(HELD):
             pass
 
 

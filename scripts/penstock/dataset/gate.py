@@ -24,7 +24,12 @@ from penstock.core.human import brief, printable
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
 from penstock.dataset import history, last_end, receipts, seals, staging_notice, verdicts
 from penstock.fs import clock, errno_map, small_files
-from penstock.target import accounts, dataset_folders, hold, state_marker
+from penstock.target import (
+    access,
+    dataset_folders,
+    root_files,
+    state_marker,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,7 +65,7 @@ def named_by_current(release: str) -> str:
 #
 # | looked at                                             | where it deviates                         |
 # |-------------------------------------------------------|-------------------------------------------|
-# | `<root>/HOLD` (`target.hold`)                         | held                                      |
+# | `<root>/HOLD` (`target.root_files`)                         | held                                      |
 # | `current`: a link into releases/                      | nothing is published, or it leads nowhere |
 # | the dataset's folders: no links, nothing but folders  | damaged                                   |
 # | `state.json` in the state, where this account may    | older, newer                              |
@@ -94,7 +99,7 @@ class NothingPublishedError(FindingsError):
 
 
 class HeldError(FindingsError):
-    """An administrator holds the release or the dataset (`target.hold`)."""
+    """An administrator holds the release or the dataset (`target.root_files`)."""
 
 
 class ForeignError(FindingsError):
@@ -184,11 +189,11 @@ def _begun(layout: DatasetLayout, release: str | None) -> Judgement:
 
 def not_held(layout: DatasetLayout, release: str) -> None:
     """Raise HeldError for a held release or dataset, OSError if the root does not answer."""
-    held = hold.standing(layout, release)
+    held = root_files.standing_holds(layout, release)
     if held is not None:
         raise HeldError(
             f"{held.name} is held" if held.dataset else "every dataset below this root is held",
-            where=str(layout.root / hold.NAME),
+            where=str(layout.root / root_files.HOLD_NAME),
             why=str(held),
             hint=f"it opens at once when {held.by} removes that line from the file"
             if held.dataset
@@ -298,7 +303,7 @@ def _owned(layout: DatasetLayout, release: str, owners: Sequence[str], *, pointe
     """Raise ForeignError if an untrusted account owns a folder above the release, the release or its seal.
     Whoever may make folders in the root or the dataset could show readers anything. `pointed`: check
     `current` too."""
-    trusted = accounts.owners_told(layout.root, owners)
+    trusted = access.owners_told(layout.root, owners)
     folder = layout.release(release)
     above = (layout.folder, layout.releases, *([layout.current] if pointed else []))
     for path in (*above, folder, folder / DATA, folder / SEAL):
@@ -306,15 +311,15 @@ def _owned(layout: DatasetLayout, release: str, owners: Sequence[str], *, pointe
             uid = path.lstat().st_uid
         except (FileNotFoundError, NotADirectoryError):
             continue
-        if not accounts.is_listed(uid, trusted):
-            who = accounts.in_words([str(uid)])
+        if not access.is_listed(uid, trusted):
+            who = access.in_words([str(uid)])
             none = "no target.owners are set, so the root's owner and this account count:"
             listed = "target.owners are" if owners else none
             raise ForeignError(
                 "the release is not of an account that is trusted with it",
                 where=str(path),
-                why=f"it belongs to {who}; {listed} {accounts.in_words(trusted)}",
-                hint=f"if {who} stages this dataset, {accounts.naming(uid)}; else tell the root's owner",
+                why=f"it belongs to {who}; {listed} {access.in_words(trusted)}",
+                hint=f"if {who} stages this dataset, {access.naming(uid)}; else tell the root's owner",
             )
 
 

@@ -12,7 +12,7 @@ from penstock.core.layout import SEAL, SIGNATURE
 from penstock.core.seal import RELEASE_SEAL
 from penstock.fs import small_files
 from penstock.host import ssh_keygen
-from penstock.target import published_folder
+from penstock.target import reveal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,9 +94,7 @@ def made(key: Path, signers: Path | None, folder: Path) -> bytes:
 
 def put(layout: DatasetLayout, release: str, signature: bytes) -> None:
     """Write the signature beside the seal of a published release. Raises FailedError."""
-    published_folder.put_beside(
-        layout, release, SIGNATURE, lambda path: small_files.write_file(path, signature)
-    )
+    reveal.put_beside(layout, release, SIGNATURE, lambda path: small_files.write_file(path, signature))
 
 
 def problem(layout: DatasetLayout, release: str, stored: Stored) -> str:

@@ -39,7 +39,7 @@ from penstock.core.human import brief
 from penstock.core.layout import DATASET_NAME, DatasetLayout
 from penstock.fs import clock, small_files
 from penstock.host import resources
-from penstock.target import accounts, cross_account_files, dataset_folders
+from penstock.target import access, cross_account_files, dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +73,7 @@ class StagingNotice(NamedTuple):
         return self.notice.writes
 
     def __str__(self) -> str:
-        notice, who = self.notice, accounts.in_words([str(self.uid)])
+        notice, who = self.notice, access.in_words([str(self.uid)])
         on = f" of cluster {brief(notice.cluster)}" if notice.cluster else ""
         job = f"SLURM job {notice.job}{on}, " if notice.job else ""
         if notice.step == SUBMITTED:
@@ -265,5 +265,5 @@ def advice(layout: DatasetLayout, staging: StagingNotice | None) -> str:
     except OSError:
         owner = os.geteuid()
     if owner != os.geteuid():
-        return f"ask its owner, {accounts.in_words([str(owner)])}, to stage it"
+        return f"ask its owner, {access.in_words([str(owner)])}, to stage it"
     return f"run `penstock run {layout.dataset}`"

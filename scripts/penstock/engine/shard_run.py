@@ -17,7 +17,7 @@ from penstock.engine.workers import pool, sizing
 from penstock.engine.workers.stream_tuning import Tuner
 from penstock.engine.workers.work_kinds import Setup
 from penstock.host import resources
-from penstock.target import pause
+from penstock.target import root_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -220,7 +220,7 @@ class PoolRun:
         now = (files, max(self._reported[1], min(moved, self.total)), len(outcome.failures))
         # Reports go on during a PAUSE: they keep the run's notice of what it will still write from growing
         # old.
-        if now != self._reported or pause.standing() is not None:
+        if now != self._reported or root_files.standing_pause() is not None:
             self._reported = now
             self.report(*now)
 

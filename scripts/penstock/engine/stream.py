@@ -57,7 +57,7 @@ AFTER_HOLD = 60.0  # seconds after a hold in which a transient error may be its 
 
 
 class Stopping(threading.Event):
-    """A worker's stop flag, which holds its streams while PAUSE stands at the root (`target.pause`).
+    """A worker's stop flag, which holds its streams while PAUSE stands at the root (`target.root_files`).
 
     The parent watches for PAUSE and passes it on in shared memory. Each stream checks this flag before a row
     and after each block. `is_set` blocks while `paused()`, until the flag is set: nothing more is read or

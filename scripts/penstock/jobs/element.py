@@ -37,7 +37,7 @@ from penstock.jobs import shares
 from penstock.jobs.bandwidth import reading
 from penstock.jobs.element_work import WORK, Attempt, Paces
 from penstock.jobs.shard_claims import ClaimLostError
-from penstock.target import dataset_folders, modes, pause
+from penstock.target import dataset_folders, modes, root_files
 from penstock.target.room_watch import RoomWatch
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Element:
         limits: Limits = Limits(),  # noqa: B008 (it never changes)
         rests: Callable[[int], bool] | None = None,
         beside: Callable[[], bool] = lambda: False,
-        watch: pause.PauseWatch | None = None,
+        watch: root_files.PauseWatch | None = None,
     ) -> None:
         if step not in IN_ELEMENTS:
             raise FailedError(
@@ -107,12 +107,12 @@ class Element:
         self._room: RoomWatch | None = None
         self._counting = threading.RLock()
         self.check()
-        self.watch = watch or pause.PauseWatch(self.layout.root, say)
+        self.watch = watch or root_files.PauseWatch(self.layout.root, say)
         self._shares = contextlib.ExitStack()
         self._paces: Paces | None = None
 
     def __enter__(self) -> Self:
-        self._shares.enter_context(pause.watching(self.watch))
+        self._shares.enter_context(root_files.watching(self.watch))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -244,7 +244,7 @@ class Element:
 
 
 def _rest(reporter: Reporter, stop: Stop) -> None:
-    while pause.standing() is not None:
+    while root_files.standing_pause() is not None:
         _wait(stop, reporter, RESTED)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.human import printable
 from penstock.fs import clock
 from penstock.fs.capabilities import facts
-from penstock.target import accounts
+from penstock.target import access
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -536,7 +536,7 @@ def refuse_older(
             raise error(
                 "an older penstock is at work, and what it takes is not known here",
                 where=printable(str(path)),
-                why=f"{accounts.in_words([str(status.st_uid)])} was at work within {OLDER_LIVES:.0f} s",
+                why=f"{access.in_words([str(status.st_uid)])} was at work within {OLDER_LIVES:.0f} s",
                 hint="wait until it has ended, or have its owner end it (`penstock cancel`). Where no older "
                 f"penstock runs, the owner of {printable(str(folder))}, or root, may remove that folder",
             )

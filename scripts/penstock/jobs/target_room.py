@@ -18,7 +18,7 @@ from penstock.fs.placement import SizeClasses
 from penstock.fs.quotas import owner_of_new
 from penstock.jobs import forecast, share_rule
 from penstock.jobs.forecast import FILE_SYSTEM_BLOCK
-from penstock.target import accounts
+from penstock.target import access
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,10 +153,10 @@ def take(
     Returns a sentence on the space, and a result for each check. The caller holds the dataset's lock. Raises
     NoSpaceError that names the others, LockedError while a run of an older version lives.
     """
-    owners = accounts.owners_told(layout.root, context.config.target.owners)
+    owners = access.owners_told(layout.root, context.config.target.owners)
 
     def trusted(uid: int) -> bool:
-        return uid == os.geteuid() or accounts.is_listed(uid, owners)
+        return uid == os.geteuid() or access.is_listed(uid, owners)
 
     share_rule.refuse_older(layout.promises, LockedError, trusted)
     size, files = max(0, totals.blocks), totals.new_inodes
@@ -239,7 +239,7 @@ class LoweredNotice:
 
 def _named(others: Sequence[StagingNotice]) -> list[str]:
     lines = [
-        f"dataset {notice.dataset} ({accounts.in_words([str(notice.uid)])}): "
+        f"dataset {notice.dataset} ({access.in_words([str(notice.uid)])}): "
         f"{human.size(notice.writes.bytes)} ({notice.writes.bytes:,} bytes) and "
         f"{human.counted(notice.writes.files, 'file')}, step {notice.notice.step} on "
         f"{brief(notice.notice.host)}, last sign of life at {human.local(notice.touched)}"

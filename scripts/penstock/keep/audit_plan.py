@@ -26,7 +26,7 @@ from penstock.jobs import array_job
 from penstock.jobs.audit_store import drawn, takes
 from penstock.tables.manifest import ChecksumFile, checksums, read_files
 from penstock.tables.shards import EXPECTED
-from penstock.target import published_folder
+from penstock.target import reveal
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -57,7 +57,7 @@ def remake_manifests(layout: DatasetLayout, release: str, seal: Seal) -> list[st
     if not wrong or not _holds(folder, MANIFEST, seal):
         return []
     for name in wrong:
-        published_folder.put_beside(layout, release, name, partial(_write_manifest, folder, ALGORITHMS[name]))
+        reveal.put_beside(layout, release, name, partial(_write_manifest, folder, ALGORITHMS[name]))
     return [name for name in wrong if _holds(folder, name, seal)]
 
 

@@ -26,7 +26,7 @@ from penstock.dataset.context import Context
 from penstock.fs import capabilities
 from penstock.jobs import dataset_state
 from penstock.look.releases import current_judged
-from penstock.target import hold, pause
+from penstock.target import root_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +86,12 @@ def text(target: TargetConfig, layouts: Sequence[DatasetLayout], owners: Sequenc
 
     room = capabilities.facts(target.root)
     add({"root_free_bytes": room.free_bytes, "root_size_bytes": room.total_bytes})
-    add({"root_free_inodes": room.free_inodes, "root_paused": pause.look(target.root).pause is not None})
+    add(
+        {
+            "root_free_inodes": room.free_inodes,
+            "root_paused": root_files.look_for_pause(target.root).pause is not None,
+        }
+    )
     add({"metrics_generated_timestamp_seconds": now})
     for layout in layouts:
         try:
@@ -118,7 +123,7 @@ def _dataset(context: Context, layout: DatasetLayout, owners: Sequence[str] | No
 
 def _published(judgement: Judgement) -> Values:
     """Return the series of the current release and of HOLD."""
-    values = Values(holds=len(hold.of_dataset(judgement.layout)))
+    values = Values(holds=len(root_files.of_dataset(judgement.layout)))
     if judgement.stored is not None:
         seal, sealed = judgement.stored.seal, _seconds(judgement.stored.seal.sealed) or 0
         # The clock of the sealing host may have been ahead of the file system's.

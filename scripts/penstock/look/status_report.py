@@ -13,7 +13,7 @@ from penstock.core.human import brief
 from penstock.dataset import gate, pins, verdicts
 from penstock.dataset.submission_log import ArrayBook
 from penstock.jobs import dataset_state, run_cleanup, shares
-from penstock.target import accounts, dataset_folders, hold, pause
+from penstock.target import access, dataset_folders, root_files
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -31,8 +31,8 @@ def run(context: Context, dataset: str, submitted: str | None = None) -> StatusR
     answer: StatusResult = {"dataset": dataset, "state": judgement.state}
     if judgement.error is not None and judgement.state != gate.NOTHING:
         answer |= {"why": judgement.problem, "to_do": judgement.error.hint}
-    answer["pause"] = pause.words(layout.root)
-    answer["hold"] = hold.warning(layout.root)
+    answer["pause"] = root_files.words(layout.root)
+    answer["hold"] = root_files.warning(layout.root)
     answer["current"] = judgement.release or None
     answer["lock"] = dataset_state.held_by(layout)
     if judgement.error is None:
@@ -81,7 +81,7 @@ def _work(recorded: DatasetState, judgement: Judgement) -> StatusResult:
     status: StatusResult = {}
     advice = judgement.error.hint if judgement.state == gate.NOTHING and judgement.error else ""
     if os.path.lexists(layout.folder) and not dataset_folders.owns(layout):
-        who = accounts.in_words([str(layout.folder.lstat().st_uid)])
+        who = access.in_words([str(layout.folder.lstat().st_uid)])
         status["seen"] = f"what is published alone: another account, {who}, stages this dataset"
         if recorded.staging:
             status["under_way"] = str(recorded.staging)

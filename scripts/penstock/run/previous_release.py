@@ -22,7 +22,7 @@ from penstock.tables.manifest import read_columns as manifest_columns
 from penstock.tables.row_cursor import RowCursor
 from penstock.tables.shards import FORM, whole_files
 from penstock.tables.tables import strings
-from penstock.target import dataset_folders, hold
+from penstock.target import dataset_folders, root_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -496,7 +496,7 @@ def decide(run: Run, base: BaseRelease, totals: Totals, *, stable: bool) -> tupl
     | inode numbers change                                      | all                        |
     | the base's manifest is not the one that its seal states   | all                        |
     | an audit found other bytes in the base                    | all                        |
-    | an administrator holds the base (`target.hold`)           | all                        |
+    | an administrator holds the base (`target.root_files`)           | all                        |
     | else                                                      | as `verify.linked` says    |
     """
     release = base.release
@@ -509,7 +509,7 @@ def decide(run: Run, base: BaseRelease, totals: Totals, *, stable: bool) -> tupl
     try:
         stored = seals.find(run.layout, release)
         verdict = verdicts.read(run.layout, release)
-        held = hold.standing(run.layout, release)
+        held = root_files.standing_holds(run.layout, release)
         whole = stored is not None and stored.seal.manifests[MANIFEST].sha256 == receipts.file_digest(
             base.manifest
         )

@@ -1,17 +1,5 @@
-"""Group, mode and ACL of one file or folder: compared, and set where they differ.
-
-`Access` (`config.access_rules`) is the wanted state; an ACL of None is not configured, and not read. On
-BeeGFS a chown and an ACL cost a round trip each, so calls are few:
-
-| what differs                    | calls that change it, in this order                                   |
-|---------------------------------|-----------------------------------------------------------------------|
-| the group                       | chown (which can clear mode bits)                                     |
-| what the ACL allows             | setxattr (which sets the nine bits of the mode, and can clear setgid) |
-| the mode, after these           | chmod (its group bits are the ACL's mask: the ACL allows what it did) |
-| the default ACL of a folder     | setxattr                                                              |
-
-The order of earlier changes does not matter. ACLs are compared by what they allow: an inherited ACL with
-wider entries and a narrower mask is right, and costs no call.
+"""Group, mode and ACL of one file or folder: compared, and set where they differ; and which accounts a
+configuration trusts, by name or number.
 """
 
 from __future__ import annotations
@@ -20,13 +8,72 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.config import file_choice
 from penstock.core import posix_acl
 from penstock.fs import owners
+from penstock.fs.owners import user_name, user_number
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from penstock.config.access_rules import Access
     from penstock.core.posix_acl import Acl
     from penstock.fs.owners import PathOrFd
+
+
+def is_listed(uid: int, names: Sequence[str]) -> bool:
+    """Return whether one of these names or numbers is account `uid`. Unknown names match nobody.
+
+    | a listed name or number               | matches                                       |
+    |---------------------------------------|-----------------------------------------------|
+    | a name that this machine knows        | where its number is, or this account's name   |
+    | a number                              | where it is the number                        |
+    """
+    return any(user_number(name) == uid or (name and user_name(uid) == name) for name in names)
+
+
+def owners_told(root: Path, names: Sequence[str]) -> Sequence[str]:
+    """Return the accounts whose releases count below a root: `target.owners`, else the root's owner and this
+    account.
+
+    Raises OSError.
+    """
+    return names or tuple(dict.fromkeys((str(root.stat().st_uid), str(os.geteuid()))))
+
+
+def naming(uid: int) -> str:
+    """Hint how `penstock gate` and `penstock path` come to accept this account's releases."""
+    entry = f"`target: {{owners: [{user_name(uid) or uid}]}}`"
+    return (
+        f"write {entry} into the configurations of those who read it, or have the administrator write it "
+        f"into {file_choice.SITE}, for everybody on this machine"
+    )
+
+
+def in_words(names: Sequence[str]) -> str:
+    return ", ".join(_in_words(name) for name in names)
+
+
+def _in_words(name: str) -> str:
+    user = user_name(int(name)) if name.isascii() and name.isdecimal() else ""
+    return f"{user} (uid {name})" if user else name if user or not name.isdecimal() else f"uid {name}"
+
+
+# Group, mode and ACL of one file or folder: compared, and set where they differ.
+#
+# `Access` (`config.access_rules`) is the wanted state; an ACL of None is not configured, and not read. On
+# BeeGFS a chown and an ACL cost a round trip each, so calls are few:
+#
+# | what differs                    | calls that change it, in this order                                   |
+# |---------------------------------|-----------------------------------------------------------------------|
+# | the group                       | chown (which can clear mode bits)                                     |
+# | what the ACL allows             | setxattr (which sets the nine bits of the mode, and can clear setgid) |
+# | the mode, after these           | chmod (its group bits are the ACL's mask: the ACL allows what it did) |
+# | the default ACL of a folder     | setxattr                                                              |
+#
+# The order of earlier changes does not matter. ACLs are compared by what they allow: an inherited ACL with
+# wider entries and a narrower mask is right, and costs no call.
 
 
 class ActualAccess(NamedTuple):

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import FailedError
 from penstock.fs.errno_map import printable, storage_error
 from penstock.fs.safe_open import open_dir
-from penstock.target.pending_file import Pending
-from penstock.target.staging_folder import OPEN_FOLDER_OR_LINK, split
+from penstock.target.staging_folder import OPEN_FOLDER_OR_LINK, Pending, split
 
 if TYPE_CHECKING:
     from pathlib import Path

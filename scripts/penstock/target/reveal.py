@@ -1,7 +1,5 @@
-"""Reveals a release, and moves the link `current` to it: the only two changes that a reader can see.
-
-Both are durable and idempotent, after a crash at any point. A reader that resolves `current` always gets a
-complete release.
+"""Reveals a release, and moves the link `current` to it: the only two changes that a reader can see. Also
+puts a small file, such as a signature, beside the seal of a published release.
 """
 
 from __future__ import annotations
@@ -26,6 +24,12 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout
     from penstock.core.posix_acl import Acl
+
+
+# Reveals a release, and moves the link `current` to it: the only two changes that a reader can see.
+#
+# Both are durable and idempotent, after a crash at any point. A reader that resolves `current` always gets a
+# complete release.
 
 
 def reveal(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) -> None:
@@ -172,3 +176,29 @@ def _acl(data: Path) -> Acl | None:
         if error.errno in owners.NONE_KEPT:
             return None
         raise
+
+
+def put_beside(layout: DatasetLayout, release: str, name: str, write: Callable[[Path], None]) -> None:
+    """Have `write` make the file, whole and durable; it gets the modes of the manifests.
+
+    The release's own folder has its owner's write bit meanwhile, `data` never. Idempotent after a crash.
+    Raises FailedError.
+    """
+    folder = layout.release(release)
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            mode = stat.S_IMODE(os.fstat(fd).st_mode)
+            os.fchmod(fd, mode | 0o300)
+        finally:
+            os.close(fd)
+        try:
+            write(folder / name)
+        finally:
+            open_to_readers(folder)
+    except OSError as error:
+        raise storage_error(error, f"{name} cannot be written beside the seal", str(folder)) from error
+    if not (folder / name).is_file():
+        raise FailedError(
+            "a file that was written beside the seal is not there", where=str(folder / name), hint=IMPOSSIBLE
+        )

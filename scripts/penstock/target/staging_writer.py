@@ -18,8 +18,7 @@ from penstock.fs.safe_open import EXHAUSTED, raise_limit
 from penstock.target.links import Linker
 from penstock.target.operation_budget import unlimited
 from penstock.target.part_files import Parts
-from penstock.target.pending_file import Pending
-from penstock.target.staging_folder import StagingFolder, split
+from penstock.target.staging_folder import Pending, StagingFolder, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable

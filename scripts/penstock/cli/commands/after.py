@@ -167,7 +167,7 @@ def _job(reading: Reading, staging: StagingNotice | None, cluster: Cluster) -> A
     """
     from penstock.dataset import staging_notice
     from penstock.fs import clock
-    from penstock.target import accounts
+    from penstock.target import access
 
     contact = reading.target.contact
     nobody = (
@@ -175,9 +175,9 @@ def _job(reading: Reading, staging: StagingNotice | None, cluster: Cluster) -> A
     )
     if staging is None or not (staging.notice.job or staging.alive):
         return _refused(f"{staging}; {nobody}" if staging else nobody, over=True)
-    notice, who = staging.notice, accounts.in_words([str(staging.uid)])
-    if not accounts.is_listed(staging.uid, accounts.owners_told(reading.layout.root, reading.target.owners)):
-        return _refused(f"{who} stages it, whose releases do not count here: {accounts.naming(staging.uid)}")
+    notice, who = staging.notice, access.in_words([str(staging.uid)])
+    if not access.is_listed(staging.uid, access.owners_told(reading.layout.root, reading.target.owners)):
+        return _refused(f"{who} stages it, whose releases do not count here: {access.naming(staging.uid)}")
     if not notice.job:
         where = f"{who} stages it on {brief(notice.host)}, in no job"
         return _refused(f"{where}: wait, or ask for `penstock run --submit`")

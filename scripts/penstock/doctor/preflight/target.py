@@ -13,7 +13,7 @@ from penstock.core.events import CheckResult
 from penstock.core.human import printable
 from penstock.dataset import dataset_lock, rights
 from penstock.doctor.preflight.mount_answers import roots
-from penstock.target import accounts, dataset_folders
+from penstock.target import access, dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,12 +143,12 @@ def trusted(uid: int, owners: Sequence[str], root_owner: int) -> list[CheckResul
     | are not set       | does not own the root  | a warning: gates open to this account and no other  |
     """
     if not owners and uid != root_owner:
-        state = f"target.owners are not set, and {accounts.in_words([str(root_owner)])} owns the root"
-        lets_in = f"`gate` and `path` give what {accounts.in_words([str(uid)])} stages to that account alone"
-        return [CheckResult("owners", f"{state}: {lets_in}", "warning", mend=accounts.naming(uid))]
-    if not owners or accounts.is_listed(uid, owners):
+        state = f"target.owners are not set, and {access.in_words([str(root_owner)])} owns the root"
+        lets_in = f"`gate` and `path` give what {access.in_words([str(uid)])} stages to that account alone"
+        return [CheckResult("owners", f"{state}: {lets_in}", "warning", mend=access.naming(uid))]
+    if not owners or access.is_listed(uid, owners):
         return []
-    state = f"{accounts.in_words([str(uid)])} is not among target.owners ({accounts.in_words(owners)})"
+    state = f"{access.in_words([str(uid)])} is not among target.owners ({access.in_words(owners)})"
     return [
         CheckResult(
             "owners",

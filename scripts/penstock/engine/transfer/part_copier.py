@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.engine.open_sources import Sources
     from penstock.engine.transfer.pump import Pump
     from penstock.sources.port import Reader
-    from penstock.target.pending_file import Pending
+    from penstock.target.staging_folder import Pending
     from penstock.target.staging_writer import StagingWriter
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.engine.checksums import Sums
     from penstock.engine.stream import Stream
     from penstock.sources.port import Body, Reader
-    from penstock.target.pending_file import Pending
+    from penstock.target.staging_folder import Pending
 
 # Bytes of zeros that become a hole where the source's file system does not report holes for sure. Also the
 # zeros hashed at a time for a hole: few enough for a core's cache.

@@ -30,7 +30,7 @@ from penstock.engine.workers.work_kinds import ReadWork, Setup
 from penstock.host import resources, wire
 from penstock.host.command import start_helper
 from penstock.host.pacing import SLOTS, SharedMemory
-from penstock.target import pause
+from penstock.target import root_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -235,7 +235,7 @@ class Pool:
 
     def _holds(self) -> bool:
         rests = self.rests is not None and self.rests(self.shared_memory.total())
-        return rests or pause.standing() is not None
+        return rests or root_files.standing_pause() is not None
 
     def _tune(self, tuner: Tuner, now: float) -> bool:
         if self.pressed:
