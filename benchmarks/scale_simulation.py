@@ -5,7 +5,7 @@ A worker holds one copy and one reading at a time, each at its own pace: while i
 back one that it or another worker has copied. Reading is at no time faster than copying. What is not read
 back when the copy ends is read by all.
 
-Shards are cut by `core.balance`, and polls paced by `cluster.slurm.query_pace`: penstock's own. Times are
+Shards are cut by `core.balance`, and polls paced by `cluster.slurm.element_times`: penstock's own. Times are
 seconds of a simulated clock, sizes bytes.
 
 The obvious way, a step of the clock for each second and element, takes hours for 10^9 objects. Here the clock
@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.slurm.query_pace import QueryPace
+from penstock.cluster.slurm.element_times import QueryPace
 from penstock.core import balance
 from penstock.core.estimates import UNKNOWN
 from penstock.host import heartbeat

@@ -34,7 +34,7 @@ from tests.cluster.processes import wait_for
 from tests.cluster.settings import ORDINARY, Settings
 from tests.support.pyslurm_python import REAL
 
-from penstock.cluster.slurm.job_states import SACCT_FIELDS, SQUEUE_FIELDS
+from penstock.cluster.slurm.answers import SACCT_FIELDS, SQUEUE_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

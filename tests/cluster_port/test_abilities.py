@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.cluster.abilities import Abilities, abilities_of
+from penstock.cluster.port import Abilities, abilities_of
 
 PACKAGE = Path(penstock.__file__).parent
 COMPARED = re.compile(r"""(kind|backend) [!=]= ["'](local|slurm)["']""")

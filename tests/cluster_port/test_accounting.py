@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.cluster.port import Accounted
-from penstock.cluster.slurm.accounting import USAGE_FIELDS, read_usage
+from penstock.cluster.slurm.answers import USAGE_FIELDS, read_usage
 
 TEXT = """\
 77_3|100|110|150|40|320|00:30.000|

@@ -9,7 +9,7 @@ from tests.cluster_port.test_slurm_rules import Scripted, cluster_of
 
 from penstock.cluster.slurm import controller_room
 from penstock.cluster.slurm.controller_room import QueuedJob
-from penstock.cluster.slurm.nodes import Node
+from penstock.cluster.slurm.facts import Node
 from penstock.config.settings import JobOptions
 from penstock.host import resources
 from penstock.host.resources import JobEnvironment

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support import machines
 
-from penstock.cluster.slurm import core_choice
-from penstock.cluster.slurm.core_choice import L3, NUMA, SOCKET
-from penstock.cluster.slurm.nodes import read_nodes
+from penstock.cluster.slurm import core_settings
+from penstock.cluster.slurm.core_settings import L3, NUMA, SOCKET
+from penstock.cluster.slurm.facts import read_nodes
 from penstock.config.settings import AUTO_CORES, JobOptions
 from penstock.core import range_lists
 from penstock.host import machine_settings
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
     from tests.support.machines import Shape
 
-    from penstock.cluster.slurm.core_choice import Numbering
+    from penstock.cluster.slurm.core_settings import Numbering
     from penstock.core.node_answer import Machine
 
 
 def numbered(folder: Path, shape: Shape, socket_is: str = SOCKET) -> tuple[Machine, Numbering]:
     machine = machine_settings.read_topology(machines.sys_tree(folder, shape))
-    numbers = core_choice.numbering(machine, socket_is)
+    numbers = core_settings.numbering(machine, socket_is)
     assert numbers is not None
     return machine, numbers
 
 
 def test_s23_the_order_in_which_slurm_reserves_cores() -> None:
     """S23: the last core of each socket, last socket first, round robin; `spec_cores_first` the other way."""
-    assert list(core_choice.in_order(2, 3)) == [5, 2, 4, 1, 3, 0]
-    assert list(core_choice.in_order(2, 3, first=True)) == [0, 3, 1, 4, 2, 5]
+    assert list(core_settings.in_order(2, 3)) == [5, 2, 4, 1, 3, 0]
+    assert list(core_settings.in_order(2, 3, first=True)) == [0, 3, 1, 4, 2, 5]
 
 
 TWO_18 = machines.TWO_18.node()
@@ -59,13 +59,13 @@ def test_s23_the_cores_that_a_node_keeps(
 ) -> None:
     """S23."""
     node = TWO_18._replace(**spec)  # type: ignore[arg-type]
-    assert core_choice.reserved(node, first=first) == cores
+    assert core_settings.reserved(node, first=first) == cores
 
 
 def test_s23_a_list_takes_the_whole_of_each_core_that_it_names() -> None:
     """S23: of two threads a core, CPUs 46 and 95 are in the cores 23 and 47."""
-    assert core_choice.reserved(TWO_24._replace(reserved=2, cpu_spec="46,95")) == (23, 47)
-    assert core_choice.reserved(TWO_24._replace(reserved=2, cpu_spec="46,95", threads=0)) == ()
+    assert core_settings.reserved(TWO_24._replace(reserved=2, cpu_spec="46,95")) == (23, 47)
+    assert core_settings.reserved(TWO_24._replace(reserved=2, cpu_spec="46,95", threads=0)) == ()
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,10 @@ def test_s23_a_list_takes_the_whole_of_each_core_that_it_names() -> None:
 def test_s23_the_cores_that_a_job_is_not_given(
     reserved: str, asked: int | None, allowed: bool, cores: tuple[int, ...]
 ) -> None:
-    """S23, the rows of `core_choice.kept`: a job's --core-spec takes the node's list first, then adds in
+    """S23, the rows of `core_settings.kept`: a job's --core-spec takes the node's list first, then adds in
     order; S22: less than the node's opens cores that the node keeps."""
     node = TWO_18._replace(reserved=len(range_lists.cpus(reserved)), cpu_spec=reserved)
-    assert core_choice.kept(node, asked, allowed=allowed) == cores
+    assert core_settings.kept(node, asked, allowed=allowed) == cores
 
 
 def test_s23_what_scontrol_shows_of_a_node() -> None:
@@ -122,12 +122,12 @@ def test_s23_what_scontrol_shows_of_a_node() -> None:
     ],
 )
 def test_s22_what_auto_comes_to(asked: object, allowed: bool, nodes: list, comes_to: int | None) -> None:  # type: ignore[type-arg]
-    """S22: the rows of `core_choice.settled`."""
+    """S22: the rows of `core_settings.settled`."""
     options = JobOptions(core_spec=asked)  # type: ignore[arg-type]
-    found = core_choice.settled(options, nodes, allowed=allowed)
+    found = core_settings.settled(options, nodes, allowed=allowed)
     assert found.spec_cores == comes_to
     if asked == AUTO_CORES:
-        assert bool(core_choice.against(nodes, allowed=allowed)) == (comes_to is None)
+        assert bool(core_settings.against(nodes, allowed=allowed)) == (comes_to is None)
     assert found.whole_nodes == (comes_to is None)
 
 
@@ -154,7 +154,7 @@ def test_l3_the_cores_that_slurm_picks_in_the_kernels_numbers(
     """L3: the highest core of the last socket, then that of the socket before it."""
     _, numbers = numbered(tmp_path, shape)
     assert numbers.fits(shape.node())
-    assert tuple(islice(core_choice.in_order(2, shape.node().cores // 2), 2)) == cores
+    assert tuple(islice(core_settings.in_order(2, shape.node().cores // 2), 2)) == cores
     assert range_lists.listed(numbers.cpus(cores)) == cpus
     assert numbers.spec_list(cores) == written
     assert numbers.cores_of(range_lists.cpus(cpus)) == tuple(sorted(cores))
@@ -179,7 +179,7 @@ def test_l3_caches_may_count_as_sockets(
     assert [len(socket) for socket in numbers.sockets] == [each] * sockets
     books = machines.EPYC.node(sockets=sockets, reserved=2)
     assert numbers.fits(books)
-    assert range_lists.listed(numbers.cpus(core_choice.reserved(books))) == picked
+    assert range_lists.listed(numbers.cpus(core_settings.reserved(books))) == picked
     assert not numbers.fits(books._replace(sockets=4))
 
 
@@ -187,8 +187,8 @@ def test_l3_numa_nodes_may_count_as_sockets_and_what_is_not_known_has_no_numbers
     """L3."""
     machine, numbers = numbered(tmp_path, machines.quarters(), NUMA)
     assert [len(socket) for socket in numbers.sockets] == [14] * 4
-    assert core_choice.numbering(machine._replace(nodes={}), NUMA) is None
-    assert core_choice.numbering(machine._replace(cores=())) is None
+    assert core_settings.numbering(machine._replace(nodes={}), NUMA) is None
+    assert core_settings.numbering(machine._replace(cores=())) is None
 
 
 def test_l3_cores_of_a_socket_are_numbered_by_numa_node_and_cache_first(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_l3_the_cores_to_give_a_mount(
     """L3: on the network device's side where that is known (WEKA's own page takes 24 to 27 for ib0 on NUMA
     node 1), else as SLURM picks them; never the core of CPU 0."""
     machine, numbers = numbered(tmp_path, shape)
-    cores = core_choice.proposal(numbers, machine, count, near)
+    cores = core_settings.proposal(numbers, machine, count, near)
     assert numbers.mount_options(cores) == options
     assert numbers.spec_list(cores) == written
 
@@ -228,5 +228,5 @@ def test_l3_the_cores_to_give_a_mount(
 def test_l3_the_cores_to_give_a_mount_where_first_cores_are_reserved(tmp_path: Path) -> None:
     """L3 with `spec_cores_first`: the core of CPU 0 is passed over."""
     machine, numbers = numbered(tmp_path, machines.TWO_18)
-    cores = core_choice.proposal(numbers, machine, 2, first=True)
+    cores = core_settings.proposal(numbers, machine, 2, first=True)
     assert numbers.mount_options(cores) == "core=18,core=1"

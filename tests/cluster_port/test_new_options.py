@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cluster.slurm.new_options import NewOptions, choice
+from penstock.cluster.slurm.site import NewOptions, choice
 from penstock.config.settings import JobOptions
 
 

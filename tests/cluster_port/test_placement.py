@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster.slurm import placement
-from penstock.cluster.slurm.nodes import Node, is_lost, read_nodes
+from penstock.cluster.slurm import facts
+from penstock.cluster.slurm.facts import Node, is_lost, read_nodes
 from penstock.config.settings import JobOptions
 
 
@@ -36,7 +36,7 @@ def options(**over: Any) -> JobOptions:
     ],
 )
 def test_what_an_element_takes_of_a_node_is_said(over: dict[str, Any], asked: str) -> None:
-    assert placement.asked(options(**over)) == asked
+    assert facts.asked(options(**over)) == asked
 
 
 NODE = (
@@ -65,7 +65,7 @@ def test_states_of_a_real_node_that_was_switched_off(state: str) -> None:
     ],
 )
 def test_which_nodes_an_element_may_run_on(over: dict[str, Any], names: str) -> None:
-    assert [one.name for one in placement.able(options(**over), NODES, "data")] == names.split()
+    assert [one.name for one in facts.able(options(**over), NODES, "data")] == names.split()
 
 
 @pytest.mark.parametrize(

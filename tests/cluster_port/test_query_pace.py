@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.cluster_port.test_slurm_rules import Scripted, cluster_of
 
-from penstock.cluster.slurm import query_pace
+from penstock.cluster.slurm import element_times
 from penstock.cluster.slurm.client import CommandOutput, problem
-from penstock.cluster.slurm.query_pace import QueryPace
+from penstock.cluster.slurm.element_times import QueryPace
 from penstock.config.settings import ClusterConfig
 from penstock.core.errors import OverloadedError
 
@@ -39,7 +39,7 @@ def test_s26_late_answers_are_followed_by_longer_waits_and_quick_ones_by_the_usu
     assert waits == [30.0, 15.0, 7.5, 3.75, 1.875, 1.0, 1.0, 1.0]
     for slow in (5.0, 30.0, 1000.0):
         pace.answered(slow)
-        assert pace.interval(0.0) == query_pace.LONGEST == 60.0
+        assert pace.interval(0.0) == element_times.LONGEST == 60.0
 
 
 def test_s26_being_refused_doubles_the_wait() -> None:

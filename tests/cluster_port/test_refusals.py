@@ -10,10 +10,9 @@ import pytest
 from tests.cluster_port.test_slurm_rules import Scripted, Visited, cluster_of, spec
 
 from penstock.cluster.slurm import probe_job
+from penstock.cluster.slurm.answers import read_squeue
 from penstock.cluster.slurm.client import CommandOutput, problem
-from penstock.cluster.slurm.facts import JobTrial
-from penstock.cluster.slurm.job_states import read_squeue
-from penstock.cluster.slurm.nodes import is_lost
+from penstock.cluster.slurm.facts import JobTrial, is_lost
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.core.errors import (
     FailedError,

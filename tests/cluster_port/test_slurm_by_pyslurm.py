@@ -17,8 +17,7 @@ from tests.support.cluster_contract import ClusterContract
 from tests.support.pyslurm_python import KINDS, of_kind
 
 from penstock.cluster.port import ArraySpec
-from penstock.cluster.slurm.bindings.job_description import attributes
-from penstock.cluster.slurm.bindings.slurm_bindings import SlurmBindings
+from penstock.cluster.slurm.bindings import SlurmBindings, attributes
 from penstock.cluster.slurm.client import environment
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.command_line import SlurmCommands

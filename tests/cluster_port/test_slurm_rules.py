@@ -12,10 +12,18 @@ import pytest
 from penstock.cluster.port import VISIT_FAILED, Accounted, ArraySpec, Cause, State, Status, Visit, VisitAnswer
 from penstock.cluster.slurm import cluster as slurm_cluster
 from penstock.cluster.slurm import probe_job
+from penstock.cluster.slurm.answers import SlurmElement
 from penstock.cluster.slurm.cluster import SlurmCluster
-from penstock.cluster.slurm.facts import Association, Facts, JobSeen, JobTrial, Partition, Qos, SlurmSettings
-from penstock.cluster.slurm.job_states import SlurmElement
-from penstock.cluster.slurm.nodes import Node
+from penstock.cluster.slurm.facts import (
+    Association,
+    Facts,
+    JobSeen,
+    JobTrial,
+    Node,
+    Partition,
+    Qos,
+    SlurmSettings,
+)
 from penstock.cluster.slurm.submission import single_arguments, together_arguments
 from penstock.config.settings import AUTO_TIME, ClusterConfig, JobOptions
 from penstock.core.errors import ConfigError, FailedError, PreflightError, TransientError

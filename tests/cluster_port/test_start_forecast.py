@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cluster_port.test_slurm_rules import Scripted
 
-from penstock.cluster.slurm import start_forecast
+from penstock.cluster.slurm import element_times
 from penstock.cluster.slurm.facts import JobTrial
 from penstock.config.settings import JobOptions
 from penstock.core.errors import QueueFullError
@@ -44,7 +44,7 @@ SUNDAY = NOW + 73 * HOUR
 def test_a_late_start_is_asked_for_again_with_less_time(
     seconds: int | None, starts: dict[int | None, float], verdict: str, found: str, mend: str
 ) -> None:
-    results = start_forecast.judged(lambda asked: starts.get(asked, 0.0), seconds, NOW)
+    results = element_times.judged_forecast(lambda asked: starts.get(asked, 0.0), seconds, NOW)
     assert [result.verdict for result in results] == ([verdict] if verdict else [])
     assert all(found in result.found and result.mend.startswith(mend) for result in results)
     assert all(bool(result.mend) is bool(mend) for result in results)
@@ -61,8 +61,8 @@ def test_with_auto_the_time_of_elements_that_nobody_can_estimate_is_asked_for() 
             return JobTrial(start=time.time() + 86400)
 
     slurm = Asked()
-    (result,) = start_forecast.results(slurm, JobOptions(core_spec=None), 2 * HOUR)
+    (result,) = element_times.results(slurm, JobOptions(core_spec=None), 2 * HOUR)
     assert [options.time for options in slurm.options] == [7200, 3600, 1800]
     assert result.verdict == "note"
     slurm.full = True
-    assert start_forecast.results(slurm, JobOptions(core_spec=None), 0) == []
+    assert element_times.results(slurm, JobOptions(core_spec=None), 0) == []

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cluster_port.test_slurm_rules import Scripted
 
-from penstock.cluster.slurm import time_limits
+from penstock.cluster.slurm import element_times
+from penstock.cluster.slurm.answers import read_association, read_partitions, read_qos
+from penstock.cluster.slurm.element_times import TimeLimit
 from penstock.cluster.slurm.facts import Association, Facts, Partition, Qos
-from penstock.cluster.slurm.site_answers import read_association, read_partitions, read_qos
-from penstock.cluster.slurm.time_limits import TimeLimit
 from penstock.config.settings import JobOptions
 from penstock.core.errors import FailedError
 
@@ -89,7 +89,7 @@ def test_s29_the_longest_time_of_an_element(
     slurm = Limited(parts=[part._replace(qos="p" if of_partition else "") for part in parts])
     slurm.rows = {"b": of_job} | ({"p": of_partition} if of_partition else {})
     slurm.mine = Association("ml", "b", mine)
-    limit = time_limits.longest(slurm, JobOptions(core_spec=None), FACTS, "me")
+    limit = element_times.longest(slurm, JobOptions(core_spec=None), FACTS, "me")
     assert (limit.seconds if limit else None) == seconds
     assert by in (limit.by if limit else "")
 
@@ -99,12 +99,12 @@ def test_a_limit_beside_partitions_that_are_not_shown_may_not_be_the_lowest() ->
     slurm.rows = {"b": Qos("b", max_wall=1800)}
     slurm.mine = Association("ml", "b", 0)
     options = JobOptions(core_spec=None, time=7200)
-    limit = time_limits.longest(slurm, options, FACTS, "me")
+    limit = element_times.longest(slurm, options, FACTS, "me")
     assert limit == TimeLimit(1800, "MaxWall of the QOS b", shown=False)
-    assert [result.verdict for result in time_limits.judged(options, limit)] == ["stop"]
+    assert [result.verdict for result in element_times.judged(options, limit)] == ["stop"]
     slurm.rows = {"b": Qos("b")}
-    hidden = time_limits.longest(slurm, options, FACTS, "me")
-    assert (hidden, time_limits.judged(options, hidden)) == (TimeLimit(0, "", shown=False), [])
+    hidden = element_times.longest(slurm, options, FACTS, "me")
+    assert (hidden, element_times.judged(options, hidden)) == (TimeLimit(0, "", shown=False), [])
 
 
 def test_accounting_is_asked_only_where_it_enforces_limits() -> None:
@@ -115,26 +115,26 @@ def test_accounting_is_asked_only_where_it_enforces_limits() -> None:
     slurm = Limited(parts=[SHORT])
     options = JobOptions(core_spec=None)
     limit = TimeLimit(HOUR, "MaxTime of the partition data")
-    assert time_limits.longest(slurm, options, FACTS._replace(accounting=False), "me") == limit
+    assert element_times.longest(slurm, options, FACTS._replace(accounting=False), "me") == limit
 
     def refuses(name: str) -> Qos | None:
         raise FailedError("sacctmgr failed")
 
     slurm.qos = refuses  # type: ignore[method-assign]
-    assert time_limits.longest(slurm, options, FACTS, "me") == limit, "an account may not see them"
+    assert element_times.longest(slurm, options, FACTS, "me") == limit, "an account may not see them"
 
 
 @pytest.mark.parametrize(("asked", "stops"), [(7200, True), (3600, False), (0, False), (None, False)])
 def test_s29_a_time_beyond_it_would_wait_for_ever(asked: int | None, stops: bool) -> None:
     options = JobOptions(core_spec=None, time=asked)
-    assert time_limits.judged(options, None) == []
-    results = time_limits.judged(options, TimeLimit(HOUR, "MaxWall of the QOS bulk"))
+    assert element_times.judged(options, None) == []
+    results = element_times.judged(options, TimeLimit(HOUR, "MaxWall of the QOS bulk"))
     assert [(result.verdict, result.wanted) for result in results] == [
         ("stop", "at most 1 h: MaxWall of the QOS bulk")
     ] * stops
 
 
 def test_times_as_people_read_them() -> None:
-    assert [time_limits.span(s) for s in (30, 1200, 3600, 5400, 86400)] == [
+    assert [element_times.span(s) for s in (30, 1200, 3600, 5400, 86400)] == [
         "1 min", "20 min", "1 h", "1 h 30 min", "24 h",
     ]  # fmt: skip

@@ -16,7 +16,7 @@ import yaml
 from tests.support.forked import NOBODY, forked
 
 from penstock.cli.main import main
-from penstock.cluster.slurm.new_options import NewOptions
+from penstock.cluster.slurm.site import NewOptions
 from penstock.config import loader, site, validation
 from penstock.config.keys import keys_of
 from penstock.config.loader import load, target_at

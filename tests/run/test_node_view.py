@@ -19,8 +19,7 @@ from tests.support.staging_runs import context_for, tree
 import penstock
 from penstock.cluster.port import VISIT_FAILED
 from penstock.cluster.slurm.cluster import SlurmCluster
-from penstock.cluster.slurm.facts import JobSeen
-from penstock.cluster.slurm.nodes import Node
+from penstock.cluster.slurm.facts import JobSeen, Node
 from penstock.config.serialization import to_json
 from penstock.config.settings import (
     BandwidthConfig,

@@ -16,11 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cluster.port import ArraySpec, Cause, State
-from penstock.cluster.slurm.accounting import read_time
+from penstock.cluster.slurm.answers import read_sacct, read_squeue, read_time
 from penstock.cluster.slurm.client import CommandOutput, call, problem
 from penstock.cluster.slurm.environment import STOP_AT
-from penstock.cluster.slurm.job_states import read_sacct, read_squeue
-from penstock.cluster.slurm.nodes import read_nodes
+from penstock.cluster.slurm.facts import read_nodes
 from penstock.cluster.slurm.submission import (
     Account,
     array_arguments,
@@ -36,7 +35,7 @@ from penstock.core.errors import ConfigError, FailedError, PreflightError, Trans
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.cluster.slurm.job_states import SlurmElement
+    from penstock.cluster.slurm.answers import SlurmElement
 
 
 def given_as(key: str, value: str) -> dict[str, Any]:

@@ -11,8 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.abilities import abilities_of
-from penstock.cluster.port import ArraySpec, State
+from penstock.cluster.port import ArraySpec, State, abilities_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.slurm.nodes import Node
+from penstock.cluster.slurm.facts import Node
 from penstock.core import range_lists
 
 if TYPE_CHECKING:

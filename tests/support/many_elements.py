@@ -19,7 +19,7 @@ from tests.cluster_port.test_slurm_rules import Scripted, cluster_of
 from tests.support.staging_runs import context_for
 
 from penstock.cluster.port import State, Status
-from penstock.cluster.slurm.job_states import SlurmElement
+from penstock.cluster.slurm.answers import SlurmElement
 from penstock.core.element_documents import SHARD_CLAIM, ShardClaim
 from penstock.core.layout import RunLayout
 from penstock.host.proc import peak_memory

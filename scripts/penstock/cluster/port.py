@@ -1,12 +1,5 @@
-"""The port of clusters: job arrays of elements. `local` runs them here, `slurm` on nodes.
-
-An element is the process of a shard, an index of a job array. It works from the state on the target alone:
-its command line names the run's folder, the step and its index. What the cluster provides beside that (job,
-node, CPUs, memory) is a `JobEnvironment`. An element's receipt on the target proves its work; this port only
-reports how its process ended.
-
-Unless a method says more of errors, it raises TransientError while the cluster does not answer, and
-FailedError where it refuses.
+"""The port of clusters: job arrays of elements, and what differs between the backends. `local` runs elements
+here, `slurm` on nodes; callers ask for an ability, never for a backend's name.
 """
 
 from __future__ import annotations
@@ -16,16 +9,59 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.abilities import abilities_of
 from penstock.core.errors import FailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.cluster.abilities import Abilities
     from penstock.core.events import CheckResult
     from penstock.core.node_answer import NodeCores
+
+
+# What differs between the backends: callers check an ability here, never a backend's name.
+#
+# | backend | its elements end with the controller | it has nodes |
+# |---------|--------------------------------------|--------------|
+# | local   | yes                                  | no           |
+# | slurm   | no                                   | yes          |
+#
+# How long a cluster remembers an ended element, the cluster itself says (`Cluster.remembers`).
+
+
+class Abilities(NamedTuple):
+    """What the elements of a backend can and cannot do."""
+
+    # Elements end with the process that submitted them. No other process can find, watch or cancel them, and
+    # a controller cannot be submitted itself.
+    elements_end_with_controller: bool
+    # Elements run on other machines: their writes may appear here some seconds late, and one machine may read
+    # what another wrote.
+    has_nodes: bool
+
+
+_TABLE = {
+    "local": Abilities(elements_end_with_controller=True, has_nodes=False),
+    "slurm": Abilities(elements_end_with_controller=False, has_nodes=True),
+}
+_UNKNOWN = _TABLE["slurm"]  # a backend of another version: its elements may still run somewhere
+
+
+def abilities_of(backend: str) -> Abilities:
+    """Return the abilities of a backend, by its name in `cluster.backend` and `arrays.jsonl`. An unknown name
+    counts as a cluster with nodes whose elements run on."""
+    return _TABLE.get(backend, _UNKNOWN)
+
+
+# The port of clusters: job arrays of elements. `local` runs them here, `slurm` on nodes.
+#
+# An element is the process of a shard, an index of a job array. It works from the state on the target alone:
+# its command line names the run's folder, the step and its index. What the cluster provides beside that (job,
+# node, CPUs, memory) is a `JobEnvironment`. An element's receipt on the target proves its work; this port
+# only reports how its process ended.
+#
+# Unless a method says more of errors, it raises TransientError while the cluster does not answer, and
+# FailedError where it refuses.
 
 
 class State(enum.Enum):

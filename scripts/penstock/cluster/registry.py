@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.port import Cluster
-    from penstock.cluster.slurm.new_options import NewOptions
+    from penstock.cluster.slurm.site import NewOptions
     from penstock.config.settings import ClusterConfig
     from penstock.core.node_answer import FileValue
     from penstock.host.resources import JobEnvironment
@@ -37,7 +37,7 @@ def read_job_environment(environment: Mapping[str, str] = os.environ) -> JobEnvi
 def constrained_cores(environment: Mapping[str, str], root: str | os.PathLike[str] = "/") -> FileValue | None:
     """Read from the scheduler's own file on this machine whether jobs are confined to their cores; None
     without such a file."""
-    from penstock.cluster.slurm.node_files import constrained_cores as constrained
+    from penstock.cluster.slurm.environment import constrained_cores as constrained
 
     return constrained(environment, root)
 
@@ -65,9 +65,9 @@ def open_cluster(
 def new_options(config: ClusterConfig, steps: Sequence[str], allowed: Sequence[str]) -> NewOptions | None:
     """Choose what a new configuration asks of SLURM, beside this one's settings; None without SLURM here.
     `allowed`: the partitions of the site's file; (): any. Raises PreflightError if SLURM does not answer."""
-    from penstock.cluster.slurm import new_options
+    from penstock.cluster.slurm import site
 
-    return new_options.find(config, steps, allowed) if new_options.is_here() else None
+    return site.find(config, steps, allowed) if site.is_here() else None
 
 
 def start_together(
@@ -77,7 +77,7 @@ def start_together(
     Its standard input goes to all of them; their output is its standard output. None where the backend has no
     other nodes. Raises PreflightError."""
     if config.backend == "slurm":
-        from penstock.cluster.slurm.multi_node_command import start
+        from penstock.cluster.slurm.submission import start
 
         return start(config, words, nodes, seconds)
     return None

@@ -20,7 +20,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.abilities import abilities_of
+from penstock.cluster.port import abilities_of
 from penstock.cluster.registry import new_options
 from penstock.config import loader, new_file
 from penstock.config.new_file import KeyLine, NewFile
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from penstock.cluster.slurm.new_options import NewOptions
+    from penstock.cluster.slurm.site import NewOptions
     from penstock.config.settings import ClusterConfig, PermissionsConfig
 
 MOST_NAMES = 10_000  # names compared with a missing one: a folder may have millions

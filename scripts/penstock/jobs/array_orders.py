@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.abilities import abilities_of
+from penstock.cluster.port import abilities_of
 from penstock.cluster.registry import open_cluster
 from penstock.core.errors import FailedError, PreflightError
 from penstock.core.layout import RunLayout

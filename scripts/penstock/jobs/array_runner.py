@@ -20,8 +20,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.cluster.abilities import abilities_of
-from penstock.cluster.port import ArraySpec, State, Status
+from penstock.cluster.port import ArraySpec, State, Status, abilities_of
 from penstock.core import human
 from penstock.core.errors import FailedError, LockedError, PreflightError, QueueFullError, TransientError
 from penstock.core.step_table import BY_NAME

@@ -9,8 +9,7 @@ import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.abilities import abilities_of
-from penstock.cluster.port import State
+from penstock.cluster.port import State, abilities_of
 from penstock.core import human
 from penstock.core.errors import PenstockError
 from penstock.core.human import SECOND, nanoseconds

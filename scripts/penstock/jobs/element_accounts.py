@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.abilities import abilities_of
+from penstock.cluster.port import abilities_of
 from penstock.core import element_use, human
 from penstock.core.element_documents import ELEMENT_USAGE, ElementRow, ElementUsage
 from penstock.core.errors import PenstockError

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cluster.abilities import abilities_of
+from penstock.cluster.port import abilities_of
 from penstock.core import dataset_documents, events, human
 from penstock.core.dataset_documents import TakenMark
 from penstock.core.errors import (

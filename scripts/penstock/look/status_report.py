@@ -7,7 +7,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from penstock.cluster.abilities import abilities_of
+from penstock.cluster.port import abilities_of
 from penstock.core.errors import FindingsError, PenstockError
 from penstock.core.human import brief
 from penstock.dataset import gate, pins, verdicts

@@ -31,7 +31,7 @@ def open_slurm(
         client.warn_by(warn)
     if config.slurm_api == "commands":
         return SlurmCluster(config, target)
-    from penstock.cluster.slurm.bindings.slurm_bindings import SlurmBindings
+    from penstock.cluster.slurm.bindings import SlurmBindings
 
     wanted = config.slurm_api == "pyslurm"
     return SlurmCluster(config, target, SlurmBindings(config.pyslurm_python, wanted=wanted, warn=warn))

@@ -16,20 +16,17 @@ from typing import TYPE_CHECKING
 from penstock.cluster.port import Cause, Cluster, LiveJob, State, Status
 from penstock.cluster.slurm import (
     controller_room,
-    core_choice,
     core_doctor,
-    placement,
+    core_settings,
+    element_times,
+    facts,
     site,
-    start_forecast,
-    time_limits,
 )
-from penstock.cluster.slurm.advice import advised
-from penstock.cluster.slurm.client import ANSWER_WITHIN, names_queue
+from penstock.cluster.slurm.answers import PASSING, STATES
+from penstock.cluster.slurm.client import ANSWER_WITHIN, advised, names_queue
 from penstock.cluster.slurm.command_line import SlurmCommands
-from penstock.cluster.slurm.job_states import PASSING, STATES
+from penstock.cluster.slurm.element_times import QueryPace, Requeues
 from penstock.cluster.slurm.probe_job import Probe
-from penstock.cluster.slurm.query_pace import QueryPace
-from penstock.cluster.slurm.requeues import Requeues
 from penstock.cluster.slurm.submission import Account, script
 from penstock.config.settings import AUTO_CORES, AUTO_TIME
 from penstock.core import estimates
@@ -42,9 +39,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.port import Accounted, ArraySpec, Visit
+    from penstock.cluster.slurm.answers import SlurmElement
+    from penstock.cluster.slurm.element_times import TimeLimit
     from penstock.cluster.slurm.facts import Facts
-    from penstock.cluster.slurm.job_states import SlurmElement
-    from penstock.cluster.slurm.time_limits import TimeLimit
     from penstock.config.settings import ClusterConfig, JobOptions
     from penstock.core.events import CheckResult
     from penstock.core.node_answer import NodeCores
@@ -121,11 +118,11 @@ class SlurmCluster(Cluster):
         for asked_options in dict.fromkeys(map(self._config.of, steps)):
             able_nodes = site.able(self._slurm, asked_options, nodes)
             allowed = self._facts.allows_core_spec
-            options = core_choice.settled(asked_options, able_nodes, allowed=allowed)
+            options = core_settings.settled(asked_options, able_nodes, allowed=allowed)
             jobs.setdefault(options, [node.name for node in able_nodes])
             if asked_options.core_spec == AUTO_CORES:
                 autos.append(
-                    core_doctor.auto_result(options, core_choice.against(able_nodes, allowed=allowed))
+                    core_doctor.auto_result(options, core_settings.against(able_nodes, allowed=allowed))
                 )
         results = core_doctor.judge(self._slurm.settings(), nodes, list(jobs.items()), cores)
         results[""] = [*dict.fromkeys(autos), *results.get("", [])]
@@ -135,7 +132,7 @@ class SlurmCluster(Cluster):
         return self._config.of(step).max_elements
 
     def asks(self, step: str) -> str:
-        return placement.asked(self._options(step))
+        return facts.asked(self._options(step))
 
     def max_array(self) -> int:
         return self._known().max_array
@@ -428,9 +425,9 @@ class SlurmCluster(Cluster):
         results: dict[CheckResult, None] = {}
         for options in asked:
             limit = self._time_limit(options)
-            stops = time_limits.judged(options, limit)
+            stops = element_times.judged(options, limit)
             longest = 0.0 if limit is None else limit.seconds
-            results |= dict.fromkeys(stops or start_forecast.results(self._slurm, options, longest))
+            results |= dict.fromkeys(stops or element_times.results(self._slurm, options, longest))
         return [*results, *self._beside(asked)]
 
     def _beside(self, asked: Sequence[JobOptions]) -> Sequence[CheckResult]:
@@ -438,27 +435,27 @@ class SlurmCluster(Cluster):
         own = resources.current_job()
         if not (own.proven and own.node):
             return []
-        nodes, default = self._slurm.nodes(), placement.default(self._slurm.partitions())
+        nodes, default = self._slurm.nodes(), facts.default(self._slurm.partitions())
         shares = site.shares_memory(self._slurm.settings())
         results: dict[CheckResult, None] = {}
         for options in filter(site.known, asked):
-            able = placement.able(options, nodes, default)
+            able = facts.able(options, nodes, default)
             results |= dict.fromkeys(
                 controller_room.stop_on_only_node(options, able, [own.node], own.memory, shares_memory=shares)
             )
         return list(results)
 
     def kept_out(self, steps: Sequence[str], arrays: Sequence[str] = ()) -> str:
-        nodes, default = self._slurm.nodes(), placement.default(self._slurm.partitions())
+        nodes, default = self._slurm.nodes(), facts.default(self._slurm.partitions())
         shares = site.shares_memory(self._slurm.settings())
         jobs = self._slurm.jobs() if arrays else []
         controller = self._config.of(SUBMIT)
-        place = [node.name for node in placement.able(controller, nodes, default)]
+        place = [node.name for node in facts.able(controller, nodes, default)]
         for step in steps:
             options = self._options(step)
             if not site.known(options):
                 continue
-            able = placement.able(options, nodes, default)
+            able = facts.able(options, nodes, default)
             if arrays:
                 own = resources.current_job()
                 why = own.proven and controller_room.why_kept_out(
@@ -481,9 +478,9 @@ class SlurmCluster(Cluster):
             return limit
         facts, user, until = self._known(), Account.own().name, math.inf
         try:
-            limit = time_limits.longest(self._slurm, options, facts, user)
+            limit = element_times.longest(self._slurm, options, facts, user)
         except TransientError:
-            limit = time_limits.of_partitions(time_limits.partitions(self._slurm.partitions(), options))
+            limit = element_times.of_partitions(element_times.partitions(self._slurm.partitions(), options))
             until = time.monotonic() + PARTIAL
         self._longest[options] = limit, until
         return limit

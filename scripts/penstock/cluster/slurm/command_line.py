@@ -14,28 +14,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import LiveJob, State
-from penstock.cluster.slurm.accounting import USAGE_FIELDS, read_usage
-from penstock.cluster.slurm.answer_lines import job_rows
-from penstock.cluster.slurm.client import CommandOutput, ask, call, problem, reading, require
-from penstock.cluster.slurm.controller_room import QueuedJob
-from penstock.cluster.slurm.facts import Facts, JobSeen, JobTrial, SlurmSettings
-from penstock.cluster.slurm.job_states import (
+from penstock.cluster.slurm.answers import (
+    ASSOCIATION_FIELDS,
+    QOS_FIELDS,
     SACCT_FIELDS,
     SQUEUE_FIELDS,
     STATES,
-    read_sacct,
-    read_squeue,
-    wait_status,
-)
-from penstock.cluster.slurm.nodes import read_nodes
-from penstock.cluster.slurm.site_answers import (
-    ASSOCIATION_FIELDS,
-    QOS_FIELDS,
+    USAGE_FIELDS,
     read_accounts,
     read_association,
     read_partitions,
     read_qos,
+    read_sacct,
+    read_squeue,
+    read_usage,
+    wait_status,
 )
+from penstock.cluster.slurm.client import CommandOutput, ask, call, problem, reading, require
+from penstock.cluster.slurm.controller_room import QueuedJob
+from penstock.cluster.slurm.facts import Facts, JobSeen, JobTrial, SlurmSettings, job_rows, read_nodes
 from penstock.cluster.slurm.submission import (
     array_arguments,
     compressed,
@@ -52,9 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.cluster.port import Accounted, ArraySpec
-    from penstock.cluster.slurm.facts import Association, Partition, Qos
-    from penstock.cluster.slurm.job_states import SlurmElement
-    from penstock.cluster.slurm.nodes import Node
+    from penstock.cluster.slurm.answers import SlurmElement
+    from penstock.cluster.slurm.facts import Association, Node, Partition, Qos
     from penstock.cluster.slurm.submission import Export
     from penstock.config.settings import JobOptions
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.slurm.nodes import fits
+from penstock.cluster.slurm.facts import fits
 from penstock.core.events import CheckResult
 from penstock.core.range_lists import host_list
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.cluster.slurm.nodes import Node
+    from penstock.cluster.slurm.facts import Node
     from penstock.config.settings import JobOptions
 
 # names of controllers' jobs begin so (`workflow.controller_job`)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.slurm import core_choice, core_settings
-from penstock.cluster.slurm.core_choice import L3, NUMA, SOCKET
+from penstock.cluster.slurm import core_settings
+from penstock.cluster.slurm.core_settings import L3, NUMA, SOCKET
 from penstock.core import range_lists
 from penstock.core.events import CheckResult
 from penstock.core.human import printable
@@ -18,9 +18,8 @@ from penstock.core.human import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from penstock.cluster.slurm.core_choice import Numbering
-    from penstock.cluster.slurm.facts import SlurmSettings
-    from penstock.cluster.slurm.nodes import Node
+    from penstock.cluster.slurm.core_settings import Numbering
+    from penstock.cluster.slurm.facts import Node, SlurmSettings
     from penstock.config.settings import JobOptions
     from penstock.core.events import Verdict
     from penstock.core.node_answer import FileValue, HeldCores, NodeCores
@@ -75,7 +74,7 @@ def node_results(
     node: Node, cores: NodeCores, settings: SlurmSettings, jobs: Sequence[Job]
 ) -> list[CheckResult]:
     """Judge a node's machine against SLURM's books of it, for these jobs."""
-    numbers = core_choice.numbering(cores.machine, socket_is(settings))
+    numbers = core_settings.numbering(cores.machine, socket_is(settings))
     if numbers is not None and not numbers.fits(node):
         numbers = None
     results: list[CheckResult] = []
@@ -111,7 +110,7 @@ def _core_results(
     """
     about = f"cores on {printable(node.name)}"
     first, allowed = core_settings.cores_first(settings), core_settings.allows(settings)
-    kept = core_choice.kept(node, job.asked, allowed=allowed, first=first)
+    kept = core_settings.kept(node, job.asked, allowed=allowed, first=first)
     held = sorted({cpu for holder in cores.held for cpu in holder.cpus})
     if not held and not kept:
         return []
@@ -195,8 +194,8 @@ def _place_results(
         return []
     first, near = core_settings.cores_first(settings), _near(cores)
     held = {cpu for holder in cores.held for cpu in holder.cpus}
-    count = len(numbers.cores_of(held)) or node.reserved or core_choice.WISH
-    best = core_choice.proposal(numbers, cores.machine, count, near, first=first)
+    count = len(numbers.cores_of(held)) or node.reserved or core_settings.WISH
+    best = core_settings.proposal(numbers, cores.machine, count, near, first=first)
     side = f"beside {_device(cores)} (NUMA node {near})" if near is not None else "as SLURM chooses them"
     mend = (
         f"mount with {numbers.mount_options(best)}, {side}, and write CpuSpecList={numbers.spec_list(best)}"

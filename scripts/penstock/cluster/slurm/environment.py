@@ -1,30 +1,38 @@
-"""The job environment that SLURM gives this process; no other module knows SLURM's variable names.
-
-Every process started inside an allocation inherits SLURM_JOB_ID, also one that outlives it (tmux, nohup). A
-shell of `salloc` on a login node has it without being in the job. So a job counts as proven only where the
-kernel confirms it:
-
-| SLURM_JOB_ID | control group names job_<id> | a slurmstepd of that job above | proven | its group is  |
-|--------------|------------------------------|--------------------------------|--------|---------------|
-| not set      | any                          | any                            | no     |               |
-| set          | yes                          | any                            | yes    | job_<id>      |
-| set          | no                           | yes                            | yes    | above step_*  |
-| set          | no                           | no                             | no     |               |
-
-SLURM 26.05 names the group by the job's SLUID (`s7HGR1M1P1EH00`), not by its number.
+"""What a node shows of SLURM: the job environment of this process, by its environment variables, and SLURM's
+configuration files.
 """
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.host.machine_settings import setting
 from penstock.host.proc import PROC, process_stat
 from penstock.host.resources import JobEnvironment
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping
+
+    from penstock.core.node_answer import FileValue
+
+
+# The job environment that SLURM gives this process; no other module knows SLURM's variable names.
+#
+# Every process started inside an allocation inherits SLURM_JOB_ID, also one that outlives it (tmux, nohup). A
+# shell of `salloc` on a login node has it without being in the job. So a job counts as proven only where the
+# kernel confirms it:
+#
+# | SLURM_JOB_ID | control group names job_<id> | a slurmstepd of that job above | proven | its group is  |
+# |--------------|------------------------------|--------------------------------|--------|---------------|
+# | not set      | any                          | any                            | no     |               |
+# | set          | yes                          | any                            | yes    | job_<id>      |
+# | set          | no                           | yes                            | yes    | above step_*  |
+# | set          | no                           | no                             | no     |               |
+#
+# SLURM 26.05 names the group by the job's SLUID (`s7HGR1M1P1EH00`), not by its number.
 
 # Set by the batch script: when its element must stop, in seconds since the epoch. Unset where the job's time
 # is unknown.
@@ -103,3 +111,19 @@ def _below(number: str, proc: str | os.PathLike[str]) -> bool:
             return False
         process = process_stat(process.parent, proc)
     return False
+
+
+# Folders of cgroup.conf, beside slurm.conf, where SLURM_CONF is unset. A node without own files
+# (`configless`) keeps copies in the first two.
+FOLDERS = ("run/slurm/conf", "var/spool/slurmd/conf-cache", "etc/slurm", "etc/slurm-llnl", "usr/local/etc")
+
+
+def constrained_cores(environment: Mapping[str, str], root: str | os.PathLike[str] = "/") -> FileValue | None:
+    """Read ConstrainCores from this machine's cgroup.conf; None without such a file. Never raises."""
+    conf = environment.get("SLURM_CONF", "")
+    folders = [Path(conf).parent] if conf else []
+    for folder in [*folders, *(Path(root, name) for name in FOLDERS)]:
+        path = folder / "cgroup.conf"
+        if os.path.lexists(path):
+            return setting(path, "ConstrainCores")
+    return None

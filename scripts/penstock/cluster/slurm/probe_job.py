@@ -17,9 +17,8 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.port import VISIT_FAILED, State, VisitAnswer
-from penstock.cluster.slurm.advice import advised
-from penstock.cluster.slurm.client import SAID, say
-from penstock.cluster.slurm.job_states import STATES
+from penstock.cluster.slurm.answers import STATES
+from penstock.cluster.slurm.client import SAID, advised, say
 from penstock.cluster.slurm.submission import Account
 from penstock.core.errors import FailedError, PreflightError, QueueFullError, TransientError, all_of
 from penstock.core.layout import ANSWER

@@ -1,12 +1,11 @@
-"""What sbatch gets: an argument list of validated options, and the batch script.
-
-Every value of the configuration becomes exactly one argument `--option=value`, after it has matched that
-option's pattern. None is ever free text, and no shell reads any of them.
+"""What is handed to sbatch: an argument list of validated options, and the batch script; and a command of
+penstock that srun starts on several nodes at once, for selftest.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import pwd
 import re
@@ -14,24 +13,31 @@ import resource
 import shlex
 import shutil
 import socket
+import subprocess
 import tempfile
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.port import log_stem
-from penstock.cluster.slurm.client import CONTROLLER, TOKEN, environment
+from penstock.cluster.slurm.client import CONTROLLER, TOKEN, absent, environment
 from penstock.cluster.slurm.environment import STOP_AT
 from penstock.core.errors import ConfigError
 from penstock.core.human import in_quotes
 from penstock.core.range_lists import FORM, host_list, host_names
-from penstock.host import proc
+from penstock.host import interpreter, proc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from penstock.cluster.port import ArraySpec
-    from penstock.config.settings import JobOptions
+    from penstock.config.settings import ClusterConfig, JobOptions
+
+
+# What sbatch gets: an argument list of validated options, and the batch script.
+#
+# Every value of the configuration becomes exactly one argument `--option=value`, after it has matched that
+# option's pattern. None is ever free text, and no shell reads any of them.
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 PATTERNS = {
@@ -330,3 +336,31 @@ def expanded(text: str) -> list[int]:
         first, _, last = span.partition("-")
         indices.extend(range(int(first), int(last or first) + 1, int(step or 1)))
     return indices
+
+
+# Starts a command of penstock on several nodes at once, by srun, and stays connected while it runs.
+#
+# srun's standard input goes to every task; its standard output is that of all tasks.
+
+MEMORY = 512 << 20  # bytes that the job asks for on each node
+
+
+def start(config: ClusterConfig, words: Sequence[str], nodes: int, seconds: int) -> subprocess.Popen[bytes]:
+    """Start srun, which runs `penstock <words>` on each of so many nodes, for at most so many seconds, when
+    they are free. A SIGTERM to srun ends the job, waiting or running. Raises PreflightError without srun."""
+    options = dataclasses.replace(
+        config.options, core_spec=None, memory=MEMORY, cpus=1, licenses=(), time=seconds
+    )
+    command = [*together_arguments("penstock-selftest", options, nodes)]
+    try:
+        return subprocess.Popen(
+            [*command, *interpreter.command("penstock", config.python), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # srun passes on all SLURM_*, and refuses to work with a token.
+            env={name: value for name, value in environment().items() if name != TOKEN},
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise absent("srun", error) from error

@@ -1,17 +1,171 @@
-"""Parses the lines of squeue and sacct into a `Status` for each element."""
+"""Parsers of what SLURM answers: squeue and sacct as a `Status` for each element, partitions, accounts and
+QOS, and what slurmdbd keeps of an array. Pure; `command_line` runs the commands.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal as signals
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.port import Cause, State, Status
-from penstock.cluster.slurm.answer_lines import job_rows
+from penstock.cluster.port import Accounted, Cause, State, Status
+from penstock.cluster.slurm.facts import Association, Partition, Qos, fields, job_rows
 from penstock.cluster.slurm.submission import expanded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+# Fields of sacct 22.05. Later fields (Restarts) are not asked for: rows count the starts.
+USAGE_FIELDS = "JobID,Submit,Start,End,ElapsedRaw,CPUTimeRAW,TotalCPU,MaxRSS"
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+
+
+def read_usage(text: str, array: str) -> Sequence[Accounted]:
+    """Read the started elements of this array from `sacct --duplicates -P -n -j ARRAY -o USAGE_FIELDS`.
+
+    Times are seconds since the epoch. sacct may show elements of other arrays, too.
+
+    | row                                    | counts as                                                 |
+    |----------------------------------------|-----------------------------------------------------------|
+    | `77_3`, with a time in Start           | a start of element 3: its times, and its CPU time         |
+    | `77_3.batch`, `77_3.extern`, `77_3.0`  | a step of it: its peak of memory                          |
+    | `77_[4-9]`, or without a time in Start | an element that waits, or was cancelled before: nothing   |
+    | `78_3`                                 | nothing: another array                                    |
+    | another number of fields               | nothing                                                   |
+    """
+    accounts: dict[int, Accounted] = {}
+    for line in job_rows(text):
+        fields = line.split("|")
+        if len(fields) != 1 + USAGE_FIELDS.count(","):
+            continue
+        job, submitted, started, ended, elapsed, granted, used, memory = fields
+        owner, _, task = job.partition("_")
+        task, step, _ = task.partition(".")
+        if owner != array or not task.isdecimal():
+            continue
+        index = int(task)
+        account = accounts.get(index, Accounted(index, starts=0))
+        if step:
+            peak = _bytes(memory)
+            if peak is not None:
+                account = account._replace(memory_peak=max(peak, account.memory_peak or 0))
+        elif began := _usage_number(started):
+            queued = _usage_number(submitted)
+            account = account._replace(
+                starts=account.starts + 1,
+                submitted=min(account.submitted, queued) if account.submitted else queued,
+                started=max(account.started, began),
+                ended=_usage_number(ended) if began >= account.started else account.ended,
+                waited=account.waited + max(0.0, began - queued),
+                seconds=account.seconds + _usage_number(elapsed),
+                granted_seconds=account.granted_seconds + _usage_number(granted),
+                cpu_seconds=_added(account.cpu_seconds, read_time(used)),
+            )
+        accounts[index] = account
+    return [usage for _, usage in sorted(accounts.items()) if usage.starts]
+
+
+def _added(sum_so_far: float | None, more: float) -> float | None:
+    """Add CPU time. SLURM writes 0 where it gathers none (JobAcctGatherType=jobacct_gather/none)."""
+    return sum_so_far if not more else (sum_so_far or 0.0) + more
+
+
+def _usage_number(text: str) -> float:
+    """Read a number; 0 for `Unknown`, `None` and an empty field."""
+    with contextlib.suppress(ValueError):
+        return max(0.0, float(text))
+    return 0.0
+
+
+def read_time(text: str) -> float:
+    """Read seconds from SLURM's `[days-][hours:]minutes:seconds`, also with fractions; 0 for `infinite` and
+    such.
+
+    >>> read_time("1-02:03:04"), read_time("02:03.500"), read_time("infinite"), read_time("")
+    (93784.0, 123.5, 0.0, 0.0)
+    """
+    days, dash, clock = text.rpartition("-")
+    seconds = 0.0
+    for field in clock.split(":"):
+        seconds = seconds * 60 + _usage_number(field)
+    return seconds + (_usage_number(days) * 86400 if dash else 0.0)
+
+
+def _bytes(text: str) -> int | None:
+    """Read bytes from a number with SLURM's unit; None for an empty field or 0: nothing was sampled.
+    >>> _bytes("1536K"), _bytes("1.5M"), _bytes("100"), _bytes(""), _bytes("0")
+    (1572864, 1572864, 100, None, None)
+    """
+    unit = text[-1:].upper() if text[-1:].isalpha() else ""
+    value = _usage_number(text[: len(text) - len(unit)])
+    return round(value * _UNITS[unit]) if value and unit in _UNITS else None
+
+
+ASSOCIATION_FIELDS = ("DefaultAccount", "Account", "Partition", "DefaultQOS", "MaxWall")
+QOS_FIELDS = ("Name", "Flags", "MaxWall")
+NOTHING = frozenset({"(null)", "N/A", "n/a", "NONE", "None", ""})
+
+
+def read_partitions(text: str) -> list[Partition]:
+    """Parse `scontrol show partition --oneliner`."""
+    return [
+        Partition(
+            name=words["PartitionName"],
+            default=words.get("Default") == "YES",
+            max_time=read_time(words.get("MaxTime", "")) or None,
+            qos="" if words.get("QoS", "") in NOTHING else words["QoS"],
+            allowed=_names(words.get("AllowAccounts", "")),
+            denied=_names(words.get("DenyAccounts", "")),
+        )
+        for words in _lines(text, "PartitionName")
+    ]
+
+
+def read_association(text: str, account: str | None, partition: str | None) -> Association:
+    """Parse a user's `sacctmgr -nP show user withassoc format=ASSOCIATION_FIELDS`. Takes the row of this
+    account (None: the default). A row of this partition comes before one for any partition."""
+    rows = [row for row in _rows(text, ASSOCIATION_FIELDS) if row[1] == (account or row[0])]
+    rows = [row for row in rows if row[2] in ("", partition)]
+    if not rows:
+        return Association()
+    _, name, _, qos, wall = max(rows, key=lambda row: row[2])
+    return Association(name, qos, int(read_time(wall)))
+
+
+def read_accounts(text: str) -> list[str]:
+    """Return the accounts in the answer that `read_association` parses, each once, the default first."""
+    rows = list(_rows(text, ASSOCIATION_FIELDS))
+    return list(dict.fromkeys(name for row in rows for name in (row[0], row[1]) if name not in NOTHING))
+
+
+def read_qos(text: str) -> list[Qos]:
+    """Parse `sacctmgr -nP show qos format=QOS_FIELDS`."""
+    return [
+        Qos(name, frozenset(flags.split(",")) - NOTHING, int(read_time(wall)))
+        for name, flags, wall in _rows(text, QOS_FIELDS)
+    ]
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split(",")) - NOTHING - {"ALL"}
+
+
+def _lines(text: str, first: str) -> Iterator[Mapping[str, str]]:
+    for line in text.splitlines():
+        words = fields(line)
+        if first in words:
+            yield words
+
+
+def _rows(text: str, fields: Sequence[str]) -> Iterator[list[str]]:
+    """Iterate over rows with a value for each field; skip others."""
+    for line in text.splitlines():
+        values = [value.strip() for value in line.split("|")]
+        if len(values) == len(fields):
+            yield values
+
 
 SQUEUE_FIELDS = (
     "ArrayJobID:|,ArrayTaskID:|,State:|,exit_code:|,RestartCnt:|,CoreSpec:|,StartTime:|,EndTime:|"

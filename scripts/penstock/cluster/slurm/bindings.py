@@ -1,29 +1,6 @@
-"""SLURM by pyslurm where that is as good as the commands, and by the commands for all else.
-
-| asked of SLURM                  | by pyslurm             | by the commands, where                          |
-|---------------------------------|------------------------|-------------------------------------------------|
-| submission                      | JobSubmitDescription   | an option has no row in `job_description`, as   |
-|                                 |                        | core-spec 0                                     |
-| cancel of a whole job           | Job.cancel             | pyslurm reports an error: it takes errno for    |
-|                                 |                        | the answer, also after a success                |
-| throttle                        | Job.modify             | SLURM did not note the number                   |
-| nodes                           | Nodes                  | one reserves cores: pyslurm does not have which |
-|                                 |                        | (CpuSpecList)                                   |
-| partitions                      | Partitions             |                                                 |
-| all else: what runs, accounting | nothing                | always                                          |
-
-So the commands read a submission back: another way than the one that submitted. Each call is a process of its
-own (`helper`), which ends with this one, as `sbatch` does:
-
-| the helper                           | a query, cancel, throttle            | a submission             |
-|--------------------------------------|--------------------------------------|--------------------------|
-| answers                              | its answer                           | the id                   |
-| says that SLURM does not answer      | the commands judge                   | TransientError           |
-| says that SLURM refuses              | the commands judge                   | FailedError              |
-| ends, hangs, answers something else  | the commands, of all from then on    | TransientError, then the |
-|                                      |                                      | commands                 |
-
-After a TransientError a submission's outcome is unknown: `find` looks for it by `squeue` and its unique name.
+"""SLURM by pyslurm where that is as good as the commands, and by these for all else. For `SlurmCluster`,
+where `cluster.slurm_api` asks for it; arguments of `sbatch` become fields of pyslurm's
+`JobSubmitDescription`.
 """
 
 from __future__ import annotations
@@ -31,16 +8,16 @@ from __future__ import annotations
 import json
 import logging
 import re
+import signal
 import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.slurm import client
-from penstock.cluster.slurm.bindings.job_description import attributes
 from penstock.cluster.slurm.command_line import SlurmCommands
-from penstock.cluster.slurm.facts import Partition
-from penstock.cluster.slurm.nodes import Node
+from penstock.cluster.slurm.facts import Node, Partition
+from penstock.cluster.slurm.submission import handed_on
 from penstock.core.errors import FailedError, PreflightError, TransientError
 from penstock.core.human import in_quotes
 
@@ -49,7 +26,113 @@ if TYPE_CHECKING:
 
     from penstock.cluster.slurm.facts import Facts
 
-HELPER = Path(__file__).with_name("helper.py")
+
+# Translates the arguments of `sbatch` into the fields of pyslurm's `JobSubmitDescription`.
+#
+# Only `submission` defines a job, as sbatch's options: so both ways submit the same. A job with an option
+# that has no row here goes through `sbatch`: pyslurm does not carry the option, or it was not tried.
+
+_WARNING = re.compile(r"B:([A-Z0-9]+)@([0-9]+)")
+
+
+def attributes(arguments: Sequence[str], script: str) -> dict[str, object] | None:
+    """Translate these arguments of sbatch, `sbatch` first; None where pyslurm does not carry an option."""
+    asked: dict[str, object] = {"script": script, "environment": handed_on()}
+    for word in arguments[1:]:
+        option, _, value = word.partition("=")
+        row = _OPTIONS[option](value) if option in _OPTIONS else None
+        if row is None:
+            return None
+        asked.update(row)
+    return asked
+
+
+def _text(name: str) -> Callable[[str], Mapping[str, object]]:
+    return lambda value: {name: value}
+
+
+def _number(name: str) -> Callable[[str], Mapping[str, object] | None]:
+    # A text of digits raises TypeError for a time limit, and 0 is never sent.
+    return lambda value: {name: int(value)} if value.isdecimal() and int(value) > 0 else None
+
+
+def _several(name: str) -> Callable[[str], Mapping[str, object]]:
+    return lambda value: {name: value.split(",")}
+
+
+def _fixed(**row: object) -> Callable[[str], Mapping[str, object]]:
+    return lambda _: row
+
+
+def _warned(value: str) -> Mapping[str, object] | None:
+    """Translate `B:USR1@120`: a signal for the batch script alone, so many seconds before the end of its
+    time."""
+    if (match := _WARNING.fullmatch(value)) is None:
+        return None
+    number = int(signal.Signals[f"SIG{match[1]}"])
+    return {"signal": {"signal": number, "time": int(match[2]), "batch_only": True}}
+
+
+_OPTIONS: Mapping[str, Callable[[str], Mapping[str, object] | None]] = {
+    "--parsable": _fixed(),
+    "--job-name": _text("name"),
+    "--comment": _text("comment"),
+    "--array": _text("array"),
+    "--requeue": _fixed(is_requeueable=True),
+    "--no-requeue": _fixed(is_requeueable=False),
+    "--signal": _warned,
+    "--open-mode": _text("log_files_open_mode"),
+    "--input": _text("standard_in"),
+    "--output": _text("standard_output"),
+    "--chdir": _text("working_directory"),
+    "--nodes": _number("nodes"),
+    "--ntasks": _number("ntasks"),
+    "--cpus-per-task": _number("cpus_per_task"),
+    "--partition": _several("partitions"),
+    "--account": _text("account"),
+    "--qos": _text("qos"),
+    "--reservation": _several("reservations"),
+    "--constraint": _text("constraints"),
+    "--licenses": _several("licenses"),
+    "--time": _number("time_limit"),
+    "--mem": _text("memory_per_node"),
+    "--core-spec": _number("cores_reserved_for_system"),
+    "--exclusive": _fixed(resource_sharing="exclusive"),
+    "--nodelist": _several("required_nodes"),
+    "--exclude": _several("excluded_nodes"),
+    "--wckey": _text("wckey"),
+}
+
+
+# SLURM by pyslurm where that is as good as the commands, and by the commands for all else.
+#
+# | asked of SLURM                  | by pyslurm           | by the commands, where                          |
+# | ------------------------------- | -------------------- | ----------------------------------------------- |
+# | submission                      | JobSubmitDescription | an option has no row in `job_description`, as   |
+# |                                 |                      | core-spec 0                                     |
+# | cancel of a whole job           | Job.cancel           | pyslurm reports an error: it takes errno for    |
+# |                                 |                      | the answer, also after a success                |
+# | throttle                        | Job.modify           | SLURM did not note the number                   |
+# | nodes                           | Nodes                | one reserves cores: pyslurm does not have which |
+# |                                 |                      | (CpuSpecList)                                   |
+# | partitions                      | Partitions           |                                                 |
+# | all else: what runs, accounting | nothing              | always                                          |
+#
+# So the commands read a submission back: another way than the one that submitted. Each call is a process of
+# its own (`helper`), which ends with this one, as `sbatch` does:
+#
+# | the helper                           | a query, cancel, throttle            | a submission             |
+# |--------------------------------------|--------------------------------------|--------------------------|
+# | answers                              | its answer                           | the id                   |
+# | says that SLURM does not answer      | the commands judge                   | TransientError           |
+# | says that SLURM refuses              | the commands judge                   | FailedError              |
+# | ends, hangs, answers something else  | the commands, of all from then on    | TransientError, then the |
+# |                                      |                                      | commands                 |
+#
+# After a TransientError a submission's outcome is unknown: `find` looks for it by `squeue` and its unique
+# name.
+
+HELPER = Path(__file__).with_name("pyslurm_helper.py")
 
 
 class HelperLostError(Exception):

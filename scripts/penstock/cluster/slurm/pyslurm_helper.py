@@ -40,7 +40,7 @@ def throttle(pyslurm: Any, request: Dict[str, Any]) -> Any:
 
 
 def nodes(pyslurm: Any, request: Dict[str, Any]) -> Any:
-    """Return the fields of `nodes.Node`."""
+    """Return the fields of `facts.Node`."""
     return [_node(node) for node in pyslurm.Nodes.load().values()]
 
 
