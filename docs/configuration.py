@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from penstock.config import quantities, settings
-from penstock.config.annotations import Choice, Items, Number, Switch, Unit, either
-from penstock.config.keys import keys_of
+from penstock.config.annotations import Choice, Items, Number, Switch, Unit, either, keys_of
 from penstock.config.source_kinds import KINDS
 from penstock.sources.generic.opener import PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from penstock.config.annotations import ValueKind
-    from penstock.config.keys import Key
+    from penstock.config.annotations import Key, ValueKind
 
 HERE = Path(__file__).parent
 PAGE = HERE / "configuration.md"
@@ -61,9 +59,9 @@ Units are always written out; a bare number is refused, except 0 for sizes.
 |---|---|
 """
 OPTIONS = """
-## `storage_options`
+## `semantic_checks`
 
-What a source's or a dataset's `storage_options` takes, for each kind of source. A key without a value
+What a source's or a dataset's `semantic_checks` takes, for each kind of source. A key without a value
 (`null`) is one that was not given. Where no default is shown there is none. No option holds a secret; the
 last column says which of them refer to one.
 """

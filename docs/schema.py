@@ -13,8 +13,19 @@ from typing import Any
 
 import yaml
 
-from penstock.config.annotations import Choice, Items, Named, Number, Switch, Text, Unit, ValueKind
-from penstock.config.keys import Key, key_of, keys_of
+from penstock.config.annotations import (
+    Choice,
+    Items,
+    Key,
+    Named,
+    Number,
+    Switch,
+    Text,
+    Unit,
+    ValueKind,
+    key_of,
+    keys_of,
+)
 from penstock.config.settings import Config
 
 FILE = Path(__file__).resolve().parents[1] / "workflow/schemas/config.schema.yaml"

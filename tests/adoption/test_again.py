@@ -16,7 +16,7 @@ from tests.support.published import content, publish
 from tests.support.staging_runs import tree
 from tests.target.conftest import need
 
-from penstock.config.fixed_settings import TESTED
+from penstock.config.loader import TESTED
 from penstock.core.errors import LockedError
 from penstock.dataset import last_end
 from penstock.jobs import adoption_store, array_job

@@ -21,7 +21,7 @@ from tests.support.staging_runs import tree
 
 from penstock.cli.commands.repair import render
 from penstock.cli.main import main
-from penstock.config.fixed_settings import TESTED
+from penstock.config.loader import TESTED
 from penstock.config.settings import PlanConfig
 from penstock.core import audit_documents, dataset_documents
 from penstock.core.errors import FailedError, InterruptedRunError, NewerFormatError

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from docs import configuration, schema
 from penstock.config import validation
-from penstock.config.keys import keys_of
+from penstock.config.annotations import keys_of
 from penstock.config.settings import Config
 from penstock.config.source_kinds import KINDS
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.config import run_config, settings
+from penstock.config import serialization, settings
 from penstock.config.loader import load
 from penstock.core.errors import ConfigError
 
@@ -31,9 +31,9 @@ def test_what_it_says_is_part_of_the_configuration_and_of_a_runs(configuration: 
     assert described == settings.DescribeConfig(
         "Words", license=("CC0",), creators=(settings.PartyConfig("Us", "organization"),)
     )
-    frozen = json.loads(json.dumps(run_config.freeze(config, config.datasets["d"])))
+    frozen = json.loads(json.dumps(serialization.freeze(config, config.datasets["d"])))
     about.unlink()
-    assert run_config.RunConfig(frozen, "run.json").dataset.describe == described
+    assert serialization.RunConfig(frozen, "run.json").dataset.describe == described
 
 
 def test_an_empty_file_is_a_description(configuration: Path) -> None:

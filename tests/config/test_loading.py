@@ -12,11 +12,10 @@ import pytest
 import yaml
 from tests.support.fixed_settings import fixed
 
-from penstock.config import run_config, settings, storage_options
-from penstock.config.deciding_keys import deciding
-from penstock.config.keys import keys_of
+from penstock.config import semantic_checks, serialization, settings
+from penstock.config.annotations import keys_of
 from penstock.config.loader import load
-from penstock.config.serialization import from_json, to_json
+from penstock.config.serialization import deciding, from_json, to_json
 from penstock.core.errors import ConfigError
 from penstock.core.grades import STORAGE_GRADES
 
@@ -59,8 +58,8 @@ def refused(path: Path) -> str:
 def test_which_linked_files_are_read(write: Any, given: Any, linked: float | None) -> None:
     config = load(write(GOOD if given is None else changed("verify.linked", given)))
     assert config.verify.linked == linked
-    frozen = json.loads(json.dumps(run_config.freeze(config, config.datasets["d"])))
-    assert run_config.RunConfig(frozen, "run.json").verify == config.verify
+    frozen = json.loads(json.dumps(serialization.freeze(config, config.datasets["d"])))
+    assert serialization.RunConfig(frozen, "run.json").verify == config.verify
 
 
 @pytest.mark.parametrize("grade", ["auto", *STORAGE_GRADES])
@@ -128,7 +127,7 @@ def test_each_setting_has_a_key_or_is_fixed() -> None:
     def names(kind: Any) -> set[str]:
         return set(kind.__dataclass_fields__) - fixed(kind)
 
-    of_one = set(storage_options.OF_ONE_SOURCE)
+    of_one = set(semantic_checks.OF_ONE_SOURCE)
     assert set(keys_of(settings.Config)) == names(settings.Config)
     for kind in (*SECTIONS.values(), settings.JobOptions, settings.PermissionsConfig, settings.ModeRule):
         assert set(keys_of(kind)) == names(kind), kind
@@ -569,7 +568,7 @@ def test_each_source_reaches_its_servers_as_the_settings_say(write: Any) -> None
     config = load(write({**GOOD, "datasets": {"d": dataset}, "engine": {"timeout": "90s"}}))
     reach = [source.reach for source in config.datasets["d"].sources]
     assert reach == [(90.0, "", "http://p:3128"), (90.0, "/ca.pem", "")]
-    frozen = run_config.RunConfig(
-        json.loads(json.dumps(run_config.freeze(config, config.datasets["d"]))), "run.json"
+    frozen = serialization.RunConfig(
+        json.loads(json.dumps(serialization.freeze(config, config.datasets["d"]))), "run.json"
     )
     assert [source.reach for source in frozen.dataset.sources] == reach

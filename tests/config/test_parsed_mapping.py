@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.config import loader, overlay, parsed_mapping
+from penstock.config import loader, parsed_mapping
 from penstock.core.errors import ConfigError
 
 MINIMAL = {"target": {"root": "/scratch"}, "datasets": {"d": {"source": "s3://b/p/"}}}
@@ -18,7 +18,7 @@ def _compose(text: str) -> Any:
     values = yaml.load(text, Loader=yaml.FullLoader)["mine"]
     document, unclear = parsed_mapping.document(values, [parsed_mapping.ConfigText("outer.yaml", text)])
     base = loader.BaseConfiguration("of module mine", None, document, unclear)
-    return loader.compose(base, overlay.Values({}, {}), "made")
+    return loader.compose(base, parsed_mapping.Values({}, {}), "made")
 
 
 def _text(**sections: str) -> str:
@@ -83,5 +83,5 @@ def test_what_program_code_made_is_refused_unless_it_is_plain() -> None:
         document, unclear = parsed_mapping.document({**MINIMAL, "cluster": {"partition": value}}, [])
         with pytest.raises(ConfigError, match=r"cluster\.partition"):
             loader.compose(
-                loader.BaseConfiguration("x", None, document, unclear), overlay.Values({}, {}), "made"
+                loader.BaseConfiguration("x", None, document, unclear), parsed_mapping.Values({}, {}), "made"
             )

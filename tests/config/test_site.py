@@ -18,7 +18,7 @@ from tests.support.forked import NOBODY, forked
 from penstock.cli.main import main
 from penstock.cluster.slurm.site import NewOptions
 from penstock.config import loader, site, validation
-from penstock.config.keys import keys_of
+from penstock.config.annotations import keys_of
 from penstock.config.loader import load, target_at
 from penstock.config.site_bounds import Bounds
 from penstock.core.errors import ConfigError, PreflightError

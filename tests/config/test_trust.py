@@ -12,8 +12,7 @@ from tests.support.commands import parsers, penstock
 
 from penstock.cli import flags, parser
 from penstock.config import loader, trust
-from penstock.config.annotations import RUNS, WRITES
-from penstock.config.keys import Key, keys_of
+from penstock.config.annotations import RUNS, WRITES, Key, keys_of
 from penstock.config.settings import Config
 from penstock.config.source_kinds import KINDS
 from penstock.core.errors import ConfigError

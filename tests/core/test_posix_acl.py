@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.target.conftest import need
 
-from penstock.config.keys import keys_of
+from penstock.config.annotations import keys_of
 from penstock.config.settings import PermissionsConfig
 from penstock.core import posix_acl
 from penstock.core.posix_acl import GROUP, USER, NamedEntry

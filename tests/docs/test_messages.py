@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from penstock.cli.command_table import COMMANDS, GROUPS, HIDDEN, STEP
-from penstock.config.annotations import Named
-from penstock.config.keys import keys_of
+from penstock.config.annotations import Named, keys_of
 from penstock.config.settings import Config, DescribeConfig
 from penstock.config.site_bounds import Bounds
 from penstock.config.source_kinds import KINDS as SOURCE_KINDS

@@ -18,7 +18,7 @@ from tests.support.forked import NOBODY, forked
 
 from penstock.cli.commands import du
 from penstock.cli.main import main
-from penstock.config import fixed_settings
+from penstock.config import loader
 from penstock.core.errors import InterruptedRunError
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import disk_use
@@ -218,7 +218,7 @@ def test_it_keeps_within_the_budget_of_operations(
 ) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(f"target: {{root: {layout.root}}}\ndatasets: {{data: {{source: x}}}}\n")
-    monkeypatch.setenv(fixed_settings.TESTED, '{"target.ops": 20}')
+    monkeypatch.setenv(loader.TESTED, '{"target.ops": 20}')
     asked: list[int] = []
     used(layout, asked.append, quiet)
     began = time.monotonic()

@@ -20,7 +20,7 @@ from tests.support.published import data_of
 from tests.support.staging_runs import tree
 from tests.target.conftest import need_root
 
-from penstock.config.fixed_settings import TESTED
+from penstock.config.loader import TESTED
 from penstock.config.settings import GcConfig, RetentionConfig
 from penstock.core import dataset_documents, events
 from penstock.core.errors import ConfigError, FailedError, FindingsError, LockedError, PreflightError

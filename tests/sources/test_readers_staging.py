@@ -22,7 +22,7 @@ from tests.support.whole_way import STEPS
 from tests.support.whole_way import content as content_of
 
 from penstock.cli.main import main
-from penstock.config.fixed_settings import TESTED
+from penstock.config.loader import TESTED
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:

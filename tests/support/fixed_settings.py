@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, get_args
 
 from penstock.config import settings
-from penstock.config.fixed_settings import TESTED
+from penstock.config.loader import TESTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

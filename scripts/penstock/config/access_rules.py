@@ -1,18 +1,71 @@
-"""The mode and ACL that each file and folder of a release should have, by `permissions`. `target.modes` sets
-them; audit and repair compare them."""
+"""Which mode and ACL each file and folder of a release is to have, by `permissions` of the configuration; and
+gitignore's patterns, by which rules and filters choose keys and paths. Pure.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.core import posix_acl
+from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.config.patterns import Patterns
     from penstock.core.posix_acl import Acl, NamedEntry
     from penstock.core.seal import SealedPermissions
+
+
+_SPECIAL = re.compile(r"[\\*?\[\]!# ]")
+
+
+def of_file_alone(key: str) -> tuple[str, str]:
+    """Return the patterns that together match this key alone, and nothing below a folder of that name."""
+    literal = _SPECIAL.sub(r"\\\g<0>", key)
+    return f"/{literal}", f"!/{literal}/**"
+
+
+def written(patterns: Sequence[str]) -> str:
+    """Write patterns as a list that can be pasted into the configuration."""
+    return f"[{', '.join(_quoted(pattern) for pattern in patterns)}]"
+
+
+def _quoted(pattern: str) -> str:
+    return "'" + pattern.replace("'", "''") + "'"
+
+
+class Patterns:
+    """Patterns in order. Raises ConfigError for an unknown form, at the key `where`. Paths of folders end in
+    a slash."""
+
+    def __init__(self, where: str, patterns: Sequence[str]) -> None:
+        from pathspec import GitIgnoreSpec
+
+        try:
+            self._spec = GitIgnoreSpec.from_lines(
+                ["/**" if pattern == "**" else pattern for pattern in patterns]
+            )
+        except ValueError as error:
+            raise ConfigError(
+                "a pattern cannot be used",
+                where=where,
+                why=str(error),
+                hint="patterns are those of gitignore, as in `**/*.jpg`",
+            ) from error
+
+    def match(self, key: str) -> bool:
+        """Return whether a pattern matches, and no later one takes that back."""
+        return self._spec.match_file(_named(key))
+
+
+def _named(key: str) -> str:
+    """Replace line feeds: no pattern can name one, and pathspec's `.` does not match it."""
+    return key.replace("\n", "\x01") if "\n" in key else key
+
+
+# The mode and ACL that each file and folder of a release should have, by `permissions`. `target.modes` sets
+# them; audit and repair compare them.
 
 # Modes are cut to these: never writable by all, no setuid or sticky, setgid for folders only.
 FILE_BITS, DIR_BITS = 0o775, 0o2775
@@ -117,6 +170,5 @@ def sealed_rules(published: SealedPermissions) -> AccessRules:
 
 
 def _patterns(match: str) -> Patterns:
-    from penstock.config.patterns import Patterns
 
     return Patterns("permissions.modes", [match])

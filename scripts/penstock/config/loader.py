@@ -1,41 +1,20 @@
-"""From a YAML file to the typed `Config`, checked, and within the site's file.
-
-Commands call `load`, `penstock init` `load_text`. Workflows, where Snakemake's --config overrides the file,
-call `read_base` and `compose`. The rest is for commands without a configuration.
-
-It reads the configuration, the site's file (`config.site`), files of `describe`, and for `~name/...` the user
-database. Links in the target's root are resolved where the site bounds it. Nothing is written; no network is
-used.
-
-Whatever is wrong is a ConfigError with up to MAX_LISTED problems: key path, line, value (never a secret's),
-and what to write. They are of one stage: YAML, secrets, the form of values (`validation`, `storage_options`),
-keys beside one another (`semantic_checks`), the site's bounds.
+"""From a YAML file to the typed `Config`, checked, and within the site's file; with settings that no
+configuration sets, and the file that a dataset's `describe` names.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.config import (
-    description_file,
-    fixed_settings,
-    overlay,
-    parsed_mapping,
-    quantities,
-    secret_check,
-    semantic_checks,
-    site,
-    storage_options,
-    strict_yaml,
-    validation,
-)
+from penstock.config import parsed_mapping, quantities, semantic_checks, site, strict_yaml, validation
 from penstock.config.backends import BACKENDS
-from penstock.config.section import Section
-from penstock.config.semantic_checks import URL_SCHEME
+from penstock.config.semantic_checks import URL_SCHEME, Section
 from penstock.config.serialization import Readers, read
-from penstock.config.settings import ClusterConfig, Config, JobOptions, Reach, TargetConfig
+from penstock.config.settings import ClusterConfig, Config, DescribeConfig, JobOptions, Reach, TargetConfig
 from penstock.config.site_bounds import Bounds
 from penstock.config.strict_yaml import KeyPath, StrictYamlError, YamlDocument
 from penstock.config.validation import Problem
@@ -45,10 +24,94 @@ from penstock.core.human import in_quotes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+
+# Settings that no configuration sets: fields marked `FIXED` in `config.settings`. Tests set some by an
+# environment variable, such as shards of ten files.
+
+# For tests only: a JSON object such as `{"plan.shard_files": 10}`, with values as in a configuration
+# (`"64MiB"`).
+TESTED = "PENSTOCK_TEST_SETTINGS"
+
+
+def laid_over(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration's mapping with the variable's values. Raises ConfigError for any other
+    variable."""
+    made = dict(values)
+    for key, value in _tested().items():
+        *sections, name = key.split(".")
+        inner = made
+        for section in sections:
+            inner[section] = dict(inner.get(section) or {})
+            inner = inner[section]
+        inner[name] = value
+    return made
+
+
+def _tested() -> dict[str, Any]:
+    text = os.environ.get(TESTED)
+    if not text:
+        return {}
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise _unusable_setting(str(error)) from None
+    if not isinstance(values, dict):
+        raise _unusable_setting("it is no object of keys and values")
+    return values
+
+
+def _unusable_setting(why: str) -> ConfigError:
+    return ConfigError(
+        f"the environment variable {TESTED} cannot be used",
+        why=why,
+        hint="it is for penstock's own tests: unset it",
+    )
+
+
+# The YAML file that a dataset's `describe` names, for catalogues. It is read with each configuration.
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """Read the file's mapping as `DescribeConfig` allows it; {} if empty. Raises ConfigError with the line of
+    each problem."""
+    try:
+        document = strict_yaml.read(path)
+    except StrictYamlError as error:
+        raise _unusable_description(path, f"line {error.line}: {error}") from None
+    except OSError as error:
+        raise _unusable_description(path, error.strerror or str(error)) from None
+    value = {} if document.value is None else document.value
+    if mistakes := validation.problems(value, DescribeConfig):
+        raise _unusable_description(path, validation.in_lines(mistakes, document))
+    return dict(value)
+
+
+def _unusable_description(path: Path, why: str) -> ConfigError:
+    return ConfigError(
+        "the description of the dataset cannot be used",
+        where=str(path),
+        why=why,
+        hint="`describe` in the configuration names it: a YAML file with lines such as `license: URL`",
+    )
+
+
+# From a YAML file to the typed `Config`, checked, and within the site's file.
+#
+# Commands call `load`, `penstock init` `load_text`. Workflows, where Snakemake's --config overrides the file,
+# call `read_base` and `compose`. The rest is for commands without a configuration.
+#
+# It reads the configuration, the site's file (`config.site`), files of `describe`, and for `~name/...` the
+# user database. Links in the target's root are resolved where the site bounds it. Nothing is written; no
+# network is used.
+#
+# Whatever is wrong is a ConfigError with up to MAX_LISTED problems: key path, line, value (never a secret's),
+# and what to write. They are of one stage: YAML, secrets, the form of values (`validation`,
+# `semantic_checks`), keys beside one another (`semantic_checks`), the site's bounds.
+
 MAX_LISTED = 20  # in one message
 _BY_OPTION = -2
 # in messages in place of a line, for values of no file
-_PLACES = {overlay.LAID_OVER: "--config", parsed_mapping.UNWRITTEN: "", _BY_OPTION: "--backend"}
+_PLACES = {parsed_mapping.LAID_OVER: "--config", parsed_mapping.UNWRITTEN: "", _BY_OPTION: "--backend"}
 
 
 def load(
@@ -93,14 +156,14 @@ def read_base(path: Path | str) -> BaseConfiguration:
 
 
 def compose(
-    base: BaseConfiguration, values: overlay.Values, heading: str, backend_override: str | None = None
+    base: BaseConfiguration, values: parsed_mapping.Values, heading: str, backend_override: str | None = None
 ) -> tuple[Config, bytes | None]:
     """Load this base with `values` over it; return also a file's text that means the same, under the comment
     `heading`. The text is None where the values change nothing in a base file, and does not include
     `backend_override`. Steps judge the backend, since they know whether they are in a job. Raises
     ConfigError."""
-    made = overlay.laid_over(base.document, values.sections, heading)
-    replaced = {place for place in base.unclear if made.line(place) == overlay.LAID_OVER}
+    made = parsed_mapping.laid_over(base.document, values.sections, heading)
+    replaced = {place for place in base.unclear if made.line(place) == parsed_mapping.LAID_OVER}
     kept = {place: why for place, why in base.unclear.items() if place not in replaced}
     unclear = {**kept, **values.unclear}
     config = _checked(Path(base.label), made, unclear, backend_override, in_job=True)
@@ -145,8 +208,8 @@ def _checked(
 ) -> Config:
     root = _root(file, document)
     policy = site.stored()
-    if secrets := [Problem(where, why) for where, why in secret_check.offenders(root.values)]:
-        raise _error(file, document, secrets, hint=secret_check.HINT)
+    if secrets := [Problem(where, why) for where, why in semantic_checks.offenders(root.values)]:
+        raise _error(file, document, secrets, hint=semantic_checks.HINT)
     if problems := _form_problems(root, unclear) or list(semantic_checks.problems(root)):
         raise _error(file, document, problems)
     bounds = None if policy is None else site.site_of(policy, _READERS)
@@ -183,7 +246,7 @@ def _form_problems(root: Section, unclear: Mapping[KeyPath, str]) -> list[Proble
     problems += semantic_checks.control_characters(root.values)
     # Ambiguous values are reported already, whatever they would be as text.
     problems += [problem for problem in validation.problems(root.values) if problem.path not in unclear]
-    return problems + storage_options.problems(root)
+    return problems + semantic_checks.option_problems(root)
 
 
 def _read(file: Path, unclear: dict[KeyPath, str]) -> YamlDocument:
@@ -237,7 +300,7 @@ _FILE_OPTIONS = ("ca_bundle", "credentials_file", "key_filename")
 
 def _build(root: Section, backend: str | None) -> Config:
     """Build the typed form of a configuration without problems."""
-    root = Section(fixed_settings.laid_over(root.values))
+    root = Section(laid_over(root.values))
     written = root.at("cluster").values
     common = {key: value for key, value in written.items() if key in JobOptions.__dataclass_fields__}
     cluster = {
@@ -257,7 +320,7 @@ def _sources(dataset: Section, engine: Section) -> list[dict[str, object]]:
     """Complete each source with `engine.timeout` and its options. Paths of files become absolute: an element
     runs in another working directory."""
     complete = []
-    for source, merged in zip(storage_options.sources(dataset), storage_options.merged(dataset), strict=True):
+    for source, merged in zip(semantic_checks.sources(dataset), semantic_checks.merged(dataset), strict=True):
         options = Section(merged)
         absolute = {key: str(_folder(path)) for key in _FILE_OPTIONS if (path := options.text(key))}
         reach = {name: engine.values[name] for name in Reach._fields if name in engine}
@@ -293,7 +356,7 @@ _READERS: Readers = {
     **quantities.READERS,
     "folder": _folder,
     "url": _url,
-    "description": lambda name: description_file.read(_folder(name)),
+    "description": lambda name: read_description(_folder(name)),
     "into": semantic_checks.folder_in_data,
     "accounts": _accounts,
     "auto": _none_for("auto"),

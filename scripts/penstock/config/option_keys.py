@@ -1,7 +1,7 @@
-"""The keys of `storage_options`, of each kind of source that penstock reads itself: what may be written for
+"""The keys of `semantic_checks`, of each kind of source that penstock reads itself: what may be written for
 them, and what docs/configuration.md says of them. Declarations alone: no class here is ever instantiated.
 
-`config.storage_options` and `config.validation` refuse other keys and values by the annotations, which
+`config.semantic_checks` and `config.validation` refuse other keys and values by the annotations, which
 `config.annotations` explains. Of what fsspec opens (another scheme, or `reader: fsspec`) no key is checked.
 docs/configuration.py makes the page: of each class its docstring, its keys, and its `SECRETS`, the places in
 which secrets are looked for, in order. A kind of source without `SECRETS` needs none.

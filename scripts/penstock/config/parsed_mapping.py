@@ -1,8 +1,5 @@
-"""A configuration that another program read: a mapping instead of a file (`workflow.module_configuration`).
-
-That reading may have lost what was written. YAML 1.1 makes 8 of `010`, 5400 of `1:30:00`, a date of
-`2026-11-27`, and keeps the last of doubled keys. So values that are not plain are refused. Where the texts
-are known, each value is looked up there: what is the text that was typed (`1e5`) stays.
+"""Configurations that another program read: a mapping in place of a file's text, and values that go before
+those of a file (Snakemake's `--config`). Pure; for the workflow.
 """
 
 from __future__ import annotations
@@ -14,11 +11,90 @@ from typing import TYPE_CHECKING, NamedTuple
 import yaml
 
 from penstock.config import strict_yaml
-from penstock.config.strict_yaml import KeyPath, YamlDocument
+from penstock.config.strict_yaml import KeyPath, StrictYamlError, YamlDocument
 from penstock.core.human import in_quotes, is_utf8, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+
+# Values that go before a configuration file's: Snakemake's `--config` (`config.loader.compose`).
+#
+# Mappings are merged, other values replaced. The result is a document of its own, checked as every
+# configuration, whose text steps read as a file.
+
+LAID_OVER = 0  # in place of a line number: a value of `--config`
+
+
+class Values(NamedTuple):
+    """Values by section. `unclear`: by key path, why a value is ambiguous; it is kept as text."""
+
+    sections: Mapping[str, object]
+    unclear: Mapping[KeyPath, str]
+
+
+def parse(words: Iterable[tuple[str, str]]) -> Values:
+    """Read (section, YAML text) pairs as strictly as the file. Raises StrictYamlError with the section."""
+    sections: dict[str, object] = {}
+    unclear: dict[KeyPath, str] = {}
+    for key, text in words:
+        ambiguous: dict[KeyPath, str] = {}
+        try:
+            sections[key] = strict_yaml.parse(text, ambiguous).value
+        except StrictYamlError as error:
+            raise StrictYamlError(f"{key}={text}: {error}", error.line) from error
+        unclear |= {(key, *path): why for path, why in ambiguous.items()}
+    return Values(sections, unclear)
+
+
+def laid_over(document: YamlDocument, sections: Mapping[str, object], heading: str) -> YamlDocument:
+    """Lay these sections over the document. `heading` is a comment above its text, which stays where nothing
+    changes."""
+    lines = dict(document.lines)
+    made = YamlDocument(_merged(document.value, dict(sections), (), lines), lines)
+    # A document without a file has no text.
+    same = made.value == document.value and document.content
+    made.content = document.content if same else f"# {heading}\n{_text(made.value)}".encode()
+    return made
+
+
+def merged(below: object, above: object) -> object:
+    """Lay `above` over `below`, as `laid_over`."""
+    return _merged(below, above, (), {})
+
+
+def _merged(below: object, above: object, path: KeyPath, lines: dict[KeyPath, int]) -> object:
+    if isinstance(below, dict) and isinstance(above, dict):
+        new = {key: _merged(below.get(key), value, (*path, key), lines) for key, value in above.items()}
+        return {**below, **new}
+    for place in [place for place in lines if place[: len(path)] == path]:
+        del lines[place]
+    lines[path] = LAID_OVER
+    return above
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes all text, so that `strict_yaml` doubts nothing."""
+
+
+def _quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
+
+
+_Dumper.add_representer(str, _quoted)
+
+
+def _text(value: object) -> str:
+    return str(
+        yaml.dump(value, Dumper=_Dumper, allow_unicode=True, sort_keys=False, default_flow_style=False)
+    )
+
+
+# A configuration that another program read: a mapping instead of a file (`workflow.module_configuration`).
+#
+# That reading may have lost what was written. YAML 1.1 makes 8 of `010`, 5400 of `1:30:00`, a date of
+# `2026-11-27`, and keeps the last of doubled keys. So values that are not plain are refused. Where the texts
+# are known, each value is looked up there: what is the text that was typed (`1e5`) stays.
 
 UNWRITTEN = -1  # in place of a line number: of values without a known text
 

@@ -1,24 +1,226 @@
-"""Problems of a configuration whose values have the right form: keys that need or exclude one another, URLs
-without a host, folders within one another."""
+"""What is wrong with a configuration although each value has its form: keys that need or exclude one another,
+options that a source's kind does not know, secrets, folders that lie in one another.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
 
-from penstock.config import quantities, storage_options
-from penstock.config.source_kinds import FOLDER, S3, WEB, kind, no_path, of_url, through_fsspec
+from penstock.config import quantities, validation
+from penstock.config.annotations import keys_of
+from penstock.config.source_kinds import (
+    FOLDER,
+    S3,
+    WEB,
+    SourceKind,
+    kind,
+    no_path,
+    of_url,
+    through_fsspec,
+    with_slashes,
+)
 from penstock.config.validation import Problem, shown
 from penstock.core import posix_acl
 from penstock.core.human import in_quotes
 from penstock.core.range_lists import host_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from penstock.config.section import Section
     from penstock.config.strict_yaml import KeyPath
+
+
+# A mapping of the parsed configuration, and its place in the file.
+#
+# A missing key, and a value of another type than asked for, is read as empty: `config.validation` reports it.
+
+
+class Section:
+    """A mapping's `values`, at the key path `path`."""
+
+    def __init__(self, value: object, path: KeyPath = ()) -> None:
+        self.values: dict[str, object] = value if isinstance(value, dict) else {}
+        self.path = path
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.values
+
+    def text(self, key: str) -> str:
+        """Return the text of this key, or ""."""
+        value = self.values.get(key)
+        return value if isinstance(value, str) else ""
+
+    def at(self, key: str) -> Section:
+        """Return the mapping of this key."""
+        return Section(self.values.get(key), (*self.path, key))
+
+    def each(self) -> Iterator[tuple[str, Section]]:
+        """Yield every key whose value is a mapping."""
+        return ((key, self.at(key)) for key, value in self.values.items() if isinstance(value, dict))
+
+    def listed(self, key: str) -> list[Section]:
+        """List the mappings in this key's list."""
+        items = self.values.get(key)
+        several = enumerate(items) if isinstance(items, list) else ()
+        return [Section(item, (*self.path, key, at)) for at, item in several if isinstance(item, dict)]
+
+
+# Refuses keys and URLs that would hold a secret, without repeating it.
+#
+# The configuration is copied into logs, run folders and reports. So it holds references only: a vendor's
+# profile, or a file of mode 0600.
+
+HINT = (
+    "secrets do not belong in this file: name a profile (`profile: staging`) or a file of mode 0600 "
+    "(`credentials_file: ~/.config/penstock/credentials`)"
+)
+
+_SECRET_KEY = re.compile(
+    r"(?i)^(?:key|pass|password|passwd|passphrase|secret|token|sas|pwd|authorization|auth|cookie|credential"
+    r"|credentials|connection_?string|bearer)$"
+    r"|(?:^|_)(?:access_?key|secret|password|passwd|token|sas|api_?key|account_?key|private_?key|shared_?key"
+    r"|client_?secret|connection_?string|encryption_?key|signature)(?:_?id)?$"
+    r"|(?:_key|secretkey|accesskeyid|secretaccesskey|sessiontoken|accountkey|connectionstring)$"
+)
+_HARMLESS_VALUES = {"anon", "google_default", "cloud", "cache"}  # values of gcsfs's `token` that are no token
+# Further names in a query: how CDNs and services give access.
+_SECRET_QUERY = re.compile(
+    r"(?i)(?:^|_)(?:signature|sig|credential|token|jwt|auth|authkey|authorization|access|ticket|session"
+    r"|sessionid|session_id|hdn(?:ea|ts)|policy|pwd|pass|code|hmac|hash|nonce|otp|assertion)$"
+    r"|key_pair_id|^awsaccesskeyid$|google_?access_?id|accesssignature|access_signature"
+)
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def offenders(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
+    """Yield (key path, why) of all that is, or may be, an inline secret."""
+    if isinstance(value, dict):
+        for key, child in value.items():
+            below = (*path, key)
+            named = path == ("datasets",)  # a dataset may be called `token`
+            if not named and _is_secret_key(key, child):
+                yield below, "would hold a secret"
+                continue
+            yield from offenders(child, below)
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from offenders(child, (*path, index))
+    elif isinstance(value, str):
+        why = in_url(value)
+        if why:
+            yield path, why
+
+
+def _is_secret_key(key: str, value: Any) -> bool:
+    if isinstance(value, bool) or (isinstance(value, str) and value in _HARMLESS_VALUES):
+        return False
+    return bool(_SECRET_KEY.search(key.replace("-", "_")))
+
+
+def _shown(name: str) -> str:
+    return name if name.isascii() and name.isprintable() and len(name) <= 40 else "..."
+
+
+def in_url(text: str) -> str:
+    """Return why this URL carries a secret, or ""."""
+    url = with_slashes(text) or text
+    if "://" not in url:
+        return ""
+    try:
+        components = urlsplit(url)
+    except ValueError:
+        return ""
+    user, at_sign, _ = components.netloc.rpartition("@")
+    # abfs://container@account/ has its container before the @.
+    if at_sign and (":" in user or not of_url(url).user):
+        return "has user info (`user:password@`) in its URL"
+    for name, _ in parse_qsl(components.query, keep_blank_values=True):
+        # accessToken, X-Plex-Token and access_token are one name.
+        plain = _HUMP.sub("_", name.replace("-", "_").replace(".", "_"))
+        if _SECRET_KEY.search(plain) or _SECRET_KEY.search(name) or _SECRET_QUERY.search(plain):
+            return f"has what may be a token or a signature in its URL's query (`{_shown(name)}`)"
+    return ""
+
+
+# The options of each source, checked and merged.
+#
+# A dataset's `storage_options` are for all its sources: each takes what its kind knows, and a source for
+# fsspec what no other kind there knows. An option that none takes is a mistake. A source's own options go
+# first.
+
+_COMMON = "storage_options"
+# keys of a source that the dataset holds where it has one `source`
+OF_ONE_SOURCE = ("inventory", "list_from", "archived", "times")
+
+
+def option_problems(root: Section) -> list[Problem]:
+    """Return options that are unknown or of a wrong type; skip sections that are no mappings."""
+    return [problem for _, dataset in root.at("datasets").each() for problem in _of_dataset(dataset)]
+
+
+def sources(dataset: Section) -> list[Section]:
+    """Return the dataset's sources, each with its `url`, also for one `source`."""
+    url = dataset.text("source")
+    if not url:
+        return dataset.listed("sources")
+    own = {key: dataset.values[key] for key in OF_ONE_SOURCE if key in dataset}
+    return [Section({"url": url, **own}, dataset.path)]
+
+
+def merged(dataset: Section) -> Iterator[Mapping[str, object]]:
+    """Yield each source's options: the dataset's that it takes, overridden by its own. Leaves out `null`."""
+    common, kinds = dataset.at(_COMMON).values, _kinds(dataset)
+    for source, of in zip(sources(dataset), kinds, strict=True):
+        taken = {key: value for key, value in common.items() if _takes(of, key, kinds)}
+        own = source.at(_COMMON).values
+        yield {key: value for key, value in {**taken, **own}.items() if value is not None}
+
+
+def _of_dataset(dataset: Section) -> Iterator[Problem]:
+    kinds = _kinds(dataset)
+    for source, of in zip(sources(dataset), kinds, strict=True):
+        if of.options:
+            yield from _unfit(source.at(_COMMON).values, of, (*source.path, _COMMON))
+    common = dataset.at(_COMMON).values
+    problems: dict[KeyPath, Problem] = {}
+    for of in dict.fromkeys(of for of in kinds if of.options):
+        # What another source of the dataset takes is for that source.
+        own = {
+            key: value
+            for key, value in common.items()
+            if key in known(of) or not any(_takes(kind, key, kinds) for kind in kinds if kind != of)
+        }
+        for problem in _unfit(own, of, (*dataset.path, _COMMON)):
+            problems.setdefault(problem.path, problem)
+    yield from problems.values()
+
+
+def _unfit(options: Mapping[str, object], of: SourceKind, where: KeyPath) -> Iterator[Problem]:
+    if options:
+        yield from validation.problems(options, of.options, where)
+
+
+def _takes(of: SourceKind, key: str, kinds: Sequence[SourceKind]) -> bool:
+    """Return whether a source of this kind takes the dataset's option, beside sources of these kinds."""
+    if len({kind.options for kind in kinds}) == 1:
+        return True
+    if of.options:
+        return key in known(of)
+    return key == "reader" or not any(key in known(kind) for kind in kinds)
+
+
+def _kinds(dataset: Section) -> list[SourceKind]:
+    common = dataset.at(_COMMON).values
+    return [kind(source.text("url"), {**common, **source.at(_COMMON).values}) for source in sources(dataset)]
+
+
+def known(of: SourceKind) -> Collection[str]:
+    """Return the option names of a kind of source; none where any are allowed."""
+    return keys_of(of.options) if of.options else ()
+
 
 RESERVED = ("all", "results")  # names with another meaning on the workflow's command line
 URL_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
@@ -126,10 +328,10 @@ def _sources_problems(dataset: Section) -> Iterator[Problem]:
 
 def _listing_problems(dataset: Section) -> Iterator[Problem]:
     """Check keys for listings read from elsewhere."""
-    for key in storage_options.OF_ONE_SOURCE:
+    for key in OF_ONE_SOURCE:
         if "sources" in dataset and key in dataset:
             yield Problem((*dataset.path, key), "belongs into each of `sources`: a listing is of one source")
-    for source in storage_options.sources(dataset):
+    for source in sources(dataset):
         for key in ("inventory", "list_from"):
             if (place := source.text(key)) and of_url(place) not in (S3, FOLDER):
                 yield Problem((*source.path, key), f"{shown(place)} is neither s3://bucket/... nor a path")
@@ -145,9 +347,7 @@ def _listing_problems(dataset: Section) -> Iterator[Problem]:
 
 def _store_problems(dataset: Section) -> Iterator[Problem]:
     """Check keys for what only S3 and Azure state of an object."""
-    for source, options in zip(
-        storage_options.sources(dataset), storage_options.merged(dataset), strict=True
-    ):
+    for source, options in zip(sources(dataset), merged(dataset), strict=True):
         for key, lacks in _OF_S3_AND_AZURE.items():
             if source.text(key) and not kind(source.text("url"), options).archives:
                 why = f"{shown(source.text('url'))} {lacks}: it is for S3 and Azure"
@@ -163,8 +363,8 @@ def _changed_problems(dataset: Section) -> Iterator[Problem]:
     if dataset.text("changed") != "pinned":
         return
     where = (*dataset.path, "changed")
-    urls = [source.text("url") for source in storage_options.sources(dataset)]
-    for url, options in zip(urls, storage_options.merged(dataset), strict=True):
+    urls = [source.text("url") for source in sources(dataset)]
+    for url, options in zip(urls, merged(dataset), strict=True):
         if through_fsspec(options):
             yield Problem(where, "`pinned` is not for `reader: fsspec`; write follow or refuse")
         elif not of_url(url).versions:

@@ -1,7 +1,5 @@
-"""Typed settings from plain mappings and back, for the YAML file and for a run's frozen JSON.
-
-A dataclass's annotations say how each field is read. Settings hold references to secrets, never secrets. What
-depends on the working directory is resolved before they are written.
+"""The typed settings from plain mappings and back: for the YAML file, for the configuration that a run froze
+as JSON, and for the part of it that decides a run's identity. Pure.
 """
 
 from __future__ import annotations
@@ -9,13 +7,31 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from penstock.config.annotations import Unit
+from penstock.config.settings import (
+    DECIDES,
+    AuditConfig,
+    DatasetConfig,
+    EngineConfig,
+    PlanConfig,
+    VerifyConfig,
+)
+from penstock.core.errors import STATE_ANEW, FailedError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from penstock.config.settings import Config
+
+
+# Typed settings from plain mappings and back, for the YAML file and for a run's frozen JSON.
+#
+# A dataclass's annotations say how each field is read. Settings hold references to secrets, never secrets.
+# What depends on the working directory is resolved before they are written.
 
 T = TypeVar("T")
 
@@ -73,3 +89,93 @@ def _value(kind: Any, value: Any, readers: Readers) -> Any:
     if isinstance(kind, type) and is_dataclass(kind):
         return read(kind, value, readers)
     return kind(value) if kind in (Path, float) else value
+
+
+# The part of a run's identity that the configuration decides; list makes the run's id of it and of the
+# listing's digest.
+#
+# A run is the same wherever it runs from and however it is copied: `target`, `cluster` and `engine` never
+# decide. For other keys `config.settings` declares it:
+#
+# | annotated with | part of the identity |
+# |----------------|----------------------|
+# | `DECIDES`      | always               |
+# | `APART`        | never                |
+
+
+def deciding(config: Config, dataset: DatasetConfig) -> dict[str, object]:
+    """Return the keys that decide, as JSON: the dataset's and those of `plan` and `verify`."""
+    return {**_deciding(dataset), **_deciding(config.plan), **_deciding(config.verify)}
+
+
+def _deciding(section: DataclassInstance) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for field in fields(section):
+        if DECIDES in get_args(field.type):
+            value = getattr(section, field.name)
+            several = is_dataclass(value) and not isinstance(value, type)
+            values[field.name] = _deciding(value) if several else plain(value)
+    return values
+
+
+# The configuration that a run froze when it was listed, in `run.json`. Its steps obey it, whatever the file
+# says later.
+
+Section = TypeVar("Section")
+
+
+def freeze(config: Config, dataset: DatasetConfig) -> Mapping[str, object]:
+    """Return the configuration of a run of this dataset, as JSON for `RunConfig`."""
+    return {
+        "dataset": to_json(dataset),
+        "plan": to_json(config.plan),
+        "engine": to_json(config.engine),
+        "verify": to_json(config.verify),
+        "audit": to_json(config.audit),
+        "filesystem": config.target.filesystem,
+    }
+
+
+class RunConfig:
+    """What `freeze` made, perhaps in another version: newer settings have defaults, unknown ones are ignored.
+    Each part is converted when it is first read, since an audit freezes only the engine's. Raises FailedError
+    then for a missing or damaged part."""
+
+    def __init__(self, raw: Mapping[str, object], where: object) -> None:
+        self._raw, self._where = raw, where
+
+    @cached_property
+    def dataset(self) -> DatasetConfig:
+        return self._section("dataset", DatasetConfig)
+
+    @cached_property
+    def plan(self) -> PlanConfig:
+        return self._section("plan", PlanConfig)
+
+    @cached_property
+    def engine(self) -> EngineConfig:
+        return self._section("engine", EngineConfig)
+
+    @cached_property
+    def verify(self) -> VerifyConfig:
+        return self._section("verify", VerifyConfig)
+
+    @cached_property
+    def audit(self) -> AuditConfig:
+        return self._section("audit", AuditConfig) if "audit" in self._raw else AuditConfig()
+
+    @property
+    def filesystem(self) -> str:
+        """`target.filesystem`."""
+        return str(self._raw.get("filesystem", "auto"))
+
+    def _section(self, name: str, kind: type[Section]) -> Section:
+        try:
+            return from_json(kind, self._raw[name])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FailedError(
+                "a run's description is damaged",
+                where=str(self._where),
+                why=f"its configuration has no {name} that can be read: {error}",
+                hint=STATE_ANEW,
+            ) from error

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.config import file_choice, strict_yaml, validation
-from penstock.config.section import Section
+from penstock.config.semantic_checks import Section
 from penstock.config.serialization import read
 from penstock.config.site_bounds import SITE, Bounds, SiteCluster
 from penstock.config.strict_yaml import KeyPath, StrictYamlError, YamlDocument

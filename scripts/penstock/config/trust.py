@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.config import loader, site
-from penstock.config.keys import keys_of
+from penstock.config.annotations import keys_of
 from penstock.config.settings import ClusterConfig, Config
 from penstock.core.errors import ConfigError
 

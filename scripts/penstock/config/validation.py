@@ -10,8 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.config import quantities
-from penstock.config.annotations import Fields, Items, Named, Unit
-from penstock.config.keys import key_of, keys_of
+from penstock.config.annotations import Fields, Items, Named, Unit, key_of, keys_of
 from penstock.config.settings import Config
 from penstock.config.source_kinds import KINDS
 from penstock.core.human import in_quotes, nearest, printable
@@ -19,7 +18,7 @@ from penstock.core.human import in_quotes, nearest, printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.config.keys import Key
+    from penstock.config.annotations import Key
     from penstock.config.strict_yaml import KeyPath, YamlDocument
 
 

@@ -30,7 +30,7 @@ class RunInfo:
     root: str
     state_root: str | None
     # Frozen: {"dataset": ..., "plan": ..., "engine": ..., "verify": ..., ...}, for
-    # `config.run_config.RunConfig`. Never a secret.
+    # `config.serialization.RunConfig`. Never a secret.
     config: Mapping[str, object]
     # [[upper bound of size, files, bytes], ...], powers of four from 4 KiB
     histogram: Sequence[Sequence[int]] = ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from penstock.config.run_config import RunConfig
+from penstock.config.serialization import RunConfig
 from penstock.core.errors import PreflightError
 from penstock.core.layout import DATA
 from penstock.core.run_documents import PLAN, PROBE_REPORT, RUN, ProbeReport

@@ -100,7 +100,7 @@ def describe(
     """Write `run.json`, which the job's elements read; anew by each call, since settings may have changed.
 
     `created` is UTC, ISO 8601; `counts` are files, bytes and objects scanned; `config` is frozen by
-    `run_config.freeze`. `probed`: the run whose `probe.json` is handed on, if it has one. Raises
+    `serialization.freeze`. `probed`: the run whose `probe.json` is handed on, if it has one. Raises
     NoSpaceError, FailedError.
     """
     files, size, scanned = counts

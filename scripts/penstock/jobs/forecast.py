@@ -37,7 +37,7 @@ from penstock.jobs.bandwidth import cap_now
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock.config.run_config import RunConfig
+    from penstock.config.serialization import RunConfig
     from penstock.config.settings import Config
     from penstock.core.dataset_documents import StillToWrite
     from penstock.core.layout import DatasetLayout

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from penstock.config.run_config import freeze
+from penstock.config.serialization import freeze
 from penstock.config.settings import VerifyConfig
 from penstock.core import audit_documents, events, run_documents
 from penstock.core.balance import FILE_COST, Load

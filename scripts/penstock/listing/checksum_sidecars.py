@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from penstock.config.patterns import of_file_alone, written
+from penstock.config.access_rules import of_file_alone, written
 from penstock.core.errors import ObjectError, PreflightError
 from penstock.sources.backoff import retrying
 from penstock.tables.listing_file import ListingWriter, read_listing

@@ -14,7 +14,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.config.patterns import of_file_alone, written
+from penstock.config.access_rules import of_file_alone, written
 from penstock.core import events
 from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.human import counted, in_quotes, of_kinds

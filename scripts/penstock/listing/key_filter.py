@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.config.patterns import Patterns
+from penstock.config.access_rules import Patterns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.config import run_config
+from penstock.config import serialization
 from penstock.core import events, run_documents, typed_json
 from penstock.core.dataset_documents import Adoption
 from penstock.core.differences import (
@@ -254,7 +254,7 @@ class _Comparison:
             created=adoption.created,
             listing=adoption.listing,
             counts=(adoption.files, adoption.bytes, adoption.scanned),
-            config=run_config.freeze(context.config, config),
+            config=serialization.freeze(context.config, config),
             ignored=adoption.ignored,
             sources=self._urls,
         )

@@ -19,8 +19,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.config import run_config
-from penstock.config.deciding_keys import deciding
+from penstock.config import serialization
+from penstock.config.serialization import deciding
 from penstock.core import events, human, run_documents
 from penstock.core.errors import FindingsError, PreflightError
 from penstock.core.human import in_quotes
@@ -304,7 +304,7 @@ def _meet(
     spool: Path,
 ) -> Run:
     folder = layout.run(run_id)
-    frozen, root = run_config.freeze(context.config, dataset), str(layout.root)
+    frozen, root = serialization.freeze(context.config, dataset), str(layout.root)
     state_root = None if layout.state_root is None else str(layout.state_root)
     if _goes_on(layout, folder) and not run_cleanup.retire(layout, folder):
         if folder.listing.exists():

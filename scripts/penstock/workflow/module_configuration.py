@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
-from penstock.config import loader, overlay, parsed_mapping
+from penstock.config import loader, parsed_mapping
 from penstock.core.errors import ConfigError
 from penstock.workflow import workflow_values
 
@@ -48,7 +48,7 @@ def base(module: ModuleInput, words: Sequence[str]) -> tuple[loader.BaseConfigur
     if module.values != module.outer:
         return _made(module, module.values, texts), []
     for file, text in zip(module.files, texts, strict=True):
-        if overlay.merged(_read(text.text), module.before_files) == module.values:
+        if parsed_mapping.merged(_read(text.text), module.before_files) == module.values:
             return loader.read_base(Path(file).absolute()), words
     named = {word.partition("=")[0] for word in words} & _SELECTING
     values = {key: value for key, value in module.values.items() if key not in named}

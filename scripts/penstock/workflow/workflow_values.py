@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
-from penstock.config import loader, overlay, quantities, trust
+from penstock.config import (
+    loader,
+    parsed_mapping,
+    quantities,
+    trust,
+)
 from penstock.config.strict_yaml import StrictYamlError
 from penstock.core import audit_documents
 from penstock.core.errors import ConfigError, PreflightError
@@ -45,7 +50,7 @@ _FLAGS = {"true": True, "True": True, "false": False, "False": False}
 class ConfigWords(NamedTuple):
     """The parsed words."""
 
-    sections: overlay.Values
+    sections: parsed_mapping.Values
     datasets: list[str] | None
     flags: frozenset[str]  # of `STAGING`, those that are true
     audit: Mapping[str, str]  # of `AUDIT`, in the words of the command line
@@ -88,7 +93,7 @@ def parse(words: Iterable[str]) -> ConfigWords:
     datasets = _names(typed.pop(DATASET)) if DATASET in typed else None
     chosen = frozenset(key for key, text in flags.items() if _FLAGS[_unquoted(text)])
     try:
-        return ConfigWords(overlay.parse(typed.items()), datasets, chosen, audits)
+        return ConfigWords(parsed_mapping.parse(typed.items()), datasets, chosen, audits)
     except StrictYamlError as error:
         raise ConfigError(
             "a value cannot be read",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
-from penstock.config import file_choice, secret_check, storage_options
+from penstock.config import file_choice, semantic_checks
 from penstock.config.source_kinds import kind, no_path, scheme
 from penstock.core.errors import ConfigError
 from penstock.core.human import in_quotes, printable
@@ -27,7 +27,7 @@ EXAMPLES = (
 )
 SUCH_AS = {"SOURCE": "s3://bucket/imagenet/", "TARGET": "/beegfs/datasets"}
 ALL = 0o666
-# by the key of `storage_options`
+# by the key of `semantic_checks`
 OPTIONS = {"endpoint_url": "--endpoint", "anon": "--anon", "profile": "--profile"}
 
 
@@ -104,8 +104,8 @@ def _asked(parsed: argparse.Namespace, session: Session) -> Asked:
         )
     for what, text in answers.items():
         _require(what, text)
-    if why := secret_check.in_url(parsed.endpoint or ""):
-        raise ConfigError(f"--endpoint {why}", hint=secret_check.HINT)
+    if why := semantic_checks.in_url(parsed.endpoint or ""):
+        raise ConfigError(f"--endpoint {why}", hint=semantic_checks.HINT)
     source, target = answers["SOURCE"], answers["TARGET"]
     given_options = {"endpoint_url": parsed.endpoint, "anon": parsed.anon, "profile": parsed.profile}
     options = {key: value for key, value in given_options.items() if value}
@@ -122,8 +122,8 @@ def _require(what: str, text: str) -> None:
     from penstock.doctor import new_configuration
 
     source = what == "SOURCE"
-    if why := secret_check.in_url(text):
-        raise ConfigError(f"{what} {why}", hint=secret_check.HINT)
+    if why := semantic_checks.in_url(text):
+        raise ConfigError(f"{what} {why}", hint=semantic_checks.HINT)
     if why := no_path(text, source=source):
         raise ConfigError(f"{what} {in_quotes(text)} {why}", hint="write that in its place")
     if source:
@@ -138,7 +138,7 @@ def _require(what: str, text: str) -> None:
 def _is_unknown(key: str, source: str) -> bool:
     """Return whether sources of this kind have no such option. fsspec's may have any."""
     of = kind(source, {})
-    return of.options is not None and key not in storage_options.known(of)
+    return of.options is not None and key not in semantic_checks.known(of)
 
 
 def _whole(source: str) -> str:

@@ -8,7 +8,7 @@ import random
 import subprocess
 from typing import TYPE_CHECKING
 
-from penstock.config.fixed_settings import TESTED
+from penstock.config.loader import TESTED
 from penstock.core import human, step_table
 from penstock.core.events import CheckResult
 from penstock.core.layout import DATA, DatasetLayout

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
-from penstock.config.patterns import of_file_alone, written
+from penstock.config.access_rules import of_file_alone, written
 from penstock.core.errors import (
     STORE_AMISS,
     ConfigError,
