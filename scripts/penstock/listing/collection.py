@@ -1,7 +1,5 @@
-"""Lists all sources as one stream: filtered, mapped to paths, checked, and written to the listing.
-
-Each source has a folder of its own in the release, and no folder holds another. So the sources are listed one
-after another, in the byte order of their folders, without a merge.
+"""All sources' objects as one stream: filtered, mapped to paths, checked, joined with what checksum files
+beside the data state, and written to the listing.
 """
 
 from __future__ import annotations
@@ -10,34 +8,100 @@ import os
 import time
 from collections import Counter
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config.access_rules import of_file_alone, written
 from penstock.core import events
-from penstock.core.errors import ConfigError, PreflightError
+from penstock.core.errors import ConfigError, ObjectError, PreflightError
 from penstock.core.human import counted, in_quotes, of_kinds
 from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
 from penstock.core.layout import STATED
 from penstock.fs import small_files
 from penstock.fs.capabilities import facts
 from penstock.fs.kinds import rules_of
-from penstock.listing.key_filter import Filter
+from penstock.listing.key_list import Filter
 from penstock.listing.listers import stated
+from penstock.sources.backoff import retrying
 from penstock.sources.listing_order import DisorderError
 from penstock.sources.port import Continued
+from penstock.tables.listing_file import ListingWriter, read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
-    from penstock.core.model import Listed, SourceChecksum
+    from penstock.core.model import Entry, Listed, SourceChecksum
     from penstock.dataset.context import Context
     from penstock.listing.listers import Lister
     from penstock.sources.port import Source
-    from penstock.tables.listing_file import ListingWriter
+
+
+# Puts the checksums of checksum files (`datasets.*.checksums`) into the listing, so that the copy proves
+# each file in the same pass. Memory: one checksum for each line of these files.
+
+
+def checksums(context: Context, source: Source, files: Sequence[Listed]) -> dict[str, SourceChecksum]:
+    """Return the checksums in one source's checksum files, by the object's key. Raises PreflightError for an
+    object that is no checksum file."""
+    from penstock.sources.checksum_files import joined
+
+    keys: list[str] = []
+
+    def contents() -> Iterator[tuple[str, bytes]]:
+        for listed in files:
+            keys.append(listed.key)
+            yield listed.key, _content(context, source, listed)
+
+    try:
+        return joined(contents())
+    except ObjectError as error:
+        raise PreflightError(
+            "a checksum file cannot be used",
+            where=error.where,
+            why=f"{error.what} {error.why}".strip(),
+            hint="to leave that file out, add to the end of `checksums` of the dataset "
+            f"{written(['!' + of_file_alone(keys[-1])[0]])}",
+        ) from error
+
+
+def attach(
+    listing: Path, result: Path, stated: dict[int, dict[str, SourceChecksum]]
+) -> tuple[str, int, int, int]:
+    """Write the listing again, as `result`, with the stated checksums (by the source's index, then by key).
+
+    These are taken out of `stated`, where only unlisted keys stay. Returns digest, rows and bytes of the new
+    listing, and the number of rows with a stated checksum.
+    """
+    lines = sum(map(len, stated.values()))
+    with ListingWriter(result) as writer:
+        for batch in read_listing(listing):
+            for source, group in groupby(batch, attrgetter("source")):
+                entries = list(group)
+                by_key = stated.get(source, {})
+                rows = [_listed(entry, by_key.pop(entry.key, None)) for entry in entries]
+                writer.add(rows, paths=[entry.path for entry in entries], source=source)
+        return (*writer.close(), lines - sum(map(len, stated.values())))
+
+
+def _listed(entry: Entry, checksum: SourceChecksum | None) -> Listed:
+    return entry.listed() if checksum is None else entry.listed()._replace(checksum=str(checksum))
+
+
+def _content(context: Context, source: Source, listed: Listed) -> bytes:
+    from penstock.sources.checksum_files import read
+
+    attempts, wait = context.config.engine.attempts, context.stop.wait
+    return retrying(lambda: read(source, listed), attempts, wait, renew=source.renew_refused)
+
+
+# Lists all sources as one stream: filtered, mapped to paths, checked, and written to the listing.
+#
+# Each source has a folder of its own in the release, and no folder holds another. So the sources are listed
+# one after another, in the byte order of their folders, without a merge.
 
 SHOWN_EVERY = 0.2  # seconds between two progress events
 ADVISED = 10  # files for which a message has the patterns that leave them out
@@ -399,8 +463,6 @@ class _Gathering:
         | any other, with `unlisted: skip`                              | counted |
         | any other                                                     | refused |
         """
-        from penstock.listing.checksum_sidecars import attach
-        from penstock.listing.checksum_sidecars import checksums as stated_checksums
         from penstock.tables.listing_file import ListingWriter
 
         if not any(self._found.values()):
@@ -411,7 +473,7 @@ class _Gathering:
                 hint="correct `checksums` of the dataset",
             )
         stated = {
-            place.number: stated_checksums(self._context, place.source, self._found.get(place.number, ()))
+            place.number: checksums(self._context, place.source, self._found.get(place.number, ()))
             for place in placed
         }
         plain = path.with_name("listing.plain.parquet")

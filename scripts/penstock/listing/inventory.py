@@ -1,42 +1,158 @@
-"""Reads a bucket's listing from its S3 Inventory, which Amazon S3 writes each day or week: cheaper than
-listing, without thousands of requests.
-
-Later changes are not in it. Reading detects an object that changed (by its etag) or was deleted; a new one
-waits for the next inventory. A data file is compared with the size and MD5 in the manifest before its rows
-are used, and the manifest with `manifest.checksum` if present. Objects come in byte order of their keys, in
-bounded memory, by a sort on disk.
+"""A bucket's listing, read from its S3 Inventory, which Amazon S3 writes each day or week: it costs less than
+listing, and takes no request for each thousand objects.
 """
 
-from __future__ import annotations
-
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 import os
 import re
 import time
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Annotated, NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from penstock.config.settings import DatasetConfig, SourceConfig
+from penstock.core import typed_json
 from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.human import in_quotes, nanoseconds
 from penstock.core.model import Listed
 from penstock.core.row_codec import filled
+from penstock.dataset.context import Context
 from penstock.listing import outside_files
-from penstock.listing.inventory_manifest import Manifest, parse, refuse_other, wanted
+from penstock.listing.outside_files import OutsideFiles
 from penstock.sources.listing_order import ascending, in_order
 from penstock.sources.objects.source import bucket_and_prefix
+from penstock.sources.port import Source
 from penstock.sources.s3.listing import NO_VERSIONS
+from penstock.tables.inventory_tables import FORMATS, Rows, canonical
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+# Parses the manifest of an S3 Inventory: its files, their columns, and its bucket. `where` names the
+# manifest in errors.
 
-    from penstock.config.settings import DatasetConfig, SourceConfig
-    from penstock.dataset.context import Context
-    from penstock.listing.inventory_manifest import DataFile
-    from penstock.listing.outside_files import OutsideFiles
-    from penstock.sources.port import Source
-    from penstock.tables.inventory_tables import Rows
+NEEDED = ("Bucket", "Key", "Size", "LastModifiedDate", "ETag")
+OF_VERSIONS = ("VersionId", "IsLatest", "IsDeleteMarker")
+_LATER = (
+    "Size, LastModifiedDate and ETag are among an inventory's optional fields: add them to its configuration"
+)
+_PARQUET = re.compile(r"(?:required|optional|repeated)\s+\w+\s+(\w+)")
+_ORC = re.compile(r"(\w+)\s*:")
+
+
+class DataFile(NamedTuple):
+    key: str  # in the bucket to which the inventory was delivered
+    size: int  # bytes
+    md5: Annotated[str, "MD5checksum"]
+
+
+class _Document(NamedTuple):
+    """manifest.json, as Amazon S3 writes it."""
+
+    source_bucket: Annotated[str, "sourceBucket"]
+    file_format: Annotated[str, "fileFormat"]
+    file_schema: Annotated[str, "fileSchema"]
+    files: Sequence[DataFile]
+    created: Annotated[str, "creationTimestamp"] = ""
+
+
+class Manifest(NamedTuple):
+    bucket: str  # the bucket that was inventoried
+    kind: str  # one of `inventory_tables.FORMATS`
+    columns: tuple[str, ...]  # of each data file, in order, as the manifest spells them
+    files: Sequence[DataFile]
+    begun_ms: int  # when Amazon S3 began it, in milliseconds since the epoch; 0: not stated
+
+    def has(self, name: str) -> bool:
+        return canonical(name) in map(canonical, self.columns)
+
+    @property
+    def versions(self) -> bool:
+        """Whether it lists older versions of objects too."""
+        return any(map(self.has, OF_VERSIONS))
+
+
+def parse(content: bytes, where: str) -> Manifest:
+    """Parse manifest.json. Raises PreflightError for another document, and for an unknown format of data
+    files."""
+    try:
+        document = typed_json.read(_Document, typed_json.loads(content))
+        begun = int(document.created or 0)
+    except ValueError as error:
+        raise PreflightError(
+            "this is no manifest of an S3 Inventory",
+            where=where,
+            why=str(error),
+            hint="`inventory` names the manifest.json that lies in the folder of one date",
+        ) from None
+    kind = next((name for name in FORMATS if name.lower() == document.file_format.lower()), "")
+    if not kind:
+        raise PreflightError(
+            "an inventory in a format that is not known",
+            where=where,
+            why=f"its fileFormat is {in_quotes(document.file_format)}, not {', '.join(FORMATS)}",
+            hint="have the inventory written as CSV, ORC or Parquet",
+        )
+    return Manifest(document.source_bucket, kind, _columns(kind, document.file_schema), document.files, begun)
+
+
+def _columns(kind: str, schema: str) -> tuple[str, ...]:
+    """Return the names in a manifest's `fileSchema`.
+
+    | format  | how the schema is written                                        |
+    |---------|------------------------------------------------------------------|
+    | CSV     | `Bucket, Key, Size, ...`                                         |
+    | Parquet | `message s3.inventory { required binary bucket (UTF8); ... }`    |
+    | ORC     | `struct<bucket:string,key:string,...>`                           |
+    """
+    if kind == "CSV":
+        return tuple(name.strip() for name in schema.split(","))
+    if kind == "Parquet":
+        return tuple(_PARQUET.findall(schema))
+    return tuple(_ORC.findall(schema.partition("struct<")[2]))
+
+
+def wanted(manifest: Manifest, *, pinned: bool, where: str) -> list[str]:
+    """Return the canonical names of the columns that a listing needs. Raises PreflightError that names
+    missing ones."""
+    needed = [*NEEDED]
+    if manifest.versions:
+        needed.append("IsLatest")
+    if pinned:
+        needed.append("VersionId")
+    missing = [name for name in needed if not manifest.has(name)]
+    if missing:
+        raise PreflightError(
+            f"the inventory has no column {', '.join(missing)}",
+            where=where,
+            why=f"its columns are {', '.join(manifest.columns)}",
+            hint="have one made with all versions of the objects"
+            if missing == ["VersionId"]
+            else f"{_LATER}, and use the next one",
+        )
+    if manifest.has("IsDeleteMarker"):
+        needed.append("IsDeleteMarker")
+    return [canonical(name) for name in needed]
+
+
+def refuse_other(manifest: Manifest, bucket: str, where: str) -> None:
+    """Raise PreflightError for the inventory of another bucket."""
+    if manifest.bucket != bucket:
+        raise PreflightError(
+            "the inventory is another bucket's",
+            where=where,
+            why=f"it is of {in_quotes(manifest.bucket)}, the source of {in_quotes(bucket)}",
+            hint="correct `inventory`, or the source's URL",
+        )
+
+
+# Reads a bucket's listing from its S3 Inventory, which Amazon S3 writes each day or week: cheaper than
+# listing, without thousands of requests.
+#
+# Later changes are not in it. Reading detects an object that changed (by its etag) or was deleted; a new one
+# waits for the next inventory. A data file is compared with the size and MD5 in the manifest before its rows
+# are used, and the manifest with `manifest.checksum` if present. Objects come in byte order of their keys, in
+# bounded memory, by a sort on disk.
 
 MANIFEST = "manifest.json"
 CHECKSUM = "manifest.checksum"

@@ -1,15 +1,5 @@
-"""Reads a source's listing from a list of keys, and queries the source for what the list does not state.
-
-Objects come in byte order of their keys, each once, in bounded memory, whatever the order of the list. No key
-is dropped silently:
-
-| the key is                                           | then                                            |
-|------------------------------------------------------|-------------------------------------------------|
-| listed several times, and nothing contradicts        | merged, and counted                             |
-| listed several times, with several sizes or versions | refused by name                                 |
-| not at the source                                    | refused by name                                 |
-| of another size or version at the source             | refused by name                                 |
-| listed with its size and version                     | taken as it is (of a folder: always looked at)  |
+"""A source's listing, read from a list of keys; the source is asked for what the list does not state. And
+which keys of a source belong to the dataset: gitignore's patterns, `include` then `exclude`.
 """
 
 from __future__ import annotations
@@ -20,6 +10,7 @@ from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from penstock.config.access_rules import Patterns
 from penstock.config.source_kinds import of_url
 from penstock.core.errors import ObjectError, PreflightError, SourceChangedError
 from penstock.core.human import counted
@@ -27,7 +18,6 @@ from penstock.core.key_paths import Offenders, check_key
 from penstock.core.model import Listed
 from penstock.host import waits
 from penstock.listing import outside_files
-from penstock.listing.key_filter import Filter
 from penstock.sources.backoff import retrying
 from penstock.sources.listing_order import BATCH, between, in_order
 
@@ -39,6 +29,62 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig, SourceConfig
     from penstock.dataset.context import Context
     from penstock.sources.port import Source
+
+
+# Selects the keys of the dataset by gitignore's patterns.
+#
+# A key belongs if a pattern of `include` matches it and no pattern of `exclude` does. `**` alone means
+# everything. `!pattern` cancels an earlier match in the same list.
+
+EVERYTHING = ("**",)  # an `include` that needs no matching
+
+
+class Filter:
+    """The patterns of one dataset. Raises ConfigError for a pattern that gitignore does not know."""
+
+    def __init__(self, include: Sequence[str], exclude: Sequence[str]) -> None:
+        self._include = None if tuple(include) == EVERYTHING else Patterns("include", include).match
+        self._exclude = Patterns("exclude", exclude).match if exclude else None
+        self._takes_back = any(pattern.startswith("!") for pattern in exclude)
+
+    @property
+    def everything(self) -> bool:
+        """Whether every key belongs to the dataset."""
+        return self._include is None and self._exclude is None
+
+    def accepts(self, key: str) -> bool:
+        """Return whether an object's key belongs to the dataset; for folders see `wants`."""
+        return (self._include is None or self._include(key)) and not (
+            self._exclude is not None and self._exclude(key)
+        )
+
+    def wants(self, key: str) -> bool:
+        """Return whether a key belongs to the dataset. For a folder (a key with a slash at its end): False
+        only if `exclude` leaves out everything below it."""
+        if key.endswith("/"):
+            return self._exclude is None or self._takes_back or not self._exclude(key)
+        return self.accepts(key)
+
+    def keep(self, batch: Sequence[Listed]) -> Sequence[Listed]:
+        """Return the objects of the dataset; `batch` itself if the filter accepts everything."""
+        if self.everything:
+            return batch
+        accepts = self.accepts
+        return [listed for listed in batch if accepts(listed.key)]
+
+
+# Reads a source's listing from a list of keys, and queries the source for what the list does not state.
+#
+# Objects come in byte order of their keys, each once, in bounded memory, whatever the order of the list. No
+# key is dropped silently:
+#
+# | the key is                                           | then                                            |
+# |------------------------------------------------------|-------------------------------------------------|
+# | listed several times, and nothing contradicts        | merged, and counted                             |
+# | listed several times, with several sizes or versions | refused by name                                 |
+# | not at the source                                    | refused by name                                 |
+# | of another size or version at the source             | refused by name                                 |
+# | listed with its size and version                     | taken as it is (of a folder: always looked at)  |
 
 AT_ONCE = 32  # concurrent queries of a source
 

@@ -40,8 +40,7 @@ from penstock.dataset import receipts
 from penstock.fs import clock, owners, small_files
 from penstock.fs.capabilities import facts
 from penstock.fs.errno_map import storage_error
-from penstock.listing.evidence import required
-from penstock.listing.giant_checksums import GiantChecksums
+from penstock.listing.evidence import GiantChecksums, required
 from penstock.run import amended_listing
 from penstock.run.reconciliation import Deviations, close
 from penstock.tables import empty_folders

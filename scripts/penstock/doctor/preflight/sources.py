@@ -11,7 +11,7 @@ from penstock.core.events import CheckResult
 from penstock.core.human import printable
 from penstock.fs import scratch
 from penstock.listing.collection import apart, folder_of, open_sources, ordered
-from penstock.listing.key_filter import Filter
+from penstock.listing.key_list import Filter
 from penstock.listing.listers import reach, stated
 
 if TYPE_CHECKING:
