@@ -186,9 +186,8 @@ def publish(root: Path) -> None:
         SealedSource,
     )
     from penstock.dataset import run_store
-    from penstock.tables.files import Files
     from penstock.tables.listing_file import read_columns
-    from penstock.tables.manifest import FORM, ManifestWriter
+    from penstock.tables.manifest import FORM, Files, ManifestWriter
 
     layout = DatasetLayout(root, "many")
     run = run_store.open_run(layout)

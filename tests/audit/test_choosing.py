@@ -19,7 +19,7 @@ from penstock.core.grades import is_soon
 from penstock.core.model import Record
 from penstock.jobs.audit_store import takes
 from penstock.keep.audit_plan import rows
-from penstock.tables.files import Files
+from penstock.tables.manifest import Files
 
 EMPTY: dict[str, Any] = (
     dict.fromkeys(Record._fields, "")

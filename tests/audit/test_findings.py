@@ -16,8 +16,7 @@ from penstock.core.audit_documents import finding_from_json
 from penstock.core.errors import FindingsError
 from penstock.fs import small_files
 from penstock.keep import audit_step, repair_step
-from penstock.tables.files import Files
-from penstock.tables.manifest import ManifestWriter, read_manifest
+from penstock.tables.manifest import Files, ManifestWriter, read_manifest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,8 +14,7 @@ from tests.support.staging_runs import tree
 from penstock.core.layout import DatasetLayout
 from penstock.core.model import Record
 from penstock.keep.audit_tree import tree_findings
-from penstock.tables.files import Files
-from penstock.tables.manifest import ManifestWriter
+from penstock.tables.manifest import Files, ManifestWriter
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:

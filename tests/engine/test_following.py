@@ -23,7 +23,7 @@ from penstock.engine.records import journal
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.tables.records import SeenRow
+    from penstock.tables.manifest import SeenRow
 
 FILES = {f"d{n % 3}/{n:02d}": 100 + n for n in range(12)}
 MAY = {"may_change": (3, 2)}

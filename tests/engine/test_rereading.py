@@ -19,7 +19,7 @@ from penstock.engine.reread_shard import storage_grade
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.tables.records import SeenRow
+    from penstock.tables.manifest import SeenRow
 
 
 @pytest.fixture

@@ -27,8 +27,7 @@ from penstock.extras import croissant
 from penstock.extras.media_types import ending_of, media_type
 from penstock.extras.published_release import PublishedRelease
 from penstock.keep import audit_step, release_supplements
-from penstock.tables.files import Files
-from penstock.tables.manifest import ManifestWriter
+from penstock.tables.manifest import Files, ManifestWriter
 from penstock.target import tree_removal
 
 if TYPE_CHECKING:

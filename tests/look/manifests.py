@@ -12,8 +12,7 @@ from penstock.core import seal as seal_document
 from penstock.core.layout import MANIFEST, SEAL
 from penstock.core.model import Record
 from penstock.core.seal import SealedManifest, SealedSource
-from penstock.tables.files import Files
-from penstock.tables.manifest import FORM, ManifestWriter
+from penstock.tables.manifest import FORM, Files, ManifestWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

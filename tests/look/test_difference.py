@@ -22,7 +22,7 @@ from penstock.core.seal import SealedSource
 from penstock.look import difference, release_comparison
 from penstock.look.difference import LISTED, ManifestDifference
 from penstock.look.release_comparison import ByDigest, ByToken
-from penstock.tables import spilled_rows
+from penstock.tables import row_streams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -105,8 +105,8 @@ def test_it_is_the_same_on_disk_and_in_many_passes(removed: list[str], added: li
         return {b"%s/%03d" % (name.encode(), number): (SIZES[one], one) for number, one in enumerate(digests)}
 
     before, after = few("a", removed), few("b", added)
-    chunk, most = spilled_rows.CHUNK, difference.PASS
-    spilled_rows.CHUNK, difference.PASS = 4, 5
+    chunk, most = row_streams.CHUNK, difference.PASS
+    row_streams.CHUNK, difference.PASS = 4, 5
     try:
         with ManifestDifference(ByDigest.keys, in_memory=8) as found:
             found.compare(ByDigest(), batches(before, 3), batches(after, 3), "here")
@@ -114,7 +114,7 @@ def test_it_is_the_same_on_disk_and_in_many_passes(removed: list[str], added: li
             assert pairs.count == len(naive(before, after)["renamed"])
             rows = {kind: list(found.rows(kind)) for kind in LISTED}
     finally:
-        spilled_rows.CHUNK, difference.PASS = chunk, most
+        row_streams.CHUNK, difference.PASS = chunk, most
     assert rows == naive(before, after)
 
 

@@ -17,8 +17,7 @@ from penstock.core.model import Entry, Record, Reuse
 from penstock.jobs.forecast import NOTHING, OnTarget
 from penstock.run import plan_checks
 from penstock.run.previous_release import COLUMNS, ReuseRules, with_reuse
-from penstock.tables.files import Files
-from penstock.tables.manifest import FORM, _stored
+from penstock.tables.manifest import FORM, Files, _stored
 from penstock.tables.shards import ShardWriter, as_columns, as_rows
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from penstock.engine.checksums import combine
 from penstock.listing.evidence import beyond, required, unprovable
 from penstock.run import permissions_step, publish_step, verify_step
 from penstock.run.reconciliation import Deviations, close
-from penstock.tables.files import Files
 from penstock.tables.listing_file import ListingWriter, read_columns
-from penstock.tables.records import SeenRow
+from penstock.tables.manifest import Files, SeenRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

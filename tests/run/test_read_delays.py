@@ -18,7 +18,7 @@ from penstock.fs.capabilities import traits_of_mount
 from penstock.look.views import html_report, summary
 from penstock.run import report_step
 from penstock.run.sealing import STEP, ReadDelays
-from penstock.tables.files import Files
+from penstock.tables.manifest import Files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Entry, Record
-from penstock.tables.files import Files
-from penstock.tables.records import SeenRow, extend_shard, read_records
+from penstock.tables.manifest import Files, SeenRow, extend_shard, read_records
 from penstock.tables.shards import ShardWriter, numbered
 
 if TYPE_CHECKING:

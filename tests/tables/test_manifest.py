@@ -14,8 +14,7 @@ from tests.target.conftest import need
 from penstock.core.errors import FailedError
 from penstock.core.model import Record
 from penstock.tables import tables
-from penstock.tables.files import Files
-from penstock.tables.manifest import ChecksumFile, ManifestWriter, read_manifest, some_paths
+from penstock.tables.manifest import ChecksumFile, Files, ManifestWriter, read_manifest, some_paths
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,7 @@ from tests.support.records import rows_of, write_rows, write_shard
 
 from penstock.core.errors import FailedError
 from penstock.core.model import Entry, Record
-from penstock.tables.files import Files
-from penstock.tables.records import SeenRow, extend_shard, read_records
+from penstock.tables.manifest import Files, SeenRow, extend_shard, read_records
 from penstock.tables.shards import numbered
 
 if TYPE_CHECKING:

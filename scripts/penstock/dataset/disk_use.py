@@ -34,7 +34,7 @@ from penstock.fs.owners import group_name, user_name
 from penstock.fs.quotas import project_of
 from penstock.fs.tree import BELOW, FILE, LINK, OTHER, columns, descend, look
 from penstock.fs.tree import row as row_of
-from penstock.tables.spilled_rows import SpilledRows
+from penstock.tables.row_streams import SpilledRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

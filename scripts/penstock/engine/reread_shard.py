@@ -189,7 +189,7 @@ class _Adopted:
         further = set(task.verify.digests) - {XXH3}
         if task.adopted is None or further or task.verify.whole_giants:
             return
-        from penstock.tables.survey_file import ShardSurvey
+        from penstock.tables.shards import ShardSurvey
 
         survey = ShardSurvey(task.adopted, task.shard.rows)
         numbers = [row for row, record in copied.items() if record.staging and survey.state(row) == SAME]
@@ -454,7 +454,7 @@ def _write(
     read_at: int,
 ) -> None:
     """Write the shard's records. `read_at`: seconds since the epoch after which all was read."""
-    from penstock.tables.records import extend_shard
+    from penstock.tables.manifest import extend_shard
     from penstock.tables.shards import numbered
 
     host = task.host

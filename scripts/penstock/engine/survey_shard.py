@@ -57,8 +57,7 @@ def survey_shard(
     Raises InterruptedRunError after a tidy stop, and FailedError for what concerns more than a row. What was
     seen until then is kept.
     """
-    from penstock.tables.shards import read_shard
-    from penstock.tables.survey_file import ShardSurvey
+    from penstock.tables.shards import ShardSurvey, read_shard
 
     outcome = Outcome()
     earlier = ShardSurvey(task.survey, task.shard.rows)
@@ -119,9 +118,9 @@ class _Survey(ResumableReading["Entry"]):
         return True
 
     def write(self) -> None:
-        from penstock.tables import survey_file
+        from penstock.tables import shards
 
-        survey_file.add(self._task.survey, self._waiting, host=self._task.host, seen_ns=time.time_ns())
+        shards.add(self._task.survey, self._waiting, host=self._task.host, seen_ns=time.time_ns())
         self._waiting.clear()
 
     def tend(self) -> None:

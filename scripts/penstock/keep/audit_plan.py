@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.core.seal import Seal, SealedManifest
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
-    from penstock.tables.files import Files
+    from penstock.tables.manifest import Files
     from penstock.tables.shards import ShardsWriter
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.sources.port import Source
-    from penstock.tables.files import Files
+    from penstock.tables.manifest import Files
 
 
 # Queries the source's checksums of a giant when publish joins its parts. A giant is an object of 64 GiB or

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from penstock.core.catalogue_rows import DiffCount, DiffRow
 from penstock.core.errors import FailedError
 from penstock.core.human import printable
-from penstock.tables.row_cursor import RowCursor
-from penstock.tables.spilled_rows import SpilledRows
+from penstock.tables.row_streams import RowCursor, SpilledRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -26,7 +26,7 @@ from penstock.fs.capabilities import facts
 from penstock.fs.tree import Calls
 from penstock.host.resources import host_name
 from penstock.jobs import adoption_store
-from penstock.tables import survey_file
+from penstock.tables import shards
 from penstock.tables.shards import as_columns, as_rows, read_shard
 from penstock.target import dataset_folders, modes, tree_removal
 from penstock.target.adopted_files import AdoptedFiles, move_tree
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
     from penstock.jobs.run_cleanup import AbandonedStaging
-    from penstock.tables.survey_file import ShardSurvey
+    from penstock.tables.shards import ShardSurvey
     from penstock.target.adopted_files import Settled
 
 
@@ -57,8 +57,7 @@ class File(NamedTuple):
 
 def read(folder: RunLayout, plan: PlanInfo) -> Iterator[list[File]]:
     """Yield all files of the listing, in order, some thousands at a time."""
-    from penstock.tables.shards import read_shard
-    from penstock.tables.survey_file import ShardSurvey
+    from penstock.tables.shards import ShardSurvey, read_shard
 
     held: File | None = None
     for shard in plan.shards:
@@ -95,10 +94,10 @@ def _seen(survey: ShardSurvey, first: int, count: int) -> list[Surveyed]:
 
 def mark_stale(folder: RunLayout, rows: Mapping[int, Sequence[Surveyed]]) -> None:
     """Have these rows (`stale`), by shard, read again. Durable on return; no element may be at work."""
-    from penstock.tables import survey_file
+    from penstock.tables import shards
 
     for shard, some in rows.items():
-        survey_file.put(folder.survey(shard), iter([list(some)]))
+        shards.put(folder.survey(shard), iter([list(some)]))
 
 
 def stale(row: int, *, differed: bool) -> Surveyed:
@@ -108,7 +107,7 @@ def stale(row: int, *, differed: bool) -> Surveyed:
 
 def differed(folder: RunLayout, plan: PlanInfo) -> set[str]:
     """Return the paths of files of which a row's bytes differed at the last reading."""
-    from penstock.tables.survey_file import ShardSurvey
+    from penstock.tables.shards import ShardSurvey
 
     paths: set[str] = set()
     for shard in plan.shards:
@@ -383,7 +382,7 @@ class _Settling:
                         )
                     )  # fmt: skip
         if stands:
-            survey_file.put(self.run.folder.survey(shard.index), iter([stands]))
+            shards.put(self.run.folder.survey(shard.index), iter([stands]))
         writer.append("".join(lines).encode())
         writer.sync()
 

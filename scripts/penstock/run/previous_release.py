@@ -19,7 +19,7 @@ from penstock.dataset import receipts, run_store, seals, verdicts
 from penstock.dataset.run import load
 from penstock.tables.listing_file import read_columns
 from penstock.tables.manifest import read_columns as manifest_columns
-from penstock.tables.row_cursor import RowCursor
+from penstock.tables.row_streams import RowCursor
 from penstock.tables.shards import FORM, whole_files
 from penstock.tables.tables import strings
 from penstock.target import dataset_folders, root_files

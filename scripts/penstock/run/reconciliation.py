@@ -21,9 +21,9 @@ from penstock.core.row_codec import joined
 from penstock.engine.checksums import combine, compose, judge_giant, listed, tree_digest
 from penstock.fs.path_walk import Cursor
 from penstock.tables.empty_folders import Kept
-from penstock.tables.files import Files
 from penstock.tables.listing_file import entries
-from penstock.tables.row_cursor import RowCursor
+from penstock.tables.manifest import Files
+from penstock.tables.row_streams import RowCursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import PlanInfo
     from penstock.fs.path_walk import WalkedPath
     from penstock.fs.tree import Looked
-    from penstock.tables.records import SeenRow
+    from penstock.tables.manifest import SeenRow
     from penstock.target.modes import FilePermissions
 
     Joined = tuple[Files, tuple[int, ...]]

@@ -45,8 +45,7 @@ from penstock.run import amended_listing
 from penstock.run.reconciliation import Deviations, close
 from penstock.tables import empty_folders
 from penstock.tables.listing_file import read_columns
-from penstock.tables.manifest import ChecksumFile, ManifestWriter, checksums
-from penstock.tables.records import read_records
+from penstock.tables.manifest import ChecksumFile, ManifestWriter, checksums, read_records
 from penstock.target import dataset_folders, modes
 
 if TYPE_CHECKING:
@@ -55,8 +54,7 @@ if TYPE_CHECKING:
     from penstock.core.step_results import StepReceipt
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
-    from penstock.tables.files import Files
-    from penstock.tables.records import SeenRow
+    from penstock.tables.manifest import Files, SeenRow
 
 
 STEP = 1.2  # ratio of the histogram's bounds

@@ -1,23 +1,23 @@
-"""The manifests of a release: every record as Parquet, and checksum files for common tools.
-
-All are written under a temporary name, and appear complete and durable when closed. Rows are in canonical
-order (bytes of the path).
+"""Records and manifests: what verify saw of a shard, a row each, the records of all files as columns, and the
+manifests of a release as Parquet and as checksum files for common tools.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Self
+from itertools import groupby
+from operator import lt
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 
 from penstock.core import model
-from penstock.core.errors import IMPOSSIBLE, LOOK_AT_FILE, FailedError
+from penstock.core import row_codec as table
+from penstock.core.errors import IMPOSSIBLE, LOOK_AT_FILE, STATE_ANEW, FailedError
 from penstock.core.model import Record
-from penstock.core.row_codec import MANIFEST
+from penstock.core.row_codec import BY_NAME, MANIFEST, RECORDS, by_field, rows
 from penstock.fs import small_files
 from penstock.host import bounded_memory
-from penstock.tables.files import Files
 from penstock.tables.tables import (
     BATCH,
     UNREADABLE,
@@ -26,14 +26,124 @@ from penstock.tables.tables import (
     TableWriter,
     group_starts,
     opened,
+    plain,
     read_batches,
     reason,
+    stored,
     strings,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+
+# Records as columns: publish handles all files of a release in one process, so the work for each must be
+# small. A record is what one copied file became: path, digest, grades, times (`core.model.Record`).
+
+_FORM = Form(RECORDS, Record._fields)
+
+
+class Files:
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        """`batch`: rows of records or of a manifest, perhaps only some columns: request no others."""
+        self._batch = batch
+        self._values: dict[str, list[Any]] = {}
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> Self:
+        """Make columns of records, in their order."""
+        return cls(pa.record_batch(_FORM.arrays(by_field(Record, records)), schema=_FORM.schema))
+
+    def __len__(self) -> int:
+        count: int = self._batch.num_rows
+        return count
+
+    def __getitem__(self, name: str) -> list[Any]:
+        """Return a field of all records, in order; do not change it."""
+        if name not in self._values:
+            self._values[name] = plain(BY_NAME[name], self._batch[name])
+        return self._values[name]
+
+    def stored(self, name: str) -> pa.Array:
+        """Return a field as the file's Arrow array."""
+        return self._batch[name]
+
+    def record(self, index: int) -> Record:
+        return Record(*(self[name][index] for name in Record._fields))
+
+    def records(self) -> list[Record]:
+        """Return all records, in order. Each becomes an object: use for few."""
+        return rows(Record, self)
+
+
+# What verify read of a shard: one record for each of the shard's rows, in its order. The file appears under
+# its name only when complete and durable. Here a giant's parts are rows; publish joins them into the
+# manifest's records.
+
+_PLACE = ("row", "part", "offset", "length")
+_SEEN_FORM = Form(table.RECORDS, (*_PLACE, *Record._fields))
+
+
+class SeenRow(NamedTuple):
+    row: int
+    part: int  # -1: a whole file. Else `record` is of this part: its digest, proof and grades.
+    offset: int  # of the part in its object, in bytes; so is `length`
+    length: int
+    record: Record
+
+
+def extend_shard(
+    path: Path,
+    shard: Iterable[tuple[Sequence[int], pa.RecordBatch]],
+    columns: Callable[[Sequence[int]], Mapping[str, Sequence[object]]],
+) -> None:
+    """Write a shard's records without handling its rows one by one.
+
+    An `Entry`'s fields come from the shard's rows as stored (`numbered`, or those of another version), the
+    others from `columns(numbers of rows)`, by name. The file is durable on return. Raises NoSpaceError,
+    FailedError.
+    """
+    with TableWriter(path, _SEEN_FORM) as writer:
+        for numbers, batch in shard:
+            have = dict(zip(batch.schema.names, batch.columns, strict=True))
+            more = {"row": numbers, **columns(numbers)}
+            writer.write(
+                [have[c.name] if c.name in have else stored(c, more[c.name]) for c in _SEEN_FORM.columns]
+            )
+        writer.close()
+
+
+def read_records(path: Path) -> Iterator[Files | list[SeenRow]]:
+    """Read the rows in order, at most 8,192 at a time: neighbouring whole files, or parts of giants. Raises
+    FailedError, also if their numbers do not ascend."""
+    last = -1
+    for batch in read_batches(path, _SEEN_FORM):
+        numbers = [last, *batch["row"].to_pylist()]
+        if not all(map(lt, numbers, numbers[1:])):
+            raise FailedError("a shard's records are not in order", where=str(path), hint=STATE_ANEW)
+        last = numbers[-1]
+        parts = batch["part"].to_pylist()
+        if parts.count(-1) == len(parts):
+            yield Files(batch)
+            continue
+        start = 0
+        for whole, run in groupby(parts, (-1).__eq__):
+            length = len(list(run))
+            some = batch.slice(start, length)
+            yield Files(some) if whole else _rows(some)
+            start += length
+
+
+def _rows(batch: pa.RecordBatch) -> list[SeenRow]:
+    places = {name: batch[name].to_pylist() for name in _PLACE}
+    return rows(SeenRow, {**places, "record": Files(batch).records()})
+
+
+# The manifests of a release: every record as Parquet, and checksum files for common tools.
+#
+# All are written under a temporary name, and appear complete and durable when closed. Rows are in canonical
+# order (bytes of the path).
 
 FORM = Form(MANIFEST, Record._fields)
 
