@@ -8,8 +8,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.workflow import ancestors
-from penstock.workflow.ancestors import ABOVE, WORKFLOW
+from penstock.workflow import controller
+from penstock.workflow.controller import ABOVE, WORKFLOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ def test_the_second_is_told_who_is_first(tmp_path: Path) -> None:
 def test_what_is_at_work_below_penstock_run_is_called_so(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         run = stack.enter_context(running("input()", tmp_path))
-        first = stack.enter_context(running(TAKE, tmp_path, **{ABOVE: ancestors.name(run.pid)}))
+        first = stack.enter_context(running(TAKE, tmp_path, **{ABOVE: controller.name(run.pid)}))
         assert line(first) == "taken"
         told = line(stack.enter_context(running(TAKE, tmp_path)))
         assert f"`penstock run` is at work in this working directory already: process {run.pid} on " in told
@@ -94,7 +94,7 @@ def test_steps_of_a_killed_controller_are_waited_for(tmp_path: Path) -> None:
 def test_a_controller_whose_start_was_killed_is_waited_for(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         top = stack.enter_context(running("input()", tmp_path))
-        first = stack.enter_context(running(TAKE, tmp_path, **{ABOVE: ancestors.name(top.pid)}))
+        first = stack.enter_context(running(TAKE, tmp_path, **{ABOVE: controller.name(top.pid)}))
         assert line(first) == "taken"
         top.kill()
         top.wait()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.errors import ConfigError
-from penstock.workflow import module_configuration
+from penstock.workflow import workflow_values
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,18 +18,18 @@ WORDS = ["dataset=d", "engine={streams: 4}"]
 COMMAND_LINE = {"dataset": "d", "engine": {"streams": "4"}}
 
 
-def _given(tmp_path: Path, values: Any, outer: Any, *texts: str) -> module_configuration.ModuleInput:
+def _given(tmp_path: Path, values: Any, outer: Any, *texts: str) -> workflow_values.ModuleInput:
     files = []
     for number, text in enumerate(texts):
         file = tmp_path / f"{number}.yaml"
         file.write_text(text)
         files.append(file)
-    return module_configuration.ModuleInput("penstock", values, outer, files, COMMAND_LINE)
+    return workflow_values.ModuleInput("penstock", values, outer, files, COMMAND_LINE)
 
 
 def test_one_file_as_it_stands_is_read_itself(tmp_path: Path) -> None:
     values = {**FILE, **COMMAND_LINE}
-    base, words = module_configuration.base(_given(tmp_path, values, values, TEXT), WORDS)
+    base, words = workflow_values.module_base(_given(tmp_path, values, values, TEXT), WORDS)
     assert base.file == tmp_path / "0.yaml"
     assert base.document.line(("datasets", "d")) == 2
     assert words == WORDS
@@ -38,7 +38,7 @@ def test_one_file_as_it_stands_is_read_itself(tmp_path: Path) -> None:
 def test_several_files_are_values_and_the_words_choose_datasets(tmp_path: Path) -> None:
     values = {**FILE, **COMMAND_LINE, "plan": {"reuse": "none"}}
     given = _given(tmp_path, values, values, TEXT, "plan: {reuse: none}\n")
-    base, words = module_configuration.base(given, WORDS)
+    base, words = workflow_values.module_base(given, WORDS)
     assert base.file is None
     assert base.document.value == {**FILE, "engine": {"streams": "4"}, "plan": {"reuse": "none"}}
     assert words == WORDS
@@ -46,11 +46,11 @@ def test_several_files_are_values_and_the_words_choose_datasets(tmp_path: Path) 
 
 def test_of_a_part_the_words_are_the_outer_workflows(tmp_path: Path) -> None:
     outer = {"mine": FILE, **COMMAND_LINE}
-    base, words = module_configuration.base(_given(tmp_path, FILE, outer, "mine: x\n"), WORDS)
+    base, words = workflow_values.module_base(_given(tmp_path, FILE, outer, "mine: x\n"), WORDS)
     assert base.label == "of module penstock"
     assert (base.file, base.document.value, words) == (None, FILE, [])
 
 
 def test_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="module penstock is given no configuration"):
-        module_configuration.base(_given(tmp_path, {}, {"a": 1}), [])
+        workflow_values.module_base(_given(tmp_path, {}, {"a": 1}), [])

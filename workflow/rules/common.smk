@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from penstock.workflow import controller, exit_files, module_configuration
+from penstock.workflow import controller, exit_files, workflow_values
 from penstock.workflow import workflow_receipts, workflow_values
 from penstock.host import interpreter
 from penstock.cluster.registry import open_cluster
@@ -31,8 +31,8 @@ try:
         workflow_values.refuse_doubled(sys.argv[1:])
         BASE = workflow_values.base(workflow.configfiles)
     else:
-        BASE, words = module_configuration.base(
-            module_configuration.ModuleInput(
+        BASE, words = workflow_values.module_base(
+            workflow_values.ModuleInput(
                 name=MODULE,
                 values=config,
                 outer=workflow.modifier_stack[0].globals["config"],

@@ -26,7 +26,8 @@ from penstock.core.errors import ConfigError, FailedError, InterruptedRunError, 
 from penstock.core.human import did_you_mean, in_quotes
 from penstock.dataset.context import Context, Stop
 from penstock.fs.errno_map import NO_SPACE
-from penstock.workflow import ancestors, exit_files
+from penstock.workflow import controller as ancestors
+from penstock.workflow import exit_files
 
 if TYPE_CHECKING:
     import argparse

@@ -90,7 +90,7 @@ def _text(value: object) -> str:
     )
 
 
-# A configuration that another program read: a mapping instead of a file (`workflow.module_configuration`).
+# A configuration that another program read: a mapping instead of a file (`workflow.workflow_values`).
 #
 # That reading may have lost what was written. YAML 1.1 makes 8 of `010`, 5400 of `1:30:00`, a date of
 # `2026-11-27`, and keeps the last of doubled keys. So values that are not plain are refused. Where the texts

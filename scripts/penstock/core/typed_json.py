@@ -122,7 +122,7 @@ def _utc(value: Any) -> None:
         nanoseconds(value)
 
 
-# a process as `workflow.ancestors` names it: `<pid>.<start time in ticks>`; "": none
+# a process as `workflow.controller` names it: `<pid>.<start time in ticks>`; "": none
 ProcessName = Annotated[str, _written_as(r"([0-9]{1,10}\.[0-9]{1,20})?")]
 # a run's id, which names its folder; "": none
 RunName = Annotated[str, _written_as("([0-9A-Za-z][0-9A-Za-z_-]{0,63})?")]

@@ -1,14 +1,5 @@
-"""The values of `snakemake --config`. Each is used or refused.
-
-| key                                    | value                                          | is for         |
-|----------------------------------------|------------------------------------------------|----------------|
-| a section of the configuration         | as in the file, whose own it overrides         | every command  |
-| `dataset`                              | a name, or a list of names                     | every command  |
-| `new_release`, `copy_unchanged`        | true or false                                  | staging        |
-| `fraction`, `sample`, `limit`, `release` | as the options of `penstock audit`           | `audit`        |
-
-They are parsed from the words as typed: Snakemake turns a dataset called `1e5` into a number, and anything
-that it cannot parse into text.
+"""What `snakemake --config` takes, which no value passes without being used or refused; and the configuration
+of the workflow where it is a module of another one: `module penstock: config: ...`.
 """
 
 from __future__ import annotations
@@ -19,12 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
-from penstock.config import (
-    loader,
-    parsed_mapping,
-    quantities,
-    trust,
-)
+from penstock.config import loader, parsed_mapping, quantities, trust
 from penstock.config.strict_yaml import StrictYamlError
 from penstock.core import audit_documents
 from penstock.core.errors import ConfigError, PreflightError
@@ -32,9 +18,22 @@ from penstock.core.human import did_you_mean, in_quotes, printable
 from penstock.fs import small_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from penstock.config.settings import Config
+
+
+# The values of `snakemake --config`. Each is used or refused.
+#
+# | key                                    | value                                          | is for         |
+# |----------------------------------------|------------------------------------------------|----------------|
+# | a section of the configuration         | as in the file, whose own it overrides         | every command  |
+# | `dataset`                              | a name, or a list of names                     | every command  |
+# | `new_release`, `copy_unchanged`        | true or false                                  | staging        |
+# | `fraction`, `sample`, `limit`, `release` | as the options of `penstock audit`           | `audit`        |
+#
+# They are parsed from the words as typed: Snakemake turns a dataset called `1e5` into a number, and anything
+# that it cannot parse into text.
 
 DATASET = "dataset"
 STAGING = ("new_release", "copy_unchanged")
@@ -202,3 +201,68 @@ def _unquoted(text: str) -> str:
 
 def _wrong(key: str, why: str) -> ConfigError:
     return ConfigError(f"--config {key}: {why}", hint="correct it on the command line, after --config")
+
+
+# The configuration of the workflow as a module of another one: `module penstock: config: ...`.
+#
+# | the module's `config:`                               | the steps read                     | --config is |
+# |------------------------------------------------------|------------------------------------|-------------|
+# | what one configuration file holds, with --config     | that file; messages name its lines | penstock's  |
+# | the outer workflow's whole configuration, of several | a file made of the values          | penstock's  |
+# | a part of it, as `config["penstock"]`, or any other  | a file made of the values          | the outer's |
+#
+# Snakemake passes values, which its reading of YAML may have changed: `config.parsed_mapping` refuses some.
+# `workflow/rules/common.smk` calls `module_base`.
+
+_SELECTING = {DATASET, *STAGING, *AUDIT}
+
+
+class ModuleInput(NamedTuple):
+    """Snakemake's input to a module."""
+
+    name: str
+    values: Mapping[object, object]
+    outer: Mapping[object, object]  # the whole configuration of the outer workflow
+    files: Sequence[str | Path]  # the files of `outer`
+    before_files: Mapping[str, object]  # overrides of `configfile:`: --configfile and --config
+
+
+def module_base(module: ModuleInput, words: Sequence[str]) -> tuple[loader.BaseConfiguration, Sequence[str]]:
+    """Return the configuration, and penstock's words of --config. Raises ConfigError."""
+    if not module.values:
+        raise ConfigError(
+            f"module {module.name} is given no configuration",
+            hint='write `config: config` into the module statement, or `config: config["penstock"]`',
+        )
+    texts = list(_texts(module.files))
+    if module.values != module.outer:
+        return _made(module, module.values, texts), []
+    for file, text in zip(module.files, texts, strict=True):
+        if parsed_mapping.merged(_read(text.text), module.before_files) == module.values:
+            return loader.read_base(Path(file).absolute()), words
+    named = {word.partition("=")[0] for word in words} & _SELECTING
+    values = {key: value for key, value in module.values.items() if key not in named}
+    return _made(module, values, texts), words
+
+
+def _made(
+    module: ModuleInput, values: Mapping[object, object], texts: Sequence[parsed_mapping.ConfigText]
+) -> loader.BaseConfiguration:
+    document, unclear = parsed_mapping.document(values, texts)
+    return loader.BaseConfiguration(f"of module {module.name}", None, document, unclear)
+
+
+def _texts(files: Sequence[str | Path]) -> Iterator[parsed_mapping.ConfigText]:
+    for file in files:
+        try:
+            text = Path(file).read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            text = ""  # Snakemake has read the file, and its values count
+        yield parsed_mapping.ConfigText(str(file), text)
+
+
+def _read(text: str) -> object:
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None

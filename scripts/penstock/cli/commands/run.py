@@ -44,7 +44,6 @@ from penstock.dataset.context import layout_of
 from penstock.dataset.orders import INVOCATION, CancelMark
 from penstock.host import interpreter, resources, waits
 from penstock.workflow import (
-    ancestors,
     controller,
     controller_job,
     exit_files,
@@ -365,7 +364,7 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
     surroundings = {
         # A person's settings there are for workflows of their own: profiles, caches, plugins.
         **{name: value for name, value in os.environ.items() if not name.startswith("SNAKEMAKE_")},
-        **ancestors.handed_down(),
+        **controller.handed_down(),
         exit_files.EXITS: str(folder),
         INVOCATION: invocation,
         # Snakemake keeps nothing there; an account's home may be full or missing.
