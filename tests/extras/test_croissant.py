@@ -24,8 +24,7 @@ from penstock.core.model import Record
 from penstock.core.seal import SealedManifest
 from penstock.dataset.seals import Stored
 from penstock.extras import croissant
-from penstock.extras.media_types import ending_of, media_type
-from penstock.extras.published_release import PublishedRelease
+from penstock.extras.croissant import PublishedRelease, ending_of, media_type
 from penstock.keep import audit_step, release_supplements
 from penstock.tables.manifest import Files, ManifestWriter
 from penstock.target import tree_removal

@@ -1,19 +1,5 @@
 """A release as Croissant 1.0 (https://docs.mlcommons.org/croissant/docs/croissant-spec.html), JSON-LD that
-catalogues index and mlcroissant loads.
-
-It is made of seal and manifest alone: of one release and one configuration the document is always the same.
-Paths are relative to the release's folder, which holds `croissant.json`.
-
-| the release                                       | its files are                                       |
-|---------------------------------------------------|-----------------------------------------------------|
-| has `manifest.sha256`, and at most                | a FileObject each, with size and SHA-256; those     |
-| MOST_FILES files                                  | without a plain SHA-256, or whose name is not UTF-8,|
-|                                                   | are named by a FileSet                              |
-| any other                                         | a FileSet for each media type, by their endings     |
-
-A FileObject needs a checksum that others can compute, and Croissant knows no XXH3. A reader (mlcroissant 1.1)
-holds the whole document in memory. Seal and manifests are always FileObjects, so the description leads to the
-proof: the seal has the manifest's digest, the manifest that of each file.
+dataset catalogues index and that mlcroissant loads; what it is made of, and the file beside the seal.
 """
 
 from __future__ import annotations
@@ -21,21 +7,116 @@ from __future__ import annotations
 import json
 import re
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote_from_bytes
 
 from penstock.core.human import is_utf8
-from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.core.layout import CROISSANT, DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.model import listed, value_of
-from penstock.extras.media_types import UNKNOWN, ending_of, media_type
+from penstock.dataset import seals
+from penstock.fs import small_files
 from penstock.tables.manifest import read_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from penstock.config.settings import DescribeConfig, PartyConfig
     from penstock.core.seal import Seal, SealedManifest
-    from penstock.extras.published_release import PublishedRelease
+    from penstock.dataset.seals import Stored
+
+
+# The media type of a file, by the ending of its name.
+#
+# This table replaces the machine's (`mimetypes` reads /etc/mime.types), so that a description is the same
+# wherever it is made. Croissant's own names for types (mlcroissant's `EncodingFormat`) go first.
+
+UNKNOWN = "application/octet-stream"  # of a file whose ending is not in the table
+
+_BY_TYPE = {
+    "application/dicom": "dcm dicom",
+    "application/gzip": "gz tgz",
+    "application/json": "json geojson ipynb",
+    "application/jsonlines": "jsonl ndjson jsonlines",
+    "application/pdf": "pdf",
+    "application/vnd.apache.arrow.file": "arrow feather",
+    "application/vnd.apache.orc": "orc",
+    "application/vnd.apache.avro": "avro",
+    "application/vnd.sqlite3": "sqlite sqlite3 db",
+    "application/x-7z-compressed": "7z",
+    "application/x-bzip2": "bz2",
+    "application/x-hdf5": "h5 hdf5 hdf",
+    "application/x-netcdf": "nc",
+    "application/x-npy": "npy",
+    "application/x-npz": "npz",
+    "application/x-parquet": "parquet pq",
+    "application/x-tar": "tar",
+    "application/x-tfrecord": "tfrecord tfrecords",
+    "application/x-xz": "xz",
+    "application/xml": "xml",
+    "application/yaml": "yaml yml",
+    "application/zip": "zip",
+    "application/zstd": "zst",
+    "audio/flac": "flac",
+    "audio/mpeg": "mp3",
+    "audio/ogg": "ogg oga opus",
+    "audio/wav": "wav",
+    "image/bmp": "bmp",
+    "image/gif": "gif",
+    "image/jpeg": "jpg jpeg",
+    "image/png": "png",
+    "image/svg+xml": "svg",
+    "image/tiff": "tif tiff",
+    "image/webp": "webp",
+    "text/csv": "csv",
+    "text/html": "html htm",
+    "text/markdown": "md",
+    "text/plain": "txt log",
+    "text/tab-separated-values": "tsv",
+    "text/x-fasta": "fa fasta",
+    "text/x-python": "py",
+    "video/mp4": "mp4 m4v",
+    "video/quicktime": "mov",
+    "video/webm": "webm",
+    "video/x-matroska": "mkv",
+    "video/x-msvideo": "avi",
+}
+_BY_ENDING = {ending: kind for kind, endings in _BY_TYPE.items() for ending in endings.split()}
+
+
+def ending_of(path: str) -> str:
+    """Return what follows the last point of a file's name, or ""."""
+    stem, point, ending = path.rpartition("/")[2].rpartition(".")
+    return ending if stem and point else ""
+
+
+def media_type(ending: str) -> str:
+    """Return the type of an ending in any case, or `UNKNOWN`."""
+    return _BY_ENDING.get(ending.lower(), UNKNOWN)
+
+
+class PublishedRelease(NamedTuple):
+    folder: Path  # holds `data/` and the manifests: the release's, or its staging
+    stored: Stored
+    words: DescribeConfig
+
+
+# A release as Croissant 1.0 (https://docs.mlcommons.org/croissant/docs/croissant-spec.html), JSON-LD that
+# catalogues index and mlcroissant loads.
+#
+# It is made of seal and manifest alone: of one release and one configuration the document is always the same.
+# Paths are relative to the release's folder, which holds `croissant.json`.
+#
+# | the release                                       | its files are                                       |
+# |---------------------------------------------------|-----------------------------------------------------|
+# | has `manifest.sha256`, and at most                | a FileObject each, with size and SHA-256; those     |
+# | MOST_FILES files                                  | without a plain SHA-256, or whose name is not UTF-8,|
+# |                                                   | are named by a FileSet                              |
+# | any other                                         | a FileSet for each media type, by their endings     |
+#
+# A FileObject needs a checksum that others can compute, and Croissant knows no XXH3. A reader (mlcroissant
+# 1.1) holds the whole document in memory. Seal and manifests are always FileObjects, so the description leads
+# to the proof: the seal has the manifest's digest, the manifest that of each file.
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
 MOST_FILES = 10_000  # a larger release is described by media type, not by file
@@ -271,3 +352,16 @@ def _globs(endings: Sequence[str]) -> Iterator[str]:
 def _exactly(path: str) -> str:
     """Return the pattern of one path: `?` for each byte that is not UTF-8."""
     return re.sub("[\udc80-\udcff]", "?", _WILD.sub(r"[\1]", path))
+
+
+def write(folder: Path, words: DescribeConfig | None) -> None:
+    """Write it durably into a sealed staging; with `words` None remove it. Raises OSError, FailedError,
+    ValueError for a damaged seal."""
+    if words is None:
+        (folder / CROISSANT).unlink(missing_ok=True)
+        return
+    release = PublishedRelease(folder, seals.in_folder(folder), words)
+    with small_files.Growing(folder / CROISSANT) as file:
+        for piece in pieces(release):
+            file.stream.write(piece.encode())
+        file.close()

@@ -15,7 +15,7 @@ from penstock.core.layout import MANIFEST, SEAL
 from penstock.dataset import history, receipts, seals
 from penstock.dataset.release_choice import check_stands, released
 from penstock.extras import croissant
-from penstock.extras.published_release import PublishedRelease
+from penstock.extras.croissant import PublishedRelease
 from penstock.fs.errno_map import storage_error
 from penstock.jobs.dataset_hold import holding
 from penstock.keep import audit_plan

@@ -31,7 +31,7 @@ from penstock.dataset import (
     verdicts,
 )
 from penstock.engine.records import journal
-from penstock.extras import release_description as description
+from penstock.extras import croissant as description
 from penstock.fs import clock
 from penstock.fs.errno_map import storage_error
 from penstock.host.resources import host_name
