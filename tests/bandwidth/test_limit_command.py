@@ -16,7 +16,7 @@ from penstock.config.settings import BandwidthConfig
 from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.layout import RunLayout
 from penstock.doctor import preflight_step
-from penstock.doctor.preflight.bandwidth import judged
+from penstock.doctor.preflight.requirements import judged_bandwidth
 from penstock.jobs import bandwidth
 from penstock.jobs.array_runner import element_command
 from penstock.jobs.bandwidth import Cap, Overview, overview, reading, render, set_cap
@@ -192,19 +192,19 @@ def test_s25_preflight_stops_where_the_folder_or_the_cap_is_not_in_order(tmp_pat
 
 
 def test_the_table_of_preflights_verdicts() -> None:
-    wrong = judged(BandwidthConfig(), Overview(Cap(), "/link/cap has mode 0666", "chmod it", []))
+    wrong = judged_bandwidth(BandwidthConfig(), Overview(Cap(), "/link/cap has mode 0666", "chmod it", []))
     assert [(one.verdict, one.found, one.mend) for one in wrong] == [
         ("stop", "/link/cap has mode 0666", "chmod it")
     ]
     held = [HolderShare(0.5, "one"), HolderShare(0.5, "other")]
-    (both,) = judged(BandwidthConfig(link=10**9), Overview(Cap(5 * 10**8, 7), "", "", held))
+    (both,) = judged_bandwidth(BandwidthConfig(link=10**9), Overview(Cap(5 * 10**8, 7), "", "", held))
     assert (both.verdict, both.found) == (
         "ok",
         "477 MiB/s, 7 requests a second, 2 runs with a part of it now",
     )
-    (file,) = judged(BandwidthConfig(), Overview(Cap(10**9), "", "", []))
+    (file,) = judged_bandwidth(BandwidthConfig(), Overview(Cap(10**9), "", "", []))
     assert file.verdict == "ok"
-    (none,) = judged(BandwidthConfig(), Overview(Cap(), "", "", []))
+    (none,) = judged_bandwidth(BandwidthConfig(), Overview(Cap(), "", "", []))
     assert (none.verdict, none.mend) == ("warning", "penstock limit RATE, or `bandwidth.link`")
 
 

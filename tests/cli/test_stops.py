@@ -267,7 +267,7 @@ WAITING = {
     "cluster/local.py": "for an element that has ended",
     "dataset/dataset_lock.py": "0.2 s; else its heartbeat's thread",
     "dataset/context.py": "in steps of half a second; the thread that says what is waited for",
-    "doctor/selftest/killed_writer.py": "for a process that was killed",
+    "doctor/selftest/interruptions.py": "for a process that was killed",
     "doctor/selftest/two_nodes.py": "less after a signal",
     "engine/change_following.py": "in steps, with a look at the stop flag",
     "engine/records/journal_flusher.py": "for what was written to become durable",

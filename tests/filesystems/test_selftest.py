@@ -19,8 +19,13 @@ from tests.fs.test_probe import EVERYWHERE, EXPECTED_SETS
 from tests.support.commands import penstock
 
 from penstock.core.run_documents import ABILITIES
-from penstock.doctor.selftest import budget, full_quota, selftest, two_nodes
-from penstock.doctor.selftest.budget import Budget
+from penstock.doctor.selftest import (
+    interruptions,
+    measurements,
+    selftest,
+    two_nodes,
+)
+from penstock.doctor.selftest.measurements import Budget
 from penstock.doctor.selftest.two_nodes import ABOUT, Peers
 from penstock.fs.capabilities import facts
 
@@ -118,10 +123,10 @@ def judged_on(named: str) -> None:
 def cheap(result: Any, asked: Counter[str]) -> None:
     """S21, by the file system's own count, without reads and writes, and without what FUSE asks for each part
     of a path (getattr, lookup), which real clients keep for a second."""
-    assert result["seconds"] < budget.WITHIN
-    assert asked["create"] + asked["mkdir"] + asked["symlink"] < budget.MOST_FILES
+    assert result["seconds"] < measurements.WITHIN
+    assert asked["create"] + asked["mkdir"] + asked["symlink"] < measurements.MOST_FILES
     calls = sum(asked.values()) - sum(asked[name] for name in ("getattr", "lookup", "read", "write"))
-    assert calls / result["seconds"] <= budget.PER_SECOND
+    assert calls / result["seconds"] <= measurements.PER_SECOND
 
 
 @pytest.mark.parametrize("named", IN_CI)
@@ -186,7 +191,7 @@ def with_peers(processes: list[subprocess.Popen[bytes]]) -> list[Any]:
 )
 def test_a_full_quota_is_reported_by_the_call_that_learns_of_it(tempers: dict[str, Any], found: str) -> None:
     with Bed(**tempers) as bed:
-        full, again = full_quota.filled(bed.nodes[0], 40 * MIB, Budget(lambda _: None))
+        full, again = interruptions.filled(bed.nodes[0], 40 * MIB, Budget(lambda _: None))
         assert re.fullmatch(found, full.found), full
         assert (full.verdict, again.verdict) == ("ok", "ok")
 
@@ -194,20 +199,20 @@ def test_a_full_quota_is_reported_by_the_call_that_learns_of_it(tempers: dict[st
 @pytest.mark.parametrize(
     ("wrong", "ended", "verdict"),
     [
-        (["3"], full_quota.WritesEnd("write", "EDQUOT"), "stop"),
-        (["3"], full_quota.WritesEnd(), "stop"),
-        ([], full_quota.WritesEnd(), "warning"),
-        ([], full_quota.WritesEnd("fsync", "EDQUOT"), "ok"),
-        ([], full_quota.WritesEnd("write", "ENOSPC"), "ok"),
-        ([], full_quota.WritesEnd("write", "EIO"), "stop"),
+        (["3"], interruptions.WritesEnd("write", "EDQUOT"), "stop"),
+        (["3"], interruptions.WritesEnd(), "stop"),
+        ([], interruptions.WritesEnd(), "warning"),
+        ([], interruptions.WritesEnd("fsync", "EDQUOT"), "ok"),
+        ([], interruptions.WritesEnd("write", "ENOSPC"), "ok"),
+        ([], interruptions.WritesEnd("write", "EIO"), "stop"),
     ],
 )
-def test_how_a_full_quota_is_judged(wrong: list[str], ended: full_quota.WritesEnd, verdict: str) -> None:
-    assert full_quota._judged(50, 40, ended, 4, wrong).verdict == verdict
+def test_how_a_full_quota_is_judged(wrong: list[str], ended: interruptions.WritesEnd, verdict: str) -> None:
+    assert interruptions._judged(50, 40, ended, 4, wrong).verdict == verdict
 
 
 def test_a_quota_larger_than_the_budget_is_not_filled(tmp_path: Path) -> None:
-    (row,) = full_quota.filled(tmp_path, budget.MOST_BYTES, Budget(lambda _: None))
+    (row,) = interruptions.filled(tmp_path, measurements.MOST_BYTES, Budget(lambda _: None))
     assert (row.verdict, row.mend) == ("note", "name a folder with a smaller quota")
     assert not os.listdir(tmp_path)
 
@@ -223,7 +228,9 @@ def test_s21_a_quota_is_filled_with_the_flag_alone_and_in_a_folder_of_its_own() 
         assert os.listdir(root) == ["own"]
         rows = found_in(result_of(own, "--fill-quota")["results"])
         assert rows["quota"] == f"256 MiB: this folder has a size of its own within {root}"
-        assert re.fullmatch(r"EDQUOT by (write|fsync) after .+; what was .+ is whole", rows[full_quota.ABOUT])
+        assert re.fullmatch(
+            r"EDQUOT by (write|fsync) after .+; what was .+ is whole", rows[interruptions.ABOUT]
+        )
         assert rows["room after what filled it was removed"] == "at once"
         assert os.listdir(own) == []
         assert facts(own).free_bytes == quota

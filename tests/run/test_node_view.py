@@ -46,7 +46,7 @@ from penstock.core.node_answer import (
     SourceSeen,
 )
 from penstock.doctor import preflight_step
-from penstock.doctor.preflight import acl, bandwidth, node_view
+from penstock.doctor.preflight import node_view, readers, requirements
 from penstock.doctor.preflight.results import Looks
 from penstock.fs.owners import owner
 from penstock.host import machine_settings
@@ -277,13 +277,13 @@ NFS4 = "it keeps NFSv4 ACLs, which penstock does not set, and no POSIX ACLs"
 def test_s14_what_a_node_says_of_acls(
     wanted: tuple[str, ...], acls: AclsSeen, verdicts: list[str], words: str
 ) -> None:
-    """S14: the rows of `acl.judged`."""
+    """S14: the rows of `readers.judged_acl`."""
     config = DatasetConfig("data", (), permissions=PermissionsConfig(acl=wanted))
     answer = NodeAnswer(HOST, HERE, (), penstock="1.0", acls=acls)
     answer = node_answer.NODE_ANSWER.from_json(
         json.dumps(node_answer.NODE_ANSWER.to_json(answer)).encode(), "n1"
     )
-    results = acl.judged("n1", config, TargetConfig(Path("/t")), answer)
+    results = readers.judged_acl("n1", config, TargetConfig(Path("/t")), answer)
     assert [(one.about, one.verdict) for one in results] == [("ACL on n1", verdict) for verdict in verdicts]
     assert words in " ".join(one.found for one in results)
     if verdicts == ["stop"]:
@@ -330,15 +330,15 @@ def test_s14_a_node_whose_mount_keeps_no_acls_is_named_and_stops(tmp_path: Path)
 def test_s19_a_group_of_the_acl_there_and_here(
     there: tuple[int | None, str], mapped: bool, verdict: str, words: str
 ) -> None:
-    """S19: the rows of `acl.entry_results`."""
+    """S19: the rows of `readers.entry_results`."""
     here = AclEntrySeen("group:lab:r-X", 41, "lab")
-    results = acl.entry_results("n1", [AclEntrySeen(here.entry, *there)], [here], mapped=mapped)
+    results = readers.entry_results("n1", [AclEntrySeen(here.entry, *there)], [here], mapped=mapped)
     assert [one.verdict for one in results] == ([verdict] if verdict else [])
     for one in results:
         assert one.about == "ACL on n1"
         assert words in one.found
         assert one.mend
-    assert acl.entry_results("n1", [], [here], mapped=mapped) == []
+    assert readers.entry_results("n1", [], [here], mapped=mapped) == []
 
 
 def test_s19_an_account_of_the_acl_with_another_number_on_a_node_stops(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_s19_an_account_of_the_acl_with_another_number_on_a_node_stops(tmp_path:
 
 def test_s19_a_node_names_who_has_the_number_of_the_submitting_machine() -> None:
     """S19: here bin is 2."""
-    found = acl.entries(["user:daemon:r", "user:no-such-user:r", "group:4243:r"], [2, 2, 0])
+    found = readers.acl_entries(["user:daemon:r", "user:no-such-user:r", "group:4243:r"], [2, 2, 0])
     assert found == (
         AclEntrySeen("user:daemon:r", 1, "bin"),
         AclEntrySeen("user:no-such-user:r", None, "bin"),
@@ -399,7 +399,7 @@ def test_s25_what_a_node_says_of_the_folder_of_the_link(
     there: BandwidthFolderSeen, verdict: str, words: str
 ) -> None:
     """S25: the rows of `bandwidth.on_node`."""
-    (result,) = bandwidth.on_node("n1", there)
+    (result,) = requirements.on_node("n1", there)
     assert (result.about, result.verdict) == ("bandwidth folder on n1", verdict)
     assert words in result.found
     assert bool(result.mend) == (verdict == "stop")

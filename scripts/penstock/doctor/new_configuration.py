@@ -29,8 +29,8 @@ from penstock.core.errors import ConfigError, PreflightError
 from penstock.core.events import CheckResult
 from penstock.core.human import did_you_mean, printable
 from penstock.core.step_table import RUN_IN_ELEMENTS
-from penstock.doctor.preflight import readers, target
-from penstock.doctor.preflight.mount_answers import Answers, folders
+from penstock.doctor.preflight import readers, target_checks
+from penstock.doctor.preflight.results import Answers, folders
 from penstock.fs.owners import group_name, group_number
 from penstock.host.proc import nearest
 
@@ -127,7 +127,7 @@ def _target_text(root: Path, answers: Answers) -> str:
         store = answers.facts(root, "the target")
     except (PreflightError, OSError):
         return "its file system does not answer now"
-    return target.described(root, store)
+    return target_checks.described(root, store)
 
 
 def _missing(root: Path) -> Iterator[str]:

@@ -11,21 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import events, human
 from penstock.doctor.preflight import (
-    acl,
-    bandwidth,
     cluster,
-    evidence,
-    interpreter,
-    mounts,
-    quotas,
     readers,
-    signing_key,
-    sources,
-    target,
-    vendor_tools,
+    requirements,
+    target_checks,
 )
-from penstock.doctor.preflight.mount_answers import Answers, cap_folders, folders, roots
-from penstock.doctor.preflight.results import Looks
+from penstock.doctor.preflight.results import (
+    Answers,
+    Looks,
+    cap_folders,
+    folders,
+    roots,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -66,38 +63,38 @@ def look(
     config, layout = context.dataset(dataset), context.layout(dataset)
     looks = Looks(context)
     with looks.at("interpreter"):
-        interpreter.check(looks)
+        requirements.check_libraries(looks)
     with looks.at("target"):
         # First: a client forgets a server's address once a call has failed on it.
-        shown, reached = vendor_tools.check_servers(layout, looks)
+        shown, reached = target_checks.check_servers(layout, looks)
         if not reached:
             return Preflighted(looks.document(config.name), looks.error())
     answers = Answers(
         [*roots(context.config.target), *folders(config.sources), *cap_folders(context.config.bandwidth)]
     )
     with looks.at("target"):
-        if not vendor_tools.check(context, config, layout, answers, looks, shown):
+        if not target_checks.check_vendor(context, config, layout, answers, looks, shown):
             return Preflighted(looks.document(config.name), looks.error())
     with looks.at("target"):
-        target.check(context, layout, answers, looks, before)
+        target_checks.check_target(context, layout, answers, looks, before)
     with looks.at("signing key"):
-        signing_key.check(layout, looks)
+        requirements.check_signing_key(layout, looks)
     with looks.at("mounts"):
-        mounts.check(context, config, answers, looks)
+        target_checks.check_mounts(context, config, answers, looks)
     with looks.at("readers"):
-        readers.check(config, layout, answers, looks)
+        readers.check_readers(config, layout, answers, looks)
     with looks.at("ACL"):
-        acl.check(context, config, layout, answers, looks)
+        readers.check_acl(context, config, layout, answers, looks)
     with looks.at("quotas"):
-        quotas.check(config, layout, answers, looks)
+        target_checks.check_quotas(config, layout, answers, looks)
     with looks.at("evidence"):
-        evidence.check(context, config, layout, answers, looks)
+        requirements.check_evidence(context, config, layout, answers, looks)
     with looks.at("sources"):
-        sources.check(context, config, layout, answers, looks)
+        requirements.check_sources(context, config, layout, answers, looks)
     with looks.at("bandwidth"):
-        bandwidth.check(context, answers, looks)
+        requirements.check_bandwidth(context, answers, looks)
     with looks.at("cluster"):
-        cluster.check(context, config, answers, looks)
+        cluster.check_cluster(context, config, answers, looks)
     preflighted = Preflighted(looks.document(config.name), looks.error())
     if preflighted.error is None:
         warnings = preflighted.result["warnings"]

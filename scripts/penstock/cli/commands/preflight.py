@@ -100,7 +100,7 @@ def _site(parsed: argparse.Namespace, session: Session) -> int:
     mistake, and for a missing file."""
     from penstock.config import loader
     from penstock.config.site import FILE
-    from penstock.doctor.preflight import site_file
+    from penstock.doctor.preflight import requirements
 
     if parsed.dataset:
         raise ConfigError("--site is about the site's file, not a dataset", hint="leave the dataset out")
@@ -108,7 +108,7 @@ def _site(parsed: argparse.Namespace, session: Session) -> int:
     site, path = loader.site_file(draft), draft or FILE
     if site is None and draft is not None:
         raise ConfigError("there is no such file", where=str(path), hint="correct the path after --site")
-    rows = [] if site is None else list(site_file.rows(site))
+    rows = [] if site is None else list(requirements.site_rows(site))
     document = {"file": str(path), "results": rows}
     session.receipt(document)
     if parsed.json:

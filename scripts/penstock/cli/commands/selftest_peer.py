@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
-    from penstock.doctor.selftest import peer
+    from penstock.doctor.selftest import two_nodes
 
-    peer.serve(parsed.folder, sys.stdin, sys.stdout)
+    two_nodes.serve(parsed.folder, sys.stdin, sys.stdout)
     return 0

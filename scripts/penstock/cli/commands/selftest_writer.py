@@ -1,5 +1,5 @@
 """`penstock selftest-writer`: the process that a selftest kills while it writes
-(`doctor.selftest.killed_writer`)."""
+(`doctor.selftest.interruptions`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
     """Write some dozens of files slowly. Returns 0 where nobody killed the process."""
-    from penstock.doctor.selftest import killed_writer
+    from penstock.doctor.selftest import interruptions
 
-    killed_writer.write(parsed.folder)
+    interruptions.write(parsed.folder)
     return 0

@@ -1,37 +1,105 @@
-"""The cluster: what it allows, and by a job on a node what a node sees."""
+"""The cluster: what it allows, what a node sees by a job there, and what the probe's job does on that node
+(`cli.commands.visit` calls `answer`, and hands the answer back).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+import penstock
 from penstock.cluster.port import Visit
 from penstock.config.serialization import to_json
 from penstock.config.source_kinds import KINDS
 from penstock.core import events, human, node_answer
-from penstock.core.errors import FailedError, TransientError
+from penstock.core.errors import FailedError, PenstockError, TransientError
 from penstock.core.events import CheckResult
 from penstock.core.human import printable
+from penstock.core.node_answer import HostSeen, NodeAnswer, SourceSeen
 from penstock.core.step_table import RUN_IN_ELEMENTS
-from penstock.doctor.preflight import acl, bandwidth, evidence, mounts, node_cores, node_view
-from penstock.doctor.preflight.mount_answers import folders, roots
+from penstock.doctor.preflight import node_view, readers, requirements, target_checks
+from penstock.doctor.preflight.results import Answers, folders, roots
 from penstock.fs import owners
 from penstock.jobs.array_orders import live_arrays
 from penstock.jobs.bandwidth import marked
+from penstock.listing.collection import folder_of, open_sources
+from penstock.listing.listers import reach
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from penstock.cluster.port import Cluster, VisitAnswer
-    from penstock.config.settings import DatasetConfig
-    from penstock.core.node_answer import NodeAnswer, OwnerSeen
+    from penstock.config.settings import DatasetConfig, SourceConfig, TargetConfig
+    from penstock.core.node_answer import OwnerSeen
     from penstock.dataset.context import Context
-    from penstock.doctor.preflight.mount_answers import Answers
     from penstock.doctor.preflight.results import Looks
+
+
+def answer(
+    dataset: DatasetConfig,
+    target: TargetConfig,
+    check: Callable[[], None],
+    deadline: AbstractContextManager[None],
+    numbers: Sequence[int | None] = (),
+    bandwidth_folder: Path | None = None,
+    mark: str = "",
+) -> NodeAnswer:
+    """Return this machine's answer. `check` is called before each source, and sources are opened inside
+    `deadline`: what these raise is the source's error. `numbers` are those of the ACL's accounts on the
+    submitting machine, `mark` its file in `bandwidth_folder`."""
+    cap_folders = [] if bandwidth_folder is None else [bandwidth_folder]
+    answers = Answers([*roots(target), *folders(dataset.sources), *cap_folders])
+    with deadline:
+        sources = [_source(dataset, source, answers, check) for source in dataset.sources]
+    return NodeAnswer(
+        host=host(),
+        target=answers.mount(target.root),
+        sources=sources,
+        checks=[result._asdict() for result in target_checks.mount_checks(target, dataset, answers)],
+        penstock=penstock.__version__,
+        acls=readers.known_accounts(dataset, target, answers, numbers),
+        cores=node_view.of_this_node(),
+        link=None if bandwidth_folder is None else requirements.seen_here(bandwidth_folder, mark, answers),
+    )
+
+
+def host() -> HostSeen:
+    """Describe this machine, as this process may use it."""
+    system = os.uname()
+    return HostSeen(
+        name=system.nodename,
+        kernel=system.release,
+        machine=system.machine,
+        cpus=len(os.sched_getaffinity(0)),
+        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        uid=os.geteuid(),
+        gid=os.getegid(),
+        groups=tuple(sorted(os.getgroups())),
+    )
+
+
+def _source(
+    dataset: DatasetConfig, config: SourceConfig, answers: Answers, check: Callable[[], None]
+) -> SourceSeen:
+    url, mount = config.url, None
+    try:
+        check()
+        (source,) = open_sources(replace(dataset, sources=(config,)))
+        url, folder = source.url, folder_of(source)
+        if folder is not None:
+            mount = answers.mount(folder)
+            answers.require(folder, "the source")
+        reach(config, source, nullcontext())
+    except (PenstockError, OSError) as error:
+        return SourceSeen(url, str(error), mount)
+    return SourceSeen(url, mount=mount)
+
 
 STEP = "preflight"
 # Seconds without a byte after which a node counts a source as unreachable. The probe job has a minute for
@@ -52,7 +120,7 @@ class Heard(NamedTuple):
     owner: OwnerSeen  # of the answer's file, as this machine sees it
 
 
-def check(context: Context, config: DatasetConfig, answers: Answers, looks: Looks) -> None:
+def check_cluster(context: Context, config: DatasetConfig, answers: Answers, looks: Looks) -> None:
     """Raise PreflightError or ConfigError for what the cluster, or a node, does not allow."""
     if answers.silent(*roots(context.config.target)):
         # Arrays are noted on the target, and a node writes its answer there.
@@ -75,7 +143,7 @@ def check(context: Context, config: DatasetConfig, answers: Answers, looks: Look
         for reply in heard:
             _node(context, config, reply, answers, looks)
         with contextlib.suppress(TransientError, FailedError):
-            node_cores.check(context, steps, {reply.node: reply.answer.cores for reply in heard}, looks)
+            node_view.check_cores(context, steps, {reply.node: reply.answer.cores for reply in heard}, looks)
         _start(context, steps, looks, met=bool(met))
     at_once = human.counted(context.cluster.slots("copy"), "element")
     asks = ""
@@ -120,7 +188,9 @@ def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answer
     node = heard.node or answer.host.name
     local = answers.mount(target.root)
     sources = {f"file://{folder}": answers.mount(folder) for folder in folders(config.sources)}
-    results = node_view.judged(node, answer, local, sources, mounts.checks(target, config, answers))
+    results = node_view.judged(
+        node, answer, local, sources, target_checks.mount_checks(target, config, answers)
+    )
     if answer.written is not None:
         results += node_view.owner_results(f"ids on {node}", answer.written, heard.owner)
     place = f"on the node {node}"
@@ -129,18 +199,18 @@ def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answer
     versions = node_view.version_results(f"penstock on {node}", answer.penstock)
     looks.saw(*versions, what="the elements would be of another penstock", where="cluster.python", node=node)
     if answer.link is not None:
-        results = bandwidth.on_node(node, answer.link)
+        results = requirements.on_node(node, answer.link)
         looks.saw(*results, what="the bandwidth cap would not hold", where="bandwidth.folder", node=node)
-    acls = acl.judged(node, config, target, answer)
-    looks.saw(*acls, what="the target keeps no ACLs", where=acl.key(config), node=node)
+    acls = readers.judged_acl(node, config, target, answer)
+    looks.saw(*acls, what="the target keeps no ACLs", where=readers.acl_key(config), node=node)
     if answer.acls is not None:
         mapped = _numbers_differ(heard) or answer.acls.mapped or owners.is_mapped(target.root)
-        mine = acl.entries(config.permissions.acl)
-        others = acl.entry_results(node, answer.acls.entries, mine, mapped=mapped)
-        looks.saw(*others, what="the ACL would be another one", where=acl.key(config), node=node)
+        mine = readers.acl_entries(config.permissions.acl)
+        others = readers.entry_results(node, answer.acls.entries, mine, mapped=mapped)
+        looks.saw(*others, what="the ACL would be another one", where=readers.acl_key(config), node=node)
     if answer.target.kind not in ("", local.kind):
         with looks.at("evidence"):
-            evidence.check_grade(context, answer.target.kind, f"{place}, ")
+            requirements.check_grade(context, answer.target.kind, f"{place}, ")
 
 
 def _numbers_differ(heard: Heard) -> bool:
@@ -158,7 +228,7 @@ def _visit(context: Context, config: DatasetConfig, mark: str, heard: list[Heard
     request = {
         "dataset": to_json(replace(config, sources=tuple(sources))),
         "target": to_json(context.config.target),
-        "acl_numbers": [entry.number for entry in acl.entries(config.permissions.acl)],
+        "acl_numbers": [entry.number for entry in readers.acl_entries(config.permissions.acl)],
     }
     if (folder := context.config.bandwidth.folder) is not None:
         request |= {"link": str(folder.absolute()), "mark": mark}

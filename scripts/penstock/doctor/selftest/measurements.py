@@ -1,31 +1,94 @@
-"""Parts of a selftest that measure: the probe, fsync, a cold read, space and quota."""
+"""Parts of a selftest that measure and stage: the probe, fsync, a cold read, space and quota, a small folder
+staged by every step; and the budget of operations, bytes, files and time that they may cost.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
+import random
 import statistics
+import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.core import human
+from penstock.config.loader import TESTED
+from penstock.core import human, step_table
 from penstock.core.events import CheckResult
 from penstock.core.human import printable
+from penstock.core.layout import DATA, DatasetLayout
 from penstock.core.run_documents import ABILITIES, NOT_TRIED
+from penstock.dataset import rights, seals
 from penstock.fs.capabilities import facts
 from penstock.fs.cold_read import ColdReader
 from penstock.fs.probe import TRIALS, probe
 from penstock.fs.probe_judgement import differences
+from penstock.host import interpreter
 from penstock.host.proc import mount_of
+from penstock.target import dataset_folders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.core.run_documents import ProbeReport
-    from penstock.doctor.selftest.budget import Budget
     from penstock.fs.capabilities import StorageFacts
+
+
+PER_SECOND = 200  # operations on files and folders; a site's metadata servers serve hundreds of users
+MOST_BYTES = 1 << 30  # bytes that a selftest may write
+MOST_FILES = 5000  # files that a selftest may make
+WITHIN = 600.0  # seconds for everything
+
+
+class Budget:
+    """Counts what a selftest does, and slows it down. `wait` sleeps for seconds, and raises where the command
+    is to stop."""
+
+    def __init__(self, wait: Callable[[float], None], *, within: float = WITHIN) -> None:
+        self._wait = wait
+        self._began = time.monotonic()
+        self._ends = self._began + within
+        self._due = self._began
+        self.operations = 0
+        self.bytes = 0
+        self.files = 0
+
+    def spend(self, operations: int, *, size: int = 0, files: int = 0) -> None:
+        """Wait before so many operations, which write `size` bytes into `files` new files: at most PER_SECOND
+        a second. Raises ValueError beyond MOST_BYTES or MOST_FILES, and as `check`."""
+        self.operations += operations
+        self.bytes += size
+        self.files += files
+        if self.bytes > MOST_BYTES or self.files > MOST_FILES:
+            raise ValueError(f"the selftest would write {self.bytes:,} bytes in {self.files:,} files")
+        now = time.monotonic()
+        ahead = self._due - now
+        self._due = max(self._due, now) + operations / PER_SECOND
+        if ahead > 0:
+            self._wait(ahead)
+
+    def check(self) -> None:
+        """Raise where the command is to stop."""
+        self._wait(0)
+
+    @property
+    def room(self) -> int:
+        """Bytes that may still be written."""
+        return max(0, MOST_BYTES - self.bytes)
+
+    @property
+    def left(self) -> float:
+        """Seconds until the time is over, at least 0."""
+        return max(0.0, self._ends - time.monotonic())
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the budget was made."""
+        return time.monotonic() - self._began
+
 
 MIB = 1 << 20
 SMALL, SMALL_FILES = 4096, 60
@@ -159,3 +222,105 @@ def own_size(folder: Path, store: StorageFacts) -> str:
     with contextlib.suppress(OSError):
         return "" if facts(Path(point)).total_bytes == store.total_bytes else point
     return ""
+
+
+DATASET = "selftest"
+# of the files, in bytes; the last is copied in parts
+SIZES = (*[0] * 2, *[100] * 8, *[4096] * 16, *[70_000] * 12, *[1 << 20] * 8, *[5 << 20] * 2, 24 << 20)
+SETTINGS = {"plan.giant_bytes": "16MiB", "plan.part_bytes": "8MiB", "engine.workers": 1}
+COMMANDS = ("preflight", "audit", "gate")  # others are below `penstock step`
+STEPS = (*(name for name in step_table.OF_RUN if name != "report"), "audit", "gate")
+# A file's on the target, over all steps: 57 by the test bed's file system, without lookups, reads and writes.
+OPERATIONS = 60
+
+
+def staged(folder: Path, place: Path, budget: Budget) -> Iterator[CheckResult]:
+    """Stage a source below `folder`, and compare what is published with it. The source is made in `place`,
+    which must be missing; the caller removes it. Root stages nothing unless told to."""
+    if os.geteuid() == 0 and not rights.as_root():
+        yield CheckResult(
+            "a small staging",
+            "not tried: root (uid 0) stages nothing",
+            "note",
+            mend="give the folder to the account that will stage, and run the selftest as that account; or "
+            "`penstock --as-root selftest`",
+        )
+        return
+    place.mkdir(0o700)
+    source = place / "source"
+    _make(source)
+    configuration = place / "selftest.yaml"
+    configuration.write_text(
+        json.dumps(
+            {
+                "target": {"root": str(folder), "keep_free": "1MiB"},
+                "datasets": {DATASET: {"source": str(source)}},
+            }
+        )
+    )
+    spent = budget.seconds
+    for step in STEPS:
+        budget.spend(len(SIZES) * OPERATIONS // len(STEPS), size=sum(SIZES) // len(STEPS), files=10)
+        problem = _step(step, configuration, budget)
+        if problem:
+            yield CheckResult("a small staging", f"{step}: {problem}", "stop", "a release", "see the message")
+            return
+    took = human.duration(budget.seconds - spent)
+    budget.spend(0)
+    layout = DatasetLayout(folder, DATASET)
+    published = layout.current / DATA
+    wrong = [path.name for path in sorted(source.iterdir()) if not _same(path, published / path.name)]
+    if wrong:
+        yield CheckResult("a small staging", f"other bytes in {', '.join(wrong[:3])}", "stop", "the same")
+        return
+    amount = f"{human.counted(len(SIZES), 'file')}, {human.size(sum(SIZES))}"
+    yield CheckResult("a small staging", f"{amount} staged, audited and the same, in {took}")
+    yield CheckResult("what verify proved", _grades(layout))
+
+
+def _make(source: Path) -> None:
+    source.mkdir()
+    made = random.Random(0)  # noqa: S311 (any bytes)
+    for number, size in enumerate(SIZES):
+        (source / f"{number:03d}.bin").write_bytes(made.randbytes(size))
+
+
+def _step(step: str, configuration: Path, budget: Budget) -> str:
+    """Run one command; return "", or its message when it failed."""
+    words = [*interpreter.command("penstock"), "--config", str(configuration), "--backend", "local"]
+    command = [step] if step in COMMANDS else ["step", step]
+    try:
+        done = subprocess.run(
+            [*words, "--progress", "off", *command],
+            env=os.environ | {TESTED: json.dumps(SETTINGS)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            cwd=configuration.parent,
+            timeout=max(1.0, budget.left),
+        )
+    except subprocess.TimeoutExpired:
+        return "the time of the selftest was over"
+    if done.returncode == 0:
+        return ""
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return f"exit status {done.returncode}: {' '.join(lines[-3:])}"
+
+
+def _same(original: Path, published: Path) -> bool:
+    try:
+        return (
+            os.path.getsize(original) == os.path.getsize(published)
+            and original.read_bytes() == published.read_bytes()
+        )
+    except OSError:
+        return False
+
+
+def _grades(layout: DatasetLayout) -> str:
+    """Return how files were read back, by the seal."""
+    release = dataset_folders.current(layout)
+    grades = seals.load(layout, release or "").seal.evidence.storage
+    return ", ".join(
+        f"{name}: {human.counted(grade.files, 'file')}" for name, grade in sorted(grades.items())
+    )

@@ -22,8 +22,8 @@ from penstock.core import human, run_documents
 from penstock.core.errors import PenstockError, PreflightError
 from penstock.core.events import CheckResult, gravest
 from penstock.core.run_documents import ProbeReport
-from penstock.doctor.selftest import full_quota, killed_writer, measurements, small_staging, two_nodes
-from penstock.doctor.selftest.budget import WITHIN, Budget
+from penstock.doctor.selftest import interruptions, measurements, two_nodes
+from penstock.doctor.selftest.measurements import WITHIN, Budget
 from penstock.doctor.selftest.two_nodes import Peers
 from penstock.fs.capabilities import facts
 from penstock.fs.errno_map import storage_error
@@ -100,12 +100,14 @@ def run(
             "space and quota": lambda: measurements.space(folder, store),
             "fsync": lambda: measurements.durable_writes(place, budget),
             "a cold read": lambda: measurements.cold_read(place, store, budget),
-            "a writer that is killed": lambda: killed_writer.kills(place, budget),
-            "a small staging": lambda: small_staging.staged(place, source, budget),
+            "a writer that is killed": lambda: interruptions.kills(place, budget),
+            "a small staging": lambda: measurements.staged(place, source, budget),
             two_nodes.ABOUT: lambda: _two_nodes(place, start_peers, budget),
         }
         if fill_quota:
-            stages[full_quota.ABOUT] = lambda: full_quota.filled(place, facts(folder).free_bytes, budget)
+            stages[interruptions.ABOUT] = lambda: interruptions.filled(
+                place, facts(folder).free_bytes, budget
+            )
         for name, stage in stages.items():
             said(name)
             results += _stage(name, stage, budget)

@@ -1,4 +1,6 @@
-"""The target: its folders, file system and room, and whether it holds a lock."""
+"""The target: its folders, file system, room and lock, what its mount and those of sources that are folders
+say, quotas of the owner, and what the vendor's client and commands say.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +14,102 @@ from penstock.core.errors import MAKE_ROOM, NoSpaceError, PreflightError
 from penstock.core.events import CheckResult
 from penstock.core.human import printable
 from penstock.dataset import dataset_lock, rights
-from penstock.doctor.preflight.mount_answers import roots
-from penstock.target import access, dataset_folders
+from penstock.doctor.preflight.results import folders, roots
+from penstock.fs import quotas as kernel_quotas
+from penstock.fs import servers, store_checks
+from penstock.fs.mount_checks import check_mount
+from penstock.fs.quotas import unnamed_group
+from penstock.host.proc import nearest
+from penstock.target import access, dataset_folders, modes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from penstock.config.settings import DatasetConfig, TargetConfig
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.context import Context
-    from penstock.doctor.preflight.mount_answers import Answers
-    from penstock.doctor.preflight.results import Looks
+    from penstock.doctor.preflight.results import Answers, Looks
     from penstock.fs.capabilities import StorageFacts
+    from penstock.fs.stores import StoreStatus
 
 
-def check(
+def check_mounts(context: Context, config: DatasetConfig, answers: Answers, looks: Looks) -> None:
+    """Report all mounts of folders that answer."""
+    looks.saw(*mount_checks(context.config.target, config, answers), what="a mount is not in order")
+
+
+def mount_checks(target: TargetConfig, config: DatasetConfig, answers: Answers) -> list[CheckResult]:
+    """Return each result once, for folders that answer."""
+    results = []
+    if not answers.silent(target.root):
+        results += check_mount(target.root)
+    if target.state_root is not None and not answers.silent(target.state_root):
+        results += check_mount(target.state_root)
+    for folder in folders(config.sources):
+        if not answers.silent(folder):
+            results += check_mount(folder, source=True)
+    return list(dict.fromkeys(results))
+
+
+def check_quotas(config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks) -> None:
+    """Check the quotas of a target that answers. Raises PreflightError for an unknown group."""
+    if answers.silent(layout.root):
+        return
+    gid = modes.group_id(config.permissions)
+    quotas = kernel_quotas.of_new_files(layout.releases, None, gid)
+    checks = kernel_quotas.check(quotas)
+    if gid is None:
+        checks += unnamed_group(nearest(layout.root), enforced="group" in quotas.enforced)
+    looks.saw(*checks, what="the target is not in order", where=str(layout.root))
+
+
+# What the file system's client and its vendor's commands say of the target.
+#
+# They are asked before any check that makes a file there: with a server away, such a call waits for minutes.
+
+
+def check_servers(layout: DatasetLayout, looks: Looks) -> tuple[StoreStatus | None, bool]:
+    """Return what the target's client shows of servers in /proc (or None), and whether none is away. Makes no
+    call on the mount."""
+    shown, away = servers.servers_away(layout.root)
+    if away:
+        looks.gone(servers.away_error(layout.root, away), *away)
+    return shown, not away
+
+
+def check_vendor(
+    context: Context,
+    config: DatasetConfig,
+    layout: DatasetLayout,
+    answers: Answers,
+    looks: Looks,
+    shown: StoreStatus | None,
+) -> bool:
+    """Return whether the target's servers are in order, beside what its client has `shown`; else no file may
+    be made there. Of a silent target, only servers that the vendor's commands do not reach are reported.
+    Raises PreflightError for an unknown group."""
+    if answers.silent(layout.root):
+        away = servers.unreached_servers(layout.root)
+        if away:
+            looks.gone(servers.away_error(layout.root, away), *away)
+        return not away
+    target = context.config.target
+    checks = store_checks.check_target(
+        layout.releases,
+        gid=modes.group_id(config.permissions),
+        wish=target.striping,
+        named=target.filesystem,
+        shown=shown,
+    )
+    if checks.in_order:
+        looks.saw(*checks.results, what="the target is not in order", where=str(layout.root))
+    else:
+        looks.gone(servers.away_error(layout.root, checks.results), *checks.results)
+    return checks.in_order
+
+
+def check_target(
     context: Context, layout: DatasetLayout, answers: Answers, looks: Looks, before: Path | None
 ) -> None:
     """Raise PreflightError or NoSpaceError for an unusable target. `before`: a file by which the dataset was
