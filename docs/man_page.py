@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from penstock.cli import parser as command_line
-from penstock.cli import parser_actions
+from penstock.cli import argument_parser
+from penstock.cli import argument_parser as command_line
 from penstock.cli.command_table import COMMANDS, GROUPS, HIDDEN, STEP, Command
 
 if TYPE_CHECKING:
@@ -63,9 +63,9 @@ def _lines(date: str) -> Iterator[str]:
     )
     yield ".SH OPTIONS"
     yield "They stand before or behind the command."
-    for action in parser_actions.actions(parser):
+    for action in argument_parser.actions(parser):
         yield from _action(action)
-    common = set(parser_actions.options(parser))
+    common = set(argument_parser.options(parser))
     yield ".SH COMMANDS"
     for group in (*GROUPS, STEP, HIDDEN):
         yield f".SS {TITLES.get(group, group.capitalize())}"
@@ -73,7 +73,7 @@ def _lines(date: str) -> Iterator[str]:
         for command in members:
             if command != members[0]:
                 yield ".PP"
-            yield from _command(command, parser_actions.of_command(parser, command), common)
+            yield from _command(command, argument_parser.of_command(parser, command), common)
     yield ".SH EXIT STATUS"
     for status in command_line.EXIT_STATUS.removeprefix("exit status: ").replace("\n", " ").split(", "):
         number, _, meaning = status.rpartition(" and ")[2].partition(" ")
@@ -87,11 +87,11 @@ def _lines(date: str) -> Iterator[str]:
 
 
 def _command(command: Command, parser: argparse.ArgumentParser, shared: set[str]) -> Iterator[str]:
-    arguments = [_usage(action) for action in parser_actions.arguments(parser)]
+    arguments = [_usage(action) for action in argument_parser.arguments(parser)]
     yield " ".join([f"\\fBpenstock {_escaped(command.typed)}\\fR", "[\\fIOPTION\\fR ...]", *arguments])
     yield ".br"
     yield f"{_text(command.summary[0].upper() + command.summary[1:])}."
-    for action in parser_actions.actions(parser):
+    for action in argument_parser.actions(parser):
         if not shared.intersection(action.option_strings):
             yield from _action(action)
     yield ".IP"
@@ -109,7 +109,7 @@ def _usage(action: argparse.Action) -> str:
 
 def _action(action: argparse.Action) -> Iterator[str]:
     name = ", ".join(f"\\fB{_escaped(one)}\\fR" for one in action.option_strings)
-    if not name or parser_actions.takes_value(action):
+    if not name or argument_parser.takes_value(action):
         name = f"{name} \\fI{_value(action)}\\fR".strip()
     yield ".TP"
     yield name

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.commands import PATIENCE, penstock
 
-from penstock.cli import parser
+from penstock.cli import argument_parser
 from penstock.cli.command_table import COMMANDS
 from penstock.cli.commands import completion
 
@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def words(*typed: str) -> set[str] | None:
-    found = completion.candidates(parser.build(), typed)
+    found = completion.candidates(argument_parser.build(), typed)
     return None if found is None else {one.word for one in found}
 
 

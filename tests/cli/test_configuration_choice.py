@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.commands import penstock
 
-from penstock.cli import parser
+from penstock.cli import argument_parser
 from penstock.cli.session import Session
 from penstock.config import file_choice
 
@@ -107,7 +107,7 @@ def test_hints_give_the_option_only_where_it_changes_something(
     monkeypatch.chdir(tmp_path)
     written(tmp_path, "penstock.yaml", "config.yaml", "my.yaml")
     given = [word.format(folder=tmp_path) for word in words]
-    session = Session(parser.build().parse_args([*given, "status"]))
+    session = Session(argument_parser.build().parse_args([*given, "status"]))
     assert session.program == program.format(folder=tmp_path)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.commands import penstock
 
-from penstock.cli import mistyped_words, parser
+from penstock.cli import argument_parser
 from penstock.cli.command_table import COMMANDS
 from penstock.cli.main import main
 from penstock.config.loader import load
@@ -97,15 +97,15 @@ def test_a_word_that_begins_but_one_is_that_one() -> None:
     assert nearest("re", ["releases", "report"]) == ""
 
 
-@pytest.mark.parametrize("word", mistyped_words.SYNONYMS)
+@pytest.mark.parametrize("word", argument_parser.SYNONYMS)
 def test_another_program_s_word_is_answered_with_a_command_that_there_is(word: str) -> None:
-    meant = mistyped_words.SYNONYMS[word]
+    meant = argument_parser.SYNONYMS[word]
     step = word if word in ("copy", "list", "verify") else ""
     answer = f"there is no command {word}; did you mean {meant}{f' or step {step}' if step else ''}?"
-    assert mistyped_words.unknown([word]) == answer
+    assert argument_parser.unknown([word]) == answer
     assert meant in [
         *(command.word for command in COMMANDS if command.of_people),
-        *mistyped_words.WITHOUT_COMMAND,
+        *argument_parser.WITHOUT_COMMAND,
     ]
     assert not any(command.word == word and command.group != "step" for command in COMMANDS)
 
@@ -119,7 +119,7 @@ def test_another_program_s_word_is_answered_with_a_command_that_there_is(word: s
     ],
 )  # fmt: skip
 def test_what_removes_is_named_only_where_it_was_meant(word: str, meant: str) -> None:
-    answer = mistyped_words.unknown([word]) or ""
+    answer = argument_parser.unknown([word]) or ""
     assert answer.partition("; did you mean ")[2] == (f"{meant}?" if meant else "")
 
 
@@ -137,9 +137,13 @@ def test_a_word_that_is_no_command_does_nothing(
 
 @pytest.mark.parametrize("words", [["status", "stop"], ["--config", "stop", "status"], []])
 def test_the_same_word_elsewhere_is_none(words: list[str]) -> None:
-    assert mistyped_words.unknown(words) is None
+    assert argument_parser.unknown(words) is None
 
 
 def test_global_options_that_take_a_value_are_those_of_the_parser() -> None:
-    actions = [action for action in parser.build()._actions if action.option_strings and action.nargs is None]
-    assert {action.option_strings[0] for action in actions} == set(mistyped_words.VALUED)
+    actions = [
+        action
+        for action in argument_parser.build()._actions
+        if action.option_strings and action.nargs is None
+    ]
+    assert {action.option_strings[0] for action in actions} == set(argument_parser.VALUED)

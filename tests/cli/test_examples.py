@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from penstock.cli import main, parser
+from penstock.cli import argument_parser, main
 from penstock.cli.command_table import COMMANDS, Command
 
 SHOWN = [one for one in COMMANDS if one.of_people]
@@ -27,7 +27,7 @@ def test_each_command_has_two_that_are_parsed(one: Command, capsys: pytest.Captu
     assert len(one.examples) == 2
     for line in one.examples:
         (words,) = commands_in(line)
-        parsed = parser.build().parse_args(words)
+        parsed = argument_parser.build().parse_args(words)
         assert parsed.command == one.name
     assert main.main([*one.typed.split(), "--help"]) == 0
     end = capsys.readouterr().out.rstrip("\n").splitlines()[-3:]

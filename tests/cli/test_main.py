@@ -16,7 +16,12 @@ from tests.support.commands import ROOT, parsers
 from tests.support.commands import penstock as command
 
 import penstock
-from penstock.cli import command_table, error_report, main, parser
+from penstock.cli import (
+    argument_parser,
+    command_table,
+    error_report,
+    main,
+)
 from penstock.cli.session import Session, _refuse_unwritable
 from penstock.core import errors
 
@@ -63,7 +68,7 @@ def test_the_page_has_each_command_in_the_order_of_the_table() -> None:
 
 
 def test_every_argument_has_help() -> None:
-    for words, one in parsers(parser.build()).items():
+    for words, one in parsers(argument_parser.build()).items():
         for action in one._actions:
             if not isinstance(action, argparse._SubParsersAction):
                 assert action.help, f"{words} {action.dest}"
@@ -73,7 +78,7 @@ def test_the_page_has_the_exit_statuses() -> None:
     kinds = [k for _, k in inspect.getmembers(errors, inspect.isclass) if issubclass(k, errors.PenstockError)]
     for code in {0, 129, 130, 143} | {k.exit_code for k in kinds}:
         assert f"| {code} |" in PAGE
-        assert str(code) in parser.EXIT_STATUS
+        assert str(code) in argument_parser.EXIT_STATUS
 
 
 @pytest.mark.parametrize(
@@ -231,7 +236,7 @@ def test_a_name_out_of_a_source_cannot_steer_the_terminal(capsys: pytest.Capture
 
 
 def _session(name: str, *words: str) -> Session:
-    return Session(parser.build().parse_args([*words, name]))
+    return Session(argument_parser.build().parse_args([*words, name]))
 
 
 def test_a_full_disk_anywhere_is_exit_6(capsys: pytest.CaptureFixture[str]) -> None:

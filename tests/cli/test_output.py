@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tests.support.commands import penstock
 
-from penstock.cli.log_file import close_log, open_log
+from penstock.cli.error_report import close_log, open_log
 from penstock.core.errors import ObjectError
 from penstock.core.human import printable, printable_lines
 

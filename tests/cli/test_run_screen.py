@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.cli.run_screen import RunScreen
+from penstock.cli.run_results import RunScreen
 from penstock.look.views.line_view import Lines
 from penstock.workflow import exit_files
 

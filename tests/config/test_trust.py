@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.commands import parsers, penstock
 
-from penstock.cli import flags, parser
+from penstock.cli import argument_parser, flags
 from penstock.config import loader, trust
 from penstock.config.annotations import RUNS, WRITES, Key, keys_of
 from penstock.config.settings import Config
@@ -64,7 +64,7 @@ def test_each_key_that_names_a_file_or_a_program_is_marked_or_read() -> None:
 
 def test_each_option_that_names_a_file_looks_at_it_first() -> None:
     written = set()
-    for child in parsers(parser.build()).values():
+    for child in parsers(argument_parser.build()).values():
         for action in child._actions:
             if action.metavar == "FILE" and not set(action.option_strings) & (READ_OPTIONS | OF_A_PROBE):
                 assert isinstance(action.type, partial), action.option_strings

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.cli import log_file
+from penstock.cli import error_report
 from penstock.core.errors import FailedError, SourceChangedError
 from penstock.core.human import masked, masked_words
 from penstock.host import command
@@ -40,9 +40,9 @@ def test_no_message_has_what_lets_somebody_in(text: str, tmp_path: Path) -> None
         for said in (str(error), error.reason, str(again), repr(error)):
             assert SECRET not in said
             assert "IJKLMNOP" not in said
-    handlers = log_file.open_log(tmp_path / "log")
+    handlers = error_report.open_log(tmp_path / "log")
     logging.getLogger("penstock").warning("%s", text)
-    log_file.close_log(handlers)
+    error_report.close_log(handlers)
     logged = (tmp_path / "log").read_text()
     assert "..." in logged
     assert SECRET not in logged

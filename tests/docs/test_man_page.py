@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from docs import man_page
-from penstock.cli import parser, parser_actions
+from penstock.cli import argument_parser
 from penstock.cli.command_table import COMMANDS
 
 
@@ -39,10 +39,10 @@ def test_mandoc_finds_nothing_wrong() -> None:
 
 def test_each_command_option_and_example_stands_there() -> None:
     page = man_page.page("").replace("\\-", "-").replace("\\&", "").replace("\\(ti", "~")
-    built = parser.build()
+    built = argument_parser.build()
     for command in COMMANDS:
         assert (f"\\fBpenstock {command.typed}\\fR" in page) == command.of_people
         if command.of_people:
             assert all(f"\n{line}\n" in page for line in command.examples)
-            for option in parser_actions.options(parser_actions.of_command(built, command)):
+            for option in argument_parser.options(argument_parser.of_command(built, command)):
                 assert f"\\fB{option}\\fR" in page

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.support.commands import parsers
 
+from penstock.cli.argument_parser import build
 from penstock.cli.command_table import COMMANDS
-from penstock.cli.parser import build
 from penstock.dataset import rights
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/site.md").read_text()

@@ -36,11 +36,11 @@ def penstock(*words: str, cwd: Path | None = None) -> subprocess.CompletedProces
 
 def parsers(built: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """The parser, and those of its commands, by the words that lead to each; with all of their arguments."""
-    from penstock.cli import parser_actions
+    from penstock.cli import argument_parser
 
-    parser_actions.actions(built)
+    argument_parser.actions(built)
     found = {built.prog: built}
-    for child in parser_actions.children(built).values():
+    for child in argument_parser.children(built).values():
         found |= parsers(child)
     return found
 

@@ -33,23 +33,23 @@ def program() -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    from penstock.cli import command_table, mistyped_words, parser_actions
-    from penstock.cli import parser as parsers
+    from penstock.cli import argument_parser, command_table
+    from penstock.cli import argument_parser as parsers
 
     resources.collect_garbage_rarely()
-    words = mistyped_words.with_help(sys.argv[1:] if arguments is None else arguments)
-    if refusal := mistyped_words.unknown(words):
+    words = argument_parser.with_help(sys.argv[1:] if arguments is None else arguments)
+    if refusal := argument_parser.unknown(words):
         output.called_as("penstock")
         output.say(refusal)
         return _refused(words, 2)
     parser = parsers.build()
     try:
-        if option := mistyped_words.before_command(words):
-            parser_actions.refuse(parser, [option])
+        if option := argument_parser.before_command(words):
+            argument_parser.refuse(parser, [option])
         parsed, unknown = parser.parse_known_args(words)
         if unknown:
             command = command_table.find(parsed.command) if parsed.command else None
-            parser_actions.refuse(parser, unknown, command)
+            argument_parser.refuse(parser, unknown, command)
         if parsed.command is None:
             parser.print_help()
             return output.flushed(0)

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.cli import output
-from penstock.cli.log_file import close_log, logged, open_log
+from penstock.cli.error_report import close_log, logged, open_log
 from penstock.config import file_choice
 from penstock.core.errors import ConfigError, FailedError, InterruptedRunError, PreflightError
 from penstock.core.human import did_you_mean, in_quotes

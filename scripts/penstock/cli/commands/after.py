@@ -27,14 +27,14 @@ import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cli import flags, output, reader_choice
+from penstock.cli import dataset_choice, flags, output
 from penstock.core import human
 from penstock.core.errors import FindingsError, PenstockError
 from penstock.core.human import brief, in_quotes
 from penstock.core.layout import DATASET_NAME
 
 if TYPE_CHECKING:
-    from penstock.cli.reader_choice import Reading
+    from penstock.cli.dataset_choice import Reading
     from penstock.cli.session import Session
     from penstock.cluster.port import Cluster
     from penstock.dataset.staging_notice import StagingNotice
@@ -112,7 +112,7 @@ def _answer(parsed: argparse.Namespace, session: Session, name: str | None) -> t
     from penstock.config.settings import ClusterConfig
 
     try:
-        reading = reader_choice.chosen(parsed, session, name)
+        reading = dataset_choice.chosen_reading(parsed, session, name)
         cluster = open_cluster(ClusterConfig(backend="slurm"))
         return reading.dataset, _of_dataset(reading, cluster, new=parsed.new)
     except PenstockError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from penstock.cli import audit_results, flags
+from penstock.cli import flags, step_runner
 from penstock.config.quantities import rate
 from penstock.core import human
 from penstock.core.audit_documents import AuditSelection, parse_fraction, parse_turns
@@ -63,7 +63,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.keep import audit_step
 
     if parsed.overrule:
-        return audit_results.run_each(
+        return step_runner.run_each(
             parsed,
             session,
             lambda context, name: audit_step.overrule(context, name, parsed.overrule, parsed.release),
@@ -76,7 +76,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         rotate=parsed.fraction or 0,
         limit=parsed.limit,
     )
-    return audit_results.run_each(
+    return step_runner.run_each(
         parsed,
         session,
         lambda context, name: audit_step.run(context, name, request),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.cli import flags, output, target_datasets
+from penstock.cli import dataset_choice, flags, output
 from penstock.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         config = session.config()
         names = session.names(config, parsed.dataset)
     elif parsed.dataset:
-        below = target_datasets.chosen(parsed, session)
+        below = dataset_choice.chosen_datasets(parsed, session)
         names = [layout.dataset for layout in below.layouts(parsed.dataset)]
         config = Config(below.target, {name: DatasetConfig(name, ()) for name in names})
     else:

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cli import output, parser_actions
+from penstock.cli import argument_parser, output
 from penstock.cli.command_table import COMMANDS, STEP
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (a
     if not parsed.words:
         output.show_piece(SCRIPTS[parsed.shell])
         return 0
-    from penstock.cli.parser import build
+    from penstock.cli.argument_parser import build
 
     words = _joined(parsed.words) if parsed.shell == "bash" else parsed.words
     fitting = candidates(build(), words)
@@ -112,7 +112,7 @@ def candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[Ca
     *before, last = words
     typed, parser, waiting = _read(parser, before)
     option, equals, begun = last.partition("=")
-    if waiting is None and equals and (action := parser_actions.options(parser).get(option)) is not None:
+    if waiting is None and equals and (action := argument_parser.options(parser).get(option)) is not None:
         values = _values(action, typed)
         return None if values is None else [
             Candidate(f"{option}={value.word}", value.about)
@@ -144,16 +144,16 @@ def _read(
     over = False
     for word in words:
         option, equals, value = word.partition("=")
-        action = None if over or waiting else parser_actions.options(parser).get(option)
+        action = None if over or waiting else argument_parser.options(parser).get(option)
         if waiting is not None or (action is not None and equals):
             if (waiting or action).dest == "config":  # type: ignore[union-attr]
                 config = Path(word if waiting else value)
             waiting = None
         elif action is not None:
-            waiting = action if parser_actions.takes_value(action) else None
+            waiting = action if argument_parser.takes_value(action) else None
         elif word == "--" and not over:
             over = True
-        elif (child := parser_actions.children(parser).get(word)) is not None:
+        elif (child := argument_parser.children(parser).get(word)) is not None:
             parser = child
         else:
             names.append(word)
@@ -166,14 +166,14 @@ def _next(
     if waiting is not None:
         return _values(waiting, typed)
     if last.startswith("-") and not typed.over:
-        shown = parser_actions.options(parser).items()
+        shown = argument_parser.options(parser).items()
         return [Candidate(name, _about(action)) for name, action in shown if name.startswith("--")]
-    if children := parser_actions.children(parser):
+    if children := argument_parser.children(parser):
         summaries = {command.word: command.summary for command in COMMANDS if command.of_people}
         # The parser of single steps is not in the table.
         summaries[STEP] = "one step of a run, by hand"
         return [Candidate(name, summaries[name]) for name in children if name in summaries]
-    places = parser_actions.arguments(parser)
+    places = argument_parser.arguments(parser)
     if not places:
         return []
     number = len(typed.names)

@@ -18,7 +18,7 @@ import os
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from penstock.cli import flags, output, target_datasets
+from penstock.cli import dataset_choice, flags, output
 from penstock.core import human
 from penstock.core.errors import ConfigError
 from penstock.core.human import printable
@@ -84,7 +84,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         with session.context(config) as context:
             got = release_comparison.with_source(context, name, parsed.release)
     else:
-        layout = target_datasets.chosen(parsed, session).only(parsed.name)
+        layout = dataset_choice.chosen_datasets(parsed, session).only(parsed.name)
         got = release_comparison.releases(layout, parsed.release, parsed.other)
     with got.difference as difference:
         _show(parsed, session, difference, got.result)

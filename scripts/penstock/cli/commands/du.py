@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.cli import flags, target_datasets
+from penstock.cli import dataset_choice, flags
 from penstock.core import human
 from penstock.core.human import printable
 from penstock.look.views.result_texts import last_pinned
@@ -59,14 +59,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Measure each dataset, and what removing each release would free. Rests during PAUSE, and keeps within
     `target.ops`."""
-    from penstock.cli.log_file import logged
+    from penstock.cli.error_report import logged
     from penstock.core import events
     from penstock.dataset.context import operations
     from penstock.jobs.shares import paced
     from penstock.look.dataset_use import used
     from penstock.target import root_files
 
-    datasets = target_datasets.chosen(parsed, session)
+    datasets = dataset_choice.chosen_datasets(parsed, session)
     target = datasets.target
     layouts = {layout.dataset: layout for layout in datasets.layouts(parsed.dataset)}
     with session.display() as view:

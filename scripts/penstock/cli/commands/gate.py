@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.cli import flags, output, reader_choice, submission
+from penstock.cli import (
+    dataset_choice,
+    flags,
+    output,
+    submission,
+)
 from penstock.config.quantities import duration
 from penstock.core import human
 from penstock.core.audit_documents import AuditSelection, parse_fraction
@@ -14,7 +19,7 @@ from penstock.core.errors import ConfigError
 if TYPE_CHECKING:
     import argparse
 
-    from penstock.cli.reader_choice import Reading
+    from penstock.cli.dataset_choice import Reading
     from penstock.cli.session import Session
     from penstock.config.settings import Config
     from penstock.core.step_results import MendResult
@@ -53,7 +58,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             where="--root",
             hint="use --config instead of --root, or leave --mend out",
         )
-    reading = reader_choice.chosen(parsed, session, parsed.dataset)
+    reading = dataset_choice.chosen_reading(parsed, session, parsed.dataset)
     if parsed.parsable and not parsed.submit:
         submission.refuse_parsable()
     reading.warn_of_hold()

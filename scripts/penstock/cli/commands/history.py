@@ -6,7 +6,7 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.cli import flags, target_datasets
+from penstock.cli import dataset_choice, flags
 from penstock.core import human
 from penstock.core.human import brief, printable
 from penstock.look.views.result_texts import moment, said
@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.look import details
 
-    history = details.history(target_datasets.chosen(parsed, session).only(parsed.name))
+    history = details.history(dataset_choice.chosen_datasets(parsed, session).only(parsed.name))
     session.receipt({"datasets": {history["dataset"]: history}})
     rows = ({"dataset": history["dataset"], **row["line"]} for row in history["lines"])
     limit = None if parsed.all else flags.SHOWN_ROWS

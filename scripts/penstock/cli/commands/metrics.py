@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.cli import flags, output, target_datasets
-from penstock.cli.target_datasets import TargetDatasets
+from penstock.cli import dataset_choice, flags, output
+from penstock.cli.dataset_choice import TargetDatasets
 from penstock.core.errors import FailedError, NoSpaceError, PenstockError
 from penstock.core.human import printable
 from penstock.fs import servers, small_files
@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Write the series of all or the named datasets. Raises FailedError or NoSpaceError where the file cannot
     be written, which stays as it was."""
-    _write(target_datasets.chosen(parsed, session), parsed.dataset, parsed.out)
+    _write(dataset_choice.chosen_datasets(parsed, session), parsed.dataset, parsed.out)
     return 0
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.cli import flags, output, reader_choice
+from penstock.cli import dataset_choice, flags, output
 from penstock.core import human
 from penstock.core.errors import NoSpaceError
 
 if TYPE_CHECKING:
     import argparse
 
-    from penstock.cli.reader_choice import Reading
+    from penstock.cli.dataset_choice import Reading
     from penstock.cli.session import Session
     from penstock.dataset.gate import Published
 
@@ -35,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Print the data folder of the current release, where the gate is open. A job resolves it once, and reads
     one release whatever is published later. --job pins it, also for a restarted job."""
-    reading = reader_choice.chosen(parsed, session, parsed.dataset)
+    reading = dataset_choice.chosen_reading(parsed, session, parsed.dataset)
     reading.warn_of_hold()
     with reading.reported(session) as answer:
         judgement, pin = _given(reading) if parsed.job else (reading.judged(), "")

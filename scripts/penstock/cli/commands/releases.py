@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.cli import flags, target_datasets
+from penstock.cli import dataset_choice, flags
 from penstock.core import human
 from penstock.core.errors import FindingsError
 from penstock.core.human import brief, printable
@@ -62,7 +62,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.look.releases import dataset_row
 
     holders = pins.holding()
-    datasets = target_datasets.chosen(parsed, session)
+    datasets = dataset_choice.chosen_datasets(parsed, session)
     layouts = {layout.dataset: layout for layout in datasets.layouts(parsed.dataset)}
     rows, code = session.apart(
         [*layouts], lambda name: dataset_row(layouts[name], holders, owners=datasets.owners)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.cli import audit_results, flags
+from penstock.cli import flags, step_runner
 from penstock.core import human
 from penstock.core.audit_documents import also_in, also_repaired
 from penstock.look.views.result_texts import SHOWN, line, table
@@ -27,7 +27,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     """Repair each dataset in turn by its newest finished audit."""
     from penstock.keep import repair_step
 
-    return audit_results.run_each(
+    return step_runner.run_each(
         parsed,
         session,
         lambda context, name: repair_step.run(context, name, parsed.release),

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from penstock.cli import flags, run_results, submission
 from penstock.cli.commands import metrics
-from penstock.cli.log_file import LOG
-from penstock.cli.run_results import FLAGS, RESULTS
-from penstock.cli.run_screen import RunScreen
+from penstock.cli.error_report import LOG
+from penstock.cli.run_results import FLAGS, RESULTS, RunScreen
 from penstock.cli.session import reached
 from penstock.config import strict_yaml
 from penstock.core import human

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from penstock.cli import flags, target_datasets
+from penstock.cli import dataset_choice, flags
 from penstock.core import human
 from penstock.core.errors import FindingsError
 from penstock.core.human import TEXT, brief, printable
@@ -47,7 +47,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.dataset.gate import BAD
     from penstock.look import details
 
-    datasets = target_datasets.chosen(parsed, session)
+    datasets = dataset_choice.chosen_datasets(parsed, session)
     layout = datasets.only(parsed.name)
     holders = pins.holding()
     release = details.shown(layout, parsed.release, holders, owners=datasets.owners)

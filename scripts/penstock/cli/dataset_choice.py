@@ -1,4 +1,6 @@
-"""The dataset that a reader asks for (`penstock path`, `penstock gate`), and the release to read."""
+"""The datasets that a command is about which shows what lies below a root or ends what works there; and the
+dataset and release that a reader asks for (`penstock path`, `penstock gate`).
+"""
 
 from __future__ import annotations
 
@@ -6,17 +8,75 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cli import output, target_datasets
+from penstock.cli import output
 from penstock.core.errors import ConfigError
+from penstock.core.human import did_you_mean, in_quotes
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from penstock.cli.session import Session
     from penstock.config.settings import TargetConfig
     from penstock.core.layout import DatasetLayout
     from penstock.dataset.gate import Published
+
+
+class TargetDatasets(NamedTuple):
+    target: TargetConfig
+    configured: Sequence[str] | None  # datasets of the configuration; None with --root
+
+    @property
+    def owners(self) -> Sequence[str] | None:
+        """`target.owners`; None with --root: the owner of each dataset's folder counts."""
+        return None if self.configured is None else self.target.owners
+
+    def only(self, name: str | None) -> DatasetLayout:
+        """Return the named dataset, else the only one. Raises ConfigError."""
+        names = [name] if name else self.configured or []
+        layouts = self.layouts(names if len(names) == 1 else [])
+        if len(layouts) != 1:
+            choices = ", ".join(layout.dataset for layout in layouts)
+            raise ConfigError(
+                "which dataset?", hint=f"there are: {choices}" if choices else "there is none at all"
+            )
+        return layouts[0]
+
+    def layouts(self, names: Sequence[str]) -> list[DatasetLayout]:
+        """Return the named datasets, else all below the root and of the configuration. Raises ConfigError."""
+        from penstock.dataset.context import layout_of
+        from penstock.look import releases
+
+        root, datasets = self.target.root, [*(self.configured or [])]
+        # Readers may enter some roots without listing them: names of the configuration are enough.
+        listed = not names or not set(names) <= set(datasets)
+        # Where a configuration has staged nothing yet there is no root.
+        if listed and (self.configured is None or root.exists()):
+            datasets = list(dict.fromkeys([*datasets, *releases.datasets(root)]))
+        unknown = [name for name in names if name not in datasets]
+        if unknown:
+            raise not_known(unknown, datasets, root)
+        return [layout_of(self.target, name) for name in dict.fromkeys(names or datasets)]
+
+
+def not_known(names: Sequence[str], datasets: Sequence[str], root: Path) -> ConfigError:
+    return ConfigError(
+        f"no dataset is named {', '.join(map(in_quotes, names))}{did_you_mean(names, datasets)}",
+        where=str(root),
+        hint=f"there are: {', '.join(datasets)}" if datasets else "there is none at all",
+    )
+
+
+def chosen_datasets(parsed: argparse.Namespace, session: Session) -> TargetDatasets:
+    """Take the datasets below --root with a target's defaults, else the configuration's."""
+    from penstock.cli.session import reached
+    from penstock.config.settings import TargetConfig
+
+    if parsed.root is not None:
+        return TargetDatasets(reached(TargetConfig(parsed.root.absolute())), None)
+    config = session.config()
+    return TargetDatasets(config.target, list(config.datasets))
 
 
 class Reading(NamedTuple):
@@ -72,7 +132,7 @@ class Reading(NamedTuple):
             raise failure
 
 
-def chosen(parsed: argparse.Namespace, session: Session, name: str | None) -> Reading:
+def chosen_reading(parsed: argparse.Namespace, session: Session, name: str | None) -> Reading:
     """Choose by the configuration or --root; without a name, the only dataset. Raises ConfigError."""
     if parsed.root is None:
         config = session.config()
@@ -88,7 +148,7 @@ def chosen(parsed: argparse.Namespace, session: Session, name: str | None) -> Re
     exists = name and DATASET_NAME.fullmatch(name) and os.path.lexists(target.root / name)
     datasets = [name] if name and exists else releases.datasets(target.root)
     if name and not exists:
-        raise target_datasets.not_known([name], datasets, target.root)
+        raise not_known([name], datasets, target.root)
     if len(datasets) != 1:
         raise ConfigError("which dataset?", hint=f"there are: {', '.join(datasets)}" if datasets else "none")
     return Reading(target, datasets[0], GcConfig.grace)

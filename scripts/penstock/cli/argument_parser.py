@@ -1,0 +1,260 @@
+"""The argument parser, made from the table of commands, what it holds (for completion, the manual page and
+the answer to a mistyped option), and the answer to a word that is no command.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from penstock.cli import flags
+from penstock.cli.command_table import COMMANDS, GROUPS, STEP, Command
+from penstock.config.backends import BACKENDS
+from penstock.core import step_table
+from penstock.core.human import did_you_mean, nearest, slips
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+# The argument parser, made from the table. Global options may stand before or after the command.
+
+PROGRESS_VIEWS = ("auto", "rich", "lines", "json", "off")
+EXIT_STATUS = """\
+exit status: 0 done, 1 failed, 2 usage or configuration, 3 preflight stops, 4 findings,
+5 source changed, 6 no space or quota, 7 locked by another run, 129, 130, 143 stopped by a signal"""
+
+
+class _Version(argparse.Action):
+    """Makes the text when it is asked for: every command builds the parser."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from penstock.cli import output
+        from penstock.workflow import installation
+
+        output.show(installation.identity())
+        parser.exit()
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A command's parser, completed when it first parses: that imports the command's module, and every
+    command builds the parsers of all."""
+
+    command: Command | None = None  # None: it has its arguments
+
+    def complete(self) -> None:
+        command, self.command = self.command, None
+        if command is not None:
+            self.epilog = "\n".join([EXIT_STATUS, *_examples(command)])
+            _global_options(self, first=False)
+            command.load().arguments(self)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self.complete()
+        return super().parse_known_args(args, namespace)
+
+
+def build() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock",
+        usage="penstock [OPTION ...] COMMAND ...",
+        description=f"Staged dataset ingest for GPU clusters: whole or not at all.\n\n{_groups()}",
+        epilog=f"`penstock COMMAND --help` has the arguments of each.\n\n{EXIT_STATUS}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print which penstock this is, and end")
+    _global_options(parser, first=True)
+    # No `required`: without a command, help is printed.
+    children = parser.add_subparsers(
+        dest="command", help=argparse.SUPPRESS, prog="penstock", parser_class=CommandParser
+    )
+    steps = children.add_parser(STEP, description="One step of a run, by hand.", allow_abbrev=False)
+    _global_options(steps, first=False)
+    below = steps.add_subparsers(dest="command", metavar="STEP", title="steps", required=True)
+    for command in COMMANDS:
+        add = below.add_parser if command.group == STEP else children.add_parser
+        if command.name in step_table.SINGLE:
+            # Steps that only Snakemake calls are not listed.
+            add = partial(add, help=command.summary)
+        child = add(
+            command.word,
+            description=command.summary[0].upper() + command.summary[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        child.command = command
+        child.set_defaults(command=command.name)  # two commands may have one word
+    return parser
+
+
+def _examples(command: Command) -> list[str]:
+    return ["", "examples:", *(f"  {line}" for line in command.examples)] if command.examples else []
+
+
+def _groups() -> str:
+    """List the commands of people by group."""
+    lines = []
+    for group in GROUPS:
+        members = [command for command in COMMANDS if command.group == group]
+        lines += [f"{group}:", *(f"    {command.word:<12}{command.summary}" for command in members)]
+    return "\n".join(lines)
+
+
+def _global_options(parser: argparse.ArgumentParser, *, first: bool) -> None:
+    def default(value: object) -> object:
+        # A command's parser must not undo an option before the command.
+        return value if first else argparse.SUPPRESS
+
+    parser.add_argument(
+        "--config", type=flags.path, metavar="FILE", default=default(None),
+        help="the configuration (default: PENSTOCK_CONFIG of the environment, else penstock.yaml, else "
+        "config.yaml, in the working directory)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--backend", choices=BACKENDS, default=default(None),
+        help="where elements run; goes before cluster.backend",
+    )  # fmt: skip
+    parser.add_argument(
+        "--progress", choices=PROGRESS_VIEWS, default=default("auto"),
+        help="how progress is shown on standard error (default: auto)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--receipt", type=flags.written("RECEIPT"), metavar="FILE", default=default(None),
+        help="write the result as JSON, durably; with findings, and of `run`, also when it fails",
+    )  # fmt: skip
+    parser.add_argument(
+        "--log", type=flags.written("LOG"), metavar="FILE", default=default(None),
+        help="append log lines to FILE; the display stays on standard error",
+    )  # fmt: skip
+    parser.add_argument(
+        "--as-root", action="store_true", default=default(False),
+        help="stage and decide as root (uid 0), which is refused otherwise",
+    )  # fmt: skip
+
+
+# ruff: noqa: SLF001
+
+
+def actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """List options and arguments as in the help, without commands."""
+    if isinstance(parser, CommandParser):
+        parser.complete()
+    return [action for action in parser._actions if not isinstance(action, argparse._SubParsersAction)]
+
+
+def options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+    return {name: action for action in actions(parser) for name in action.option_strings}
+
+
+def arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [action for action in actions(parser) if not action.option_strings]
+
+
+def children(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def of_command(parser: argparse.ArgumentParser, command: Command) -> argparse.ArgumentParser:
+    own = children(parser)
+    return (children(own[STEP]) if command.group == STEP else own)[command.word]
+
+
+def takes_value(action: argparse.Action) -> bool:
+    return action.nargs != 0
+
+
+def refuse(
+    parser: argparse.ArgumentParser, unknown: Sequence[str], command: Command | None = None
+) -> NoReturn:
+    """End as argparse does for unknown words, and propose the options that were meant."""
+    accepted = options(parser if command is None else of_command(parser, command))
+    mistyped = [word.partition("=")[0] for word in unknown if word.startswith("--")]
+    parser.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(mistyped, accepted)}")
+
+
+VALUED = ("--config", "--backend", "--progress", "--receipt", "--log")  # global options that take a value
+WITHOUT_COMMAND = ("-h", "--help", "--version")
+_SAME_AS: Mapping[str, str] = {
+    "run": "resume restart continue sync copy start stage fetch download pull update submit",
+    "status": "state progress ps jobs",
+    "cancel": "stop kill abort interrupt",
+    "releases": "ls list versions snapshots",
+    "show": "info inspect details",
+    "history": "log logs",
+    "du": "df usage size",
+    "audit": "verify check scrub",
+    "repair": "fix heal",
+    "rollback": "restore undo revert",
+    "gc": "prune clean cleanup purge",
+    "remove": "delete del rm",
+    "adopt": "import",
+    "preflight": "validate doctor",
+    "selftest": "test",
+    "limit": "bwlimit throttle throughput",
+    "init": "new create setup",
+    "--help": "man",
+    "--version": "version",
+}
+# other programs' word: what to type here
+SYNONYMS: Mapping[str, str] = {word: typed for typed, words in _SAME_AS.items() for word in words.split()}
+DESTRUCTIVE = frozenset({"gc", "remove"})  # proposed only for a word that is one slip away
+
+
+def with_help(words: Sequence[str]) -> Sequence[str]:
+    """Turn `help COMMAND` into `COMMAND --help`; leave other words."""
+    general, own = _split_words(words)
+    return [*general, *own[1:], "--help"] if own[:1] == ["help"] else words
+
+
+def unknown(words: Sequence[str]) -> str | None:
+    """Return the message for an unknown command, with the one that was meant; None for a known one. Proposes
+    commands of people only."""
+    _, own = _split_words(words)
+    own = own[1:] if own[:1] == ["--"] else own
+    step = own[:1] == [STEP]
+    # Unknown options of a step are refused by its parser.
+    named = [word for word in own[step:] if not step or not word.startswith("-")][:1]
+    if not named or named[0].startswith("-"):
+        return None
+    group = [command for command in COMMANDS if (command.group == STEP) == step]
+    if any(command.word == named[0] for command in group) or named == [STEP]:
+        return None
+    of_people = {command.word: command.typed for command in COMMANDS if command.of_people}
+    word = f"{STEP} {named[0]}" if step else named[0]
+    if meant := _meant(named[0], of_people):
+        return f"there is no command {word}; did you mean {meant}?"
+    return f"there is no command {word}: `penstock{' step' * step} --help` lists those that there are"
+
+
+def _meant(word: str, of_people: Mapping[str, str]) -> str:
+    if word in SYNONYMS:
+        return " or ".join([SYNONYMS[word], *([of_people[word]] if word in of_people else [])])
+    near = nearest(word, of_people)
+    unlike = near in DESTRUCTIVE and slips(word, near) > 1
+    return "" if unlike else of_people.get(near, "")
+
+
+def before_command(words: Sequence[str]) -> str:
+    """Return an unknown option in the command's place, or ""."""
+    _, own = _split_words(words)
+    first = next(iter(own), "").partition("=")[0]
+    return first if first.startswith("-") and first not in (*WITHOUT_COMMAND, "--") else ""
+
+
+def _split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split off global options with their values."""
+    general, own, left = [], [], list(words)
+    while left and left[0] != "--":
+        word = left.pop(0)
+        if word.partition("=")[0] in (*VALUED, "--as-root"):
+            general.append(word)
+            if word in VALUED and left:
+                general.append(left.pop(0))
+        else:
+            own.append(word)
+    return general, own + left
