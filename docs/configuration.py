@@ -59,9 +59,9 @@ Units are always written out; a bare number is refused, except 0 for sizes.
 |---|---|
 """
 OPTIONS = """
-## `semantic_checks`
+## `storage_options`
 
-What a source's or a dataset's `semantic_checks` takes, for each kind of source. A key without a value
+What a source's or a dataset's `storage_options` takes, for each kind of source. A key without a value
 (`null`) is one that was not given. Where no default is shown there is none. No option holds a secret; the
 last column says which of them refer to one.
 """

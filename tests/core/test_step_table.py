@@ -14,7 +14,7 @@ from penstock.jobs.element_work import WORK
 
 @pytest.mark.parametrize("step", step_table.TABLE, ids=lambda step: step.name)
 def test_every_step_has_its_module_and_colour(step: step_table.Step) -> None:
-    rooms = ("run", "doctor", "keep.audit", "keep.repair")
+    rooms = ("run", "doctor", "keep")
     found = [importlib.util.find_spec(f"penstock.{room}.{step.name}_step") for room in rooms]
     assert sum(spec is not None for spec in found) == 1
     style = (resources.files("penstock.look.views") / "templates/report.css").read_text()

@@ -39,7 +39,7 @@ class NewFile(NamedTuple):
     source: str
     root: str
     dataset: str
-    options: Mapping[str, str | bool]  # of `semantic_checks`
+    options: Mapping[str, str | bool]  # of `storage_options`
     target_is: str  # the target for people: a comment
     group: KeyLine | None  # `permissions.group`; None: left out
     cluster: tuple[KeyLine, ...]  # keys of `cluster`

@@ -1,4 +1,4 @@
-"""The keys of `semantic_checks`, of each kind of source that penstock reads itself: what may be written for
+"""The keys of `storage_options`, of each kind of source that penstock reads itself: what may be written for
 them, and what docs/configuration.md says of them. Declarations alone: no class here is ever instantiated.
 
 `config.semantic_checks` and `config.validation` refuse other keys and values by the annotations, which

@@ -23,7 +23,7 @@ class SourceKind:
     schemes: tuple[str, ...]  # "" is a path
     package: str = "generic"  # in `penstock.sources`; its module `source` has `open_source`
     secrets: str = ""  # the module there whose `resolve` finds the credentials; "": it needs none
-    options: type | None = None  # the keys of `semantic_checks`; None: any, handed on to a library
+    options: type | None = None  # the keys of `storage_options`; None: any, handed on to a library
     place: str = "host"  # what stands first in the URL: a host, a bucket, or "" for what may be nothing
     user: bool = False  # whether a name may stand before an @ in the URL: one account's or container's
     pins: bool = False  # ranges are served on the condition that the object is the listed version
@@ -126,7 +126,7 @@ def no_path(text: str, *, source: bool) -> str:
 
 
 def through_fsspec(options: Mapping[str, object]) -> bool:
-    """Return whether these `semantic_checks` choose fsspec over penstock's own reader."""
+    """Return whether these `storage_options` choose fsspec over penstock's own reader."""
     return options.get("reader") == "fsspec"
 
 

@@ -47,7 +47,7 @@ MOST_NAMES = 10_000  # names compared with a missing one: a folder may have mill
 class Asked(NamedTuple):
     source: str  # a URL, or an absolute path
     root: Path  # absolute
-    options: Mapping[str, str | bool]  # `semantic_checks` of the source
+    options: Mapping[str, str | bool]  # `storage_options` of the source
     name: str = ""  # of the dataset; "": made of the source's
     backend: str = ""  # "": what this machine has
 

@@ -1,18 +1,13 @@
 """Links the unchanged rows of a shard, before its workers copy the others.
 
 A link is three calls and moves no byte: handing rows to workers cost more than that. The element itself links
-a folder at a time, with threads where the file system is slow (`Calls`).
+a folder at a time, with threads where the file system is slow (`Calls`). A linked row is journaled once its
+name is durable.
 
-A linked row is journaled once its name is durable. A link moves the ctime of all names of a file, so the
-ctime must be compared now. Where the run carries linked rows over (`verify.linked`), a row is marked
-`touched`, and verify reads it, unless its ctime was
-
-- the one in the release's manifest, or
-- inside an interval in which penstock itself linked or unlinked (`tables.ctime_intervals`), or
-- moved by this very attempt, through another name of the file.
-
-A row that a killed attempt linked and did not record is thus `touched`, unless that attempt wrote its
-interval. This attempt's times of linking make an interval too.
+A link moves the ctime of all names of a file, so the ctime is compared now. Where the run carries linked rows
+over (`verify.linked`), verify reads a row that is marked `touched`: one whose ctime neither stands in the
+release's manifest, nor lies in an interval of penstock's own links (`tables.ctime_intervals`), nor was moved
+by this attempt through another name. A row that a killed attempt linked and did not record is `touched` too.
 """
 
 from __future__ import annotations

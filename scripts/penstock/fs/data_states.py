@@ -1,12 +1,9 @@
 """Where the data of files is, known before any of them is opened.
 
-The problem: with an archive or a tier behind the file system (BeeGFS' stubs, Lustre's HSM, WEKA's object
-stores), a listed file's bytes may be elsewhere. Opening or reading fetches them: an audit would bring a whole
-archive back, or wait for it.
-
-The way taken: sizes by lstat, which fetches nothing. Then the vendor's command, for hundreds of files at a
-time (`states` of the kind's row). For files that it does not mention, the hint of a size without blocks. No
-file is opened.
+With an archive or a tier behind the file system (BeeGFS' stubs, Lustre's HSM, WEKA's object stores), opening
+or reading a file fetches its bytes: an audit would bring a whole archive back, or wait for it. So sizes come
+from lstat, which fetches nothing, then from the vendor's command for hundreds of files at a time (`states` of
+the kind's row), and for files that it leaves out from the hint of a size without blocks.
 
 Limits: data that moves between the query and the read is read. Only the vendor's command detects a stub that
 keeps blocks. Local disks are not queried (DMF on XFS is not known); GPFS is judged only by its blocks.

@@ -1,15 +1,13 @@
 """Run a step's shards by workers, the elements of job arrays, until each shard has its receipt.
 
-The "book" (`arrays.jsonl`) names each submission, so that the next controller finds arrays that still live.
-Workers divide the shards among themselves (`jobs.shard_claims`). Guarantees:
+The "book" (`arrays.jsonl`) names each submission: the next controller finds arrays that still live, and
+awaits them. Workers divide the shards among themselves (`jobs.shard_claims`). A shard with a good receipt is
+not done again. Live workers never exceed the limit (`cluster.max_elements` or `penstock limit`), nor the
+shards left.
 
-- A shard with a good receipt is not done again.
-- The next controller finds and awaits an array that still lives.
-- Live workers never exceed the limit (`cluster.max_elements` or `penstock limit`), nor the shards left.
-- A step ends when all receipts exist and all workers have ended. It waits for a silent cluster, or for
-  workers unknown to it, no longer than `RECEIPT_GRACE`.
-- Only a new command replaces workers that a person cancelled.
-- While PAUSE stands at the root, nothing is submitted, and nothing fails for that.
+A step ends when all receipts exist and all workers have ended; it waits for a silent cluster, or for workers
+unknown to it, no longer than `RECEIPT_GRACE`. Only a new command replaces workers that a person cancelled.
+While PAUSE stands at the root, nothing is submitted, and nothing fails for that.
 """
 
 from __future__ import annotations

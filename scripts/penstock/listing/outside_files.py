@@ -175,5 +175,5 @@ def _unreadable(where: str, error: PenstockError) -> PreflightError:
         "a file cannot be read",
         where=where,
         why=error.reason,
-        hint=error.hint or "it is read with the `semantic_checks` of the source: check their rights to it",
+        hint=error.hint or "it is read with the `storage_options` of the source: check their rights to it",
     )

@@ -27,7 +27,7 @@ EXAMPLES = (
 )
 SUCH_AS = {"SOURCE": "s3://bucket/imagenet/", "TARGET": "/beegfs/datasets"}
 ALL = 0o666
-# by the key of `semantic_checks`
+# by the key of `storage_options`
 OPTIONS = {"endpoint_url": "--endpoint", "anon": "--anon", "profile": "--profile"}
 
 

@@ -1,15 +1,12 @@
 """Rows that are copied in parts: which parts are done, under way or to come.
 
-A store often limits each connection (S3: 80 to 100 MB/s), and a broken GET starts again at the first byte. So
-a large object's parts go to all streams, one conditional GET each. The journal holds each durable part, and
-the next attempt fetches only the others. A row is opened only when a stream is idle. At most as many files
-grow as there are streams, and the last one is fetched by all of them.
+A store often limits each connection (S3: 80 to 100 MB/s). So a large object's parts go to all streams, one
+conditional GET each. The journal holds each durable part, and the next attempt fetches only the others. At
+most as many files grow as there are streams. A folder's large file is one job (`part.in_order`), which
+resumes at the last mark of earlier attempts.
 
-A folder's large file is one job (`part.in_order`), which resumes at the last mark of earlier attempts.
-
-An object that cannot be copied in parts is fetched whole by one stream, which reports the error, if any. Such
-are: a server without ranges; parts that contradict the source together, here or in verify; a temporary file
-that another attempt renamed.
+One stream fetches an object whole, and reports its errors, where parts do not work: a server without ranges,
+parts that contradict the source together, a temporary file that another attempt renamed.
 """
 
 from __future__ import annotations

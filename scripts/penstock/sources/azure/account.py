@@ -1,13 +1,10 @@
 """Resolves an Azure source's account, container and secret, once, in the parent process; signs requests, and
 translates refusals.
 
-The first present secret counts:
-
-- `anon`
-- `credentials_file`, lines KEY=VALUE: connection_string, account_key, sas_token, or the three of a service
-  principal, client_id, client_secret and tenant_id
-- the same names in the environment as AZURE_STORAGE_*
-- what azure-identity finds (managed identity, workload identity, `az login`)
+The first present secret counts: `anon`; `credentials_file`, with lines KEY=VALUE (connection_string,
+account_key, sas_token, or client_id, client_secret and tenant_id of a service principal); the same names in
+the environment as AZURE_STORAGE_*; what azure-identity finds (managed identity, workload identity, `az
+login`).
 
 A request carries a Shared Key signature, a SAS query, or a token that azure-identity fetches. Shared Key
 follows Microsoft's "Authorize with Shared Key" (blob service, version 2009-09-19 and later); tests compare it

@@ -98,7 +98,7 @@ def resolve(config: SourceConfig) -> AccessToken:
     return requested(token_server, line, body=body, origin=path, hint=HINT)
 
 
-GOOGLE = "https://storage.googleapis.com"  # the server, unless `semantic_checks` names an `endpoint_url`
+GOOGLE = "https://storage.googleapis.com"  # the server, unless `storage_options` names an `endpoint_url`
 _NOBODY = Meaning(FailedError, "there are no credentials for the source", HINT)
 _NO_BUCKET = Meaning(FailedError, "there is no such bucket")
 

@@ -1,7 +1,7 @@
 """Makes fsspec's file system object for a URL, and translates its fields (version, time, checksums) and
 errors, which differ by protocol.
 
-`semantic_checks` and the lines of `credentials_file` are passed on unchanged. The protocol's library may
+`storage_options` and the lines of `credentials_file` are passed on unchanged. The protocol's library may
 connect to the server.
 """
 

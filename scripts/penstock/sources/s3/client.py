@@ -49,7 +49,7 @@ class Bucket:
     endpoint: str  # the store's URL; "" for AWS
     region: str
     path_style: bool  # whether the bucket's name is in the path, not in the host's name
-    options: Mapping[str, object]  # the source's `semantic_checks`
+    options: Mapping[str, object]  # the source's `storage_options`
     reach: Reach = field(default_factory=Reach)
     single: str = ""  # see `ObjectClient`
 

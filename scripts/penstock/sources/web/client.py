@@ -1,7 +1,7 @@
 """The web's dialect of `objects.client`: whole URLs over a few kept connections, redirects, and answers other
 than a file's own bytes (a login's HTML page, an encoded file).
 
-A redirect is followed within the same server, and to the hosts in `redirects` of `semantic_checks`; never
+A redirect is followed within the same server, and to the hosts in `redirects` of `storage_options`; never
 from https to http. No request carries a secret, but all that is fetched is published. With free redirects, a
 server could make this machine fetch from its private network, such as a cloud's metadata service.
 """
