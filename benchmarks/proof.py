@@ -37,9 +37,9 @@ MODULES = (
     "penstock.cli.main",
     "penstock.keep.audit_step",
     "penstock.engine.reread_shard",
-    "penstock.engine.audit_shard",
-    "penstock.engine.reading.rereader",
-    "penstock.engine.workers.worker",
+    "penstock.engine.shard_readings",
+    "penstock.engine.rereader",
+    "penstock.engine.worker",
     "multiprocessing.context",
 )
 LOADED = "import " + ", ".join(MODULES)

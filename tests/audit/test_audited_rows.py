@@ -10,7 +10,7 @@ import pytest
 
 from penstock.core.model import AuditedRow
 from penstock.core.run_documents import ShardInfo
-from penstock.engine.audit_shard import AuditedRows
+from penstock.engine.shard_readings import AuditedRows
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import xxhash
 
 from penstock.core.errors import FailedError, IntegrityError, TransientError
 from penstock.core.model import Expected
-from penstock.engine.reading.rereader import Auditor
+from penstock.engine.rereader import Auditor
 from penstock.fs.cold_read import RangeRead
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ from tests.support.s3server import S3Server
 
 from penstock.core.errors import InterruptedRunError
 from penstock.core.model import Entry, Reuse
-from penstock.engine.records import journal
-from penstock.engine.stream import BLOCK
-from penstock.engine.transfer.prefetch import AHEAD_BYTES, Prefetch
-from penstock.engine.workers.sizing import AHEAD, MOST_STREAMS
+from penstock.engine import journal
+from penstock.engine.sizing import AHEAD, MOST_STREAMS
+from penstock.engine.stream import AHEAD_BYTES, BLOCK, Prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

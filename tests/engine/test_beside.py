@@ -12,7 +12,7 @@ import xxhash
 from tests.engine.test_sparse import copier, entry_of
 
 from penstock.core.errors import IntegrityError, SourceChangedError
-from penstock.engine.transfer.pump import Beside
+from penstock.engine.pump import Beside
 
 if TYPE_CHECKING:
     from pathlib import Path

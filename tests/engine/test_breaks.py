@@ -14,7 +14,7 @@ from tests.support.hostile_gcs import HostileGcs
 from tests.support.large import ranges, run_of
 
 from penstock.config.settings import SourceConfig
-from penstock.engine.transfer.pump import PROGRESS
+from penstock.engine.pump import PROGRESS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.model import Copied, Pin, Proof
-from penstock.engine.records.copied_rows import CopiedRows
+from penstock.engine.journal import CopiedRows
 
 ROWS = st.builds(
     Copied,

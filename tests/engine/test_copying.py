@@ -16,8 +16,8 @@ from tests.support.s3server import S3Server
 
 from penstock.core.errors import FailedError, InterruptedRunError, NoSpaceError
 from penstock.core.model import Copied, Reuse
-from penstock.engine.records import journal
-from penstock.engine.records.copied_rows import CopiedRows
+from penstock.engine import journal
+from penstock.engine.journal import CopiedRows
 from penstock.engine.rows_left import need_no_copy
 
 if TYPE_CHECKING:

@@ -21,12 +21,23 @@ from penstock.core.errors import (
 )
 from penstock.core.model import Entry
 from penstock.core.row_codec import from_wire
-from penstock.engine.batches import BATCH_BYTES, BATCH_ROWS, LARGE, Ahead, batches
-from penstock.engine.records.journal_flusher import next_pause
+from penstock.engine.journal_flusher import next_pause
+from penstock.engine.multipart import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    LARGE,
+    Ahead,
+    batches,
+)
+from penstock.engine.pool import Pool
+from penstock.engine.sizing import (
+    Tuner,
+    asked_ahead,
+    cpus,
+    free_memory,
+    size,
+)
 from penstock.engine.stream import of_row
-from penstock.engine.workers.pool import Pool
-from penstock.engine.workers.sizing import asked_ahead, cpus, free_memory, size
-from penstock.engine.workers.stream_tuning import Tuner
 from penstock.host import wire
 from penstock.host.resources import JobEnvironment
 from penstock.sources.backoff import asked_for, may_retry, pause, row_may_retry

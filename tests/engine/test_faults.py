@@ -24,8 +24,8 @@ from penstock.core.errors import (
 )
 from penstock.core.model import Entry, SourceChecksum
 from penstock.engine import stream
+from penstock.engine.copier import Copier
 from penstock.engine.stream import BLOCK, Stopped
-from penstock.engine.transfer.copier import Copier
 from penstock.host.wire import EXPIRED, PRESSURE
 from penstock.target.staging_writer import StagingWriter
 

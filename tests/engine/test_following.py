@@ -18,7 +18,7 @@ from tests.support.records import rows_of
 from penstock.config.settings import FollowLimit
 from penstock.core.errors import SourceChangedError
 from penstock.core.model import Pin
-from penstock.engine.records import journal
+from penstock.engine import journal
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,10 +17,15 @@ from tests.support.large import DATA, HEX, OTHER, PART, SMALLER
 
 from penstock.core.errors import InterruptedRunError, SourceChangedError, TransientError
 from penstock.core.row_codec import part_line, parts_of
-from penstock.engine.part import Unfinished, in_order, is_spare, most_lost
-from penstock.engine.records import journal
+from penstock.engine import journal
+from penstock.engine.pump import Pump, ResumedBody
 from penstock.engine.stream import Stopped
-from penstock.engine.transfer.pump import Pump, ResumedBody
+from penstock.engine.tasks import (
+    Unfinished,
+    in_order,
+    is_spare,
+    most_lost,
+)
 from penstock.host.wire import RECORD
 from penstock.sources.posix.reader import PosixReader
 

@@ -17,8 +17,8 @@ from tests.target.conftest import need
 from penstock.core.errors import FailedError, NewerFormatError, PenstockError
 from penstock.core.model import IN_PARTS, PartLine, Pin
 from penstock.core.row_codec import line, part_line
-from penstock.engine.part import Unfinished
-from penstock.engine.records import journal
+from penstock.engine import journal
+from penstock.engine.tasks import Unfinished
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,8 +62,8 @@ def test_a_row_is_recorded_once_its_bytes_are_durable_and_counts_once_the_record
     strace = need("strace")
     script = (
         "import sys; from pathlib import Path\n"
-        "from penstock.engine.records.journal import Journal\n"
-        "from penstock.engine.records.journal_flusher import Keeper\n"
+        "from penstock.engine.journal import Journal\n"
+        "from penstock.engine.journal_flusher import Keeper\n"
         "from penstock.target.barrier import Barrier\n"
         "folder = Path(sys.argv[1])\n"
         "journal = Journal(folder, shard_digest='s', run='r', attempt='a', host='h')\n"

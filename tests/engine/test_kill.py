@@ -17,7 +17,7 @@ import xxhash
 from tests.support.engine_runs import make_tree, read_tree, shard_run
 from tests.support.s3server import S3Server
 
-from penstock.engine.records import journal
+from penstock.engine import journal
 
 if TYPE_CHECKING:
     from tests.support.engine_runs import ShardRun

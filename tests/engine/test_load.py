@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine.workers.cpu_usage import busy_seconds
+from penstock.engine.pool import busy_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

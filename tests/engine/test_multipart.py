@@ -16,10 +16,9 @@ from tests.support.large import COUNT, DATA, HEX, OTHER, PART, SMALLER, ranges, 
 
 from penstock.config.settings import VerifyConfig
 from penstock.core.model import IN_PARTS, Reuse
-from penstock.engine.part import LEAST, LOST, part_bytes
-from penstock.engine.records import journal
-from penstock.engine.tasks import BatchAnswer, FailedRow, Failure, Outcome
-from penstock.engine.transfer.multipart import Multipart
+from penstock.engine import journal
+from penstock.engine.multipart import Multipart
+from penstock.engine.tasks import LEAST, LOST, BatchAnswer, FailedRow, Failure, Outcome, part_bytes
 from penstock.sources.registry import pinned
 
 if TYPE_CHECKING:

@@ -14,10 +14,9 @@ from tests.support.large import COUNT, DATA, OTHER, PART, SMALLER, ranges, run_o
 from tests.support.s3server import S3Server
 
 from penstock.core.errors import InterruptedRunError
-from penstock.engine.part import Unfinished
-from penstock.engine.records import journal
-from penstock.engine.tasks import Outcome
-from penstock.engine.transfer.multipart import Multipart
+from penstock.engine import journal
+from penstock.engine.multipart import Multipart
+from penstock.engine.tasks import Outcome, Unfinished
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from tests.support.hostile import Hostile
 from tests.support.whole_way import go, staging
 
 from penstock.config.settings import PlanConfig, SourceConfig, VerifyConfig
-from penstock.engine.records import journal
+from penstock.engine import journal
 
 if TYPE_CHECKING:
     from pathlib import Path

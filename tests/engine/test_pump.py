@@ -11,7 +11,7 @@ from tests.engine.test_sparse import copier
 
 from penstock.core.errors import FailedError
 from penstock.core.model import Entry
-from penstock.engine.transfer.pump import ASK_EVERY, Pump
+from penstock.engine.pump import ASK_EVERY, Pump
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

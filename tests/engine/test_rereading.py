@@ -12,8 +12,8 @@ from tests.support.records import rows_of
 from penstock.config.settings import VerifyConfig
 from penstock.core.errors import InterruptedRunError
 from penstock.core.model import Reuse
+from penstock.engine import journal
 from penstock.engine.checksums import tree_digest
-from penstock.engine.records import journal
 from penstock.engine.reread_shard import storage_grade
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from tests.support.engine_runs import shard_run
 from penstock.config.settings import DatasetConfig, SourceConfig
 from penstock.core.errors import SourceChangedError
 from penstock.core.model import Entry
+from penstock.engine import journal
+from penstock.engine.copier import Copier
 from penstock.engine.open_sources import Sources
-from penstock.engine.records import journal
-from penstock.engine.transfer.copier import Copier
-from penstock.engine.transfer.pump import PIECE, Pump
+from penstock.engine.pump import PIECE, Pump
 from penstock.sources.posix.reader import PosixBody, SparseBody
 from penstock.sources.posix.source import PosixSource
 

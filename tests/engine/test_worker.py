@@ -13,10 +13,10 @@ from tests.support.s3server import S3Server
 
 HEAVY = ("pyarrow", "rich", "fsspec", "botocore", "aiohttp", "yaml", "jsonschema", "numpy", "awscrt")
 IMPORTED = (
-    "penstock.engine.workers.worker",
-    "penstock.engine.transfer.copier",
-    "penstock.engine.reading.rereader",
-    "penstock.engine.workers.work_kinds",
+    "penstock.engine.worker",
+    "penstock.engine.copier",
+    "penstock.engine.rereader",
+    "penstock.engine.work_kinds",
     "penstock.sources.posix.source",
     "penstock.sources.s3.source",
     "penstock.sources.registry",

@@ -23,7 +23,7 @@ from tests.support.whole_way import content
 from penstock.core.layout import DatasetLayout
 from penstock.dataset import run_store
 from penstock.dataset.run import read_plan
-from penstock.engine.records import journal
+from penstock.engine import journal
 from penstock.tables.shards import read_shard
 
 if TYPE_CHECKING:

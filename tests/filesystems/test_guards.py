@@ -20,8 +20,8 @@ from penstock.core.errors import LockedError, NoSpaceError, PenstockError, Trans
 from penstock.core.model import Expected, of_hex
 from penstock.dataset import dataset_lock, holder
 from penstock.dataset.dataset_lock import DatasetLock
-from penstock.engine import audit_shard, resumable_reading
-from penstock.engine.audit_shard import AuditTask
+from penstock.engine import rows_here, shard_readings
+from penstock.engine.shard_readings import AuditTask
 from penstock.fs import small_files
 from penstock.host import waits
 from penstock.tables.shards import EXPECTED, ShardWriter
@@ -233,7 +233,7 @@ def audited(folder: Path) -> tuple[list[str], dict[tuple[str, str], bytearray]]:
         task = AuditTask(
             shard, folder / "shard", bed.nodes[0], folder / "seen", EngineConfig(workers=1), named="beegfs"
         )
-        _, seen = audit_shard.audit_shard(task, lambda *_: None, lambda: None)
+        _, seen = shard_readings.audit_shard(task, lambda *_: None, lambda: None)
         assert seen.left == 0
         assert not seen.bad
         return [one.path for one in bed.operations() if one.name == "restore"], seen.away
@@ -244,5 +244,5 @@ def test_s16_an_audit_restores_no_stub(tmp_path: Path) -> None:
 
 
 def test_an_audit_that_asks_nothing_restores_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resumable_reading, "data_states", lambda *_: None)
+    monkeypatch.setattr(rows_here, "data_states", lambda *_: None)
     assert audited(tmp_path) == (["stub"], {})

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.engine import sizing
 from penstock.engine.stream import BLOCK
-from penstock.engine.workers import sizing
 from penstock.fs import kinds
 from penstock.fs.kinds import IN_WORDS
 from penstock.fs.weka_mount import (

@@ -20,7 +20,7 @@ from penstock.dataset import receipts, run_store
 from penstock.dataset.context import Stop
 from penstock.dataset.receipts import Progress, Reporter
 from penstock.dataset.run import read_plan
-from penstock.engine.records import journal
+from penstock.engine import journal
 from penstock.fs import small_files
 from penstock.host import resources
 from penstock.host.heartbeat import HEARTBEAT

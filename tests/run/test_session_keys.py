@@ -21,7 +21,7 @@ from penstock.config.settings import DatasetConfig, PlanConfig, SourceConfig
 from penstock.core.errors import ExpiredCredentialsError, FailedError
 from penstock.engine import credential_renewal
 from penstock.engine.credential_renewal import Credentials
-from penstock.engine.workers.pool import Refused
+from penstock.engine.pool import Refused
 from penstock.keep import audit_step, gate_repair, repair_step
 from penstock.run import adopt_step, list_step
 from penstock.run.adopt_step import Request

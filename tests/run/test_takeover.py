@@ -19,7 +19,7 @@ from penstock.config.settings import PermissionsConfig, PlanConfig, SourceConfig
 from penstock.core import human
 from penstock.core.errors import SourceChangedError
 from penstock.dataset.run import read_plan, read_run
-from penstock.engine.records import journal
+from penstock.engine import journal
 from penstock.look.views import summary
 from penstock.run import report_step
 from penstock.tables.shards import read_shard

@@ -17,7 +17,7 @@ from penstock.core.errors import FailedError, InterruptedRunError
 from penstock.core.estimates import Estimate
 from penstock.dataset import documents
 from penstock.dataset.submission_log import ArrayBook
-from penstock.engine.records.journal import Journal, gone_line
+from penstock.engine.journal import Journal, gone_line
 from penstock.jobs import array_watch, shard_claims, worker_ends
 from penstock.jobs.element_outcomes import against_node
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cluster.processes import signal_to
 
-from penstock.engine.records import journal
+from penstock.engine import journal
 
 if TYPE_CHECKING:
     from tests.cluster.place import Place

@@ -167,7 +167,7 @@ def workers_of(parent: int) -> list[int]:
                 command = (folder / "cmdline").read_bytes()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            if int(fields[1]) == parent and b"penstock.engine.workers.worker" in command:
+            if int(fields[1]) == parent and b"penstock.engine.worker" in command:
                 found.append(int(folder.name))
     return found
 

@@ -23,7 +23,7 @@ from penstock.cli.main import main
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ELEMENTS = ("penstock.jobs.element", "penstock.engine.workers.worker", "pyarrow.parquet", "xxhash")
+ELEMENTS = ("penstock.jobs.element", "penstock.engine.worker", "pyarrow.parquet", "xxhash")
 """Modules that elements and their workers import."""
 
 PROGRAM = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.support import nodes; nodes.program()"

@@ -24,7 +24,7 @@ while True:
     if number >= 40:
         break
     # Without its second argument it ends, once it has taken the first as a socket.
-    words = [sys.executable, *warm.OPTIONS, "-m", "penstock.engine.workers.worker", str(number)]
+    words = [sys.executable, *warm.OPTIONS, "-m", "penstock.engine.worker", str(number)]
     child = subprocess.Popen(words, pass_fds=[number], stderr=subprocess.PIPE)
     print(number, child.communicate()[1].decode().splitlines()[-1])
     mine.close()
@@ -50,7 +50,7 @@ from tests.support import warm
 warm.enter()
 given, mine = socket.socketpair()
 fds = [given.detach(), SharedMemory().fd]
-words = [sys.executable, *warm.OPTIONS, "-m", "penstock.engine.workers.worker", *map(str, fds)]
+words = [sys.executable, *warm.OPTIONS, "-m", "penstock.engine.worker", *map(str, fds)]
 env = {name: value for name, value in os.environ.items() if name.startswith(warm.READ_EARLY)}
 env["KNOWN_BY"] = "x" * 1000
 child = subprocess.Popen(words, pass_fds=fds, env=env, stderr=subprocess.DEVNULL)
@@ -88,7 +88,7 @@ def cold(*_):
 def has_the_library(variables):
     given, mine = socket.socketpair()
     fds = [given.detach(), SharedMemory().fd]
-    words = [sys.executable, *warm.OPTIONS, "-m", "penstock.engine.workers.worker", *map(str, fds)]
+    words = [sys.executable, *warm.OPTIONS, "-m", "penstock.engine.worker", *map(str, fds)]
     child = subprocess.Popen(words, pass_fds=fds, env={**os.environ, **variables})
     maps = Path(f"/proc/{child.pid}/maps").read_text()
     mine.close()

@@ -61,7 +61,7 @@ class TestMounted(StorageContract):
         tree_removal.remove_tree(folder)
 
     def test_cold_means_cold(self, place: Path) -> None:
-        from penstock.engine.reading.rereader import COLD_TRIES
+        from penstock.engine.rereader import COLD_TRIES
         from penstock.fs.cold_read import ColdReader
         from penstock.target.barrier import Barrier
 

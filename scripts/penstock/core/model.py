@@ -365,7 +365,7 @@ class PartLine(NamedTuple):
     row: int
     temporary: str  # the file's name, in the folder of the row's path
     part_bytes: int  # of each part but the last; of a file copied in order: of all bytes so far
-    # from 0 (always 0 for a file copied in order); negative: what became of the file (`engine.part`)
+    # from 0 (always 0 for a file copied in order); negative: what became of the file (`engine.tasks`)
     number: int
     digest: str  # xxh3_128 of the part's bytes, in 32 hex digits
     proof: str  # what `Sums.judge` keeps of a part, to be joined with the other parts'; or ""
@@ -374,7 +374,7 @@ class PartLine(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A piece of work on a row that is copied in parts (`engine.part`)."""
+    """A piece of work on a row that is copied in parts (`engine.tasks`)."""
 
     range: Entry  # the row, with the `part`, `offset` and `length` to fetch
     temporary: str

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # seal covers it.
 #
 # Derived from this table: schemas, encodings and defaults of all Parquet files (`tables.tables`); journal
-# lines (`core.row_codec`) and packed rows (`engine.records.copied_rows`); what verify copies from the journal
+# lines (`core.row_codec`) and packed rows (`engine.journal`); what verify copies from the journal
 # to its records (`engine.reread_shard`); a giant's record (`run.reconciliation`); the seal's fields
 # (`core.seal`). `core.model` repeats the rows for the type checker; `tests/core/test_columns.py` compares.
 #

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from penstock.core.errors import ObjectError, PenstockError, SourceChangedError
 from penstock.core.model import Pin
+from penstock.engine import journal
 from penstock.engine.open_sources import Sources
-from penstock.engine.records import journal
 from penstock.engine.stream import failure, of_row
 from penstock.engine.tasks import FailedRow, Failure
 from penstock.host import waits
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Entry, Listed
     from penstock.engine.credential_renewal import Credentials
-    from penstock.engine.records.amendments import Amendments
+    from penstock.engine.rows_left import Amendments
     from penstock.engine.tasks import CopyTask, Outcome, StopCheck
     from penstock.target.staging_writer import WriterOptions
 

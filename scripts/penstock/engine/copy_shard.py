@@ -11,22 +11,20 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import IMPOSSIBLE, FailedError
+from penstock.engine import journal, sizing
 from penstock.engine.credential_renewal import Credentials
 from penstock.engine.linking import link_rows
-from penstock.engine.part import is_spare
-from penstock.engine.records import journal
+from penstock.engine.multipart import Multipart
 from penstock.engine.rows_left import RowsLeft
 from penstock.engine.shard_run import PoolRun
-from penstock.engine.tasks import Outcome
-from penstock.engine.transfer.multipart import Multipart
-from penstock.engine.workers import sizing
-from penstock.engine.workers.work_kinds import CopyWork
+from penstock.engine.tasks import Outcome, is_spare
+from penstock.engine.work_kinds import CopyWork
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from penstock.engine.journal_flusher import Keeper
     from penstock.engine.linking import LinkedRows
-    from penstock.engine.records.journal_flusher import Keeper
     from penstock.engine.tasks import Batch, BatchAnswer, CopyTask, Report, StopCheck
     from penstock.fs.capabilities import StorageFacts
     from penstock.host.pacing import Allowances
@@ -75,7 +73,7 @@ class _Attempt:
 
     def copy(self) -> None:
         # Imported and opened while the workers start.
-        from penstock.engine.records.journal_flusher import Keeper
+        from penstock.engine.journal_flusher import Keeper
         from penstock.target.barrier import Barrier
 
         task, run, outcome = self._task, self._run, self._outcome
@@ -136,7 +134,7 @@ class _Attempt:
 
     def _fetch(self, left: RowsLeft, work: CopyWork, keeper: Keeper, credentials: Credentials) -> None:
         """Have the workers copy what is left, in rounds while objects change (`changed: follow`)."""
-        from penstock.engine.batches import batches
+        from penstock.engine.multipart import batches
 
         task, run, multipart, outcome = self._task, self._run, self._multipart, self._outcome
         follow = None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
     from penstock.core.errors import ExpiredCredentialsError
     from penstock.engine.open_sources import Sources
-    from penstock.engine.workers.pool import Pool, Refused
+    from penstock.engine.pool import Pool, Refused
     from penstock.sources.port import Source
 
 T = TypeVar("T")

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.core.model import Reuse
-    from penstock.engine.records.journal_flusher import Keeper
+    from penstock.engine.journal_flusher import Keeper
     from penstock.engine.tasks import CopyTask, Outcome, StopCheck
-    from penstock.engine.workers.work_kinds import CopyWork
+    from penstock.engine.work_kinds import CopyWork
     from penstock.target.links import Linked
 
 
@@ -160,7 +160,7 @@ class _KnownTimes:
     """Which ctimes say nothing about a file's bytes, by the rule above. Names come in ascending order."""
 
     def __init__(self, task: CopyTask) -> None:
-        from penstock.engine.reading.carried_rows import recorded
+        from penstock.engine.carried_rows import recorded
 
         self._intervals = task.intervals
         self._recorded: Iterator[tuple[bytes, tuple[Any, ...]]] | None = None

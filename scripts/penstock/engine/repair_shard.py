@@ -31,8 +31,8 @@ from penstock.core.audit_documents import FetchedFile, FetchedFiles
 from penstock.core.errors import FailedError, ObjectError, TransientError
 from penstock.core.model import Reuse, SourceChecksum, of_hex
 from penstock.core.row_codec import reused_line
+from penstock.engine import journal
 from penstock.engine.copy_shard import copy_shard
-from penstock.engine.records import journal
 from penstock.engine.tasks import Outcome
 from penstock.fs.capabilities import direct_reads, facts
 from penstock.fs.cold_read import ColdReader

@@ -12,10 +12,10 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import InterruptedRunError, PenstockError
-from penstock.engine.batches import Ahead
-from penstock.engine.workers import pool, sizing
-from penstock.engine.workers.stream_tuning import Tuner
-from penstock.engine.workers.work_kinds import Setup
+from penstock.engine import pool, sizing
+from penstock.engine.multipart import Ahead
+from penstock.engine.sizing import Tuner
+from penstock.engine.work_kinds import Setup
 from penstock.host import resources
 from penstock.target import root_files
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import EngineConfig
     from penstock.core.run_documents import ShardInfo
+    from penstock.engine.multipart import Multipart
     from penstock.engine.tasks import Batch, BatchAnswer, FailedRow, Outcome, Report, StopCheck
-    from penstock.engine.transfer.multipart import Multipart
-    from penstock.engine.workers.work_kinds import CopyWork, ReadWork, SurveyWork
+    from penstock.engine.work_kinds import CopyWork, ReadWork, SurveyWork
     from penstock.host.pacing import Allowance, Allowances
 
 
@@ -155,7 +155,7 @@ class PoolRun:
         """Feed all jobs, then those of `again` until it returns None, and end the workers. Call once.
 
         `take` gets each batch with its answer. `idle` and `stop` are called ten times a second. All run in
-        the caller's thread. `view`, `first`: see `batches.Ahead`.
+        the caller's thread. `view`, `first`: see `multipart.Ahead`.
 
         Raises the first error that concerns more than a row, and the errors of `take`, `idle` and `stop`.
         After a PenstockError or KeyboardInterrupt, workers get `pool.GRACE` seconds to finish (`pool.STOPPED`

@@ -27,8 +27,8 @@ from penstock.core.step_table import BY_NAME, IN_ELEMENTS, RUN_IN_ELEMENTS
 from penstock.dataset import documents, receipts, run_claims, staging_notice
 from penstock.dataset.receipts import Reporter
 from penstock.dataset.run import Run, read_run
-from penstock.engine.records import journal
-from penstock.engine.workers.sizing import cpus
+from penstock.engine import journal
+from penstock.engine.sizing import cpus
 from penstock.fs import small_files
 from penstock.fs.capabilities import facts
 from penstock.host import resources

@@ -101,9 +101,9 @@ def _copy(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
 
 
 def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
+    from penstock.engine import sizing
     from penstock.engine.reread_shard import reread_shard
     from penstock.engine.tasks import RereadTask
-    from penstock.engine.workers import sizing
 
     run, index = attempt.run, attempt.shard.index
     folder, config = run.folder, run.config
@@ -184,7 +184,7 @@ def _repair(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
 
 def _audit(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
     """Read a shard of a published release; a finding is no failure of the element."""
-    from penstock.engine.audit_shard import AuditTask, audit_shard
+    from penstock.engine.shard_readings import AuditTask, audit_shard
     from penstock.jobs import audit_store
 
     run, described = attempt.run, audit_store.described(attempt.run.folder)
@@ -206,7 +206,7 @@ def _audit(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
 
 def _adopt(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
     """Compare a shard of a listing with a tree; a difference is no failure of the element."""
-    from penstock.engine.survey_shard import SurveyTask, survey_shard
+    from penstock.engine.shard_readings import SurveyTask, survey_shard
     from penstock.jobs import adoption_store
 
     run, config = attempt.run, attempt.run.config

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from penstock.core.errors import InterruptedRunError, PenstockError
 from penstock.dataset import documents, receipts
 from penstock.dataset.submission_log import ArrayBook
-from penstock.engine.workers import pool
+from penstock.engine import pool
 from penstock.fs import small_files
 from penstock.host import heartbeat, resources
 from penstock.host.resources import host_name

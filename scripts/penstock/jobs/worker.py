@@ -18,8 +18,8 @@ from penstock.core.layout import RunLayout
 from penstock.dataset import documents, receipts
 from penstock.dataset.receipts import replace_figures
 from penstock.dataset.submission_log import ArrayBook
-from penstock.engine.workers import pool
-from penstock.engine.workers.sizing import cpus
+from penstock.engine import pool
+from penstock.engine.sizing import cpus
 from penstock.fs import small_files
 from penstock.host import heartbeat, resources
 from penstock.host.resources import host_name

@@ -37,7 +37,7 @@ from penstock.core.estimates import asked_for
 from penstock.core.human import in_quotes
 from penstock.core.step_table import BY_NAME
 from penstock.dataset import documents
-from penstock.engine.records import journal
+from penstock.engine import journal
 from penstock.host import heartbeat
 from penstock.jobs import array_supervision
 from penstock.jobs.array_watch import RECEIPT_GRACE, listed, patiently

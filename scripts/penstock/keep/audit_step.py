@@ -31,7 +31,7 @@ from penstock.core.grades import answered_by, audit_grade
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.dataset import history, last_end, receipts, reserve, verdicts
 from penstock.dataset.release_choice import check_stands, released, standing
-from penstock.engine.audit_shard import AuditedRows
+from penstock.engine.shard_readings import AuditedRows
 from penstock.fs import small_files
 from penstock.fs.capabilities import traits_of_mount
 from penstock.fs.store_checks import data_states

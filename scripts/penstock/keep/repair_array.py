@@ -24,7 +24,7 @@ from penstock.core.events import sentence
 from penstock.core.layout import DATA
 from penstock.core.model import Digest, Entry, Reuse, SourceChecksum, of_hex, part_of
 from penstock.dataset import documents, receipts, staging_notice
-from penstock.engine.records import journal
+from penstock.engine import journal
 from penstock.fs import clock, small_files
 from penstock.fs.errno_map import storage_error
 from penstock.fs.placement import INHERIT

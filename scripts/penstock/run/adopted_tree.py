@@ -21,7 +21,7 @@ from penstock.core.model import DIGEST_BYTES, Copied, Entry, Reuse, Surveyed, of
 from penstock.core.row_codec import reused_line
 from penstock.dataset import documents
 from penstock.dataset.run import read_plan
-from penstock.engine.records import journal
+from penstock.engine import journal
 from penstock.fs.capabilities import facts
 from penstock.fs.tree import Calls
 from penstock.host.resources import host_name

@@ -17,9 +17,9 @@ from penstock.core.errors import IMPOSSIBLE, FailedError
 from penstock.core.human import in_quotes
 from penstock.core.seal import SealedAmendment
 from penstock.dataset import receipts
+from penstock.engine import journal
 from penstock.engine.change_following import beyond
-from penstock.engine.records import journal
-from penstock.engine.records.amendments import Amendments
+from penstock.engine.rows_left import Amendments
 from penstock.jobs import shard_claims
 from penstock.target import tree_removal
 

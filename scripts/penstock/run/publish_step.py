@@ -30,7 +30,7 @@ from penstock.dataset import (
     seals,
     verdicts,
 )
-from penstock.engine.records import journal
+from penstock.engine import journal
 from penstock.extras import croissant as description
 from penstock.fs import clock
 from penstock.fs.errno_map import storage_error

@@ -18,8 +18,8 @@ from penstock.core.events import sentence
 from penstock.core.grades import is_proven
 from penstock.core.run_documents import PROBE_REPORT
 from penstock.dataset import documents
-from penstock.engine.records import journal
-from penstock.engine.records.amendments import Amendments
+from penstock.engine import journal
+from penstock.engine.rows_left import Amendments
 from penstock.fs.capabilities import facts
 from penstock.fs.probe_judgement import acls, differences, links_work, reflinks_work
 from penstock.fs.safe_open import OPEN_FOLDER, open_beneath

@@ -1,16 +1,11 @@
-"""An element's worker processes, as their parent handles them: start, feed, listen, tune, stop.
-
-The pool itself touches no file of the dataset and no source. Its workers start before anything heavy is
-imported here, and wait for their set-up. Batches go out as workers have room, so that a slow object delays no
-other stream (a thread of a worker). A worker that dies gets a successor, and its batches are done again; a
-batch that killed two workers ends the run.
-
-While `kept`, a pool's workers live on for the next shard.
+"""An element's worker processes, as their parent handles them: start, feed, listen, tune by how busy the CPUs
+are, stop.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import signal
 import subprocess
@@ -23,23 +18,71 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.element_documents import slowest
 from penstock.core.errors import FailedError
+from penstock.engine.sizing import asked_ahead
 from penstock.engine.tasks import BatchAnswer
-from penstock.engine.workers.cpu_usage import busy_seconds
-from penstock.engine.workers.sizing import asked_ahead
-from penstock.engine.workers.work_kinds import ReadWork, Setup
+from penstock.engine.work_kinds import ReadWork, Setup
 from penstock.host import resources, wire
 from penstock.host.command import start_helper
 from penstock.host.pacing import SLOTS, SharedMemory
+from penstock.host.proc import PROC, process_stat
 from penstock.target import root_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.core.element_documents import SlowObject
     from penstock.core.errors import ExpiredCredentialsError, PenstockError
-    from penstock.engine.batches import Ahead
+    from penstock.engine.multipart import Ahead
+    from penstock.engine.sizing import Tuner
     from penstock.engine.tasks import Batch, StopCheck
-    from penstock.engine.workers.stream_tuning import Tuner
+
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_IDLE = slice(4, 6)  # of a CPU's line in /proc/stat: idle, and idle during disk I/O
+_ALL = slice(1, 9)  # without guests, which user and nice include
+
+
+def busy_seconds(cpus: int, workers: Iterable[int], proc: str = PROC) -> float:
+    """Return the seconds of CPU time spent so far on `cpus` CPUs.
+
+    The difference of two calls, divided by `cpus` and by the seconds between, is the fraction that they were
+    busy.
+
+    | this process may run on          | what is counted                                                    |
+    |----------------------------------|--------------------------------------------------------------------|
+    | no more CPUs than `cpus`         | all processes on them, as others' work slows more streams too;     |
+    |                                  | where the kernel shows another number of CPUs: their mean, times   |
+    |                                  | `cpus`                                                             |
+    | more (nothing binds the element) | the processes `workers` (their ids) that have not ended            |
+
+    0.0 where /proc/stat cannot be read: the CPUs then count as idle, and more streams stay only where they
+    move more bytes.
+    """
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) > cpus:
+        # A worker that just ended spends no more.
+        stats = (process_stat(worker, proc) for worker in workers)
+        return sum(stat.ticks for stat in stats if stat) / _TICK
+    names = {b"cpu%d" % number for number in allowed}
+    try:
+        with open(f"{proc}/stat", "rb") as stream:
+            lines = [line.split() for line in stream if line.startswith(b"cpu")][1:]
+    except OSError:
+        return 0.0
+    # Some containers renumber their CPUs.
+    counted = [line for line in lines if line[0] in names] or lines
+    ticks = sum(sum(map(int, line[_ALL])) - sum(map(int, line[_IDLE])) for line in counted)
+    return ticks / _TICK / max(1, len(counted)) * cpus
+
+
+# An element's worker processes, as their parent handles them: start, feed, listen, tune, stop.
+#
+# The pool itself touches no file of the dataset and no source. Its workers start before anything heavy is
+# imported here, and wait for their set-up. Batches go out as workers have room, so that a slow object delays
+# no other stream (a thread of a worker). A worker that dies gets a successor, and its batches are done again;
+# a batch that killed two workers ends the run.
+#
+# While `kept`, a pool's workers live on for the next shard.
 
 GRACE = 8.0  # seconds that workers get to finish when the engine ends, or stops for an error
 STOPPED = 1.0  # the same after a signal: streams end at the next block, and waiting for a source is useless
@@ -119,7 +162,7 @@ class Pool:
         slots = SLOTS // 64
         first = (len(self.members) % 64) * slots
         try:
-            process, channel = start_helper("penstock.engine.workers.worker", self.shared_memory.fd)
+            process, channel = start_helper("penstock.engine.worker", self.shared_memory.fd)
         except OSError as error:
             why = error.strerror or str(error)
             limit = resources.refused(error)
@@ -253,7 +296,7 @@ class Pool:
         return tuner.step(now, self.shared_memory.total(), self.busy(tuner.cpus))
 
     def busy(self, cpus: int) -> float:
-        """Return seconds of CPU time so far: see `cpu_usage.busy_seconds`."""
+        """Return seconds of CPU time so far: see `busy_seconds`."""
         return busy_seconds(cpus, [member.process.pid for member in self.alive])
 
     def _taken(self, member: Member) -> set[str]:

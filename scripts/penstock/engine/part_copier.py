@@ -6,7 +6,7 @@ file is renamed. A checksum that needs all bytes in order (MD5, SHA, XXH3 of the
 Verify reads the whole file, checks it, and makes the file's plain digest; until then the row has a digest
 over its parts' digests.
 
-A folder's large file is copied in order by one stream, with one digest: see `engine.part`.
+A folder's large file is copied in order by one stream, with one digest: see `engine.tasks`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,9 @@ from penstock.core.errors import IntegrityError, SourceChangedError
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import Copied, PartLine, Proof, SourceChecksum, as_in_parts, of_hex
 from penstock.core.row_codec import part_line
-from penstock.engine.checksums import (
-    Sums,
-    best,
-    combine,
-    compose,
-    grade_of,
-    judge_giant,
-    listed,
-    tree_digest,
-)
-from penstock.engine.part import BEGIN, BEGUN, DROP, DROPPED, FETCH, IN_ORDER, temporary_name
-from penstock.engine.transfer.pump import ResumedBody
-from penstock.engine.transfer.upload_parts import as_assumed, part_sizes
+from penstock.engine.checksums import Sums, best, combine, compose, grade_of, judge_giant, listed, tree_digest
+from penstock.engine.pump import ResumedBody, as_assumed, part_sizes
+from penstock.engine.tasks import BEGIN, BEGUN, DROP, DROPPED, FETCH, IN_ORDER, temporary_name
 from penstock.sources.posix.reader import SparseBody
 
 if TYPE_CHECKING:
@@ -37,7 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Entry, Part
     from penstock.engine.open_sources import Sources
-    from penstock.engine.transfer.pump import Pump
+    from penstock.engine.pump import Pump
     from penstock.sources.port import Reader
     from penstock.target.staging_folder import Pending
     from penstock.target.staging_writer import StagingWriter

@@ -96,7 +96,7 @@ def streams(work: CopyWork | ReadWork | SurveyWork, spend: Spend) -> tuple[Maker
 
 
 def _copying(work: CopyWork, spend: Spend) -> tuple[Maker, Renew]:
-    from penstock.engine.transfer.copier import Copier
+    from penstock.engine.copier import Copier
     from penstock.target.staging_writer import StagingWriter, prepare_process
 
     prepare_process()
@@ -118,7 +118,7 @@ def _copying(work: CopyWork, spend: Spend) -> tuple[Maker, Renew]:
 
 
 def _surveying(work: SurveyWork) -> tuple[Maker, Renew]:
-    from penstock.engine.reading.surveyor import Surveyor
+    from penstock.engine.surveyor import Surveyor
 
     reader = _cold(work.data, work.direct)
     sources = Sources(work.dataset, work.credentials)
@@ -151,7 +151,7 @@ def _cold(data: Path, direct: DirectReads) -> Callable[[], ColdReader]:
 
 
 def _reading(work: ReadWork) -> tuple[Maker, Renew]:
-    from penstock.engine.reading.rereader import Auditor, Rereader
+    from penstock.engine.rereader import Auditor, Rereader
 
     reader = _cold(work.data, work.direct)
 

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.core.grades import Now
-    from penstock.engine.records.copied_rows import CopiedRows
+    from penstock.engine.journal import CopiedRows
     from penstock.engine.tasks import RereadTask
+
 
 _WHOLE = float(1 << 64)
 

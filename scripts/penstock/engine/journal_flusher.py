@@ -19,8 +19,9 @@ from penstock.fs.errno_map import storage_error
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.engine.records.journal import Journal
+    from penstock.engine.journal import Journal
     from penstock.target.barrier import Barrier
+
 
 SOONEST, LATEST = 0.5, 5.0  # seconds between two flushes: the least and the most
 PAUSE_FACTOR = 10.0  # the pause after a flush, in durations of the flush

@@ -19,23 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import xxhash
 
-from penstock.core.differences import (
-    CHECKSUM,
-    OTHER,
-    READ,
-    SAME,
-    SIZE,
-    SOURCE,
-    UNLIKE,
-    UNREAD,
-)
+from penstock.core.differences import CHECKSUM, OTHER, READ, SAME, SIZE, SOURCE, UNLIKE, UNREAD
 from penstock.core.errors import DamagedError, IntegrityError, ObjectError, PenstockError, SourceChangedError
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import XXH3, SourceChecksum, Surveyed, nearest_time, of_hex
 from penstock.engine.checksums import GiantDigest, Sums, listed
+from penstock.engine.pump import Pump, sizes_of_upload
 from penstock.engine.stream import Stopped, Stream
-from penstock.engine.transfer.pump import Pump
-from penstock.engine.transfer.upload_parts import sizes_of_upload
 
 if TYPE_CHECKING:
     import os
@@ -45,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.engine.open_sources import Sources
     from penstock.fs.cold_read import ColdReader
     from penstock.sources.port import Reader
+
 
 READ_GRADE = "full"  # source grade of rows compared with all bytes of the source
 

@@ -1,24 +1,18 @@
-"""Rows that are copied in parts: which parts are done, under way or to come.
-
-A store often limits each connection (S3: 80 to 100 MB/s). So a large object's parts go to all streams, one
-conditional GET each. The journal holds each durable part, and the next attempt fetches only the others. At
-most as many files grow as there are streams. A folder's large file is one job (`part.in_order`), which
-resumes at the last mark of earlier attempts.
-
-One stream fetches an object whole, and reports its errors, where parts do not work: a server without ranges,
-parts that contradict the source together, a temporary file that another attempt renamed.
+"""A shard's rows divided into batches, of which a worker gets and reports one at a time; and rows that are
+copied in parts: which parts are done, under way or to come.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from itertools import count
+from itertools import count, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from penstock.config.source_kinds import of_url
+from penstock.core.model import Entry
 from penstock.core.row_codec import parts_of
-from penstock.engine.part import (
+from penstock.engine.tasks import (
     BEGIN,
     BEGUN,
     DROP,
@@ -27,6 +21,7 @@ from penstock.engine.part import (
     FINISH,
     STEP,
     WHOLE,
+    Batch,
     Unfinished,
     doing,
     fetching,
@@ -35,16 +30,125 @@ from penstock.engine.part import (
     part_bytes,
     temporary_name,
 )
-from penstock.engine.tasks import Batch
 from penstock.sources.registry import pinned, same_bytes
 from penstock.target import part_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
-    from penstock.core.model import Entry, PartLine
+    from penstock.core.model import Expected, PartLine
     from penstock.engine.tasks import BatchAnswer, CopyTask, FailedRow, Outcome
 
+
+# Divides a shard's rows into batches; a worker gets and reports one batch at a time.
+#
+# Small rows share a batch of up to BATCH_ROWS rows or BATCH_BYTES. Batches shrink towards the end, so that no
+# worker is left with a long rest. A large row, and a giant's part, goes alone.
+
+BATCH_ROWS = 256  # rows of a batch, at most
+BATCH_BYTES = 8 << 20  # bytes of a batch of small rows, at most
+LARGE = 4 << 20  # bytes from which a row is a batch of its own
+FEWEST = 8  # rows that a batch may have, however near the end is
+BATCHES_LEFT = 4  # batches that each worker should still get until the end, while they are not too small
+
+
+def batches(
+    shard: Iterable[Sequence[Entry | Expected]],
+    done: Container[int],
+    left: int,
+    workers: int,
+    multipart: Multipart | None = None,
+) -> Iterator[Batch]:
+    """Divide the rows that are not `done` into batches, in the shard's order. `left`: the number of these
+    rows.
+
+    Of a row copied in parts (`multipart`), only the first job comes from here.
+    """
+    numbers = multipart.numbers if multipart else count()
+    row = 0
+    rows: list[int] = []
+    entries: list[Entry | Expected] = []
+    total = 0
+    room = _room(left, workers)
+    for group in shard:
+        for entry in group:
+            row += 1
+            if row - 1 in done:
+                continue
+            is_part = entry.part >= 0
+            length = entry.length if is_part else entry.size
+            large = length >= LARGE or is_part
+            if rows and (large or total + length > BATCH_BYTES or len(rows) >= room):
+                yield Batch(next(numbers), rows, entries, total, False)
+                left -= len(rows)
+                rows, entries, total, room = [], [], 0, _room(left, workers)
+            if large:
+                if multipart and isinstance(entry, Entry) and multipart.goes_in_parts(row - 1, entry):
+                    yield multipart.open(row - 1, entry)
+                else:
+                    yield Batch(next(numbers), [row - 1], [entry], length, True)
+                left -= 1
+            else:
+                rows.append(row - 1)
+                entries.append(entry)
+                total += length
+    if rows:
+        yield Batch(next(numbers), rows, entries, total, False)
+
+
+class Ahead:
+    """A queue of batches that prefers a folder where no other stream works.
+
+    The kernel holds a folder's lock over each create and rename: on a network file system as long as the
+    server takes. Two streams in one folder are hardly faster than a single stream.
+    """
+
+    def __init__(self, jobs: Iterator[Batch], view: int, first: Multipart | None = None) -> None:
+        """`view`: batches that are searched; 1 keeps their order. `first`: jobs of rows copied in parts,
+        which come first."""
+        self._jobs, self.view, self._first = jobs, view, first
+        self._window: list[Batch] = []
+        self._ended = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether all batches were taken, and no row copied in parts needs more than its last job."""
+        return self._ended and not self._window and not (self._first and self._first.goes_on)
+
+    def take(self, taken: set[str]) -> Batch | None:
+        """Return the first batch outside the folders `taken`, else the first; None: none now.
+
+        `first` may offer a job again once a job is done.
+        """
+        if self._first:
+            if self._first.full:
+                return None
+            if (job := self._first.next()) is not None:
+                return job
+        window = self._window
+        window += islice(self._jobs, wanted := self.view - len(window))
+        self._ended = self._ended or (wanted > 0 and len(window) < self.view)
+        if not window:
+            return None
+        for place, job in enumerate(window):
+            if taken.isdisjoint(job.folders):
+                return window.pop(place)
+        return window.pop(0)
+
+
+def _room(left: int, workers: int) -> int:
+    return max(FEWEST, min(BATCH_ROWS, left // (workers * BATCHES_LEFT)))
+
+
+# Rows that are copied in parts: which parts are done, under way or to come.
+#
+# A store often limits each connection (S3: 80 to 100 MB/s). So a large object's parts go to all streams, one
+# conditional GET each. The journal holds each durable part, and the next attempt fetches only the others. At
+# most as many files grow as there are streams. A folder's large file is one job (`tasks.in_order`), which
+# resumes at the last mark of earlier attempts.
+#
+# One stream fetches an object whole, and reports its errors, where parts do not work: a server without
+# ranges, parts that contradict the source together, a temporary file that another attempt renamed.
 
 UNDER_WAY = 384 << 20  # bytes of parts for which streams are started, or an eighth of all if that is more
 
@@ -91,7 +195,7 @@ class Multipart:
         self.numbers = count()  # numbers of all jobs (batches) of this attempt, not only of parts
         self._open: deque[OpenRow] = deque()
         self._ready: deque[tuple[OpenRow, int]] = deque()
-        # by the batch's number: row, work (`engine.part`), part
+        # by the batch's number: row, work (`engine.tasks`), part
         self._jobs: dict[int, tuple[OpenRow, int, int]] = {}
         self._resumed: dict[tuple[int, str], int] = {}
         self.waiting: Callable[[], int] = int  # bytes of parts that are done and not recorded

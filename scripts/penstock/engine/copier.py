@@ -18,11 +18,9 @@ from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import Part
 from penstock.core.row_codec import fresh_line, line_of, reused_line
 from penstock.engine.checksums import Sums, judge_at_once
-from penstock.engine.stream import BLOCK, Stream
-from penstock.engine.transfer.part_copier import PartCopier
-from penstock.engine.transfer.prefetch import Prefetch
-from penstock.engine.transfer.pump import Pump, long, short
-from penstock.engine.transfer.upload_parts import sizes_of_upload
+from penstock.engine.part_copier import PartCopier
+from penstock.engine.pump import Pump, long, short, sizes_of_upload
+from penstock.engine.stream import BLOCK, Prefetch, Stream
 from penstock.sources.port import AheadReader, WholeReader
 from penstock.sources.posix.reader import SparseBody
 
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from penstock.sources.port import Body, Reader
     from penstock.target.links import Abandoned
     from penstock.target.staging_writer import StagingWriter
+
 
 _hash = xxhash.xxh3_128_hexdigest
 

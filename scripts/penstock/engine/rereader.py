@@ -1,21 +1,12 @@
-"""Streams (threads of a worker) that read stored rows back: `Rereader` for verify, `Auditor` for audits.
-
-A row is a file, or a part of a giant (an object copied in parts over several shards). A row's method says how
-it was read: past this machine's caches (`direct`, `dropped`), or through them (`cached`). A `Rereader` reads:
-
-| row                         | what is read                                                              |
-|-----------------------------|---------------------------------------------------------------------------|
-| without a digest            | nothing; fstat gives size and times                                       |
-| copied at once,             | its bytes, once; their digest is compared with the copy's                 |
-| or a giant's part           |                                                                           |
-| copied in parts             | all bytes, once, in order; they also prove what no part could: the        |
-|                             | checksum that the copy left owed, and the listing's                       |
-| a giant's last part,        | its bytes; then the whole giant from front to end for whole-file digests, |
-| with `whole`                | among them the one over its parts, which publish compares                 |
+"""Streams (threads of a worker) that read stored rows back: `Rereader` for verify, `Auditor` for audits;
+large files from front to end with several threads, past this machine's caches.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -39,16 +30,76 @@ from penstock.core.model import (
     of_hex,
 )
 from penstock.engine.checksums import GiantDigest, Sums, contradicted, listed, new_sum, sum_of
-from penstock.engine.reading.parallel_read import read_in_order
 from penstock.engine.stream import Stopped, Stream
 from penstock.fs.errno_map import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
 
     from penstock.core.model import Expected
     from penstock.engine.checksums import Sum
     from penstock.fs.cold_read import ColdReader, RangeRead
+
+
+# Reads a file from front to end with several threads, past this machine's caches.
+#
+# Whole-file digests of a giant (an object copied in parts over several shards) need its bytes in order.
+
+PIECE = 4 << 20  # bytes that a thread reads at a time
+READERS = 4  # threads that read one file
+
+
+def read_in_order(
+    reader: Callable[[], ColdReader], path: str, size: int, consume: Callable[[memoryview], None]
+) -> None:
+    """Call `consume` with every byte of the file, once, in order, in this thread.
+
+    At most READERS + 1 pieces are in memory. `reader` makes a reader for one thread. Raises the errors of
+    reading and of `consume`.
+    """
+    own = threading.local()
+    opened: list[ColdReader] = []
+
+    def read(offset: int) -> bytearray:
+        if not hasattr(own, "reader"):
+            own.reader = reader()
+            opened.append(own.reader)
+        piece = bytearray()
+        own.reader.read(path, offset, min(PIECE, size - offset), piece.extend)
+        return piece
+
+    offsets = iter(range(0, size, PIECE))
+    under_way: deque[Future[bytearray]] = deque()
+    pool = ThreadPoolExecutor(READERS)
+    try:
+        for offset in offsets:
+            under_way.append(pool.submit(read, offset))
+            if len(under_way) > READERS:
+                consume(memoryview(under_way.popleft().result()))
+        while under_way:
+            consume(memoryview(under_way.popleft().result()))
+    finally:
+        pool.shutdown(cancel_futures=True)
+        for piece_reader in opened:
+            piece_reader.close()
+
+
+# Streams (threads of a worker) that read stored rows back: `Rereader` for verify, `Auditor` for audits.
+#
+# A row is a file, or a part of a giant (an object copied in parts over several shards). A row's method says
+# how it was read: past this machine's caches (`direct`, `dropped`), or through them (`cached`). A `Rereader`
+# reads:
+#
+# | row                         | what is read                                                              |
+# |-----------------------------|---------------------------------------------------------------------------|
+# | without a digest            | nothing; fstat gives size and times                                       |
+# | copied at once,             | its bytes, once; their digest is compared with the copy's                 |
+# | or a giant's part           |                                                                           |
+# | copied in parts             | all bytes, once, in order; they also prove what no part could: the        |
+# |                             | checksum that the copy left owed, and the listing's                       |
+# | a giant's last part,        | its bytes; then the whole giant from front to end for whole-file digests, |
+# | with `whole`                | among them the one over its parts, which publish compares                 |
 
 COLD_TRIES = 3  # reads of a row at most, where reads can pass the caches and one did not
 

@@ -1,4 +1,4 @@
-"""A worker process: `python -m penstock.engine.workers.worker <socket fd> <shared memory fd>`.
+"""A worker process: `python -m penstock.engine.worker <socket fd> <shared memory fd>`.
 
 It takes batches (rows sent and answered together) from its parent over a socket. A few threads do their rows,
 by the streams of the set-up (`work_kinds`). Answers go through the socket; counters of bytes are in shared
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.engine.stream import Stream
-    from penstock.engine.workers.work_kinds import Setup
+    from penstock.engine.work_kinds import Setup
+
 
 SLICE = 64  # rows that a thread takes at a time while others are idle
 
@@ -82,7 +83,7 @@ class Worker:
 
     def setup(self, setup: Setup) -> None:
         """Handle the set-up message: make the streams, start the first threads."""
-        from penstock.engine.workers import work_kinds
+        from penstock.engine import work_kinds
 
         if self.ended:
             self.begin()

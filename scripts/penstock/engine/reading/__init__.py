@@ -1,1 +1,0 @@
-"""Stored rows read back: for verify and for audits."""

@@ -1,1 +1,0 @@
-"""The pool: worker processes, their threads, batches and tuning."""
