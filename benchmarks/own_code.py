@@ -37,7 +37,7 @@ from penstock.sources.s3.sigv4 import EMPTY_SHA256, Keys, Signer  # noqa: E402
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.sources.s3.page import PageText
+    from penstock.sources.s3.listing_ranges import PageText
 
 ROUNDS = 5
 

@@ -12,7 +12,7 @@ from penstock.config.settings import Reach
 from penstock.core.errors import TransientError
 from penstock.sources.http.connection import Connection
 from penstock.sources.http.endpoint import Endpoint
-from penstock.sources.http.response_template import LENGTH, Shape, learn
+from penstock.sources.http.values import LENGTH, Shape, learn
 from penstock.sources.s3.client import S3Client
 
 if TYPE_CHECKING:

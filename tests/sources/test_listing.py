@@ -19,8 +19,7 @@ from penstock.sources.objects.client import Requests
 from penstock.sources.s3.client import Bucket, S3Client
 from penstock.sources.s3.credentials import S3Credentials
 from penstock.sources.s3.listing import listed, pages
-from penstock.sources.s3.listing_ranges import PAGE
-from penstock.sources.s3.page import PageText, objects, understand
+from penstock.sources.s3.listing_ranges import PAGE, PageText, objects, understand
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ from penstock.core.errors import (
 from penstock.core.model import Entry, Listed
 from penstock.sources.backoff import retrying, row_may_retry
 from penstock.sources.http.endpoint import Endpoint
-from penstock.sources.http.response_template import HeaderNames, learn
+from penstock.sources.http.values import HeaderNames, learn
 from penstock.sources.listing_order import Objects, ascending, one_by_one
 from penstock.sources.objects.answers import Meaning, head_misfit, misfit, refusal
 from penstock.sources.objects.client import ObjectClient, Request

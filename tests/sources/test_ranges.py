@@ -19,8 +19,7 @@ from penstock.core.errors import FailedError, TransientError
 from penstock.sources.s3 import listing_ranges
 from penstock.sources.s3.client import Bucket
 from penstock.sources.s3.listing import listed, pages
-from penstock.sources.s3.listing_ranges import Letters, Ranges
-from penstock.sources.s3.page import PageText, understand
+from penstock.sources.s3.listing_ranges import Letters, PageText, Ranges, understand
 from penstock.sources.s3.source import S3Source
 
 if TYPE_CHECKING:

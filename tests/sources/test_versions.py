@@ -22,7 +22,7 @@ from penstock.sources.port import Continued
 from penstock.sources.registry import open_source
 from penstock.sources.s3 import listing as s3_listing
 from penstock.sources.s3.credentials import S3Credentials
-from penstock.sources.s3.page import VERSIONS, PageText, understand
+from penstock.sources.s3.listing_ranges import VERSIONS, PageText, understand
 from penstock.sources.s3.sigv4 import Keys
 from penstock.tables.manifest import read_manifest
 

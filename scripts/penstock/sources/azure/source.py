@@ -18,8 +18,8 @@ from penstock.core.model import Listed, SourceChecksum
 from penstock.sources.azure.account import HINT, AzureCredentials, place, proof, refused, resolve
 from penstock.sources.checksum_headers import decode
 from penstock.sources.http.endpoint import endpoint, split
-from penstock.sources.http.response_template import HeaderNames
 from penstock.sources.http.values import (
+    HeaderNames,
     decimal,
     first_values,
     plain,

@@ -35,8 +35,7 @@ from penstock.core.model import Listed
 from penstock.sources.checksum_headers import COMBINE, google_checksums
 from penstock.sources.credentials import pairs, read_secret
 from penstock.sources.http.endpoint import Endpoint, endpoint, split
-from penstock.sources.http.response_template import HeaderNames
-from penstock.sources.http.values import document, query_string, quoted_value, stated_time
+from penstock.sources.http.values import HeaderNames, document, query_string, quoted_value, stated_time
 from penstock.sources.listing_order import Objects
 from penstock.sources.objects.access_token import TIMEOUT, AccessToken, jwt_grant, requested
 from penstock.sources.objects.answers import Meaning, head_misfit, other_version, refusal, within

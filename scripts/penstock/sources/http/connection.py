@@ -14,16 +14,22 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.core.errors import PenstockError, TransientError
-from penstock.sources.http.response_template import FIELD, LENGTH, HeaderNames, fields, learn
 from penstock.sources.http.sockets import STATUS, addresses, broken, connect, why
-from penstock.sources.http.values import decimal
+from penstock.sources.http.values import (
+    FIELD,
+    LENGTH,
+    HeaderNames,
+    decimal,
+    fields,
+    learn,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.sources.http.endpoint import Endpoint
-    from penstock.sources.http.response_template import Shape
     from penstock.sources.http.sockets import Addresses, PacedSocket, TlsSocket
+    from penstock.sources.http.values import Shape
 
 HEAD_ROOM = 8192  # bytes of the buffer that receives heads, at first
 HEAD_LIMIT = 1 << 16  # bytes of an answer's head, at most

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 from penstock.core.errors import FailedError, PenstockError, TransientError
 from penstock.sources.backoff import TRIES, retrying
 from penstock.sources.http.connection import Connection
-from penstock.sources.http.response_template import HeaderNames
-from penstock.sources.http.values import quoted
+from penstock.sources.http.values import HeaderNames, quoted
 from penstock.sources.objects.answers import refusal
 
 if TYPE_CHECKING:

@@ -119,7 +119,7 @@ class ObjectReader(Reader, Generic[C]):
 
     def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[SourceChecksum]]:
         """See `port.WholeReader`. One system call reads head and body, if the head has the form of the one
-        before (`response_template`)."""
+        before (`values`)."""
         prefetched = self._prefetched(entry)
         client, request = prefetched or (self._client, None)
         try:

@@ -12,8 +12,7 @@ from penstock.config.settings import Reach
 from penstock.core.errors import ConfigError, FailedError, ObjectError, PenstockError
 from penstock.sources.checksum_headers import s3_checksums
 from penstock.sources.http.endpoint import Endpoint, endpoint, split
-from penstock.sources.http.response_template import HeaderNames
-from penstock.sources.http.values import first_values, quoted, quoted_value, stated_in_metadata
+from penstock.sources.http.values import HeaderNames, first_values, quoted, quoted_value, stated_in_metadata
 from penstock.sources.objects.answers import Meaning, refusal
 from penstock.sources.objects.client import Described, ObjectClient
 from penstock.sources.s3.credentials import S3Credentials

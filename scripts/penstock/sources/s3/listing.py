@@ -23,8 +23,17 @@ from penstock.sources.http.values import plain, query_string, stated_time
 from penstock.sources.listing_order import disorder, one_by_one
 from penstock.sources.objects.answers import within
 from penstock.sources.s3.client import ARCHIVES
-from penstock.sources.s3.listing_ranges import PAGE, Ranges
-from penstock.sources.s3.page import OBJECTS, VERSIONS, archived, encoded, key_of, objects, understand
+from penstock.sources.s3.listing_ranges import (
+    OBJECTS,
+    PAGE,
+    VERSIONS,
+    Ranges,
+    archived,
+    encoded,
+    key_of,
+    objects,
+    understand,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.core.errors import PenstockError
     from penstock.sources.objects.client import Requests
     from penstock.sources.s3.client import Bucket, S3Client
-    from penstock.sources.s3.page import PageForm, PageText
+    from penstock.sources.s3.listing_ranges import PageForm, PageText
 
 _QUOTES = ("&quot;", "&#34;")
 _NONE = "null"  # the version id of an object from before its bucket was versioned

@@ -18,8 +18,7 @@ from penstock.fs.errno_map import printable
 from penstock.sources.checksum_headers import web_checksums
 from penstock.sources.http.connection import Connection
 from penstock.sources.http.endpoint import endpoint, split, without_user
-from penstock.sources.http.response_template import HeaderNames
-from penstock.sources.http.values import stated_time
+from penstock.sources.http.values import HeaderNames, stated_time
 from penstock.sources.objects.answers import refusal
 from penstock.sources.objects.client import ObjectClient
 from penstock.sources.web.folder_page import plain, same_server, segments
