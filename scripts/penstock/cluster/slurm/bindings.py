@@ -108,7 +108,7 @@ _OPTIONS: Mapping[str, Callable[[str], Mapping[str, object] | None]] = {
 #
 # | asked of SLURM                  | by pyslurm           | by the commands, where                          |
 # | ------------------------------- | -------------------- | ----------------------------------------------- |
-# | submission                      | JobSubmitDescription | an option has no row in `job_description`, as   |
+# | submission                      | JobSubmitDescription | an option has no row in the table above, as     |
 # |                                 |                      | core-spec 0                                     |
 # | cancel of a whole job           | Job.cancel           | pyslurm reports an error: it takes errno for    |
 # |                                 |                      | the answer, also after a success                |
