@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support import warm
+from tests.support import pure, warm
 from tests.support.requirements import pytest_report_header, pytest_terminal_summary
 
 from penstock.fs import probe
@@ -50,9 +50,10 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with few tests come first: their tests are the long ones, and a worker that begins such a file
-    last keeps all others waiting."""
+    last keeps all others waiting. The last are pure ones, which take a second."""
     tests = Counter(item.path for item in items)
-    items.sort(key=lambda item: tests[item.path])
+    last = {path: pure.pure(path) for path in tests}
+    items.sort(key=lambda item: (last[item.path], tests[item.path]))
 
 
 @pytest.hookimpl(wrapper=True)
