@@ -142,7 +142,8 @@ def begin(step):
     if workflow.dryrun:
         context = Context(CONFIG, open_cluster(CONFIG.cluster))
         print(
-            result_texts.preview(rehearsal.dry_run(context, DATASETS, step), step), flush=True
+            result_texts.preview(rehearsal.dry_run(context, DATASETS, step), step),
+            flush=True,
         )
 
 

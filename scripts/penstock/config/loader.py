@@ -106,7 +106,7 @@ def _unusable_description(path: Path, why: str) -> ConfigError:
 #
 # Whatever is wrong is a ConfigError with up to MAX_LISTED problems: key path, line, value (never a secret's),
 # and what to write. They are of one stage: YAML, secrets, the form of values (`validation`,
-# `storage_options`), keys beside one another (`storage_options`), the site's bounds.
+# `storage_options`), keys beside one another (`semantic_checks`), the site's bounds.
 
 MAX_LISTED = 20  # in one message
 _BY_OPTION = -2

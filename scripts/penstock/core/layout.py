@@ -113,7 +113,7 @@ class DatasetLayout:
 
     @property
     def repair_under_way(self) -> Path:
-        """As `dataset_documents`, for a repair or rehearsal, which may run between the steps of a run."""
+        """As `under_way`, for a repair or rehearsal, which may run between the steps of a run."""
         return self.folder / "under-way.repair.json"
 
     @property

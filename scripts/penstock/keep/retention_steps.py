@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # gc and remove: rename the releases that nothing holds, then remove their files.
 #
-# With `rehearsal` no release, staging or pin is removed. `unpinned` names readers' pins to withdraw first.
+# With `dry_run` no release, staging or pin is removed. `unpinned` names readers' pins to withdraw first.
 
 
 def gc(context: Context, dataset: str, *, dry_run: bool, unpinned: Collection[str] = ()) -> Collected:

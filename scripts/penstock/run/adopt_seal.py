@@ -291,7 +291,7 @@ def _withdraw(run: Run) -> None:
 
 def go_on(context: Context, dataset: str, begun: Run | None = None) -> SealingResult:
     """Do all remaining steps of the run that `mark` made. `begun`: an earlier command's run, by
-    `dataset_documents`.
+    `under_way`.
 
     Raises FailedError, after the tree went back to its place, where the source changed before its files were
     taken over.
