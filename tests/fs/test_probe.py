@@ -178,7 +178,7 @@ def give_project(folder: Path, project: int) -> None:
 def test_what_a_killed_probe_left_is_gone_after_the_next(tmp_path: Path, line: int) -> None:
     beside = tmp_path / "beside"
     beside.mkdir()
-    files = ("probe/trials.py", "probe/names.py", "probe/data.py", "probe/attributes.py")
+    files = ("fs/probe.py", "fs/probe_trials.py")
     assert killed_at_line(lambda: probe(tmp_path, beside), files, line)
     assert os.path.lexists(tmp_path / PROBE) or line == 15
     probe(tmp_path, beside)
