@@ -194,7 +194,7 @@ def test_gc_keeps_what_is_held_and_says_so(releases: Releases) -> None:
     found = retention_steps.gc(releases.context, "data", dry_run=False)
     assert releases.there() == "AC"
     assert [one for one in held(releases, found, "A") if one.startswith("HOLD: ")] == [
-        f"HOLD: {REASON} (by {gate.hold.standing(releases.layout, releases.names['A']).by})"  # type: ignore[union-attr]
+        f"HOLD: {REASON} (by {root_files.standing_holds(releases.layout, releases.names['A']).by})"  # type: ignore[union-attr]
     ]
     path.unlink()
     retention_steps.gc(releases.context, "data", dry_run=False)

@@ -98,5 +98,5 @@ def test_the_limits_of_cgroups_count(tmp_path: Path, version: int) -> None:
     kernel.write("cg/job/pids.current", 90)
     kernel.write("cg/job/step/pids.max", "max")
     kernel.write("cg/job/step/pids.current", 90)
-    assert resources.cgroups.process_limits(kernel.proc) == [(100, 90)]
+    assert resources.process_limits(kernel.proc) == [(100, 90)]
     assert resources.room(kernel.proc) == 10
