@@ -26,9 +26,11 @@ ALL = os.environ.get("PENSTOCK_TEST_ALL") == "1"
 
 def pytest_configure(config: pytest.Config) -> None:
     """Processes that run tests, not xdist's controller, start penstock's processes warm. What a shell starts
-    in the background ignores SIGINT, as would all that tests start."""
+    in the background ignores SIGINT, and SIGHUP what nohup starts, as would all that tests start."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     controls = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     starts_none = config.pluginmanager.has_plugin("tests.support.pure")
     if not controls and not config.getoption("collectonly") and not starts_none:
