@@ -1,11 +1,11 @@
 """adopt --seal: a compared tree becomes a release, without copying the files that are right.
 
 It lists the source, notes in the run's state that the run adopts the tree, and calls all steps from plan to
-publish. `run.adoption` renames the tree into staging right before the copy.
+publish. `run.adopted_tree` renames the tree into staging right before the copy.
 
-Nothing of the tree changes before all of it is compared and the intention is noted durably. The tree moves by
-one rename of its top folder. What the release does not hold is moved aside; nothing is deleted. An ordinary
-copy fetches missing or wrong files. The same command continues after a kill anywhere.
+The tree does not change before all of it is compared and the intention is noted durably. The tree moves by
+one rename of its top folder. Files that the release does not contain are moved aside; nothing is deleted. An
+ordinary copy fetches missing or wrong files. The same command continues after a kill at any moment.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from penstock.dataset.run import Run
 
 STEP = "adopt"
-ASIDE = ".not-adopted"  # suffix of the folder for what the release does not hold
-# Kinds that keep a tree from becoming a release, unless they may be left out.
+ASIDE = ".not-adopted"  # suffix of the folder for files that the release does not contain
+# Kinds of differences that keep a tree from becoming a release, unless they may be left out.
 _LEFT = NOT_LISTED - {"folder"}
 
 
 def prepare(context: Context, dataset: str, tree: Path) -> None:
-    """Raise PreflightError where this tree cannot become a release of the dataset, before it is read. Makes
-    the dataset's folders, and tries the rename with an empty folder beside the tree, which it removes."""
+    """Raise PreflightError if this tree cannot become a release of the dataset, before it is read. Makes the
+    dataset's folders. Tries the rename with an empty folder beside the tree, and removes that folder."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     dataset_folders.check_root(layout.root)
@@ -100,10 +100,10 @@ def _dataset_at_or_above(tree: Path) -> Path | None:
 
 
 def under_way(context: Context, dataset: str, tree: Path) -> Run | None:
-    """Return the run that has taken this tree, else None.
+    """Return the run that has taken this tree, or None.
 
-    A mere intention does not count: what stands at the tree's place is compared again first. Raises
-    PreflightError for another account than the dataset's owner.
+    A mere intention does not count: the tree at this path is compared again first. Raises PreflightError if
+    this account is not the dataset's owner.
     """
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
@@ -114,7 +114,7 @@ def under_way(context: Context, dataset: str, tree: Path) -> Run | None:
         mark = documents.read_adopted_tree(folder) if folder.run_file.exists() else None
         if mark is not None and mark.tree == str(tree):
             run = load(layout, folder)
-            # A tree that came later to the same place is another tree.
+            # A tree that later came to the same path is another tree.
             if not os.path.lexists(tree) or (
                 seals.of_run(run) is None and documents.stands_in(mark, run.data)
             ):
@@ -123,7 +123,7 @@ def under_way(context: Context, dataset: str, tree: Path) -> Run | None:
 
 
 def refuse(result: AdoptionResult, *, leave_extra: bool) -> None:
-    """Raise FindingsError (exit 4) for what has to be decided or corrected first."""
+    """Raise FindingsError (exit 4) if a person must first decide or correct something."""
     counts = result["counts"]
     left = {kind: amount["files"] for kind, amount in counts.items() if kind in _LEFT}
     if "source" in counts:
@@ -147,7 +147,7 @@ def refuse(result: AdoptionResult, *, leave_extra: bool) -> None:
 
 
 def _refuse_unread(result: AdoptionResult) -> None:
-    """Raise PreflightError for unreadable folders: their content is not known."""
+    """Raise PreflightError if folders are unreadable, since their content is not known."""
     kept = adoption_store.kept(adoption_store.of_result(result))
     dark = [item.path for item in kept if item.kind == UNREAD and item.path.endswith("/")]
     if dark:
@@ -160,8 +160,8 @@ def _refuse_unread(result: AdoptionResult) -> None:
 
 
 def _refuse_folders(result: AdoptionResult) -> None:
-    """Raise PreflightError for other accounts' folders, and for datasets of penstock in the tree. Only a
-    folder's owner may set its mode."""
+    """Raise PreflightError if the tree has other accounts' folders, whose modes only the owners may set, or
+    datasets of penstock."""
     others = []
     for path, uid, _ in adoption_store.kept_folders(adoption_store.of_result(result)):
         if os.path.basename(path) == STATE:
@@ -183,8 +183,8 @@ def _refuse_folders(result: AdoptionResult) -> None:
 
 
 def _refuse_groups(context: Context, dataset: str, result: AdoptionResult) -> None:
-    """Raise PreflightError for folders that would lose the setgid bit. The kernel drops it, without an error,
-    if this account is not in their group."""
+    """Raise PreflightError if folders would lose the setgid bit. The kernel drops it, without an error, if
+    this account is not in the folder's group."""
     policy, mine = context.dataset(dataset).permissions, {os.getegid(), *os.getgroups()}
     setgid = modes.dir_mode(policy) & stat.S_ISGID
     if os.geteuid() == 0 or not setgid or modes.group_id(policy) is not None:
@@ -231,8 +231,8 @@ def intended(context: Context, dataset: str, result: AdoptionResult) -> list[str
 
 
 def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:
-    """List, and note durably that this run adopts the tree. Raises FailedError where the source changed since
-    the comparison, PreflightError where its release stands."""
+    """List, and note durably that this run adopts the tree. Raises FailedError if the source changed since
+    the comparison, PreflightError if the run's release already exists."""
     _refuse_groups(context, dataset, result)
     listed = list_step.run(context, dataset)
     layout = context.layout(dataset)
@@ -270,8 +270,8 @@ def mark(context: Context, dataset: str, result: AdoptionResult) -> Run:
 
 
 def _withdraw(run: Run) -> None:
-    """Take back an intention to adopt that changed nothing yet, with its plan. Raises PreflightError where
-    the run has a plan without a tree, or has already taken another tree."""
+    """Take back an intention to adopt that changed nothing yet, with its plan. Raises PreflightError if the
+    run has a plan without a tree, or has already taken another tree."""
     earlier = documents.read_adopted_tree(run.folder)
     if earlier is not None and documents.stands_in(earlier, run.data):
         raise PreflightError(
@@ -290,11 +290,11 @@ def _withdraw(run: Run) -> None:
 
 
 def go_on(context: Context, dataset: str, begun: Run | None = None) -> SealingResult:
-    """Do all remaining steps of the run that `mark` made. `begun`: an earlier command's run, by
+    """Do all remaining steps of the run that `mark` made. `begun` is an earlier command's run, found by
     `under_way`.
 
-    Raises FailedError, after the tree went back to its place, where the source changed before its files were
-    taken over.
+    If the source changed before its files were taken over, the tree goes back to its place, and FailedError
+    is raised.
     """
     listed = list_step.run(context, dataset)
     layout = context.layout(dataset)
@@ -309,7 +309,7 @@ def go_on(context: Context, dataset: str, begun: Run | None = None) -> SealingRe
     permissions_step.run(context, dataset)
     verify_step.run(context, dataset)
     published = publish_step.run(context, dataset)
-    # By the plan: an earlier, killed command may have fetched some.
+    # Use the plan's numbers, since an earlier, killed command may have fetched some files.
     fetched = run.plan.files - run.plan.taken
     return sealed(layout, run, fetched, str(published["path"]))
 

@@ -1,9 +1,9 @@
 """adopt: compare a tree that penstock did not write with a dataset's source; resumable.
 
-Elements of an array read the tree, and the source if asked. Nothing of the tree is changed, and nothing is
+Elements of an array read the tree, and, on request, the source. The tree is not changed, and nothing is
 recalled from an archive or a tier beyond `audit.recall`. The same command continues a stopped comparison. A
-file reported as the same was read in full, stood unchanged at the end, and is named by what it was compared
-with.
+file counts as the same if it was read in full and did not change until the end. The result also states how
+it was compared.
 """
 
 from __future__ import annotations
@@ -67,22 +67,22 @@ if TYPE_CHECKING:
 
 STEP = "adopt"
 LOCK = "adopt.lock"  # lets one comparison of a dataset work at a time; other steps do not wait for it
-SHOWN = 1000  # differences within a result; `differences.jsonl` holds all
+SHOWN = 1000  # most differences in a result; `differences.jsonl` has all of them
 ROUNDS = 3  # readings of files that were touched meanwhile, before they count as moving
 
 
 @dataclass(frozen=True)
 class Request:
     tree: Path
-    read_source: bool = False  # read the source where it states no checksum
-    seal: bool = False  # the tree is to become a release: the dataset holds the comparison's state
+    read_source: bool = False  # whether to read the source's files if it states no checksum
+    seal: bool = False  # whether the tree will become a release, so that the dataset keeps the state
 
 
 def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
     """Compare the tree with the dataset's source; the result's `status` is SAME, PARTLY or DIFFERS.
 
-    Raises PreflightError for a tree or a source that cannot be read, LockedError when another comparison of
-    the dataset is at work, FailedError. After an InterruptedRunError the same command continues.
+    Raises PreflightError if tree or source cannot be read, LockedError if another comparison of the dataset
+    is at work, FailedError. After an InterruptedRunError the same command continues.
     """
     tree, status = _tree(request.tree)
     if request.seal:
@@ -107,7 +107,7 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
 
 
 def _layout(context: Context, dataset: str) -> DatasetLayout:
-    """Return the dataset's own state where this account stages it, else a folder of this account."""
+    """Return the dataset's own state if this account stages it, otherwise a folder of this account."""
     layout = context.layout(dataset)
     if os.path.lexists(layout.folder) and dataset_folders.owns(layout):
         dataset_folders.check_owner(layout)
@@ -134,7 +134,7 @@ def _tree(path: Path) -> tuple[Path, os.stat_result]:
 
 
 def _apart(tree: Path, source: Source) -> None:
-    """Raise PreflightError where the tree is the source itself, or one lies in the other."""
+    """Raise PreflightError if tree and source are the same, or one contains the other."""
     folder = folder_of(source)
     if folder is None:
         return
@@ -149,7 +149,7 @@ def _apart(tree: Path, source: Source) -> None:
 
 
 def _not_the_same(tree: Path, source: Source) -> None:
-    """Raise as `_apart`, where a bind mount gives one folder two paths."""
+    """Raise the error of `_apart` also if a bind mount gives the same folder two paths."""
     folder = folder_of(source)
     if folder is None:
         return
@@ -260,12 +260,12 @@ class _Comparison:
         )
         closing_walk.make(context, folder, adoption, self._urls, _places(layout))
         self._checksums = GiantChecksums(context, self._run)
-        # By path and the parts' proofs: a file that was touched is read again.
+        # Proofs of giants by path and the parts' proofs, since a touched file is read again.
         self._judged: dict[tuple[str, tuple[str, ...]], Proven] = {}
 
     def run(self, began: float) -> AdoptionResult:
         if self._folder.result.exists():
-            # An earlier comparison came to its end: only files that may have changed since are read.
+            # An earlier comparison was finished, so only files that may have changed since are read.
             again = self._walk(again=True, last=False, since=began)
             for _ in again.differences(adopted_tree.read(self._folder, self._run.plan)):
                 self._context.stop.check()
@@ -316,7 +316,7 @@ class _Comparison:
         return ClosingWalk(self._tree, rules, self._judge, kept, again=again, since=since, folder=folder)
 
     def _judge(self, file: File) -> Proven:
-        """Return what a giant's parts prove together. Raises IntegrityError on a contradiction."""
+        """Return the proof that a giant's parts give together. Raises IntegrityError on a contradiction."""
         entry, how = file.entry, proven_by([row.how for row in file.rows])
         if how != CHECKSUM:
             return Proven(how, SIZE_ONLY)
@@ -408,12 +408,12 @@ def _wants(config: DatasetConfig) -> Callable[[str], bool]:
 
 
 def differences(result: AdoptionResult) -> Iterator[Difference]:
-    """Yield all differences of an ended comparison. Raises FailedError when their file is damaged."""
+    """Yield all differences of a finished comparison. Raises FailedError if their file is damaged."""
     return adoption_store.kept(adoption_store.of_result(result))
 
 
 def judge(result: AdoptionResult) -> None:
-    """Raise FindingsError (exit 4) when the tree differs; kinds in TOLD are no difference."""
+    """Raise FindingsError (exit 4) if the tree differs. Kinds in TOLD do not count."""
     if result["status"] != "DIFFERS":
         return
     counts = ", ".join(

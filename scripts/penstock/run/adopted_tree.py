@@ -1,5 +1,5 @@
-"""A tree that penstock did not write and that becomes a release: the survey of its files, the rows that plan
-takes over, and how they are settled.
+"""A tree that penstock did not write, and that becomes a release. This module has the survey of its files,
+the rows that plan takes over, and how they get their final state.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ NOT_YET = Surveyed(0, "")  # a row that was not read yet
 
 
 class File(NamedTuple):
-    entry: Entry  # whole; of a giant, as its first part has it
-    places: Sequence[tuple[int, int]]  # (shard, row) of each row
+    entry: Entry  # the whole file, or a giant's first part
+    places: Sequence[tuple[int, int]]  # shard and row number of each row
     rows: Sequence[Surveyed]
 
 
@@ -93,7 +93,7 @@ def _seen(survey: ShardSurvey, first: int, count: int) -> list[Surveyed]:
 
 
 def mark_stale(folder: RunLayout, rows: Mapping[int, Sequence[Surveyed]]) -> None:
-    """Have these rows (`stale`), by shard, read again. Durable on return; no element may be at work."""
+    """Mark rows (`stale`), by shard, for another reading. Durable on return. No element may be at work."""
     from penstock.tables import shards
 
     for shard, some in rows.items():
@@ -101,12 +101,12 @@ def mark_stale(folder: RunLayout, rows: Mapping[int, Sequence[Surveyed]]) -> Non
 
 
 def stale(row: int, *, differed: bool) -> Surveyed:
-    """Return a row to read again; if it differed, its bytes are compared then."""
+    """Return a row that is to be read again. If it differed, that reading compares its bytes."""
     return Surveyed(row, STALE, READ if differed else "")
 
 
 def differed(folder: RunLayout, plan: PlanInfo) -> set[str]:
-    """Return the paths of files of which a row's bytes differed at the last reading."""
+    """Return the paths of files with a row whose bytes differed at the last reading."""
     from penstock.tables.shards import ShardSurvey
 
     paths: set[str] = set()
@@ -119,7 +119,7 @@ def differed(folder: RunLayout, plan: PlanInfo) -> set[str]:
 
 
 def mark_differed(folder: RunLayout, plan: PlanInfo, paths: Collection[str]) -> None:
-    """Have these files' bytes compared, while no element is at work. Durable on return."""
+    """Mark these files, so that their bytes are compared. No element may be at work. Durable on return."""
     for shard in plan.shards if paths else ():
         rows = [
             stale(row, differed=True) for row, entry in _numbered(folder, shard.index) if entry.path in paths
@@ -136,20 +136,20 @@ def _numbered(folder: RunLayout, shard: int) -> Iterator[tuple[int, Entry]]:
 
 # A tree that penstock did not write becomes a release: the rows that plan takes over, and their final state.
 #
-# Plan takes over each file that a comparison (`penstock adopt`) found the same as in the source. Before the
-# copy begins, one rename makes the tree the staging's `data`, and what the release will not hold is moved
-# aside. Each file that is still the one that was read gets its final mode, group and time, and a line in the
-# journals. The run's survey keeps the files' state: verify does not read files again that nobody touched
-# since.
+# Plan takes over each file that a comparison (`penstock adopt`) found to equal the source. Before the copy
+# begins, one rename makes the tree the staging's `data`. Files that the release will not contain are moved
+# aside. Each file that is unchanged since its reading is settled: it gets its final mode, group and time, and
+# a line in the journals. The run's survey keeps the files' state, so verify does not read untouched files
+# again.
 #
 # | killed                   | the next copy                                                               |
 # |--------------------------|-----------------------------------------------------------------------------|
 # | before the rename        | renames                                                                     |
-# | after it                 | sees the tree in its place by its inode                                     |
-# | while files are settled  | settles those without a journal line; where such a file has its mode        |
-# |                          | already nobody can say that only penstock touched it, so verify reads it    |
+# | after the rename         | recognizes the tree in the staging by its inode                             |
+# | while files are settled  | settles files without a journal line. If such a file has its mode already,  |
+# |                          | someone else may have touched it, so verify reads it                        |
 
-GROUP = 16_384  # rows recorded together: what a kill can make verify read again
+GROUP = 16_384  # rows recorded together: the most that verify reads again after a kill
 
 
 class _Lying(NamedTuple):
@@ -159,15 +159,15 @@ class _Lying(NamedTuple):
 
 class AdoptedRows:
     """The rows that a plan takes over from a tree, in place of `target_findings.TakeOver`. Each pass over the
-    listing gives the same rows."""
+    listing yields the same rows."""
 
     def __init__(self, mark: AdoptedTree, run: Run, *, reflinks: bool) -> None:
         """`reflinks`: whether a copy on the target shares its blocks."""
         self.mark, self._plan, self._reflinks = mark, run.config.plan, reflinks
-        self.own_sizes: list[int] = []  # of files that are copied, since they are not this account's alone
+        self.own_sizes: list[int] = []  # sizes of files that are copied, since others own or link them too
         self.stagings: Sequence[AbandonedStaging] = ()
         self.used: set[str] = set()
-        # Always empty: giants come with the tree.
+        # Always empty, since giants come with the tree.
         self.giants: dict[str, tuple[str, int, dict[int, Reuse]]] = {}
         self._parts: dict[str, dict[int, Reuse]] = {}
 
@@ -202,7 +202,7 @@ def _copied(row: Surveyed) -> Copied:
 
 
 def _parts_of(file: File) -> Iterator[tuple[int, Copied]]:
-    """Yield the parts of a giant that was read in parts, or as a whole with digests of its parts."""
+    """Yield the parts of a giant. It was read in parts, or as a whole with digests of its parts."""
     if len(file.rows) > 1 or not file.rows[0].parts:
         yield from enumerate(map(_copied, file.rows))
         return
@@ -213,7 +213,7 @@ def _parts_of(file: File) -> Iterator[tuple[int, Copied]]:
 
 
 def good_files(mark: AdoptedTree) -> Iterator[File]:
-    """Yield the comparison's files that are the same as in the source, in order."""
+    """Yield, in order, the comparison's files that equal the source."""
     folder = RunLayout(Path(mark.folder))
     bad = {
         difference.path
@@ -238,8 +238,8 @@ def sentence(mark: AdoptedTree, files: int) -> str:
 
 
 def settle(context: Context, run: Run) -> None:
-    """Make the run's adopted tree, if any, the staging's `data`, and record what is taken over. Call it under
-    the dataset's lock, before any element of copy lives. Work done before is not repeated."""
+    """Make the run's adopted tree, if any, the staging's `data`, and record the files taken over. Call it
+    under the dataset's lock, while no element of copy lives. Does not repeat work done before."""
     mark = documents.read_adopted_tree(run.folder)
     if mark is None or mark.settled:
         return
@@ -293,7 +293,7 @@ class _Settling:
     run: Run
     mark: AdoptedTree
     adopted: AdoptedFiles
-    # By path: a giant's parts may lie in several shards.
+    # Settled giants by path, since a giant's parts may be in several shards.
     giants: dict[str, Settled] = field(default_factory=dict)
     copied: list[tuple[str, str]] = field(default_factory=list)  # shared files, and why they were copied
 
@@ -314,7 +314,7 @@ class _Settling:
             self.context.emit(events.Noted(self.run.dataset, "copy", text))
 
     def _own(self, row: _Row, settled: Settled) -> Settled:
-        """Replace a file that is not this account's alone by a copy, which verify reads back."""
+        """Replace a file that others own or link by a copy, which verify reads back."""
         path, surveyed = row.entry.path, row.file.rows[0]
         inode = self.adopted.own(path, inode=surveyed.inode, size=row.entry.size)
         if not inode:
@@ -412,13 +412,13 @@ def _before(file: File) -> dict[str, object]:
 
 
 class _Files:
-    """Files in the order of their paths; each is returned repeatedly, as a giant's parts may span shards."""
+    """Files in the order of their paths. `of` may return a file again: a giant's parts may span shards."""
 
     def __init__(self, files: Iterator[File]) -> None:
         self._files, self._now = files, next(files, None)
 
     def of(self, path: str) -> File:
-        """Return the file of this path; paths must ascend. Raises FailedError for a missing one."""
+        """Return the file of this path; paths must ascend. Raises FailedError if the file is missing."""
         while self._now is not None and self._now.entry.path != path:
             self._now = next(self._files, None)
         if self._now is None:
@@ -441,7 +441,7 @@ def _met(run: Run, shard: ShardInfo, mark: AdoptedTree, files: _Files) -> Iterat
 
 
 def _grouped(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
-    """Yield GROUP rows at a time, the parts of one giant together."""
+    """Yield the rows in groups of GROUP or more; a giant's parts are in the same group."""
     some: list[_Row] = []
     for row in rows:
         if len(some) >= GROUP and row.entry.path != some[-1].entry.path:

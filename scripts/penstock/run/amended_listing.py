@@ -1,8 +1,7 @@
-"""The listing that a release holds when its source changed during the copy (`changed: follow`).
+"""The listing of a release whose source changed during the copy (`changed: follow`).
 
-It is the frozen listing with each object in the version that lies in staging, and without objects that left
-the source. Elements write the amendments into their journals. The frozen listing and the run's id do not
-change.
+It is the frozen listing with each object in the version that is in staging, and without objects that left the
+source. Elements write the amendments into their journals. The frozen listing and the run's id do not change.
 """
 
 from __future__ import annotations
@@ -35,22 +34,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Amended:
-    """The listing that a release holds, where it differs from the frozen one."""
+    """The listing of a release that differs from the frozen listing."""
 
     path: Path
     digest: str
     files: int
     bytes: int
-    changed: int  # files of another version than the listed one
+    changed: int  # number of files in another version than listed
     gone: int
 
     def sealed(self, began: str, until: str) -> SealedAmendment:
-        """Return the seal's part. The files were read between these times, UTC in ISO 8601."""
+        """Return the amendment for the seal. The files were read between these times, UTC in ISO 8601."""
         return SealedAmendment(self.digest, self.changed, self.gone, began, until)
 
 
 def check_limits(run: Run, elements: Sequence[ElementReceipt]) -> None:
-    """Raise SourceChangedError where more files changed or left the source than `FollowLimit` allows."""
+    """Raise SourceChangedError if more files changed or left the source than `FollowLimit` allows."""
     allowed = run.config.dataset.follow_limit.allowed(run.info.files)
     for what, count, most in zip(("changed", "gone"), totals(elements), allowed, strict=True):
         if count > most:
@@ -62,8 +61,8 @@ def totals(elements: Sequence[ElementReceipt]) -> tuple[int, int]:
 
 
 def join_giants(run: Run, host: str) -> list[str]:
-    """Turn giants whose object changed during the copy into files that one element copies whole. Takes back
-    the records of their parts, and returns their paths."""
+    """Turn giants whose object changed during the copy into files that a single element copies whole. Takes
+    back the records of their parts, and returns their paths."""
     paths: set[str] = set()
     for index, outcome in shard_claims.last_ends(run.folder, "copy"):
         if rows := set(outcome.split):
@@ -73,8 +72,8 @@ def join_giants(run: Run, host: str) -> list[str]:
 
 
 def complete_joins(run: Run, host: str) -> list[str]:
-    """Finish a `join_giants` that was killed between two shards; return the paths of such giants. Some of
-    their parts are joined and others are not, so they could never become whole."""
+    """Finish a `join_giants` that was killed between two shards; return the paths of half-joined giants. As
+    only some of their parts are joined, they could never become whole."""
     left: Counter[str] = Counter()
     for shard in run.plan.shards:
         whole, void = journal.joined(run.folder.journals(shard.index), shard.digest)
@@ -82,7 +81,7 @@ def complete_joins(run: Run, host: str) -> list[str]:
             continue
         for row, entry in _rows(run.folder, shard.index):
             if row in whole or row in void:
-                # Bytes of the giant's unjoined parts: none, unless `join_giants` was killed.
+                # Count the bytes of the giant's unjoined parts: 0, unless `join_giants` was killed.
                 left.setdefault(entry.path, entry.size)
                 left[entry.path] -= entry.length
     paths = {path for path, size in left.items() if size > 0}
@@ -91,7 +90,7 @@ def complete_joins(run: Run, host: str) -> list[str]:
 
 
 def _join(run: Run, host: str, paths: Collection[str]) -> None:
-    """Turn these giants into files that are copied whole: each one's first row stands for all of it."""
+    """Turn these giants into files that are copied whole. A giant's first row then represents all of it."""
     joined: set[str] = set()
     for shard in run.plan.shards if paths else ():
         whole: list[int] = []
@@ -101,14 +100,14 @@ def _join(run: Run, host: str, paths: Collection[str]) -> None:
                 (void if entry.path in joined else whole).append(row)
                 joined.add(entry.path)
         if whole or void:
-            # Before the journal: no receipt may ever cover rows that no longer count.
+            # Drop the receipt before the journal changes: it must never cover rows that no longer count.
             receipts.drop(run.folder.receipt("copy", shard.index))
             journals = run.folder.journals(shard.index)
             journal.join(journals, shard.digest, whole, void, run=run.id, host=host)
 
 
 def remove_empty_folders(run: Run, elements: Sequence[ElementReceipt]) -> None:
-    """Remove staging folders whose objects all left the source. No element may run."""
+    """Remove staging folders of which all objects left the source. No element may run."""
     paths = [
         path
         for shard, receipt in zip(run.plan.shards, elements, strict=True)
@@ -121,8 +120,8 @@ def remove_empty_folders(run: Run, elements: Sequence[ElementReceipt]) -> None:
 
 
 def write(run: Run) -> Amended | None:
-    """Write the amended listing of a verified run; return None where nothing was amended. Raises FailedError
-    when an amended object is not in the frozen listing."""
+    """Write the amended listing of a verified run; return None if nothing was amended. Raises FailedError if
+    an amended object is not in the frozen listing."""
     from penstock.tables.listing_file import ListingWriter, read_listing
 
     elements = receipts.of_elements(run, "verify")
@@ -177,7 +176,7 @@ class _Overlay:
 
 
 def _amendments(run: RunLayout, index: int, digest: str) -> Iterator[tuple[str, Pin | None]]:
-    """Yield, in order, the paths of a shard whose object has another version, or is gone (None)."""
+    """Yield, in order, the paths of a shard whose object has another version (its pin) or is gone (None)."""
     journals = run.journals(index)
     changes = Amendments.read(journals, digest, journal.replay(journals, digest))
     for row, entry in _rows(run, index) if changes.pins else ():

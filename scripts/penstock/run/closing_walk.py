@@ -1,5 +1,5 @@
-"""From a listing to the shards of a comparison; and the tree walked beside listing and survey: what differs,
-and which files were touched since they were read.
+"""The shards of a comparison, made from a listing. Also the walk over tree, listing and survey, which finds
+differences, and files that were touched since they were read.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def make(
     sources: Sequence[str],
     places: Iterable[Path],
 ) -> None:
-    """Write the shards, then `plan.json`; an existing plan stays. `places` as in `mark_differed`."""
+    """Write the shards, then `plan.json`. An existing plan stays. `places` is as in `mark_differed`."""
     if folder.plan.exists():
         return
     if (survey := folder.survey(0).parent).exists():
@@ -70,8 +70,8 @@ def make(
 
 
 def mark_differed(folder: RunLayout, plan: PlanInfo, adoption: Adoption, places: Iterable[Path]) -> None:
-    """Have the bytes compared of each file that differed in another comparison of the tree. Any listing of
-    the source counts. `places`: the folders of comparisons. Durable on return."""
+    """Mark each file that differed in another comparison of the tree, with any listing of the source, so that
+    its bytes are compared. `places` are the folders of comparisons. Durable on return."""
     paths: set[str] = set()
     for earlier in adoption_store.of_tree(adoption, places):
         theirs = documents.load(run_documents.PLAN, earlier.plan)
@@ -82,7 +82,7 @@ def mark_differed(folder: RunLayout, plan: PlanInfo, adoption: Adoption, places:
 
 
 def _write(context: Context, folder: RunLayout, sources: Sequence[str], shards: ShardsWriter) -> None:
-    shards.at(0)  # also for an empty listing
+    shards.at(0)  # an empty listing also has a shard
     for entries in read_listing(folder.listing):
         context.stop.check()
         files = list(_rows(entries, context.config.plan, sources))
@@ -102,10 +102,10 @@ def _rows(entries: Sequence[Entry], limits: PlanConfig, sources: Sequence[str]) 
             yield from parts(entry, limits.giant_bytes, limits.part_bytes)
 
 
-# The tree walked beside listing and survey: what differs, and which files were touched since they were read.
+# The walk over tree, listing and survey, which finds differences and files touched since they were read.
 #
-# One pass over all three, in the order of the paths; memory grows only with stale rows. A file counts as
-# compared if inode, size, mtime and ctime are unchanged since it was read.
+# It makes a single pass over all three, in the order of the paths. Memory grows only with stale rows. A file
+# counts as compared if inode, size, mtime and ctime are unchanged since it was read.
 
 SECOND = 10**9
 
@@ -118,15 +118,15 @@ class Proven(NamedTuple):
 class ClosingRules(NamedTuple):
     """The rules for things in the tree beside the listed files."""
 
-    wants: Callable[[str], bool]  # do the dataset's `include` and `exclude` accept a path?
-    links_left_out: bool  # the listing leaves out links and special files
-    times: bool  # the listing's times are those of files: report other ones
-    read_source: bool  # read files at the source that only their size was compared of
-    last: bool  # a touched file now counts as moving: it was read often enough
+    wants: Callable[[str], bool]  # returns whether the dataset's `include` and `exclude` accept a path
+    links_left_out: bool  # whether the listing leaves out links and special files
+    times: bool  # whether the listing has files' times, so that other times are reported
+    read_source: bool  # whether to read files at the source of which only the size was compared
+    last: bool  # whether a touched file now counts as moving, since it was read often enough
 
 
 class ClosingWalk:
-    """A walk: call `differences` once, to the end; then the totals hold."""
+    """A walk. Call `differences` once and consume it to the end; the totals are then valid."""
 
     def __init__(
         self,
@@ -139,10 +139,10 @@ class ClosingWalk:
         since: float = 0.0,
         folder: Callable[[WalkedPath], None] = lambda _: None,
     ) -> None:
-        """`judge`: what a giant's parts prove together; raises IntegrityError if they contradict the source.
+        """`judge` returns a giant's proof by its parts. Raises IntegrityError if they contradict the source.
 
-        `folders`: empty folders that the dataset keeps. `again`: all rows not the same, or too old, are
-        stale. `since`: seconds since the epoch. `folder` is called with each folder of the tree.
+        `folders` are empty folders that the dataset keeps. `again`: all rows that differ, or are too old, are
+        stale. `since` is in seconds since the epoch. `folder` is called with each folder of the tree.
         """
         self._path, self._rules, self._judge, self._again = tree, rules, judge, again
         self._folder = folder
@@ -150,12 +150,12 @@ class ClosingWalk:
         self._tree = Cursor(tree, unreadable=self._unreadable)
         self._kept = Kept(folders)
         self._dark: list[Difference] = []
-        self._unlisted = ""  # last outermost folder without a listed file
+        self._unlisted = ""  # the last outermost folder without a listed file
         self.stale: dict[int, list[Surveyed]] = defaultdict(list)  # rows to read again, by shard
         self.same: Counter[Proven] = Counter()
         self.same_bytes: Counter[Proven] = Counter()
-        self.methods: Counter[str] = Counter()  # rows that are the same, by how caches were passed
-        self.earlier = 0  # rows that are the same, read before `since`
+        self.methods: Counter[str] = Counter()  # rows that are the same, by how caches were bypassed
+        self.earlier = 0  # number of rows that are the same and were read before `since`
 
     def differences(self, files: Iterator[list[File]]) -> Iterator[Difference]:
         for some in files:
@@ -189,7 +189,7 @@ class ClosingWalk:
                 self._count(file)
 
     def _is_plain(self, file: File) -> bool:
-        """Return whether a file that stands as it was read needs no report."""
+        """Return whether a file that is unchanged since its reading needs no report."""
         if len(file.rows) > 1:
             return False
         (surveyed,) = file.rows
@@ -269,8 +269,8 @@ class ClosingWalk:
         return _STALE
 
     def _differed(self, file: File) -> bool:
-        """Return whether the file's bytes differed at the last reading. Then a right size proves nothing:
-        only equal bytes make it the same again."""
+        """Return whether the file's bytes differed at the last reading. If so, an equal size proves nothing:
+        only equal bytes make the file the same again."""
         if any(row.state != SAME and row.how for row in file.rows):
             return True
         if len(file.rows) == 1 or any(row.state != SAME for row in file.rows):
@@ -297,7 +297,7 @@ class ClosingWalk:
         return _of(entry, "moving", "it came while the tree was walked")
 
     def _beside(self, item: WalkedPath, path: str) -> Iterator[Difference]:
-        """Yield the difference of an unlisted thing; `path` is the next listed file's."""
+        """Yield the difference of an unlisted item of the tree. `path` is that of the next listed file."""
         if item.kind == "dir":
             self._folder(item)
             if self._kept.meet(item.path) or item.holds(path):
@@ -343,5 +343,5 @@ def _of(entry: Entry, kind: str, why: str, how: str = "") -> Difference:
 
 
 def proven_by(rows: Sequence[str]) -> str:
-    """Return the weakest comparison among a giant's parts."""
+    """Return the weakest kind of comparison among a giant's parts."""
     return SIZE if SIZE in rows else READ if READ in rows else CHECKSUM

@@ -1,7 +1,7 @@
 """copy: every shard into staging (the hidden tree in which the release grows), by elements of an array.
 
-On return, each row of the plan lies in staging under its final name, durable and recorded in its shard's
-journal. What an earlier attempt recorded is not copied again.
+On return, each row of the plan is in staging under its final name, durable and recorded in its shard's
+journal. Rows that an earlier attempt recorded are not copied again.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ STEP = "copy"
 
 
 def run(context: Context, dataset: str) -> StepReceipt:
-    """Copy what the plan says; return the receipt: {dataset, run, release, files, bytes, ...}. Raises
-    FailedError, SourceChangedError, NoSpaceError, LockedError; what was done is kept."""
+    """Copy the plan's files; return the receipt: {dataset, run, release, files, bytes, ...}. Raises
+    FailedError, SourceChangedError, NoSpaceError, LockedError. Finished work is kept."""
     return with_lock(context, dataset, STEP, copy)
 
 
 def copy(context: Context, run: Run) -> CopyReceipt:
-    """Copy, for a caller that holds the dataset's lock."""
+    """Copy. The caller holds the dataset's lock."""
     started = time.time()
     before = receipts.bytes_before(run, STEP, shard_claims.standing(run.folder, STEP))
     plan, folder, ok = run.plan, run.folder, receipts.held(run, STEP)
@@ -60,8 +60,8 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         )
     left = set(run.indices) - done_before
     if left and folder.receipt("permissions").exists():
-        # The permissions step closed folders that are now written to again. Its receipt is dropped last:
-        # after a kill in between, all of this is done again.
+        # The permissions step closed folders that must now be written to again. Its receipt is dropped last,
+        # so that all of this is repeated after a kill in between.
         policy = run.config.dataset.permissions
         dataset_folders.open_staging(
             run.layout,
@@ -75,7 +75,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         receipts.drop(folder.receipt("permissions"))
     if left and not still_alive(context, run.dataset, folder, STEP, indices=run.indices, receipt_ok=ok):
         move_giants(run)
-        # Their parts may be finished: by reading back beside the copy, or by another run's staging.
+        # Reading back beside the copy, or another run, may have set the giants' final modes.
         _unseal_giants(run, left)
         _settle_adopted(context, run)
     lowered = _lowered(run, done_before)
@@ -124,7 +124,7 @@ def _unseal_giants(run: Run, shards: Iterable[int]) -> None:
 
 
 def _settle_adopted(context: Context, run: Run) -> None:
-    """Settle an adopted tree (`adopted_tree.settle`); runs without one load no pyarrow."""
+    """Settle an adopted tree (`adopted_tree.settle`). Runs without such a tree load no pyarrow."""
     if documents.read_adopted_tree(run.folder) is not None:
         from penstock.run import adopted_tree
 
@@ -132,10 +132,10 @@ def _settle_adopted(context: Context, run: Run) -> None:
 
 
 def _lowered(run: Run, done: Iterable[int]) -> LoweredNotice:
-    """Return the countdown of what the run will still write, with these shards done. It restates plan's
-    notice where that went with an earlier attempt; other runs' needs are not counted."""
+    """Return the notice of what the run will still write, lowered by these finished shards. Writes plan's
+    notice again if an earlier attempt removed it. Does not count other runs' needs."""
     plan, before, path = run.plan, [run.shards[index] for index in done], run.layout.under_way
-    # Elements count linked and taken-over files as done: they count down from all that is planned.
+    # Elements also count linked and taken-over files as done, so the total includes these files.
     lowered = LoweredNotice(run.layout, path, plan.files + plan.folders, plan.bytes)
     stated = staging_notice.find(run.layout)
     if stated is not None and not stated.writes.files:
@@ -150,8 +150,8 @@ def _lowered(run: Run, done: Iterable[int]) -> LoweredNotice:
 def _elements(
     context: Context, run: Run, ok: Callable[[int], bool], amounts: Callable[[int, int], None], left: int
 ) -> None:
-    """Run elements until every shard is done; `left` shards are not yet. With `changed: follow`, a further
-    round copies giants whole whose object changed."""
+    """Run elements until every shard is done; `left` counts the unfinished shards. With `changed: follow`, a
+    further round copies, as a whole, giants whose object changed."""
 
     at_once = min(read_slots(context, run.folder, STEP), left)
     rate = element_rate(run.config.engine.limit, cap_now(context.config.bandwidth).rate, at_once)

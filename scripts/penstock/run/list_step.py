@@ -1,11 +1,11 @@
 """list: the sources' listings, frozen in the paths' byte order, and the run that they make.
 
-It writes the run's folder (listing and `run.json`) and the dataset's claim (the file that names the run for
-which the dataset is staged). For a published run it removes abandoned stagings.
+It writes the run's folder (listing and `run.json`) and the dataset's claim (the file with the run for which
+the dataset is staged). For a published run it removes abandoned stagings.
 
-Every key that cannot be a path is refused before a byte moves, all at once, and then nothing is created on
-the target. The same sources and configuration make the same run, whose name and listing never change. Memory
-is bounded, whatever the number of objects.
+If keys cannot be paths, a single error reports all of them before a byte moves, and nothing is created on the
+target. The same sources and configuration make the same run, whose name and listing never change. Memory is
+bounded, whatever the number of objects.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def run(context: Context, dataset: str) -> ListResult:
     """List the sources, and find or make their run. Returns the receipt: {dataset, run, release, files,
     bytes, scanned, listing_digest, ignored, hard_links, published, current}.
 
-    `published`: the run's release stands sealed, so nothing is left to do; an unchanged source does not move
-    `current` forward again after a rollback. Raises PreflightError for what cannot be staged, LockedError,
-    NoSpaceError.
+    `published`: the run's sealed release exists, so nothing is left to do. An unchanged source does not move
+    `current` forward again after a rollback. Raises PreflightError if something cannot be staged,
+    LockedError, NoSpaceError.
     """
     config, layout = context.dataset(dataset), context.layout(dataset)
     dataset_folders.check_owner(layout)
@@ -142,13 +142,13 @@ def _list(
     if not published and (why := drop_stale(context, run)):
         context.emit(events.Noted(info.dataset, STEP, text=f"{why}: it is made anew"))
     if published:
-        # Remove what publish did not; a staging of a run that began since may be continued.
+        # Remove the stagings that publish did not remove, except those of later runs, which may continue.
         run_cleanup.clean(context, run, before=history.claim_of(layout, info.run))
         run_cleanup.prune(context, layout)
         dataset_state.note_success(context, layout)
     if published and (kept := run_store.kept(run)):
         context.emit(events.Noted(info.dataset, STEP, text=kept))
-    # A release that followed its source holds other files than its run listed.
+    # A release that followed its source has other files than its run listed.
     held = seals.of_run(run) if published else None
     return {
         "dataset": info.dataset,
@@ -193,22 +193,22 @@ def run_of(
     folders: str = "",
     without: str = "",
 ) -> str:
-    """Return the id of the run whose release holds, or will hold, what was just listed.
+    """Return the id of the run whose release contains, or will contain, the files just listed.
 
-    `without`: a run that `--new-release` is about to replace. A release that followed its source holds
-    another listing than its run froze: its seal has both.
+    `without` is a run that `--new-release` is about to replace. A release that followed its source has
+    another listing than its run froze; its seal has both. The table calls it a following release.
 
-    | what was listed is                            | run                                      |
+    | the new listing is                            | run                                      |
     |-----------------------------------------------|------------------------------------------|
-    | what such a release holds                     | that release's                           |
-    | what the run of such a release froze          | a new one: the release holds other bytes |
-    | what a run froze that was replaced            | a new one: its release is not trusted    |
-    | anything else                                 | by `identity`                            |
+    | the listing of a following release            | that release's run                       |
+    | frozen by the run of a following release      | a new run: the release has other bytes   |
+    | frozen by a replaced run                      | a new run: its release is not trusted    |
+    | any other                                     | the run that `identity` returns          |
     """
     held, replaced = run_store.amended(layout), run_store.replaced(layout) | {without}
 
     def chain(digest: str) -> Iterator[str]:
-        """Yield the runs that froze this listing, one after another; the last has no such release yet."""
+        """Yield the runs that froze this listing, in sequence. The last run has no following release yet."""
         run = identity(config, dataset, urls, digest, folders=folders)
         while run in held or run in replaced:
             yield run
@@ -223,7 +223,7 @@ def run_of(
 
 
 def _tell(context: Context, dataset: str, ignored: Mapping[str, int]) -> None:
-    """Warn of what the sources hold and no release will hold."""
+    """Warn of objects of the sources that no release will contain."""
     for what, objects in ignored.items():
         if what.startswith("archived"):
             context.emit(
@@ -247,10 +247,10 @@ def identity(
     after: str = "",
     folders: str = "",
 ) -> str:
-    """Return the run's id: 16 hex of what decides the release's content, and of nothing else.
+    """Return the run's id: 16 hexadecimal digits over everything that decides the release's content.
 
-    Workers, the place that it is run from, and the source's endpoint do not count. `after`: the run that
-    froze the same listing and published another. `folders`: the digest of the kept empty folders.
+    Workers, the directory of the command, and the source's endpoint do not count. `after` is the run that
+    froze the same listing and published another. `folders` is the digest of the kept empty folders.
     """
     decides = deciding(config, dataset)
     decides |= {
@@ -268,12 +268,12 @@ def identity(
 
 
 def _stands(layout: DatasetLayout, run: str) -> str:
-    """Return the name of this run's release if that is published, whole or not; else ""."""
+    """Return the name of this run's release if it is published, damaged or not; otherwise ""."""
     folder = layout.run(run)
     if folder.run_file.exists():
         release = read_run(folder).release
         return release if os.path.lexists(layout.release(release)) else ""
-    # Its state was removed.
+    # The run's state was removed.
     return next(
         (name for name in dataset_folders.releases(layout) if run_store.sealed_run(layout, name) == run), ""
     )
@@ -310,8 +310,8 @@ def _meet(
         if folder.listing.exists():
             run_store.replace_listing(spool, folder)
         info = read_run(folder)
-        # What decides the content is part of the id and so the same. How to stage it may change, and where: a
-        # root is moved, mounted elsewhere, or copied with all its content.
+        # Settings that decide the content are part of the id, and so unchanged. The way of staging may
+        # change, and the root, which may be moved, mounted elsewhere, or copied with its content.
         met = replace(info, config=frozen, origins=tuple(origins), root=root, state_root=state_root)
         if met != info:
             info = met
@@ -354,8 +354,8 @@ def _meet(
 
 
 def _goes_on(layout: DatasetLayout, folder: RunLayout) -> bool:
-    """Return whether the run of this folder can be continued. A published run keeps no listing; if its
-    release was removed since, the run is made anew."""
+    """Return whether the run of this folder can be continued. A published run keeps no listing, so if its
+    release was removed since, the run is made again."""
     if not folder.run_file.exists():
         return False
     published = folder.receipt("publish").exists()

@@ -1,4 +1,4 @@
-"""How a planned step begins: find the run, check that it is unpublished, take the dataset's lock."""
+"""The beginning of a planned step: find the run, check that it is unpublished, take the dataset's lock."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 def with_lock(
     context: Context, dataset: str, step: str, work: Callable[[Context, Run], StepReceipt]
 ) -> StepReceipt:
-    """Do a step's work, under the dataset's lock, on the run that list made last or the context names.
+    """Do a step's work, under the dataset's lock, on the run that list made last, or on the context's run.
 
-    Returns the work's receipt; for a published run, a receipt that says so. Raises PreflightError where
-    nothing was listed or planned, LockedError, and what `work` raises.
+    Returns the work's receipt; for a published run, a receipt with `published`. Raises PreflightError if
+    nothing was listed or planned, LockedError, and the errors of `work`.
     """
     run = run_store.open_run(context.layout(dataset), context.run)
     if seals.of_run(run) is not None:
         return receipts.published(run, step)
-    _ = run.plan  # raises without a plan, before waiting for the lock
+    _ = run.plan  # raises if there is no plan, before the wait for the lock
     with holding(context, dataset, run.id, step):
         return work(context, run)

@@ -1,11 +1,11 @@
-"""permissions: folders that no longer take files, and the final modes of giants, before verify.
+"""permissions: close folders, so that they take no more files, and set giants' final modes, before verify.
 
-Other files get their permissions from the element that writes them, and publish's walk compares all. So this
-step visits only folders and giants, unless the tree is adopted, or publish asks for each file (`close`).
+Other files get their permissions from the element that writes them, and publish's walk compares all files. So
+this step visits only folders and giants, unless the tree is adopted, or publish requests each file (`close`).
 
-On return all folders and giants of staging have the configured modes, group and ACL, checked. No element of
-copy lives, as far as the cluster can say. Temporary files of dead attempts are gone; publish removes those of
-an unseen live one.
+On return all folders and giants of staging have the configured modes, group and ACL, which was checked. No
+element of copy lives, as far as the cluster can tell. Temporary files of dead attempts are removed. Publish
+removes those of a live attempt that was not seen.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ STEP = "permissions"
 
 def run(context: Context, dataset: str) -> StepReceipt:
     """Set and check the permissions; return the receipt, which is also kept with the run. Raises LockedError,
-    and FailedError where elements of copy may still write."""
+    and FailedError if elements of copy may still write."""
     return with_lock(context, dataset, STEP, close)
 
 
 def close(context: Context, run: Run, *, each: bool = False) -> StepReceipt:
-    """Set and check the permissions, for a holder of the dataset's lock; return at once if the receipt holds.
-    `each`: look at every file, whatever the receipt says, and set it where it differs."""
+    """Set and check the permissions. The caller holds the dataset's lock. Returns at once if the receipt is
+    valid. `each`: check every file, even with a valid receipt, and set its permissions if they differ."""
     receipts.need(run, "copy")
     done = current(run)
     if done is not None and not each:

@@ -1,5 +1,5 @@
-"""What plan finds out of its rows before a byte moves: sums on columns, archived objects and files that would
-be recalled, files with holes, and files that it refuses by name.
+"""Checks of plan's rows before a byte moves: sums over columns, archived objects and files that would be
+recalled, files with holes, and files that are rejected with an error that names them.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from penstock.sources.port import Reader
 
 
-# Sums over rows of shards, by columns: unchanged rows become no Python objects.
+# Sums over rows of shards, by columns, so that unchanged rows do not become Python objects.
 #
-# A row's `reuse` is null for a file to copy; else it names the holder of the file. pyarrow.compute takes 70
-# ms to load, so it is loaded only for rows of which some lie on the target already.
+# A row's `reuse` is null for a file to copy. Otherwise it states which release or staging has the file.
+# pyarrow.compute takes 70 ms to load, so it is loaded only if some rows are on the target already.
 
 
 class Divided(NamedTuple):
-    to_copy: Sequence[int]  # their sizes in bytes
-    linked: OnTarget  # files that a release holds
-    taken: OnTarget  # files that another run's staging, or an adopted tree, holds
+    to_copy: Sequence[int]  # sizes in bytes of the files to copy
+    linked: OnTarget  # files that a release has
+    taken: OnTarget  # files that another run's staging, or an adopted tree, has
 
 
 def divided(rows: pa.RecordBatch, sizes: Sequence[int]) -> Divided:
@@ -61,7 +61,7 @@ def divided(rows: pa.RecordBatch, sizes: Sequence[int]) -> Divided:
 
 
 def linked_sizes(rows: pa.RecordBatch) -> list[int]:
-    """Return the sizes in bytes of the rows that a release holds."""
+    """Return the sizes in bytes of the rows whose files a release has."""
     held: list[int] = rows["size"].filter(_of_release(rows)).to_pylist() if count_reused(rows) else []
     return held
 
@@ -76,7 +76,7 @@ def lying_rows(rows: pa.RecordBatch) -> list[bool]:
 
 
 def cost(rows: pa.RecordBatch) -> int:
-    """Return what all rows cost together (`core.balance.costs`)."""
+    """Return the cost of all rows together (`core.balance.costs`)."""
     if not count_reused(rows):
         return sum(costs(rows["length"].to_pylist()))
     return FILE_COST * len(rows["length"]) + _sum(_costed_bytes(rows))
@@ -88,7 +88,7 @@ def each_cost(rows: pa.RecordBatch) -> list[int]:
 
 
 def folders(rows: pa.RecordBatch) -> Iterator[bytes]:
-    """Yield the folders of these files, in order of first appearance; "" is the top. Folders may repeat."""
+    """Yield the folders of these files, in order of first appearance; "" is the top. Folders may recur."""
     if not count_reused(rows):
         for folder, _ in groupby([path.rpartition(b"/")[0] for path in rows["path"].to_pylist()]):
             yield folder
@@ -101,14 +101,14 @@ def folders(rows: pa.RecordBatch) -> Iterator[bytes]:
 
 
 def _of_release(rows: pa.RecordBatch) -> pa.Array:
-    """Return which rows a release holds (true) or another run (false); null for rows to copy."""
+    """Return for each row whether a release (true) or another run (false) has it; null for rows to copy."""
     import pyarrow.compute as pc
 
     return pc.equal(pc.struct_field(rows["reuse"], "staging"), "")
 
 
 def _costed_bytes(rows: pa.RecordBatch) -> pa.Array:
-    """Return the bytes of each row; of rows not copied, the fraction that reading them back costs."""
+    """Return the bytes of each row, reduced to the cost of reading back if the row is not copied."""
     import pyarrow.compute as pc
 
     return pc.if_else(pc.is_valid(rows["reuse"]), pc.divide(rows["length"], REUSED_DIVISOR), rows["length"])
@@ -123,8 +123,8 @@ def _sum(column: pa.Array) -> int:
 
 # Archived objects that a copy would have to read: plan counts them before a byte moves, and stops.
 #
-# The source's last listing stated their class. Linked and taken-over files are read at no source: they do not
-# count.
+# The source's last listing stated their class. Linked and taken-over files do not count, since they are not
+# read at a source.
 
 
 class ArchivedObjects:
@@ -135,7 +135,7 @@ class ArchivedObjects:
         self._named: list[str] = []
 
     def add(self, batch: pa.RecordBatch, sizes: Sequence[int]) -> None:
-        """Count the archived objects to copy among these rows of the plan; sizes in bytes."""
+        """Count the archived objects to copy among these rows of the plan. `sizes` are in bytes."""
         if not batch["archived"].total_values_length:
             return
         columns = (batch["path"].to_pylist(), batch["archived"].to_pylist(), sizes, lying_rows(batch))
@@ -166,17 +166,17 @@ class ArchivedObjects:
         )
 
 
-# What copying would recall from an archive: files of folders to copy, without data in place.
+# Files that a copy would recall from an archive: those to copy from folders, whose data is not in place.
 #
-# Plan counts them before a byte moves, and stops until the dataset's `recall` allows it. Linked and
-# taken-over files are read at no source: they do not count.
+# Plan counts them before a byte moves, and stops until the dataset's `recall` allows the copy. Linked and
+# taken-over files do not count, since they are not read at a source.
 
 
 class SourceRecall:
     """A count of files to recall, in one pass over a run's files. A context manager."""
 
     def __init__(self, run: Run) -> None:
-        """Raises PreflightError where the folder of a source cannot be looked at."""
+        """Raises PreflightError if the folder of a source cannot be examined."""
         self._dataset, self._allowed = run.dataset, run.config.dataset.recall
         self._asked: dict[int, DataStates] = {}
         self._files: Counter[str] = Counter()
@@ -210,7 +210,7 @@ class SourceRecall:
         self.close()
 
     def add(self, batch: pa.RecordBatch, sizes: Sequence[int]) -> None:
-        """Count the files to copy, among these rows of the plan, whose data is elsewhere; sizes in bytes."""
+        """Count the files to copy, among these rows, whose data is elsewhere. `sizes` are in bytes."""
         if not self._asked:
             return
         to_copy: dict[int, dict[str, int]] = {}
@@ -237,7 +237,7 @@ class SourceRecall:
         return f"of the source's data is not in place: {'; '.join(counts)}"
 
     def check(self) -> None:
-        """Raise PreflightError where the copy would recall more bytes than `recall` allows."""
+        """Raise PreflightError if the copy would recall more bytes than `recall` allows."""
         total = self._bytes.total()
         if total <= self._allowed:
             return
@@ -257,25 +257,25 @@ class SourceRecall:
 
 
 def _enough(count: int) -> str:
-    """Return a size of at least so many bytes, as the configuration writes it."""
+    """Return a size of at least `count` bytes, in the form that the configuration uses."""
     for unit, scale in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= scale:
             return f"{-(-count // scale)}{unit}"
     return f"{count}B"
 
 
-# What source files with holes take on a target that keeps holes: the copy keeps each hole.
+# The bytes that source files with holes take on a target that keeps holes: the copy keeps each hole.
 #
-# Only large files of folder sources are looked at; small ones count whole.
+# Only large files of folder sources are examined; small files count in full.
 
-LEAST = 256 << 20  # bytes of the smallest file that is looked at: each look opens it
+LEAST = 256 << 20  # bytes of the smallest examined file, which must be opened for that
 
 
 class SparseFiles:
-    """What the large files of one run's plan take, by their sources."""
+    """The bytes that the large files of a run's plan take, found at their sources."""
 
     def __init__(self, run: Run, *, kept: bool) -> None:
-        """`kept`: whether the target keeps holes; else every file counts whole."""
+        """`kept`: whether the target keeps holes. If not, every file counts in full."""
         self._dataset = run.config.dataset
         self._folders = {
             number for number, url in enumerate(run.info.sources) if kept and of_url(url) is FOLDER
@@ -283,7 +283,7 @@ class SparseFiles:
         self._readers: dict[int, Reader] = {}
 
     def taking(self, batch: pa.RecordBatch, sizes: Sequence[int]) -> Mapping[int, int]:
-        """Return, for each file with holes that is to be copied, its index and the bytes it takes."""
+        """Map the index of each file with holes that is to be copied to the bytes that it takes."""
         if not self._folders or max(sizes, default=0) < LEAST:
             return {}
         lying = lying_rows(batch)
@@ -297,7 +297,7 @@ class SparseFiles:
         return taking
 
     def _data_bytes(self, source: int, key: str, size: int) -> int:
-        """Return the bytes of a file's data; an unreadable file counts whole: the copy reports its error."""
+        """Return the bytes of a file's data. An unreadable file counts in full: copy reports the error."""
         try:
             if source not in self._readers:
                 self._readers[source] = open_source(self._dataset.sources[source], self._dataset).reader()
@@ -312,7 +312,7 @@ def check(context: Context, run: Run) -> None:
 
 
 def refuse_doubling(context: Context, run: Run, base: BaseRelease, totals: Totals) -> None:
-    """Raise PreflightError where unchanged files cannot be linked and nobody asked for copies."""
+    """Raise PreflightError if unchanged files cannot be linked, and no copies were requested."""
     if base.way != REFUSED or not totals.unchanged:
         return
     files = f"{human.counted(totals.unchanged, 'file')}, {human.size(totals.unchanged_bytes)}"
@@ -336,7 +336,7 @@ def refuse_doubling(context: Context, run: Run, base: BaseRelease, totals: Total
 
 
 def _refuse_unprovable(context: Context, run: Run) -> None:
-    """Raise PreflightError with the files that no checksum can ever prove, where one is required."""
+    """Raise PreflightError with the files that no checksum can ever prove, if proof is required."""
     verify = run.config.verify
     if verify.source_checksum != "require":
         return
@@ -367,8 +367,8 @@ def _refuse_unprovable(context: Context, run: Run) -> None:
 
 
 def _refuse_unpinned(context: Context, run: Run) -> None:
-    """Raise PreflightError with the files that several requests read but no version pins. Bytes of two
-    versions could be mixed in them unnoticed."""
+    """Raise PreflightError with the files that several requests read, and no version pins. Their bytes could
+    be a mixture of two versions, unnoticed."""
     blocks = [of_url(url).blocks for url in run.info.sources]
     if not any(blocks):
         return

@@ -1,10 +1,10 @@
 """plan: the listing becomes shards, balanced and durable, after space, inodes and quota were checked.
 
 `plan.json` is written last: its presence means that shards and staging (the tree in which the release grows)
-exist. Without room on the target no staging is made; but another run's staging for the same release is
-renamed before that is known. Two passes over the listing, in bounded memory: one counts, one writes the
-shards. The count is repeated where renamed files were recognised, or where the release to link from cannot be
-read. A giant is an object split into parts over several shards.
+exist. If the target has no room, no staging is made, but another run's staging for the same release was
+already renamed. Two passes over the listing, in bounded memory, count the files and write the shards. The
+count is repeated if renamed files were recognised, or if the release to link from cannot be read. A giant is
+an object split into parts over several shards.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from penstock.jobs.run_cleanup import AbandonedStaging
 
 STEP = "plan"
-SHOWN_EVERY = 0.2  # seconds between two reports of progress, at least
+SHOWN_EVERY = 0.2  # fewest seconds between two reports of progress
 
 
 def run(context: Context, dataset: str) -> PlanResult:
@@ -86,7 +86,7 @@ def run(context: Context, dataset: str) -> PlanResult:
                 context.emit(events.Noted(dataset, STEP, text=f"{why}: it is made anew"))
             if not run.folder.plan.exists():
                 _plan(context, run)
-            # A run that takes the lock next removes this plan.
+            # A run that later takes the lock removes this plan.
             receipt = _receipt(run, run.plan, published=False)
     context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
@@ -114,7 +114,7 @@ def _receipt(run: Run, plan: PlanInfo, *, published: bool) -> PlanResult:
 
 
 def _published_plan(run: Run) -> PlanInfo:
-    """Return the plan of a published run; without a readable one, the counts of the run's description."""
+    """Return the plan of a published run; if it is unreadable, the counts of the run's description."""
     with contextlib.suppress(PenstockError):
         return run.plan
     info = run.info
@@ -135,10 +135,10 @@ class _Planner:
         self.stores = TargetStores(run.layout, context.config.target, gid)
         self.sparse = SparseFiles(run, kept=False)
         self.require = run.config.verify.source_checksum == "require"
-        self.recall = ""  # what copying recalls from an archive; "": nothing
+        self.recall = ""  # a sentence on what copying recalls from an archive; "" if nothing
 
     def files(self) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
-        """Yield the listing as rows of a shard, its giants still whole, with their sizes in bytes."""
+        """Yield the listing as rows of a shard, with their sizes in bytes. Giants are not yet split."""
         shown, files, size = 0.0, 0, 0
         batches = self.base.files(self.folder.listing, self.over, self.rules, self.renamed)
         for batch in batches:
@@ -152,7 +152,7 @@ class _Planner:
                 self.context.emit(events.Progressed(self.info.dataset, STEP, files=files, bytes=size))
 
     def rows(self, batch: pa.RecordBatch, sizes: list[int]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of these files: runs of whole files, and between them each giant's parts."""
+        """Yield the rows of these files: sequences of whole files, and between them each giant's parts."""
         start = 0
         for index in self._giants(batch, sizes):
             yield batch.slice(start, index - start)
@@ -165,7 +165,7 @@ class _Planner:
     def count(self) -> Totals:
         """Count the files.
 
-        Raises PreflightError where copying would recall more from an archive than is allowed, or would read
+        Raises PreflightError if copying would recall more from an archive than is allowed, or would read
         objects that must be restored first.
         """
         self.rules = ReuseRules(
@@ -222,7 +222,7 @@ class _Planner:
             tree_removal.remove_tree(self.folder.shard(0).parent, self.context.spend)
         cut = Cut(totals.cost, wanted)
         with ShardsWriter(self.folder.shard, cut) as shards:
-            shards.at(0)  # also of an empty listing
+            shards.at(0)  # an empty listing also has a shard
             for rows in chain.from_iterable(starmap(self.rows, self.files())):
                 for index, start, end in _runs(cut, rows):
                     shards.at(index).add_columns(rows.slice(start, end - start))
@@ -234,8 +234,8 @@ class _Planner:
         return sum(row.length for row in rows if row.reuse)
 
     def _giants(self, batch: pa.RecordBatch, sizes: list[int]) -> list[int]:
-        """Return the places of the files to split. None of them is linked. Each is pinned by its token, or
-        its parts could be of different versions."""
+        """Return the places of the files to split. None of them is linked. Each is pinned by its token, since
+        its parts could otherwise be of different versions."""
         least = max(self.plan.giant_bytes, self.plan.part_bytes + 1)
         if max(sizes, default=0) < least:
             return []
@@ -250,7 +250,7 @@ class _Planner:
 
 
 def _runs(cut: Cut, rows: pa.RecordBatch) -> list[tuple[int, int, int]]:
-    """Return (shard, start, end) of each run of these rows that share a shard."""
+    """Return (shard, start, end) for each sequence of rows that are in the same shard."""
     shard = cut.together(plan_checks.cost(rows))
     return cut.runs(plan_checks.each_cost(rows)) if shard is None else [(shard, 0, rows.num_rows)]
 
@@ -285,7 +285,7 @@ def _plan(context: Context, run: Run) -> None:
     stores = planner.stores
     enough, checks = target_room.take(context, layout, layout.under_way, STEP, totals, stores)
     _make(context, planner, totals, tried, enough, checks)
-    # The staging folder may not have got the striping asked for.
+    # The staging folder may have other striping than requested.
     staging_notice.restate(layout, layout.under_way, pool=stores.pool, chunk_files=stores.chunk_files)
 
 
@@ -420,7 +420,7 @@ def _links_sentence(info: RunInfo) -> str:
 
 
 def _new_folders(before: bytes, folder: bytes) -> int:
-    """Return how many folders `folder` adds to those at and above `before`, in byte order."""
+    """Return how many folders `folder` adds to `before` and the folders above it, in byte order."""
     if not folder:
         return 0
     mine, theirs = folder.split(b"/"), before.split(b"/") if before else []

@@ -1,5 +1,5 @@
-"""The release whose unchanged files a run can take: which rows of a listing it holds already, also under
-another name, how they come into the new release, and whether verify carries linked files over.
+"""The release whose unchanged files a run can reuse: which rows of a listing it has already, even under
+another name. Also how these come into the new release, and whether verify carries linked files over.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ LINK = "link"  # a hard link: one inode, so one mode, group and ACL, in both rel
 REFLINK = "reflink"  # an inode of its own that shares the blocks
 COPY = "copy"  # copied on the target
 NONE = "none"  # fetched from the source, as new files are
-REFUSED = "refused"  # nothing without being asked for: plan stops if files are unchanged
+REFUSED = "refused"  # none of these, since none was requested: plan stops if files are unchanged
 
 
 def choose(reuse: str, *, reflinks: bool, links: bool, other_policy: bool, copy_unchanged: bool) -> str:
-    """Choose by `plan.reuse`, the probe of the file system, a changed policy, and `--copy-unchanged`.
+    """Choose how unchanged files come into the new release.
 
-    `other_policy`: the current release has other permissions than the new one.
+    `other_policy`: the current release has other permissions than the new release.
 
     | plan.reuse         | reflinks | links | permissions | --copy-unchanged | files are |
     |--------------------|----------|-------|-------------|------------------|-----------|
@@ -71,14 +71,14 @@ def choose(reuse: str, *, reflinks: bool, links: bool, other_policy: bool, copy_
     return LINK if links else NONE
 
 
-# Which rows of a listing the current release holds already: a merge of listing and manifest, by columns.
+# Which rows of a listing the current release has already: a merge of listing and manifest, by columns.
 #
 # Both have up to 10^8 rows in the order of the paths' bytes, nearly all unchanged. Row by row, the plan of a
-# million took 28.9 CPU seconds. By columns, unchanged rows become no Python objects: 4.3 seconds, twice a
-# first plan (`tests/planning/test_unchanged_rows.py`). Memory holds one batch of the listing and the records
-# up to its last path.
+# million files took 28.9 CPU seconds. By columns, unchanged rows do not become Python objects. This takes 4.3
+# seconds, twice the time of a first plan (`tests/planning/test_unchanged_rows.py`). Memory contains one batch
+# of the listing, and the records up to its last path.
 
-ALIKE = ("token", "size", "key", "version")  # columns of the same value in an unchanged row
+ALIKE = ("token", "size", "key", "version")  # columns that are equal if a row is unchanged
 # Columns of a manifest that a `Reuse` has.
 BROUGHT = tuple(name for name in Reuse._fields if name != "staging")
 COLUMNS = ("path", *ALIKE, "source", "modified_ns", *BROUGHT)  # the columns read of a manifest
@@ -89,22 +89,22 @@ _REUSE = FORM.schema.field(_PLACE)
 class ReuseRules(NamedTuple):
     """When the release's file at a path is the listed object.
 
-    | token     | size | key, source, version | time, where kept | size below giants | unchanged |
+    | token     | size | key, source, version | time, if kept    | size below giants | unchanged |
     |-----------|------|----------------------|------------------|-------------------|-----------|
     | same      | same | same                 | same             | yes               | yes       |
     | none      |      |                      |                  |                   | no        |
     | different |      |                      |                  |                   | no        |
     | anything else differs                                                       || no        |
 
-    Where a source does not state an object's size (`SourceChecksum` of the kind `read`), the object is
-    unchanged only if the same bytes came again. Agreeing size and time never suffice. A giant's digest is
-    over its parts: giants are copied anew.
+    If a source does not state an object's size (`SourceChecksum` of the kind `read`), the object is unchanged
+    only if the same bytes came again. Equal size and time never suffice. A giant's digest is over its parts,
+    so giants are always copied.
     """
 
-    sources: Mapping[int, int]  # maps the release's source indices to those now
-    giant_bytes: int  # objects from this size on are split into parts over several shards
-    keep_mtime: bool  # whether files get their object's time: then times must be the same, too
-    proven: bool  # only files that a source checksum proved, and empty ones
+    sources: Mapping[int, int]  # maps the release's source indices to the present indices
+    giant_bytes: int  # size from which objects are split into parts over several shards
+    keep_mtime: bool  # whether files get their object's time, so that times must also be equal
+    proven: bool  # whether only empty files, and files that a source checksum proved, count as unchanged
 
 
 def with_reuse(
@@ -113,10 +113,10 @@ def with_reuse(
     rules: ReuseRules,
     free: Callable[[pa.RecordBatch], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows of shards, whole files, with `reuse` set where `records` have the same file.
+    """Yield rows of shards, all of them whole files, with `reuse` set if `records` have the same file.
 
-    `records` holds the columns COLUMNS of a manifest. Both ascend in the bytes of the path. `free` gets the
-    records that no row takes.
+    `records` has the columns COLUMNS of a manifest. Both are sorted by the bytes of the path. `free` gets the
+    records that no row reuses.
     """
     held = RowCursor(records)
     for batch in rows:
@@ -131,10 +131,10 @@ def with_reuse(
 
 
 def _reuse(listed: pa.RecordBatch, held: pa.RecordBatch | None, rules: ReuseRules) -> pa.Array | None:
-    """Return the column; None where no row is unchanged."""
+    """Return the column `reuse`; None if no row is unchanged."""
     if held is None:
         return None
-    # Loading it takes 70 ms, which a plan without a release to link from does not pay.
+    # Loading pyarrow.compute takes 70 ms. A plan without a release to link from does not need it.
     import pyarrow.compute as pc
 
     if not held["path"].equals(listed["path"]):
@@ -173,8 +173,8 @@ def _left(listed: pa.RecordBatch, reuse: pa.Array | None, held: pa.RecordBatch) 
 
 
 def brought(held: pa.RecordBatch, same: pa.Array, timed: pa.Array | None = None) -> pa.StructArray:
-    """Return the column `reuse` of rows that are these records where `same` is true; else null. Where `timed`
-    is false, it has no time."""
+    """Return the column `reuse` from these records. It is null where `same` is false, and has no time where
+    `timed` is false."""
     import pyarrow.compute as pc
 
     columns = {name: held[name] for name in BROUGHT}
@@ -186,27 +186,28 @@ def brought(held: pa.RecordBatch, same: pa.Array, timed: pa.Array | None = None)
     )
 
 
-# New rows of a listing whose bytes the current release holds under another name, found by their checksums.
+# New rows of a listing whose bytes the current release has under another name, found by their checksums.
 #
-# A store has no rename: a moved object is a new key. Its checksum, if the source states one, may already have
-# proven a file of the release that no row takes as unchanged. Then the object is not fetched again.
+# A store has no rename: a moved object is a new key. If the source states its checksum, that may have proven
+# a file of the release that no unchanged row reuses. Then the object is not fetched again.
 #
 # | the source states of the new row     | the release's file was proven by  | same size | reused           |
 # |--------------------------------------|-----------------------------------|-----------|------------------|
 # | a strong checksum of all its bytes   | the same checksum                 | yes       | yes              |
 # | xxh3_128 of all its bytes            | any, and its digest is the same   | yes       | yes              |
 # | an etag of 32 hexadecimal digits     | an MD5 of this value, by reading  | yes       | yes              |
-# | the same                             | another one; its etag is the same | yes       | if its MD5 is it |
+# | the same                             | another checksum; it has the same | yes       | if its MD5 is    |
+# |                                      | etag                              |           | this value       |
 # | size and time, a CRC, a sum of parts | any                               | yes       | no               |
 #
-# The fourth row is usual at stores that state a CRC of each object: the CRC proves a fetched file, so its MD5
-# is not computed then. Computing it now, of the file here, costs less than fetching the object.
+# The fourth row is usual at stores that state a CRC of each object. The CRC proves a fetched file, so its MD5
+# is not computed then. Computing it now, from the file here, costs less than fetching the object.
 #
-# Each file of the release is taken once, so no two names of a release are one inode. Empty files and giants
-# are left out. At most MOST new rows and MOST untaken files are kept in memory; a larger change is not
+# Each file of the release is reused once, so no two names of a release share an inode. Empty files and giants
+# are left out. At most MOST new rows and MOST unused files are kept in memory; a larger change is not
 # searched.
 
-MOST = 1_000_000  # rows of either kind that are kept: some 200 bytes each
+MOST = 1_000_000  # most rows of either kind in memory, of some 200 bytes each
 _MD5 = "^[0-9a-f]{32}$"
 _NEW = ("path", "size", "modified_ns", "checksum", "token")
 
@@ -214,8 +215,8 @@ _NEW = ("path", "size", "modified_ns", "checksum", "token")
 class RenamedRows:
     """The renamed files of one plan.
 
-    First `gather` one pass over the rows and the release's records. If `match` then finds renamed files,
-    `mark` them in each further pass.
+    First pass the rows and the release's records through `gather`. If `match` then finds renamed files, use
+    `mark` in each further pass.
     """
 
     def __init__(self, rules: ReuseRules) -> None:
@@ -225,14 +226,14 @@ class RenamedRows:
         self._counts = [0, 0]
         self._matched: pa.RecordBatch | None = None
         self.gathering = True
-        self.files = self.bytes = 0  # of renamed files
-        # Sizes of renamed files whose time differs from the release's, where times are kept: they get own
-        # inodes.
+        self.files = self.bytes = 0  # number and bytes of renamed files
+        # Sizes of renamed files that get inodes of their own, since times are kept, and differ from the
+        # release's.
         self.own_sizes: list[int] = []
 
     @property
     def too_many(self) -> bool:
-        """Whether more rows are new, or left over, than are kept: then nothing is searched."""
+        """Whether there are more new or unused rows than may be kept. Renamed files are then not searched."""
         return max(self._counts) > MOST
 
     def free(self, records: pa.RecordBatch) -> None:
@@ -242,7 +243,7 @@ class RenamedRows:
         self._keep(self._free, 1, records.filter(pc.and_(plain, pc.starts_with(records["digest"], PLAIN))))
 
     def gather(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as they are, and keep the new ones."""
+        """Yield the rows unchanged, and keep the new rows."""
         import pyarrow.compute as pc
 
         for batch in rows:
@@ -252,8 +253,8 @@ class RenamedRows:
             yield batch
 
     def match(self, md5_of: Callable[[bytes, int], str]) -> bool:
-        """Return whether any gathered row is a file of the release; gather no more. `md5_of` reads a file of
-        the release, by path and size; "" if it does not read the file."""
+        """Return whether any gathered row is a file of the release; gather no more. `md5_of` returns the MD5
+        of a release's file from path and size, or "" if it does not read the file."""
         self.gathering = False
         new, free = self._new, self._free
         self._new, self._free = [], []
@@ -307,7 +308,7 @@ class RenamedRows:
         self.files, self.bytes = len(sizes), sum(sizes)
 
     def _timed(self, new: pa.RecordBatch, free: pa.RecordBatch) -> pa.Array:
-        """Return, by its time, whether each row may be the release's inode."""
+        """Return for each row whether it may share the release's inode, judging by its time."""
         import pyarrow.compute as pc
 
         if not self._rules.keep_mtime:
@@ -318,8 +319,8 @@ class RenamedRows:
 
 
 def _paired(stated: pa.Array, sizes: pa.Array, proven: pa.Array, held: pa.Array) -> list[tuple[int, int]]:
-    """Pair each index of `stated` with one of `proven` of the same value and size; nulls have no pair. No
-    index is in two pairs."""
+    """Pair each index of `stated` with an index of `proven` that has the same value and size. Nulls have no
+    pair. No index is in two pairs."""
     import pyarrow.compute as pc
 
     common = pc.drop_null(proven)
@@ -358,7 +359,7 @@ def _etags(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _stated(new: pa.RecordBatch) -> pa.Array:
-    """Return the checksum of each new row; null if its source states no strong one."""
+    """Return the checksum of each new row; null if its source states no strong checksum."""
     import pyarrow.compute as pc
 
     checksum = pa.array(strings(new["checksum"]), pa.string())
@@ -367,7 +368,7 @@ def _stated(new: pa.RecordBatch) -> pa.Array:
 
 
 def _proven(free: pa.RecordBatch, *, whole: bool) -> pa.Array:
-    """Return the strong checksum that proved each file; else, with `whole`, the file's own digest."""
+    """Return the strong checksum that proved each file; if there is none, with `whole`, its own digest."""
     import pyarrow.compute as pc
 
     own = pc.replace_substring(free["digest"], PLAIN, f"{PLAIN}full:")
@@ -383,25 +384,25 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 class UnreadableError(FailedError):
-    """The release's manifest cannot be read: everything is copied instead."""
+    """The release's manifest cannot be read, so everything is copied."""
 
 
 @dataclass(frozen=True)
 class BaseRelease:
-    release: str | None  # None: everything is copied
-    why: str  # the reason if everything is fetched, else ""
+    release: str | None  # the release's name; None if everything is fetched
+    why: str  # the reason if everything is fetched, otherwise ""
     manifest: Path | None = None
     sources: dict[int, int] | None = None  # maps the release's source indices to this run's
-    way: str = LINK  # how its files come into the new release (`reuse_choice`)
+    way: str = LINK  # how its files come into the new release (`choose`)
     differing: Sequence[str] = ()  # its keys of `permissions` with other values
 
     def files(
         self, listing: Path, over: TakeOver | AdoptedRows, rules: ReuseRules, renamed: RenamedRows
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the listing as rows of shards, with `reuse` set where a copy of the file exists.
+        """Yield the listing as rows of shards, with `reuse` set if a copy of the file exists.
 
-        This release may hold it, under the same or (`renamed`) another name, or another run's staging
-        (`over`). Raises UnreadableError.
+        The copy may be in this release, under the same or (`renamed`) another name, or in another run's
+        staging (`over`). Raises UnreadableError.
         """
         rows: Iterator[pa.RecordBatch] = map(whole_files, read_columns(listing))
         if self.manifest is not None and self.sources is not None:
@@ -417,17 +418,17 @@ def none(why: str) -> BaseRelease:
 
 
 def find(run: Run, tried: TargetProbe, *, copy_unchanged: bool) -> BaseRelease:
-    """Return the release that `current` names, if its files need not be fetched again.
+    """Return the release that `current` points to, if its files need not be fetched again.
 
-    | what                                           | its files                          |
+    | the release                                    | its files                          |
     |------------------------------------------------|------------------------------------|
-    | plan.reuse is none, or nothing was published   | are fetched                        |
-    | its run's description or manifest is not there | are fetched                        |
-    | other digests asked for                        | are fetched                        |
-    | it is not signed as `target.signers` asks      | are fetched                        |
-    | no source in common                            | are fetched                        |
-    | `--new-release` replaces it                    | are fetched                        |
-    | else                                           | are as `choose` says  |
+    | does not exist, or plan.reuse is none          | are fetched                        |
+    | lacks its run's description, or its manifest   | are fetched                        |
+    | has other digests than those required now      | are fetched                        |
+    | is not signed as `target.signers` requires     | are fetched                        |
+    | has no source in common with the run           | are fetched                        |
+    | is replaced by `--new-release`                 | are fetched                        |
+    | is any other                                   | are reused as `choose` decides     |
     """
     if run.config.plan.reuse == NONE:
         return none("plan.reuse is none")
@@ -470,8 +471,8 @@ def find(run: Run, tried: TargetProbe, *, copy_unchanged: bool) -> BaseRelease:
 
 
 def _other_policy(theirs: Run, run: Run) -> list[str]:
-    """Return the keys of `permissions` with different values in two runs. A linked file is one file: changing
-    it would change the other release."""
+    """Return the keys of `permissions` with different values in two runs. A change to a linked file would
+    also change the other release."""
     before, now = theirs.config.dataset.permissions, run.config.dataset.permissions
     keys = (field.name for field in fields(PermissionsConfig))
     return [f"permissions.{key}" for key in keys if getattr(before, key) != getattr(now, key)]
@@ -485,19 +486,19 @@ def _records(manifest: Path) -> Iterator[pa.RecordBatch]:
 
 
 def decide(run: Run, base: BaseRelease, totals: Totals, *, stable: bool) -> tuple[bool, str]:
-    """Return whether verify may carry files over, and the sentence for it; "" where nothing is linked.
+    """Return whether verify may carry files over, and a sentence that says so; "" if nothing is linked.
 
-    `stable`: whether the file system always shows a file under one inode number. The base is the release
+    `stable`: whether the file system always shows a file under the same inode number. The base is the release
     whose files are linked.
 
-    | what                                                      | linked files that are read |
+    | case                                                      | linked files that are read |
     |-----------------------------------------------------------|----------------------------|
     | files are reflinked or copied: inodes of their own        | all                        |
     | inode numbers change                                      | all                        |
-    | the base's manifest is not the one that its seal states   | all                        |
+    | the base's manifest is not that stated in its seal        | all                        |
     | an audit found other bytes in the base                    | all                        |
-    | an administrator holds the base (`target.root_files`)           | all                        |
-    | else                                                      | as `verify.linked` says    |
+    | an administrator holds the base (`target.root_files`)     | all                        |
+    | any other                                                 | as `verify.linked` decides |
     """
     release = base.release
     if release is None or base.manifest is None or not totals.unchanged:

@@ -1,14 +1,14 @@
 """publish: a verified tree becomes a release: sealed, revealed by one rename, then pointed at.
 
-It first does verify where its receipts do not hold. A shard that is not as verify saw it loses its receipt
+It first does verify for shards without a valid receipt. A shard that changed since verify loses its receipt
 and is verified again. If a file has other permissions than configured, the permissions step first visits each
 file.
 
-Nothing is revealed unless listing, records and tree agree in every file, as verify saw it. Each file must
-have the configured mode, group and ACL. Each step is durable before the next: after a crash anywhere the same
-command ends the same way. A `current` moved by `penstock rollback`, or by hand, stays while the source holds
-the same (`run_store`). An overtaken run moves nothing: right before each of the two renames it checks
-that it holds the lock and the dataset's claim.
+Nothing is revealed unless listing, records and tree agree in every file, unchanged since verify. Each file
+must have the configured mode, group and ACL. Each step is durable before the next: after a crash at any
+moment the same command gives the same result. If `penstock rollback`, or a person, moved `current`, it stays
+while the source is unchanged (`run_store`). If another run took over the dataset, nothing moves: right before
+each of the two renames the run checks that it holds the lock and the dataset's claim.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ ROUNDS = 3  # verifications of files touched after verify, before publish fails
 
 def run(context: Context, dataset: str) -> PublishReceipt:
     """Publish; return the receipt: {dataset, run, release, path, current, files, bytes, seal, ...}. Raises
-    FailedError for deviations, FindingsError (exit 4) for too little evidence, LockedError."""
+    FailedError if there are deviations, FindingsError (exit 4) if evidence is lacking, LockedError."""
     run = run_store.open_run(context.layout(dataset), context.run)
     if run_store.published(run):
         return _receipt(run, receipts.step(run.folder, STEP))
@@ -76,11 +76,11 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
         _describe(context, run)
         _sign(run)
         verdicts.forget(layout, info.release)
-        # A gone release of this name left it: with it, this publication would end before its line in the
-        # history.
+        # A removed release of this name left this receipt. With it, this publication would end before its
+        # line in the history.
         receipts.drop(run.folder.receipt(STEP))
     context.stop.check()
-    # Also for what an attempt revealed and died before reporting: it may not be durable.
+    # Reveal also if an attempt did so and died before it reported it: the rename may not be durable.
     reveal.reveal(layout, info.release, context.assert_held)
     pins.make_folder(context, layout, info.release)
     stored = seals.of_run(run)
@@ -149,7 +149,7 @@ def _seal(context: Context, run: Run) -> None:
     for attempt in range(ROUNDS + 1):
         ensure_verified(context, run)
         try:
-            # A further round accepts pages that a job keeps in memory: those of a mapped file never go.
+            # A further round accepts pages that a job keeps in memory, as those of a mapped file always stay.
             deviations = seal_staging(context, run, in_memory=attempt > 0, overdue=attempt == 0)
         except RecordsError as error:
             if attempt == ROUNDS:
@@ -173,7 +173,7 @@ def _seal(context: Context, run: Run) -> None:
             receipts.drop(run.folder.receipt("verify", index))
         for path, holding_it in deviations.wrong.items():
             take_back(run, path, holding_it)
-        # Copy what was taken back first: the next walk visits the file again.
+        # Giants that were taken back are copied first; the next walk finds wrong permissions again.
         if deviations.permissions and not deviations.wrong:
             set_permissions_again(context, run)
         if attempt == ROUNDS or (set(deviations.counts) == {"weak"} and not _may_grow(run.config.verify)):
@@ -204,7 +204,7 @@ def _seal(context: Context, run: Run) -> None:
 
 
 def _describe(context: Context, run: Run) -> None:
-    """Write the description before the reveal, unsealed: it names the seal's digest."""
+    """Write the description before the reveal. It is not sealed, since it contains the seal's digest."""
     try:
         description.write(run.staging, context.dataset(run.dataset).describe)
     except OSError as error:
@@ -219,18 +219,18 @@ def _sign(run: Run) -> None:
 
 
 def _demand_signature(layout: DatasetLayout, stored: seals.Stored) -> None:
-    """Raise FindingsError for an unsigned release where this account signs. Readers who verify would refuse
-    it as `current`. A release published before may be unsigned."""
+    """Raise FindingsError if the release is unsigned although this account signs: readers who verify
+    signatures would reject it as `current`. A release published before may be unsigned."""
     if layout.signing.key is None:
         return
     seals.demand(layout, stored.seal.release, stored)
 
 
 def _seal_is_unnamed(run: Run, stored: seals.Stored) -> bool:
-    """Return whether the history lacks this seal since this publication was not noted.
+    """Return whether the history lacks this seal because this publication was not noted.
 
-    It then has only the seal of an earlier, removed release of this name. After a completed publication
-    another seal is a forged one.
+    The history then has only the seal of an earlier, removed release of this name. After a completed
+    publication any other seal is forged.
     """
     noted_seal = history.published_seal(run.layout, run.release)
     return noted_seal not in (None, stored.digest) and not run.folder.receipt(STEP).exists()
@@ -250,8 +250,8 @@ def take_back(run: Run, path: str, shards: Iterable[int]) -> None:
 def _may_grow(verify: VerifyConfig) -> bool:
     """Return whether another reading may prove more.
 
-    It may when the grade asked for is the best of this file system, and only a page kept in memory prevented
-    it.
+    It may if the required grade is the best of this file system, and only a page kept in memory prevented
+    that grade.
     """
     return verify.minimum_grade in ("auto", "cold", "reread") and verify.source_checksum != "require"
 

@@ -1,8 +1,8 @@
 """The work of verify: every stored file read back and compared, by elements of a second array.
 
 On return, every shard has records of each file as seen on the target. A file that reads back with other bytes
-is copied and read again, a bounded number of times. Receipts of verify that no longer hold are dropped, and
-the copy's receipts of damaged shards.
+is copied and read again, a bounded number of times. Invalid receipts of verify are dropped, as are the copy's
+receipts of damaged shards.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from penstock.dataset.run import Run
 
 STEP = "verify"
-SHOWN = 5  # files that a warning names
+SHOWN = 5  # most files in a warning
 ROUNDS = 2  # new copies of a shard's damaged files in one call, before verify fails
 
 
 def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> VerifyReceipt:
-    """Read back and compare, for a holder of the dataset's lock.
+    """Read back and compare. The caller holds the dataset's lock.
 
-    `copy_again` copies shards without a receipt and closes staging; it is called after damaged shards lost
-    their receipts. Raises PenstockError where elements fail otherwise, or a shard stays damaged after ROUNDS
-    copies.
+    `copy_again` copies shards without a receipt and closes staging. It is called after damaged shards lost
+    their receipts. Raises PenstockError if elements fail for other causes, or if a shard is still damaged
+    after ROUNDS copies.
     """
     started = time.time()
     before = receipts.bytes_before(run, STEP, shard_claims.standing(run.folder, STEP))
@@ -64,8 +64,8 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> Ver
         except (LockedError, PreflightError, InterruptedRunError, CancelledError):
             raise
         except PenstockError:
-            # Workers that read wrong rows ended the reading: they took the rows back from the journal, and
-            # their outcomes name them.
+            # Workers that read wrong rows end the reading. They have taken these rows back from the journal,
+            # and their outcomes list them.
             ends = shard_claims.last_ends(folder, STEP)
             damaged = {
                 index: outcome

@@ -1,5 +1,5 @@
-"""The closing walk: listing = records = tree, in one pass over three streams in the same order; and the tree
-compared with verify's records and with the permissions that files are to have.
+"""The closing walk: listing = records = tree, in one pass over three streams in the same order. Also compares
+the tree with verify's records and with the configured permissions.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ if TYPE_CHECKING:
 
 # Compare a staging's tree with verify's records and with the configured permissions.
 #
-# One lstat of each file answers both. It is made here, after the last writer; earlier only by a file's
-# writer.
+# A single lstat of each file serves both comparisons. It is made here, after the last writer. Earlier, only a
+# file's writer calls lstat.
 
 
 @dataclass
 class Deviations:
-    """The closing walk's deviations; at most `NAMED_FILES` of each kind by name."""
+    """The closing walk's deviations; at most `NAMED_FILES` of each kind have names."""
 
     extra: list[str] = field(default_factory=list)
     leftover: list[str] = field(default_factory=list)  # temporary files of an unseen attempt of copy: swept
     missing: list[str] = field(default_factory=list)
-    touched: list[str] = field(default_factory=list)  # other size, kind or times than verify saw
+    touched: list[str] = field(default_factory=list)  # size, kind or times differ from verify's records
     permissions: list[str] = field(default_factory=list)  # other mode, group or ACL than configured
     contradicted: list[str] = field(default_factory=list)  # giants that contradict the source's checksum
-    # Paths of contradicted giants, and the shards of their parts: to be copied again.
+    # Contradicted giants, which are to be copied again, with the shards of their parts.
     wrong: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    # With less evidence than possible here: a page stayed cached.
+    # Files with less evidence than possible here, since a page stayed cached.
     weak: list[str] = field(default_factory=list)
-    overdue: list[str] = field(default_factory=list)  # carried over, but last read before `verify.linked`
-    shards: set[int] = field(default_factory=set)  # of all deviations but extra and leftover
+    overdue: list[str] = field(default_factory=list)  # carried-over files not read within `verify.linked`
+    shards: set[int] = field(default_factory=set)  # shards of all deviations except extra and leftover
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, kind: str, text: str, shards: Iterable[int] = ()) -> None:
@@ -87,12 +87,12 @@ class Deviations:
 
 
 class Standing:
-    """The entries of the tree, in order, as far as they were compared."""
+    """The tree's entries, in order, while they are compared."""
 
     def __init__(
         self, data: Path, deviations: Deviations, final: FilePermissions | None, folders: Iterable[str] = ()
     ) -> None:
-        """`final`: None where permissions are not compared. `folders`: expected empty folders."""
+        """`final` is None if permissions are not compared. `folders` are expected empty folders."""
         self._tree, self._deviations, self._folders = Cursor(data), deviations, Kept(folders)
         self._final = final
 
@@ -123,7 +123,7 @@ class Standing:
             self._deviations.add("permissions", f"{in_quotes(record.path)}: {why}", shards)
 
     def end(self) -> None:
-        """End the comparison: entries left are extra, and expected empty folders not seen are missing."""
+        """End the comparison. Remaining entries are extra; remaining expected empty folders are missing."""
         for beside in self._tree.rest():
             self._extra(beside)
         for folder in self._folders.missing():
@@ -160,8 +160,8 @@ def _touched(item: WalkedPath, record: Record) -> str:
 
 # The closing walk: listing = records = tree, in one pass over three streams in the same order.
 #
-# Memory holds only deviations. A giant's parts become one record here. Whole files are compared by columns,
-# and row by row only where columns differ.
+# Memory contains only deviations. A giant's parts become one record here. Whole files are compared by
+# columns, and row by row only if columns differ.
 
 
 def _taken_for_granted(_: Entry, __: SourceChecksum) -> bool:
@@ -181,11 +181,11 @@ def close(
 ) -> Iterator[Joined]:
     """Yield the records of all files, in order, each compared with its listed entry and with the tree.
 
-    Raises FailedError when the records are not those of the listing. Deviations on the target are added to
+    Raises FailedError if the records are not those of the listing. Adds deviations on the target to
     `deviations`: the records are valid only if none was added by the end. `ask` returns the source's
-    checksums of a giant. `as_assumed`, called only if a composite checksum disagrees: was the giant uploaded
-    in parts of the size that it assumes? `folders`: expected empty folders. `permissions`: None where they
-    are not compared.
+    checksums of a giant. `as_assumed`, called only if a composite checksum disagrees, tells whether the giant
+    was uploaded in parts of the assumed size. `folders` are expected empty folders. `permissions` is None if
+    they are not compared.
     """
     planned, standing = _Listed(listing), Standing(data, deviations, permissions, folders)
     before, files, size = "", 0, 0
@@ -206,7 +206,7 @@ def close(
 
 
 def _in_order(before: str, paths: Sequence[str]) -> str:
-    """Return the last path. Raises FailedError where the paths do not ascend, by bytes."""
+    """Return the last path. Raises FailedError if the paths are not in ascending order of their bytes."""
     row = [before, *paths]
     if not all(map(str.isascii, row)):
         raw = list(map(fsencode, row))
@@ -247,7 +247,7 @@ class _Listed:
         return entry
 
     def _next(self, most: int, path: str) -> pa.RecordBatch:
-        """Return up to so many rows; `path` is the record compared with the first of them."""
+        """Return up to `most` rows. `path` is that of the record compared with the first row."""
         if self._cursor.rows is None:
             why = "the listing has no further entry"
             raise FailedError("listing and records differ", where=in_quotes(path), why=why, hint=IMPOSSIBLE)
@@ -324,8 +324,8 @@ def _giant(
     deviations: Deviations,
     shards: tuple[int, ...],
 ) -> Record:
-    """Return one record for a giant: its parts' weakest storage grade, and a digest over their digests. The
-    parts' combined sums are compared with what the source states of the object."""
+    """Return one record for a giant, with its parts' weakest storage grade, and a digest over their digests.
+    Compares the parts' combined sums with the source's checksums of the object."""
     rows = [row for _, row in parts]
     records = [row.record for row in rows]
     digests = b"".join(bytes.fromhex(Digest.parse(r.digest).value) for r in records)
@@ -340,8 +340,8 @@ def _giant(
         deviations.add("contradicted", str(error), shards)
         deviations.wrong[entry.path] = shards
     weakest = min(records, key=lambda r: storage_rank(r.storage_grade))
-    # Its parts are read back once all are copied and its mode is set. Different times mean that it was
-    # touched.
+    # The giant's parts are read back only when all are copied and its mode is set. Different times mean that
+    # the giant was touched.
     times = {(r.mtime_ns, r.ctime_ns) for r in records}
     if len(times) > 1:
         deviations.add(
@@ -367,7 +367,7 @@ def _judged(
     entry: Entry,
     checksums: Sequence[SourceChecksum],
 ) -> tuple[str, str]:
-    """Return (source grade, proof) of a giant. Raises IntegrityError when it contradicts its source."""
+    """Return (source grade, proof) of a giant. Raises IntegrityError if the giant contradicts its source."""
     try:
         return judge_giant(entry.key, checksums, (*ask(entry), *listed(entry)), entry.token)
     except IntegrityError:
@@ -378,7 +378,7 @@ def _judged(
 
 def _known(rows: Sequence[SeenRow], whole: str) -> list[SourceChecksum]:
     """Return checksums of all bytes of a giant, to compare with its source's. They combine the parts' sums
-    from the copy; else they are the digests of one reading from front to end."""
+    from the copy, or are the digests of one reading from front to end."""
     proofs = [(row.record.source_proof, row.offset, row.length) for row in rows]
     together = combine((proof, length) for proof, _, length in proofs) or compose(proofs)
     if together is not None:

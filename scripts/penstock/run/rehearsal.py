@@ -1,5 +1,5 @@
-"""What a run would do, without a run: by `penstock run --dry-run`, where nothing is changed, and by `penstock
-rehearse`, where a sample of a dataset's objects is copied and read back for real on this node.
+"""Previews of a run: `penstock run --dry-run`, which changes nothing, and `penstock rehearse`, which really
+copies a sample of a dataset's objects on this node, and reads it back.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ if TYPE_CHECKING:
     """A leg, and the sizes of its files in bytes."""
 
 
-# What a run would do, and how long its copy would take.
+# `penstock run --dry-run`: what a run would do, and how long its copy would take.
 #
-# The sources are listed in TMPDIR; as in `penstock status`, the cluster is queried for arrays of an
+# The sources' listing is written to TMPDIR. As in `penstock status`, the cluster is queried for arrays of an
 # unfinished run.
 
 
 def dry_run(context: Context, datasets: Sequence[str], step: str = "run") -> DryRunResult:
-    """Preview `dry_run` or `audit`: {"datasets": {name: {sources, target, backend, state, ...}}}. Errors in
-    reading a dataset go into its `problem`."""
+    """Preview `run` or `audit`: {"datasets": {name: {sources, target, backend, state, ...}}}. An error in
+    reading a dataset becomes its `problem`."""
     return {"datasets": {name: _one(context, name, step) for name in datasets}}
 
 
@@ -100,7 +100,7 @@ def _would(status: StatusResult, step: str) -> str:
     | audit   | yes       |                    | read `current` back                          |
     | run     | no        | no                 | list, and stage all of it                    |
     | run     | yes       | no                 | list, and stage what changed                 |
-    | run     | any       | yes                | list, and go on where the source is the same |
+    | run     | any       | yes                | list, and continue if the source is the same |
 
     If another account stages the dataset, a run by this account would do nothing.
     """
@@ -118,19 +118,19 @@ def _would(status: StatusResult, step: str) -> str:
 
 # `penstock rehearse`: a sample of a dataset's objects, copied and read back for real on this node.
 #
-# Slices of the sample go, each as one shard, through the engine into a hidden folder of `releases`, and are
-# removed; `rehearsal.json` keeps the figures. The dataset's lock, `engine.limit`, the link's cap,
-# `target.ops`, quotas and PAUSE hold as for a copy. A killed process leaves the hidden folder to the next
-# command that takes the lock.
+# The engine copies slices of the sample, each as a shard, into a hidden folder of `releases`, and removes
+# them. `rehearsal.json` keeps the figures. The dataset's lock, `engine.limit`, the link's cap, `target.ops`,
+# quotas and the PAUSE file apply as for a copy. If the process is killed, the next command that takes the
+# lock removes the hidden folder.
 
 STEP = "rehearse"
 NAME = "rehearsal"  # stands for the run and the release in the lock
-MOST = 16384  # objects of a sample
+MOST = 16384  # most objects of a sample
 FIRST = 64  # files of the first slice: enough for all sizes, to 1/64 (`core.balance.spread_by_size`)
-# A slice must have so many times the files of the first slice for the first to be subtracted.
+# The first slice is subtracted from a slice that has at least this many times its files.
 MUCH_LARGER = 3
-# Each further slice is to take FILLED of the time that its leg has left, by the last slice's rate. No slice
-# begins with LAST of the leg's time or less left.
+# Each further slice is cut to take the fraction FILLED of the leg's remaining time, by the last slice's rate.
+# No slice begins when the fraction LAST of the leg's time, or less, is left.
 FILLED, LAST = 0.6, 0.1
 
 # Fields that reading a shard back shares with its copy.
@@ -144,11 +144,11 @@ class _OutOfTimeError(FailedError):
 def rehearse(
     context: Context, dataset: str, seconds: float, streams: Sequence[int] = ()
 ) -> tuple[Rehearsal, Sequence[int]]:
-    """Rehearse for so many seconds, divided among these numbers of streams; (): the number that a copy takes.
+    """Rehearse for `seconds`, with a leg for each number of `streams`; () means a copy's own number.
 
-    Returns what was kept in `rehearsal.json`, and the sizes of the files of its `leg`. Raises PreflightError
-    where no object can be copied, and FailedError where a copy failed or the time was too short for a slice.
-    Raises NoSpaceError, LockedError, InterruptedRunError, and what listing raises.
+    Returns the content of `rehearsal.json`, and the sizes of the files of its `leg`. Raises PreflightError if
+    no object can be copied, and FailedError if a copy failed or the time was too short for a slice. Raises
+    NoSpaceError, LockedError, InterruptedRunError, and the errors of listing.
     """
     layout, giant = context.layout(dataset), context.config.plan.giant_bytes
     dataset_folders.check_owner(layout)
@@ -197,8 +197,8 @@ def sweep(
     leg: Callable[[int | None], Measured],
     cut_short: Callable[[NoSpaceError], None] = lambda _: None,
 ) -> list[Measured]:
-    """Do a leg with each number of streams, or one without a number. If a later leg finds no room, the
-    earlier legs are kept, and `cut_short` is called."""
+    """Do a leg with each number of streams, or a single leg if there are no numbers. If a later leg finds no
+    room, earlier legs are kept, and `cut_short` is called."""
     done: list[Measured] = []
     for number in streams or (None,):
         try:
@@ -217,10 +217,10 @@ def _cut_short(context: Context, dataset: str, what: str, error: NoSpaceError) -
 
 
 def _draw(now: Listing, giant_bytes: int) -> tuple[pa.RecordBatch, int]:
-    """Return the sample as rows of a shard, spread by size, and the number of objects that it stands for.
+    """Return the sample as rows of a shard, spread by size, and the number of objects that it represents.
 
-    Giants are left out. Objects are drawn at random: neighbours in the order of the paths often have one
-    size.
+    Giants are left out. Objects are drawn at random, since neighbours in the order of the paths often have
+    the same size.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -275,10 +275,10 @@ class _Stage:
         self.durability = ""
 
     def leg(self, streams: int | None, seconds: float) -> Measured:
-        """Copy slices with so many streams (None: as a copy does) until the time, or the sample, is used up.
+        """Copy slices with `streams` streams (None: as in a copy) until the time, or the sample, is used up.
 
-        Of the slices that end in time and without a PAUSE the largest counts, less the first (`_beyond`). The
-        leg's distance is not yet known. Raises as `rehearse`.
+        Returns the figures of the largest slice that ended in time and without a PAUSE, minus the first slice
+        (`_beyond`). The leg's distance is not yet known. Raises the errors of `rehearse`.
         """
         self._looked = time.monotonic()
         self._until = self._looked + seconds
@@ -334,7 +334,7 @@ class _Stage:
             stores.stripe(folder / DATA, totals)
             writer = ShardWriter(folder / "shard.parquet", 0)
             writer.add_columns(rows.take(pc.sort_indices(rows["path"])))
-            # Checksum files beside the data are not fetched, so no checksum may be required.
+            # Checksum files beside the data are not fetched, so the rehearsal must not require a checksum.
             verify, engine = context.config.verify, context.config.engine
             if verify.source_checksum == "require":
                 verify = replace(verify, source_checksum="auto")
@@ -369,7 +369,7 @@ class _Stage:
         )
 
     def _check(self) -> None:
-        """Raise at the end of the leg's time, which stands still while PAUSE stands."""
+        """Raise at the end of the leg's time, which does not run while the PAUSE file exists."""
         self._context.stop.signalled()
         self._room(self._moved, max(0, self._at_end - self._moved))
         now = time.monotonic()
@@ -387,8 +387,8 @@ class _Stage:
 
 
 def _beyond(first: Leg, largest: Leg) -> Leg:
-    """Return what the largest slice did beyond the first, or itself where it is not much larger. Both started
-    the engine's processes, which a shard does once in many minutes."""
+    """Return the largest slice minus the first slice, or the largest itself if it is not much larger. Both
+    include the start of the engine's processes, which a shard does only once in many minutes."""
     more = largest._replace(
         files=largest.files - first.files,
         bytes=largest.bytes - first.bytes,

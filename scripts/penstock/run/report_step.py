@@ -1,7 +1,7 @@
 """report: gather a run's receipts into one result (`look.views.keys.Result`), and write its page and table.
 
-Takes no lock and changes only these files (the page, and `elements.parquet` beside it). For a failed run the
-page shows how far it came, and what failed.
+Takes no lock, and changes only these files (the page, and `elements.parquet` beside it). For a failed run the
+page shows its progress, and what failed.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
         TimedAmount,
     )
 
-SHOWN = 100  # failed files that a result names, at most
-SHOWN_CAUSES, SHOWN_SLOWEST = 12, 10  # causes of retries and slow objects that a result names, at most
-POINTS = 400  # points that the thinned curve of throughput keeps, at least
+SHOWN = 100  # most failed files in a result
+SHOWN_CAUSES, SHOWN_SLOWEST = 12, 10  # most causes of retries, and most slow objects, in a result
+POINTS = 400  # fewest points that the thinned curve of throughput keeps
 
 
 def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
     """Return the result of the dataset's last run, and write its page to `html`, if given. Raises OSError,
-    NoSpaceError and FailedError where page or table cannot be written."""
+    NoSpaceError and FailedError if page or table cannot be written."""
     result, accounts = _gathered(context, run_store.open_run(context.layout(dataset), context.run))
     if html is not None:
         from penstock.look.views import html_report
@@ -73,7 +73,7 @@ def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
 
 
 def elements_path(html: Path) -> Path:
-    """Return the table of elements beside a page, by the page's name: a folder may hold several pages.
+    """Return the path of the table of elements beside a page. A folder may contain several pages.
 
     >>> from pathlib import Path
     >>> elements_path(Path("a/report.html")), elements_path(Path("a/mine.html"))
@@ -83,7 +83,7 @@ def elements_path(html: Path) -> Path:
 
 
 def gather(context: Context, run: Run) -> Result:
-    """Return the result of a run, without figures that are not known; change nothing."""
+    """Return the result of a run, without unknown figures. Changes nothing."""
     return _gathered(context, run)[0]
 
 
@@ -158,16 +158,16 @@ def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
     ended = max((r["ended"] for r in done.values() if r), default=0.0)
     if ended:
         result["ended"] = _iso(ended)
-        # Of the steps, without the days between a failure and the command that continued.
+        # The sum of the steps' times has no days between a failure and the command that continued.
         result["seconds"] = round(sum(step["seconds"] for step in result.get("steps", ())), 3)
     return result, accounts
 
 
 def judged(judgement: Judgement, readers: Judgement) -> Result:
-    """Return what the judgement of a release adds to its run's result.
+    """Return the values that the judgement of a release adds to its run's result.
 
-    That is its last audit and, where its gate is closed, {status, why, findings}. `readers`: the judgement of
-    `current`; it adds what they read.
+    They are its last audit and, if its gate is closed, {status, why, findings}. `readers` is the judgement of
+    `current`, which adds the release that readers use.
     """
     last = verdicts.last(judgement.verdict)
     shown: Result = {"last_audit": last} if last else {}
@@ -187,7 +187,7 @@ def _amounts(
     copies = [e for e in elements if e.step == "copy"]
     verified = [e for e in elements if e.step == "verify"]
     linked, taken = reused(plan.unchanged, {shard.index: shard.reused for shard in plan.shards}, copies)
-    # As planned: a giant's parts are many rows, but one file.
+    # If all planned rows were taken over, use plan's counts: a giant has many rows, but is one file.
     all_taken = taken == sum(shard.reused for shard in plan.shards) - plan.unchanged
     taken_files = plan.taken if all_taken else taken
     whole = len(copies) == len(plan.shards)
@@ -237,14 +237,14 @@ def _amounts(
 
 
 def _compared(context: Context, run: Run, elements: Sequence[ElementReceipt], copied: TimedAmount) -> Result:
-    """Return the last command's copy beside the ceiling that binds it. Elements' own rates are no ceiling
-    here: this very copy measured them, or they are assumed."""
+    """Return the last command's copy beside the ceiling that limits it. Elements' own rates are no ceiling
+    here, since this copy measured them, or they are assumed."""
     copies = [e for e in elements if e.step == "copy"]
     size, seconds = copied.get("moved_bytes", 0), copied.get("moved_seconds", 0.0)
     if not size or not seconds:
         return {}
     compared: Result = {}
-    # Bytes are counted by command; files only where one command moved all.
+    # Bytes are counted for each command, files only if one command moved all of them.
     files = sum(e.done_files - e.linked for e in copies) if receipts.moved(copies) == size else 0
     at_once = min(len(copies), context.cluster.slots("copy"))
     ceilings = forecast.known(context.config, run.layout)
@@ -257,11 +257,11 @@ def _compared(context: Context, run: Run, elements: Sequence[ElementReceipt], co
 
 
 def reused(unchanged: int, planned: Mapping[int, int], copies: Sequence[ElementReceipt]) -> tuple[int, int]:
-    """Return the rows that all attempts linked, and those that they took over.
+    """Return the number of rows that all attempts linked, and the number that they took over.
 
-    `planned`: reused rows by shard, of which `unchanged` in all are linked. A receipt counts only its own
-    attempt's reuse. Earlier attempts reused rows before they copied any, so as many as planned, within their
-    rows.
+    `planned` has the reused rows by shard, of which `unchanged` in all are linked. A receipt counts only its
+    own attempt's reuse. Earlier attempts reused rows before they copied any. So they count as having reused
+    the planned number, as far as their own rows allow.
     """
     before = sum(min(e.files - e.done_files, planned.get(e.index, 0) - e.linked) for e in copies)
     rows = sum(e.linked for e in copies) + before
@@ -272,8 +272,8 @@ def reused(unchanged: int, planned: Mapping[int, int], copies: Sequence[ElementR
 
 
 def _moved(receipt: StepReceipt | None, elements: Sequence[ElementReceipt]) -> TimedAmount:
-    """Return what the last command that moved anything moved itself. Before the step's end: what the attempts
-    moved that finished its shards."""
+    """Return the amount moved by the last command that moved anything. Before the step's end, return the
+    amount moved by the attempts that finished its shards."""
     if receipt is not None and "moved_bytes" in receipt:
         return {"moved_bytes": receipt["moved_bytes"], "moved_seconds": receipt["moved_seconds"]}
     return {"moved_bytes": receipts.moved(elements), "moved_seconds": _wall(receipt, elements)}
@@ -346,7 +346,7 @@ def throughput(copies: Sequence[ElementReceipt]) -> list[list[float]]:
     begin = min(e.started for e in copies)
     steps = []
     for element in copies:
-        # An earlier attempt's work does not count for this element's time.
+        # Work of earlier attempts is not part of this element's time.
         files, size = element.files - element.done_files, element.bytes - element.done_bytes
         for seconds, many, much in element.samples:
             many, much = max(many, files), max(much, size)
@@ -381,7 +381,7 @@ def _failures(folder: RunLayout, plan: PlanInfo | None) -> tuple[list[Failed], i
 
 
 def _why(run: Run, plan: PlanInfo | None, done: Mapping[str, StepReceipt | None]) -> str:
-    """Return an element's error, else the note of the last end, as status has it."""
+    """Return an element's error, or else the note of the last end, as `penstock status` shows it."""
     folder, layout = run.folder, run.layout
     for step in RUN_IN_ELEMENTS:
         for index, outcome in shard_claims.last_ends(folder, step) if plan else ():
@@ -403,7 +403,7 @@ def _why(run: Run, plan: PlanInfo | None, done: Mapping[str, StepReceipt | None]
 
 
 def _step(name: str, receipt: StepReceipt, moved: TimedAmount | None) -> StepResult:
-    """Return a step's row; `moved` is its own work, without what was linked or carried over."""
+    """Return a step's row. `moved` is its own work, without linked or carried-over files."""
     out: StepResult = {
         "step": name,
         "status": "done",

@@ -1,5 +1,5 @@
-"""Manifests and seal, written into staging in the same pass as the closing walk, with how long after their
-writing the files were read back.
+"""Manifests and seal, written into staging in the same pass as the closing walk. The seal has statistics of
+the times between the files' writing and their reading back.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ STEP = 1.2  # ratio of the histogram's bounds
 
 
 class ReadDelays:
-    """`core.grades.read_delay` of all files, by columns, since publish has 10^9 of them.
+    """`core.grades.read_delay` of all files, computed by columns, since a release may have 10^9 files.
 
-    The histogram counts by powers of STEP: the median is too short by one step at most, and memory is
+    The histogram's bounds are powers of STEP. So the median is too short by at most one step, and memory is
     bounded.
     """
 
@@ -98,7 +98,7 @@ class ReadDelays:
 
 
 class RecordsError(FailedError):
-    """A shard's records are not those that verify wrote; its receipt was dropped: verify it again."""
+    """A shard's records are not those that verify wrote. Its receipt was dropped; verify the shard again."""
 
 
 SHOWN_EVERY = 8192
@@ -108,10 +108,10 @@ MOST_LINES = 1_000_000  # a release of this many files or more gets no text for 
 def seal_staging(context: Context, run: Run, *, in_memory: bool = False, overdue: bool = True) -> Deviations:
     """Write the manifests and the seal into staging, durably, unless it returns deviations.
 
-    `in_memory`: a linked file may have less than the grade that `auto` asks for, since readers of another
-    release keep its pages in memory; the seal says `reread`. `overdue`: a carried-over file whose last
-    reading is now older than `verify.linked` is a deviation. An earlier attempt may be about to reveal what
-    it sealed: it is replaced only under the lock, file by file, and never missing meanwhile. Raises
+    `in_memory`: a linked file may have less than the grade that `auto` requires, since readers of another
+    release keep its pages in memory; the seal then has `reread`. `overdue`: a carried-over file whose last
+    reading is older than `verify.linked` is a deviation. An earlier attempt may be about to reveal its sealed
+    files. So they are replaced only under the lock, file by file, and never missing meanwhile. Raises
     FailedError, RecordsError.
     """
     dataset_folders.close_staging(run.layout, run.release)
@@ -247,7 +247,7 @@ def _seal(context: Context, run: Run, in_memory: bool, overdue: bool) -> Deviati
 
 
 def _late(context: Context, run: Run) -> Callable[[Files], list[str]] | None:
-    """Return a test for carried-over files that are now overdue; None where no file can be."""
+    """Return a test for carried-over files that are now overdue; None if no file can be overdue."""
     longest = run.config.verify.carries_for
     if longest is None:
         return None
@@ -273,7 +273,7 @@ def _ended(receipt: StepReceipt | None) -> str:
 
 
 def _rows(run: Run) -> Iterator[tuple[int, Files | list[SeenRow]]]:
-    """Yield all rows of all shards in order, with their shard: complete, and as verify wrote them."""
+    """Yield, in order, all rows of all shards, complete and as verify wrote them, with their shard."""
     folder = run.folder
     for shard in run.plan.shards:
         path = folder.records(shard.index)

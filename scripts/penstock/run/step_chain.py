@@ -1,18 +1,18 @@
-"""Repeat copy, permissions and verify, in this order, as far as their receipts do not hold.
+"""Repeat copy, permissions and verify, in this order, as far as their receipts are not valid.
 
-The workflow runs each as a rule of its own. A later step repeats them if it finds them incomplete: after
-files read back damaged, or were touched, or after a crash. A step that never ended is not begun here; the
-caller's error names its command.
+The workflow runs each of these steps as a rule of its own. A later step repeats them if they are incomplete:
+after files read back damaged, or were touched, or after a crash. A step that was never finished is not begun
+here; the caller's error has its command.
 
-| permissions' receipt | copy came to its end | verify's receipts | then                                   |
+| permissions' receipt | copy was finished    | verify's receipts | then                                   |
 |----------------------|----------------------|-------------------|----------------------------------------|
-| holds                | any                  | any               | copy and permissions are done          |
-| none, or outdated    | yes                  | any               | copy and permissions, to their end     |
+| valid                | any                  | any               | copy and permissions are done          |
+| none, or outdated    | yes                  | any               | copy and permissions are repeated      |
 | none, or outdated    | no, elements lack    | any               | FailedError: copy first                |
 |                      | receipts             |                   |                                        |
-| (`ensure_verified`)  | as above             | hold              | verify is done, if permissions held    |
-| (`ensure_verified`)  | as above             | one is missing    | verify, if it came to its end before;  |
-|                      |                      |                   | else FailedError: verify first         |
+| (`ensure_verified`)  | as above             | valid             | verify is done, if permissions were    |
+| (`ensure_verified`)  | as above             | one is missing    | verify is repeated if it was finished  |
+|                      |                      |                   | before; else FailedError: verify first |
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def ensure_closed(context: Context, run: Run) -> None:
-    """Copy everything and close staging. For a holder of the dataset's lock."""
+    """Copy everything and close staging. The caller holds the dataset's lock."""
     if current(run) is None:
         if not run.folder.receipt("copy").exists():
             receipts.need(run, "copy")
@@ -40,13 +40,13 @@ def ensure_closed(context: Context, run: Run) -> None:
 
 
 def verify(context: Context, run: Run) -> VerifyReceipt:
-    """Read everything back; return verify's receipt. For a holder of the dataset's lock."""
+    """Read everything back; return verify's receipt. The caller holds the dataset's lock."""
     ensure_closed(context, run)
     return read_back(context, run, partial(_copy_and_close, context, run))
 
 
 def ensure_verified(context: Context, run: Run) -> None:
-    """Read back all that was copied. For a holder of the dataset's lock."""
+    """Read back all copied files. The caller holds the dataset's lock."""
     ok = receipts.held(run, "verify")
     if not run.folder.receipt("verify").exists():
         receipts.need(run, "verify")
@@ -55,10 +55,10 @@ def ensure_verified(context: Context, run: Run) -> None:
 
 
 def set_permissions_again(context: Context, run: Run) -> None:
-    """Close staging anew and look at each file: publish found one with other permissions.
+    """Close staging again and check each file, after publish found a file with other permissions.
 
-    For a holder of the dataset's lock. After a kill in between, the next publication finds the file again.
-    Raises FailedError where the copy is not complete.
+    The caller holds the dataset's lock. After a kill in between, the next publication finds the file again.
+    Raises FailedError if the copy is not complete.
     """
     close(context, run, each=True)
 

@@ -1,5 +1,5 @@
-"""What plan finds on the target: files that another run has staged already and that this run takes over, the
-MD5s of a release's files, and what the probe of the file system says.
+"""Plan's findings on the target: files that this run takes over from another run's staging, the MD5s of a
+release's files, and the results of the file system's probe.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
     from penstock.jobs.run_cleanup import AbandonedStaging
 
 
-MOST = 16 << 30  # bytes read by this one process, at most; many processes fetch the rest
+MOST = 16 << 30  # most bytes that this single process reads; many processes fetch the other files
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class HeldFiles:
-    """Files below a release's `data`; reads MOST bytes in all."""
+    """Files below a release's `data`, of which at most MOST bytes are read."""
 
     def __init__(self, data: Path, check: Callable[[], None]) -> None:
         """`check` is called before each file, and may raise."""
         self._data, self._check, self._left = data, check, MOST
 
     def md5(self, path: bytes, size: int) -> str:
-        """Return the MD5 in hex; "" for a file not read.
+        """Return the MD5 in hexadecimal digits; "" if the file was not read.
 
-        A file is not read if it is unreadable, has another size or no data here (a stub), or after MOST
-        bytes.
+        A file is not read if it is unreadable, has another size or no data here (a stub), or if MOST bytes
+        were read before.
         """
         self._check()
         if size > self._left:
@@ -78,9 +78,9 @@ class HeldFiles:
             return ""
 
 
-# The probe of a target, as plan uses it: what stops a run, what people should know, what elements read.
+# The probe of a target, as plan uses it: causes to stop a run, notes for people, and values for elements.
 #
-# It tries the file system in hidden folders of the dataset and of `releases`, which are gone afterwards.
+# It tries the file system in hidden folders of the dataset and of `releases`, and removes these afterwards.
 
 
 class TargetProbe:
@@ -92,7 +92,7 @@ class TargetProbe:
         self._at = str(run.layout.folder)
         store = facts(run.layout.folder)
         entries = run.config.dataset.permissions.acl
-        # Where the target differs from the table of file systems, or from the dataset's ACL.
+        # Differences between the target and penstock's table of file systems, or the dataset's ACL.
         self.results: Sequence[CheckResult] = [
             *acls(self._report, len(entries), store.traits.acls),
             *differences(store, self._report),
@@ -113,7 +113,7 @@ class TargetProbe:
 
     @property
     def link_cost(self) -> str:
-        """What calls on a linked file take here; "" if not measured."""
+        """A phrase on the time that calls on a linked file take here; "" if not measured."""
         return str(self._report.link_cost) if self._report.link_cost else ""
 
     @property
@@ -144,14 +144,14 @@ class TargetProbe:
 
 # Files that another run has staged already and that this run takes over instead of copying them.
 #
-# A row keeps its source proof from the other run. Verify reads every such file back in this run, whatever
-# `verify.reread` says, and copies it from the source when its digest differs. Elements link or move whole
-# files (`target.links.Linker.take_over`). The copy step moves giants before any element begins: elements on
-# several nodes then write the missing parts into the same file.
+# A row keeps its source proof from the other run. Verify reads every taken-over file back in this run,
+# whatever `verify.reread` is, and copies it from the source if its digest differs. Elements link or move
+# whole files (`target.links.Linker.take_over`). The copy step moves giants before any element begins:
+# elements on several nodes then write the missing parts into the same file.
 
 
 class TakeOver:
-    """The rows that a plan takes over. Each pass over the listing gives the same rows."""
+    """The rows that a plan takes over. Each pass over the listing yields the same rows."""
 
     def __init__(
         self,
@@ -161,15 +161,15 @@ class TakeOver:
         proven: bool,
         distrust: bool = False,
     ) -> None:
-        """`proven`: only rows proven by their source's checksum, or by verify's reading later.
+        """`proven`: take only rows proven by their source's checksum, or later by verify's reading.
 
-        `distrust`: only rows that the other run read from the source itself, not those that it linked from a
+        `distrust`: take only rows that the other run read from the source, and no rows that it linked from a
         release.
         """
         self._distrust = distrust
         self.stagings, self._info, self._plan, self._proven = stagings, run.info, run.config.plan, proven
         self._keep_mtime = run.config.dataset.permissions.mtime == "keep"
-        # By a giant's path: the run whose staging holds parts of it, its size, and each part's `Reuse`.
+        # Maps a giant's path to the run whose staging has parts of it, its size, and the parts' `Reuse`.
         self.giants: dict[str, tuple[str, int, dict[int, Reuse]]] = {}
         self.used: set[str] = set()  # runs whose rows are taken over
 
@@ -206,8 +206,8 @@ class TakeOver:
                 return None
             self.used.add(staging.key)
             return taken(held.copied, staging.key)
-        # A late process of the other run can only rename a whole file into place, but it writes into a giant
-        # itself. So giants are taken only if every such process is known to have ended.
+        # A late process of the other run can only rename a whole file into place, but it writes directly into
+        # a giant. So giants are taken over only if all these processes are known to have ended.
         if giant and staging.certain and entry.path not in self.giants:
             self._giant(staging, entry, held)
         return None
@@ -230,10 +230,10 @@ class TakeOver:
 
 
 def _rows(staging: AbandonedStaging, distrust: bool) -> Iterator[tuple[Entry, Copied]]:
-    """Yield the rows that the other run copied, in order, each in its copied version.
+    """Yield, in order, the rows that the other run copied, in their copied versions.
 
     With `distrust`, yields only rows read from the source. Stops at the first shard whose journals cannot be
-    read: later rows are copied.
+    read, so that later rows are copied.
     """
     from penstock.tables.shards import read_shard
 
@@ -254,8 +254,8 @@ def _rows(staging: AbandonedStaging, distrust: bool) -> Iterator[tuple[Entry, Co
 
 
 def move_giants(run: Run) -> None:
-    """Move the giants that the plan takes over into this run's staging, unless that was done. Their modes
-    stay. Call it before any element of copy lives. Raises by `errno_map.storage_error`."""
+    """Move the giants that the plan takes over into this run's staging, unless that was done. Keeps their
+    modes. Call it while no element of copy lives. Raises the errors of `errno_map.storage_error`."""
     taken_over = run.plan.giants_taken
     if not taken_over:
         return

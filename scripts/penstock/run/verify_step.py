@@ -1,6 +1,6 @@
 """verify: every stored file read back and compared (`run.read_back`), after copy and permissions.
 
-Where the receipt of permissions no longer holds, and after files read back damaged, it repeats copy and
+If the receipt of permissions is no longer valid, or after files read back damaged, it repeats copy and
 permissions (`step_chain`).
 """
 
@@ -21,8 +21,8 @@ STEP = "verify"
 def run(context: Context, dataset: str) -> StepReceipt:
     """Read back and compare; return the receipt: {dataset, run, release, files, bytes, ...}.
 
-    For a published run nothing is done, and the receipt says `published`. Raises FailedError when files keep
-    reading back damaged or copy did not end, PreflightError where nothing is planned, LockedError,
-    NoSpaceError, SourceChangedError.
+    For a published run nothing is done, and the receipt has `published`. Raises FailedError if files keep
+    reading back damaged, or if copy was not finished. Raises PreflightError if nothing is planned,
+    LockedError, NoSpaceError, SourceChangedError.
     """
     return with_lock(context, dataset, STEP, step_chain.verify)
