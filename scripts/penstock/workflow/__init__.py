@@ -1,1 +1,1 @@
-"""What Snakemake needs: the workflow's files, its controller, and the data that they exchange."""
+"""Penstock's part for Snakemake: the workflow's files, its controller, and the data that they exchange."""

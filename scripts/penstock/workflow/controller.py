@@ -1,5 +1,5 @@
-"""One controller in a working directory, steps that do not outlive it, and the processes above a step, named
-so that a reused process id is never mistaken for one.
+"""The single controller of a working directory, and steps that end with it. Also the processes above a step,
+with names that stay unique if a process id is reused.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# Names the processes above a step, safe against reused process ids, and watches them: a command ends when
-# they do.
+# Names the processes above a step, safely even if process ids are reused, and watches them: a command ends
+# when these processes end.
 #
-# A name is `<pid>.<start time in clock ticks since boot>`; several are separated by blanks.
+# A name is `<pid>.<start time in clock ticks since boot>`. Several names are separated by blanks.
 
-ABOVE = "PENSTOCK_ABOVE"  # variable: names of the processes above, the outermost first
-ABOVE_HOST = "PENSTOCK_ABOVE_HOST"  # variable: the host of these processes
-# variable: folder of the locks of the controller and its steps (`workflow.controller`)
+ABOVE = "PENSTOCK_ABOVE"  # variable with the names of the processes above, the outermost first
+ABOVE_HOST = "PENSTOCK_ABOVE_HOST"  # variable with the host of these processes
+# Variable with the folder of the locks of the controller and its steps.
 WORKFLOW = "PENSTOCK_WORKFLOW"
 
 
 def above() -> list[str]:
-    """Return the processes above this one, by the environment; none if they are on another host."""
+    """Return the processes above this process, from the environment; none if they are on another host."""
     here = os.uname().nodename
     return os.environ.get(ABOVE, "").split() if os.environ.get(ABOVE_HOST, here) == here else []
 
 
 def handed_down() -> dict[str, str]:
-    """Return the variables by which processes below this one know it, and those above it."""
+    """Return the variables by which processes below this process know it and the processes above it."""
     names = dict.fromkeys([*above(), name(os.getpid())])
     return {ABOVE: " ".join(names), ABOVE_HOST: os.uname().nodename}
 
@@ -62,7 +62,7 @@ def alive(named: str) -> bool:
 
 @contextlib.contextmanager
 def watched(names: str, ended: Callable[[], None]) -> Iterator[None]:
-    """Call `ended` once, when one of these processes has ended: from a thread, or before the block."""
+    """Call `ended` once, when any of these processes has ended, from a thread or before the block."""
     descriptors = []
     gone = False
     for named in names.split():
@@ -71,7 +71,7 @@ def watched(names: str, ended: Callable[[], None]) -> Iterator[None]:
             descriptors.append(os.pidfd_open(int(pid)))
         except (ValueError, OSError):
             gone = True
-        # Open first, then compare: between the two the id cannot pass to another process.
+        # Open first, then compare: while the process is open, its id cannot pass to another process.
         gone = gone or not alive(named)
     wake, woken = os.pipe2(os.O_CLOEXEC)
     thread = None
@@ -107,21 +107,22 @@ def _watch(descriptors: list[int], wake: int, ended: Callable[[], None]) -> None
 # Snakemake's own lock survives kill -9, so the profiles disable it (`nolock`). These locks are the kernel's
 # and end with their holder. `penstock run` calls `refuse_second`; the Snakemake below it calls `take`.
 
-_held: set[Path] = set()  # folders whose controller this process is
+_held: set[Path] = set()  # folders of which this process is the controller
 
 
 def take(folder: Path, say: Callable[[str], None], *, alone: bool = True) -> None:
-    """Make this process the controller of the working directory until it ends; a second call does nothing.
+    """Make this process the controller of the working directory until it ends. A second call does nothing.
 
-    Steps that it starts end when it, or a process above it, has ended. Not `alone`: Snakemake handles the
-    signals of other rules than penstock's.
+    Steps that this process starts end when it, or a process above it, has ended. `alone` is False if the
+    workflow has other rules than penstock's, whose signals Snakemake handles.
 
-    Raises LockedError if another controller is at work. Waits for the remains of a killed one, and says so.
+    Raises LockedError if another controller is at work. Waits for remaining steps of a killed controller, and
+    says so.
     """
     if folder in _held:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    # Never closed: the lock is this process's life. Not inherited by what it starts.
+    # The file is never closed, so the lock lasts as long as this process. Its children do not inherit it.
     controller = os.open(folder / "controller", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     _lock(controller, say)
     steps = os.open(folder / "steps", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -131,7 +132,7 @@ def take(folder: Path, say: Callable[[str], None], *, alone: bool = True) -> Non
         os.close(steps)
     _held.add(folder)
     if alone:
-        # From now on Snakemake stops what it has started (until now: cli.snakemake_start).
+        # From now on Snakemake stops its jobs on SIGINT (before, cli.snakemake_start handles it).
         signal.signal(signal.SIGINT, signal.default_int_handler)
         _let_steps_begin()
     os.environ.update(handed_down())
@@ -141,8 +142,8 @@ def take(folder: Path, say: Callable[[str], None], *, alone: bool = True) -> Non
 
 
 def _let_steps_begin() -> None:
-    """Have this process's threads, and their steps, begin with SIGINT blocked until `cli.main` unblocks it.
-    It would end a starting interpreter with a traceback, which Snakemake reports as a failed rule."""
+    """Make this process's threads, and their steps, begin with SIGINT blocked until `cli.main` unblocks it.
+    SIGINT would end a starting interpreter with a traceback, which Snakemake reports as a failed rule."""
     start = threading.Thread.start
 
     def start_blocked(thread: threading.Thread) -> None:
@@ -160,7 +161,7 @@ def refuse_second(folder: Path) -> None:
     try:
         controller = os.open(folder / "controller", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        return  # none was ever there, or another account's folder, which is refused by what it cannot write
+        return  # there never was a controller, or a later write to another account's folder fails
     try:
         fcntl.flock(controller, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -183,7 +184,7 @@ def _refuse_living(controller: int) -> None:
     host, *names = os.pread(controller, 4096, 0).decode("ascii", "replace").split() or [""]
     away = host not in ("", os.uname().nodename)
     if away or all(alive(name) for name in names):
-        # `penstock run` is above its Snakemake, which is the last.
+        # The last name is the Snakemake; if there is a `penstock run` above it, there are more names.
         what = "`penstock run`" if len(names) > 1 else "a Snakemake"
         pid = names[0].partition(".")[0] if names else ""
         since = human.local(os.fstat(controller).st_mtime)

@@ -3,8 +3,8 @@ without long processes on login nodes. SLURM requeues the job when its node is l
 resumes the arrays.
 
 A working directory has one controller at a time. `results/.workflow/submitted.json` notes the work of each
-job. A living job is the answer only if its work includes all that is wanted; else a new job follows it. A
-lost note costs a job that finds everything staged.
+job. A live job is used again only if its work includes all that is wanted. Otherwise a new job follows it. If
+a note is lost, the only harm is a superfluous job that finds everything staged.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 STEP = "submit"
 NOTES = Path("results", ".workflow", "submitted.json")
 FORMAT = 1
-KEPT = 100  # noted jobs: more than a working directory ever has waiting
-NAMED = 10  # datasets that the job's comment names
-# Environment variable of a submitted controller: jobs may wait for its end (afterok), and nobody is present
-# to repeat the command.
+KEPT = 100  # most noted jobs: more than a working directory ever has waiting
+NAMED = 10  # most datasets in the job's comment
+# Environment variable of a submitted controller. Other jobs may wait for its end (afterok), and nobody is
+# present to repeat the command.
 SUBMITTED = "PENSTOCK_SUBMITTED"
-CHANGES = 5  # how often a submitted controller lists a source anew that changed during the copy
-# Seconds before the first new listing, factor for each further one, and seconds between two checks of what
-# another run holds.
+CHANGES = 5  # how often a submitted controller lists a source again that changed during the copy
+# Seconds before the first new listing, the factor for each further listing, and seconds between two tries
+# while another run holds a dataset.
 PAUSE, GROWTH, BUSY = 15.0, 4, 30.0
 # Arguments: the working directory, the command line, the element's index. Snakemake keeps a cache in
 # the user's home, which a node need not have.
@@ -83,9 +83,9 @@ class Work(NamedTuple):
 
     file: str  # absolute path of the configuration
     content: str  # its digest at that time
-    datasets: Sequence[str]  # by name, even if all of the configuration were meant
-    task: Sequence[str]  # the words of its command beside the datasets
-    at: float = 0.0  # when it was submitted, in seconds since the epoch
+    datasets: Sequence[str]  # their names, even if all datasets of the configuration were meant
+    task: Sequence[str]  # the words of its command without the datasets
+    at: float = 0.0  # the time of submission, in seconds since the epoch
 
     def does(self, wanted: Work) -> bool:
         """Return whether this work includes all that is wanted, with the same configuration."""
@@ -94,7 +94,7 @@ class Work(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The dataset of a `gate --mend`, since each has its own jobs; "": a run."""
+        """The dataset of a `gate --mend`, since each dataset has jobs of its own; "" for a run."""
         return "" if self.task[0] == "run" else self.datasets[0]
 
 
@@ -102,8 +102,8 @@ class Submitted(NamedTuple):
     """The job that does the work."""
 
     job: str
-    met: bool  # it existed already
-    after: Sequence[str] = ()  # jobs of this working directory that it waits for
+    met: bool  # whether the job existed already
+    after: Sequence[str] = ()  # jobs of this working directory for which it waits
 
 
 def run(
@@ -114,15 +114,15 @@ def run(
     task: Sequence[str],
     may_begin: Callable[[], None] = lambda: None,
 ) -> Submitted:
-    """Submit `task`, the words of `penstock run` or `penstock gate --mend` beside the datasets (none: all),
-    for the working directory.
+    """Submit `task`, the words of `penstock run` or `penstock gate --mend` without the datasets, for the
+    working directory. `datasets` are those to work on; none means all.
 
     | a job of this working directory, not ended                   | then                                   |
     |--------------------------------------------------------------|----------------------------------------|
-    | none                                                         | `may_begin`; a job                     |
-    | waits or runs; same configuration (path and content) and     | that job is the answer                 |
+    | none                                                         | call `may_begin`, and submit a job     |
+    | waits or runs; same configuration (path and content) and     | return that job                        |
     | options; its datasets include these; no later `cancel`       |                                        |
-    | any other, also one whose processes are ended (COMPLETING)   | a job that starts when they have ended |
+    | any other, including COMPLETING jobs (their processes end)   | submit a job that starts after them    |
 
     Raises ConfigError if the backend is not SLURM. Raises PreflightError if the working directory cannot be
     written, or the job would keep its elements from ever starting. Raises LockedError if another submission
@@ -162,17 +162,18 @@ def run(
 
 
 def next_try(left: Sequence[Left], changes: int) -> float | None:
-    """Return the seconds until a submitted controller retries, by how its failed steps ended; None: this was
-    its last try. `changes`: earlier tries in which a source had changed.
+    """Return the seconds until a submitted controller retries, decided by its failed steps; None if this was
+    the last try. `changes` counts earlier tries in which a source had changed.
 
     | how the steps ended                                  | changes | then                    |
     |------------------------------------------------------|---------|-------------------------|
     | none failed                                          | any     | the last try            |
-    | one with a status other than 5 and 7, or overtaken   | any     | the last try            |
-    | one with 5 (the source changed), none otherwise      | < 5     | in 15 s, 1, 4, 16, 64   |
-    |                                                      |         | min: it is listed anew  |
+    | any with another status than 5 and 7, or whose       | any     | the last try            |
+    | dataset another run took over                        |         |                         |
+    | some with 5 (the source changed), others with 7      | < 5     | list again in 15 s,     |
+    |                                                      |         | 1, 4, 16, 64 min        |
     | the same                                             | 5       | the last try            |
-    | all with 7, held by another run that lives           | any     | in 30 s                 |
+    | all with 7: another live run holds the dataset       | any     | in 30 s                 |
     """
     statuses = {step.exit for step in left}
     if not left or statuses - {5, 7} or any(step.overtaken for step in left):
@@ -183,27 +184,27 @@ def next_try(left: Sequence[Left], changes: int) -> float | None:
 
 
 def own_job() -> str:
-    """Return the number of this process's job, for which others wait; of an array's element the array's."""
+    """Return the number of this process's job, for which others wait; in an array's element, the array's."""
     own = resources.current_job()
     return own.array or own.job
 
 
 def uncancelled(config: Config, names: Sequence[str]) -> list[str]:
-    """Return the datasets not cancelled since this controller was submitted; all if not known."""
+    """Return the datasets not cancelled since this controller was submitted; all if that is unknown."""
     key = f"{resources.current_job().cluster}:{own_job()}"
     work = _notes().get(key)
     return [name for name in names if work is None or not _cancelled(config, work._replace(datasets=[name]))]
 
 
 def _named(datasets: Sequence[str]) -> str:
-    """Return the names for the job's comment: of many the first ones, and how many more."""
+    """Return the names for the job's comment: the first NAMED, and how many more there are."""
     more = len(datasets) - NAMED
     return ",".join([*datasets[:NAMED], *([f"{more}-more"] if more > 0 else [])])
 
 
 def _refuse_alone(cluster: Cluster, steps: Sequence[str]) -> None:
-    """Raise PreflightError if the controller's job would leave no node to elements of these steps. If not
-    known, preflight in that job finds out."""
+    """Raise PreflightError if the controller's job would leave no node to elements of these steps. If that is
+    not known yet, preflight in that job finds out."""
     why = ""
     with contextlib.suppress(TransientError, FailedError, PreflightError):
         why = cluster.kept_out(steps)
@@ -220,12 +221,12 @@ def _refuse_alone(cluster: Cluster, steps: Sequence[str]) -> None:
 class Waiting(NamedTuple):
     """A submitted controller that has not begun."""
 
-    datasets: Sequence[str]  # (): not known
-    reason: str  # SLURM's own words for why it waits, or ""
+    datasets: Sequence[str]  # () if not known
+    reason: str  # the reason for its wait in SLURM's own words, or ""
 
 
 def waiting(cluster: Cluster, file: Path) -> Mapping[str, Waiting]:
-    """Return submitted controllers that have not begun, of this working directory and configuration."""
+    """Return this working directory's and configuration's submitted controllers that have not begun."""
     if cluster.abilities.elements_end_with_controller:
         return {}
     path = str(file.absolute())
@@ -237,7 +238,7 @@ def waiting(cluster: Cluster, file: Path) -> Mapping[str, Waiting]:
 
 
 def _living(cluster: Cluster, name: str, kind: str) -> dict[str, tuple[Status, Work | None]]:
-    """Return the living jobs of this `Work.kind` and their work, None if unknown. Jobs are found by their ids
+    """Return the live jobs of this `Work.kind` and their work, None if unknown. Jobs are found by their ids
     in the notes, since a site's plugin may rename them, or by `name` if their note was lost."""
     of_cluster = f"{cluster.name()}:"
     noted = {
@@ -288,7 +289,7 @@ def _configuration(file: Path) -> tuple[str, str]:
 
 
 def _notes() -> dict[str, Work]:
-    """Return the notes by cluster and job. Empty if unreadable: jobs then count as doing other work."""
+    """Return the notes by cluster and job. Empty if unreadable: all jobs then count as other work."""
     try:
         raw = json.loads(NOTES.read_bytes())
         return {key: Work(**work) for key, work in raw["jobs"].items()} if raw["format"] == FORMAT else {}
@@ -297,7 +298,7 @@ def _notes() -> dict[str, Work]:
 
 
 def _note(cluster: Cluster, job: str, work: Work, living: Iterable[str]) -> None:
-    """Note the job, and forget those of its kind that have ended."""
+    """Note the job, and forget ended jobs of its kind."""
     mine = f"{cluster.name()}:"
     kept = {mine + alive for alive in living}
     notes = {

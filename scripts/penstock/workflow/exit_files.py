@@ -1,7 +1,8 @@
-"""Reports how steps ended to `penstock run`, which sees only Snakemake's 0 or 1.
+"""Reports how steps ended to `penstock run`, which itself only gets Snakemake's exit status, 0 or 1.
 
-A failing step writes a small JSON file into a folder that `penstock run` named in the environment and reads
-meanwhile. `penstock run` writes there which signal stopped it. Unreadable or unwritable files raise nothing.
+A failing step writes a small JSON file into a folder that `penstock run` passes in the environment, and reads
+meanwhile. `penstock run` writes into this folder which signal stopped it. Unreadable or unwritable files
+raise nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from penstock.core import events
 if TYPE_CHECKING:
     import logging
 
-EXITS = "PENSTOCK_EXITS"  # names the folder; set by `penstock run` alone
-SIGNAL = "signal"  # in the folder: number of the signal that stopped `penstock run`; its steps get SIGINT
+EXITS = "PENSTOCK_EXITS"  # variable with the folder's path; only `penstock run` sets it
+SIGNAL = "signal"  # file with the number of the signal that stopped `penstock run`; its steps get SIGINT
 # Exit statuses of a step that reported its own error (docs/commands.md, "Exit status").
 STATUSES = frozenset({*range(1, 8), 129, 130, 143})
 _ENDED = re.compile(
@@ -37,10 +38,10 @@ class CommandFailure(NamedTuple):
     """How a command, or its work for one dataset, failed."""
 
     code: int
-    text: str  # for a person; or ""
+    text: str  # readable message, or ""
     reason: str = ""  # what failed, or why, in a few words
-    cancelled: bool = False  # by `penstock cancel`
-    overtaken: bool = False  # by another run
+    cancelled: bool = False  # whether `penstock cancel` ended it
+    overtaken: bool = False  # whether another run took over the dataset
 
 
 class Left(NamedTuple):
@@ -49,7 +50,7 @@ class Left(NamedTuple):
     command: str
     exit: int
     dataset: str = ""
-    text: str = ""  # message for a person, which `penstock run` shows; or ""
+    text: str = ""  # readable message, which `penstock run` shows, or ""
     reason: str = ""  # what failed, or why, in a few words
     cancelled: bool = False
     overtaken: bool = False
@@ -68,14 +69,14 @@ class Left(NamedTuple):
 
 
 def leave(left: Left) -> bool:
-    """Write a failure's exit status for the `penstock run` above. Returns whether that one exists and shows
-    it."""
+    """Write a failure's exit status for the `penstock run` above. Returns whether there is a `penstock run`,
+    which shows it."""
     folder = os.environ.get(EXITS)
     return write(Path(folder), left) if folder and left.exit else False
 
 
 def write(folder: Path, left: Left) -> bool:
-    """As `leave`, into this folder."""
+    """Do as `leave` does, in this folder."""
     path = Path(folder, f"{time.time_ns():020d}-{os.getpid()}.json")
     try:
         path.write_text(json.dumps(left._asdict()), encoding="utf-8")
@@ -86,7 +87,7 @@ def write(folder: Path, left: Left) -> bool:
 
 def read_new(folder: Path, read_before: dict[str, Left]) -> list[Left]:
     """Return the exit statuses written since the last call, the earliest first, and add them to
-    `read_before`, by file name. Incomplete files count as not written."""
+    `read_before` by file name. Incomplete files are left for a later call."""
     new = []
     for path in sorted(folder.glob("*.json")):
         if path.name not in read_before:
@@ -97,13 +98,13 @@ def read_new(folder: Path, read_before: dict[str, Left]) -> list[Left]:
 
 
 def pass_on(folder: Path, number: int) -> None:
-    """Write the signal that stopped `penstock run`, before its steps get SIGINT for it."""
+    """Write the number of the signal that stopped `penstock run`, before its steps get SIGINT."""
     with contextlib.suppress(OSError):
         (folder / SIGNAL).write_text(str(number))
 
 
 def sent(number: int) -> int:
-    """Return the signal that stopped this step, or the `penstock run` that sent it SIGINT."""
+    """Return the signal that stopped this step, or that stopped the `penstock run` that sent SIGINT."""
     folder = os.environ.get(EXITS)
     try:
         return int(Path(folder, SIGNAL).read_text()) if folder and number == signal.SIGINT else number

@@ -1,13 +1,13 @@
 """Checks that the installed parts belong together: the package, Snakemake, the workflow's files.
 
-| part                   | that of                                | is refused where                         |
+| part                   | taken from                             | rejected if                              |
 |------------------------|----------------------------------------|------------------------------------------|
 | Snakemake              | the interpreter that runs penstock     | it is missing, or not `WANTED`           |
 | the workflow's files   | the package, a checkout, or a copy     | their version is not the package's       |
-| the package of a step  | the interpreter, started isolated      | it is not the one that Snakemake has     |
+| the package of a step  | the interpreter, started isolated      | it is not the package that Snakemake has |
 
-Installations side by side each find their own parts. A `PATH` or `PYTHONPATH` with parts of two, or an
-installation that was changed in place, mixes them.
+Installations side by side find their own parts. But parts are mixed by a `PATH` or `PYTHONPATH` with parts of
+two installations, or if an installation was changed in place.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from penstock.core.errors import PreflightError
 from penstock.host import interpreter
 
 WANTED = "snakemake>=9.14,<10"  # the same as in pyproject.toml
-FIRST, BEFORE = (9, 14), (10, 0)  # `WANTED` as numbers: from the first on, before the second
-FOLDER = Path(penstock.__file__).parent  # the package's
+FIRST, BEFORE = (9, 14), (10, 0)  # `WANTED` as numbers: from FIRST on, before BEFORE
+FOLDER = Path(penstock.__file__).parent  # the package's folder
 
 
 def identity() -> str:
@@ -32,7 +32,7 @@ def identity() -> str:
 
 
 def check_snakemake() -> None:
-    """Raise PreflightError unless this interpreter has a suitable Snakemake, which is not imported."""
+    """Raise PreflightError unless this interpreter has a suitable Snakemake. Does not import it."""
     from importlib import metadata, util
 
     try:
@@ -59,8 +59,8 @@ def check_snakemake() -> None:
 
 
 def check_workflow(version: str, folder: str) -> None:
-    """Check the workflow's files, of `version`, below `folder`. Raises PreflightError if Snakemake or this
-    package has another version, or if another package would do the workflow's steps."""
+    """Check the workflow's files, which are below `folder` and have `version`. Raises PreflightError if
+    Snakemake or this package does not fit, or if another package would do the workflow's steps."""
     check_snakemake()
     if version != penstock.__version__:
         raise PreflightError(

@@ -1,8 +1,8 @@
 """Compares the workflow's receipts in `results/` with the state of runs on the target, which is not changed.
 
-results/.workflow/list/<invocation>-<group>.json    what `list-group` found, in one run of Snakemake
+results/.workflow/list/<invocation>-<group>.json    the results of `list-group`, in one run of Snakemake
 results/.workflow/configurations/<digest>.yaml      the steps' configuration, if they cannot read its file
-results/<dataset>/<run>/<step>.json                 what that step returned
+results/<dataset>/<run>/<step>.json                 the receipt that the step returned
 results/<dataset>/<run>/report.html, elements.parquet
 """
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 RESULTS = Path("results")  # in the working directory
 LISTINGS = Path(".workflow", "list")  # below `results/`
-KEPT = 20  # invocations whose listings stay: they record when sources were listed, and what they held
+KEPT = 20  # last invocations whose listings stay, as a record of the sources' contents
 
 
 def results_of(receipt: Path) -> Path:
-    """Return the folder `results` of a group's receipt."""
+    """Return the folder `results` that contains a group's receipt."""
     return receipt.parents[len(LISTINGS.parts)]
 
 
 def invocation(results: Path, begun: int) -> str:
-    """Return the number of this workflow run: that of the `penstock run` above, unless missing or used by an
-    earlier run, whose listings would be taken for this run's. Then it is the time of its begin (in ns)."""
+    """Return the number of this workflow run, which is that of the `penstock run` above. If that is missing,
+    or an earlier run used it, return the time of the beginning (in ns), to keep their listings apart."""
     number = os.environ.get(INVOCATION, "")
     fresh = re.fullmatch("[0-9]{20}", number) and not any((results / LISTINGS).glob(f"{number}-*"))
     return number if fresh else f"{begun:020d}"
@@ -56,7 +56,7 @@ class Listings(TypedDict):
 
     preflight: dict[str, PreflightResult]
     listed: dict[str, ListResult]
-    failed: dict[str, dict[str, object]]  # an `exit_files.Left` of each dataset that cannot be listed
+    failed: dict[str, dict[str, object]]  # the `exit_files.Left` of each dataset that cannot be listed
 
 
 def listings(results: Path, invocation: str) -> Listings:
@@ -74,7 +74,7 @@ def listings(results: Path, invocation: str) -> Listings:
 
 
 def warnings(results: Path, dataset: str) -> set[str]:
-    """Return preflight's warnings when it last passed for this dataset, by the kept listings."""
+    """Return preflight's warnings from its last success for this dataset, according to the kept listings."""
     invocations = {path.name.partition("-")[0] for path in (results / LISTINGS).glob("*-*.json")}
     for earlier in sorted(invocations, reverse=True):
         checked = listings(results, earlier)["preflight"].get(dataset)
@@ -104,7 +104,7 @@ def published(results: Path, invocation: str, config: Config) -> Iterator[str]:
 
 
 def tidy(results: Path, layout: DatasetLayout, listed: ListResult) -> None:
-    """Remove the receipts of a run that is gone from the target: Snakemake then repeats its steps."""
+    """Remove the receipts of a run that is gone from the target, so that Snakemake repeats its steps."""
     run = results / layout.dataset / listed["run"]
     if _stale(run, layout, listed):
         for step in AFTER_LIST:

@@ -1,5 +1,5 @@
-"""What `snakemake --config` takes, which no value passes without being used or refused; and the configuration
-of the workflow where it is a module of another one: `module penstock: config: ...`.
+"""The values that `snakemake --config` takes: each is used or rejected. Also the workflow's configuration if
+it is a module of another workflow: `module penstock: config: ...`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from penstock.config.settings import Config
 
 
-# The values of `snakemake --config`. Each is used or refused.
+# The values of `snakemake --config`. Each is used or rejected.
 #
 # | key                                    | value                                          | is for         |
 # |----------------------------------------|------------------------------------------------|----------------|
-# | a section of the configuration         | as in the file, whose own it overrides         | every command  |
+# | a section of the configuration         | as in the file, whose section it overrides     | every command  |
 # | `dataset`                              | a name, or a list of names                     | every command  |
 # | `new_release`, `copy_unchanged`        | true or false                                  | staging        |
 # | `fraction`, `sample`, `limit`, `release` | as the options of `penstock audit`           | `audit`        |
 #
-# They are parsed from the words as typed: Snakemake turns a dataset called `1e5` into a number, and anything
-# that it cannot parse into text.
+# The values are parsed from the words as typed. Snakemake itself turns a dataset called `1e5` into a number,
+# and anything that it cannot parse into text.
 
 DATASET = "dataset"
 STAGING = ("new_release", "copy_unchanged")
@@ -51,12 +51,12 @@ class ConfigWords(NamedTuple):
 
     sections: parsed_mapping.Values
     datasets: list[str] | None
-    flags: frozenset[str]  # of `STAGING`, those that are true
-    audit: Mapping[str, str]  # of `AUDIT`, in the words of the command line
+    flags: frozenset[str]  # the names of `STAGING` that are true
+    audit: Mapping[str, str]  # the values of `AUDIT`, in the words of the command line
 
 
 def refuse_doubled(arguments: Sequence[str]) -> None:
-    """Raise ConfigError for a doubled option of which Snakemake uses only the last."""
+    """Raise ConfigError for a repeated option of which Snakemake uses only the last."""
     words = [word.partition("=")[0] for word in arguments]
     words = words[: words.index("--")] if "--" in words else words
     for names in (("--config", "-C"), ("--configfile", "--configfiles")):
@@ -103,7 +103,7 @@ def parse(words: Iterable[str]) -> ConfigWords:
 
 
 def backend(defaults: Iterable[str]) -> str:
-    """Return the backend in a profile's `default-resources`, words `name=value`; or ""."""
+    """Return the backend from a profile's `default-resources` (words `name=value`), or ""."""
     named = (word.partition("=") for word in defaults)
     return next((_unquoted(text) for name, _, text in named if name == "backend"), "")
 
@@ -112,7 +112,7 @@ CONFIGURATIONS = ("config.yaml", "config/config.yaml")  # default configuration 
 
 
 def base(files: Sequence[str | Path]) -> loader.BaseConfiguration:
-    """Read the configuration of a workflow that is no module. `files`: of --configfile. Raises
+    """Read the configuration of a workflow that is no module. `files` are those of --configfile. Raises
     ConfigError."""
     if len(files) > 1:
         raise ConfigError(
@@ -133,9 +133,9 @@ def base(files: Sequence[str | Path]) -> loader.BaseConfiguration:
 def compose(
     base: loader.BaseConfiguration, words: ConfigWords, folder: Path, *, write: bool, backend: str = ""
 ) -> tuple[Config, str]:
-    """Return the configuration and the file that the steps read: the base's, or, if there is none or
-    `--config` changes it, one in `folder` that `write` creates. Raises ConfigError, and PreflightError if the
-    folder cannot be written."""
+    """Return the configuration and the file that the steps read. It is the base's file, unless there is none,
+    or `--config` changes values: then it is a file in `folder`, created if `write`. Raises ConfigError, and
+    PreflightError if the folder cannot be written."""
     heading = f"The configuration {printable(base.label)}, with what --config gave"
     heading += ": for the steps of a workflow, and not to be changed"
     config, content = loader.compose(base, words.sections, heading, backend)
@@ -159,7 +159,7 @@ def compose(
 
 
 def chosen(words: ConfigWords, config: Config) -> list[str]:
-    """Return the chosen datasets, each once. Raises ConfigError for unknown ones."""
+    """Return the chosen datasets, each once. Raises ConfigError for unknown datasets."""
     names = list(config.datasets) if words.datasets is None else words.datasets
     for name in names:
         if name not in config.datasets:
@@ -181,7 +181,7 @@ def refuse_unused(words: ConfigWords, targets: Collection[str]) -> None:
 
 
 def _names(text: str) -> list[str]:
-    """Parse a name or a list of names as typed: `[2024, 1e5]` are two names."""
+    """Parse a name or a list of names as typed. For example, `[2024, 1e5]` has two names."""
     if not text.lstrip().startswith("["):
         return [_unquoted(text)]
     try:
@@ -203,13 +203,14 @@ def _wrong(key: str, why: str) -> ConfigError:
     return ConfigError(f"--config {key}: {why}", hint="correct it on the command line, after --config")
 
 
-# The configuration of the workflow as a module of another one: `module penstock: config: ...`.
+# The configuration of the workflow as a module of another workflow: `module penstock: config: ...`.
 #
 # | the module's `config:`                               | the steps read                     | --config is |
 # |------------------------------------------------------|------------------------------------|-------------|
-# | what one configuration file holds, with --config     | that file; messages name its lines | penstock's  |
-# | the outer workflow's whole configuration, of several | a file made of the values          | penstock's  |
-# | a part of it, as `config["penstock"]`, or any other  | a file made of the values          | the outer's |
+# | equals one configuration file, with --config         | that file; messages name its lines | penstock's  |
+# | the outer workflow's whole configuration, from       | a file made from the values        | penstock's  |
+# | several files                                        |                                    |             |
+# | a part of it, as `config["penstock"]`, or any other  | a file made from the values        | the outer's |
 #
 # Snakemake passes values, which its reading of YAML may have changed: `config.parsed_mapping` refuses some.
 # `workflow/rules/common.smk` calls `module_base`.
@@ -257,7 +258,7 @@ def _texts(files: Sequence[str | Path]) -> Iterator[parsed_mapping.ConfigText]:
         try:
             text = Path(file).read_text(encoding="utf-8")
         except (OSError, ValueError):
-            text = ""  # Snakemake has read the file, and its values count
+            text = ""  # Snakemake has read the file, so its values count
         yield parsed_mapping.ConfigText(str(file), text)
 
 
