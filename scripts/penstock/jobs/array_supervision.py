@@ -1,6 +1,6 @@
-"""Tasks of an array's controller beside watching: it limits how many workers run at once, and clears up
-submissions with an unknown outcome. It ends if its own job keeps its elements from starting, and finds local
-elements that may still write.
+"""Tasks of an array's controller beside watching: it limits how many workers run at once, clarifies
+submissions with an unknown outcome, and finds local elements that may still write. The controller ends if its
+own job keeps its elements from starting.
 """
 
 from __future__ import annotations

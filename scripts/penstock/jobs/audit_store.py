@@ -58,8 +58,8 @@ def takes(choice: AuditSelection, path: str, part: int = -1, *, soon: bool = Fal
 def drawn(choice: AuditSelection, paths: Sequence[bytes], soon: Sequence[bool], part: int = -1) -> list[int]:
     """Return the ascending indices in `paths` of the files (or their parts of number `part`) to read.
 
-    Paths are encoded by `os.fsencode`. `soon` tells which files were read back soon after their writing. It
-    is used only if `choice.soon_first` has a share.
+    Paths are encoded by `os.fsencode`. `soon` marks files that were read back soon after their writing. It is
+    used only if `choice.soon_first` has a share.
     """
     if choice.kind == "whole" or (choice.kind == "sample" and choice.share >= 1):
         return list(range(len(paths)))
@@ -342,7 +342,7 @@ class CountedReadings:
         self, paths: Sequence[bytes], sizes: Sequence[int], soon: Sequence[bool], /
     ) -> Sequence[int]:
         """Return when each of these files was read last, in seconds since the epoch; 0 if by no audit. `soon`
-        tells which files were read back soon for the release (`core.grades.is_soon`)."""
+        marks files that were read back soon for the release (`core.grades.is_soon`)."""
         times = [0] * len(paths)
         for began, choice in self.audits:
             for place in drawn(choice, paths, soon):

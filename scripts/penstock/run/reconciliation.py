@@ -183,9 +183,9 @@ def close(
 
     Raises FailedError if the records are not those of the listing. Adds deviations on the target to
     `deviations`: the records are valid only if none was added by the end. `ask` returns the source's
-    checksums of a giant. `as_assumed`, called only if a composite checksum disagrees, tells whether the giant
-    was uploaded in parts of the assumed size. `folders` are expected empty folders. `permissions` is None if
-    they are not compared.
+    checksums of a giant. `as_assumed`, called only if a composite checksum disagrees, returns whether the
+    giant was uploaded in parts of the assumed size. `folders` are expected empty folders. `permissions` is
+    None if they are not compared.
     """
     planned, standing = _Listed(listing), Standing(data, deviations, permissions, folders)
     before, files, size = "", 0, 0
