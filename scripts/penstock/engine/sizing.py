@@ -143,9 +143,7 @@ class Tuner:
 # "At first" means that `Tuner` increases the number while that helps. Small objects of S3 are prefetched,
 # with no more than 64 pending requests in all.
 
-MOST_STREAMS = (
-    64  # the most streams in all workers of an element, and the most objects they prefetch together
-)
+MOST_STREAMS = 64  # the most streams of an element, in all its workers, and the most objects they prefetch
 AHEAD = 16  # the most small objects that a stream prefetches
 WORKER_BYTES = 64 << 20  # memory that is reckoned for a worker process
 STREAM_BYTES = 2 << 20  # memory that is reckoned for a stream

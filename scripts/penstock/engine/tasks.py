@@ -201,9 +201,7 @@ class CopyTask:
     gid: int | None = None
     base: Path | None = None  # `data` of the release whose unchanged files are linked
     way: str = "link"  # how unchanged files come into staging: `link`, `reflink` or `copy`
-    moves: Path | None = (
-        None  # `DatasetLayout.intervals`, the file for times of linking; None: no times noted
-    )
+    moves: Path | None = None  # `DatasetLayout.intervals`, the file for times of linking; None: no file
     moved: CtimeInterval | None = None  # the fields of the interval to note in `moves`
     # when penstock linked and unlinked files; None: no linked row will be carried over
     intervals: Intervals | None = None
