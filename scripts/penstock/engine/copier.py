@@ -150,7 +150,7 @@ class Copier(Stream):
             if way != "link":
                 done = self.copy_here(self.base, entry, None if own else mtime, way)
                 if way == "copy":
-                    reuse = reuse._replace(written_host="")  # this node wrote it, under a name not known here
+                    reuse = reuse._replace(written_host="")  # this node, whose name is not known here
             if not done:
                 return ""
             self.linked += 1

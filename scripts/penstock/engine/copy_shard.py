@@ -1,8 +1,8 @@
 """Copies one shard into staging. Every row is copied whole and checked, or reported as a failure.
 
 The journal records a row only when its bytes are durable. So any end of this process (kill -9, a power cut)
-costs at most the rows of the last seconds, and the next attempt continues from there. When `copy_shard`
-returns, no worker process is left.
+costs at most the rows of the last seconds. The next attempt continues from there. When `copy_shard` returns,
+no worker process is left.
 """
 
 from __future__ import annotations

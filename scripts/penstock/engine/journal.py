@@ -332,10 +332,10 @@ def replay(
     | several hosts wrote its file                               | `written_host` is ""               |
     | its object is gone                                         | its digest is `GONE`               |
 
-    It fills `unfinished` with what journals say of rows without a record, and appends to `holes` a sentence
-    for each journal that ends at a hole. Raises FailedError for a journal of another shard, or a damaged
-    journal that takes records back. Raises NewerFormatError for a newer format, and errors according to
-    `errno_map.storage_error` if a journal cannot be read.
+    It fills `unfinished` with the journals' lines about rows without a record. It appends to `holes` a
+    sentence for each journal that ends at a hole. Raises FailedError for a journal of another shard, or a
+    damaged journal that takes records back. Raises NewerFormatError for a newer format, and errors according
+    to `errno_map.storage_error` if a journal cannot be read.
     """
     copied = CopiedRows()
     doubtful: set[int] = set()

@@ -4,10 +4,10 @@ A link takes three calls and moves no byte, so sending rows to workers would cos
 links a folder at a time, with threads if the file system is slow (`Calls`). A linked row is journaled when
 its name is durable.
 
-A link changes the ctime of all names of a file, so the ctime is compared before. A row is marked `touched`
-unless its ctime is in the release's manifest, is in an interval of penstock's own links
-(`tables.ctime_intervals`), or was changed by this attempt through another name. So is a row that a killed
-attempt linked but did not record. Verify reads `touched` rows even if it carries rows over (`verify.linked`).
+A link changes the ctime of all names of a file, so the ctime is compared before. It is accounted for if it is
+in the release's manifest, or in an interval of penstock's own links (`tables.ctime_intervals`). So is a ctime
+that this attempt changed through another name. Otherwise the row is marked `touched`, as is a row that a
+killed attempt linked but did not record. Verify reads `touched` rows even if it carries linked rows over.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The parent's side of an element's worker processes: start them, feed them, read their messages, tune the
-number of streams to the CPUs' load, and stop them.
+"""The parent's side of an element's worker processes. It starts, feeds and stops them, reads their messages,
+and tunes the number of streams to the CPUs' load.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def busy_seconds(cpus: int, workers: Iterable[int], proc: str = PROC) -> float:
 
 
 # The pool accesses neither the dataset's files nor its sources. Its workers start before the parent imports
-# anything heavy, and wait for their set-up. The pool sends a batch only to a worker with room for it, so
-# that a slow object delays no other stream (a thread of a worker). If a worker dies, the pool starts another
-# and sends out the dead worker's batches again. A batch that two workers died with ends the run.
+# anything heavy, and wait for their set-up. The pool sends a batch only to a worker with room for it. So a
+# slow object delays no other stream (a thread of a worker). If a worker dies, the pool starts another worker
+# and sends the dead worker's batches again. If two workers died with the same batch, the run ends.
 #
 # Inside a `kept` block, a pool's workers keep running for the next shard.
 
@@ -126,7 +126,7 @@ class Pool:
     def _begin(self, workers: int) -> None:
         """Begin a shard: forget the previous shard, and start or end workers until `workers` are running."""
         self.deaths = 0  # workers that died
-        self.cpu_seconds = 0.0  # CPU time of the workers that reported their end; likewise the two below
+        self.cpu_seconds = 0.0  # of the workers that reported their end, as the two fields below
         self.retried: Counter[str] = Counter()
         self.slowest: Sequence[SlowObject] = ()
         self.begun = False  # whether a worker answered a batch, or moved a byte

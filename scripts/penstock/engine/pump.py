@@ -254,7 +254,7 @@ class Pump:
         before: Callable[[], None] | None,
         beside: Beside | None = None,
     ) -> None:
-        """Move the bytes, 1 MiB at a time, through aligned buffers. This loop takes most of the CPU time."""
+        """Move the bytes, 1 MiB at a time, through aligned buffers. This is the hottest loop of a copy."""
         stream, ask, write = self._stream, self._ask, pending.write_all
         counters, slot, limiter, stopping = stream.counters, stream.slot, stream.limiter, stream.stopping
         hashed = digest.update
@@ -365,7 +365,7 @@ class Beside:
     """A second thread for a slow checksum. It calls `update` with each block, in order.
 
     MD5 hashes some 0.8 GB a second and the SHAs some 2 GB, on a core that must also read, hash and write.
-    hashlib releases the interpreter lock, so that one stream then uses two cores.
+    As hashlib releases the interpreter lock, one stream then uses two cores.
     """
 
     def __init__(self, update: Callable[[memoryview], None], blocks: int) -> None:

@@ -1,5 +1,5 @@
-"""Reads a shard's rows, and saves the results every few seconds. It leaves out rows whose data is not on this
-file system (behind a tier, or only a stub of the file), so that no stream opens them.
+"""Reads a shard's rows, and saves the results every few seconds. No stream opens rows whose data is not on
+this file system (behind a tier, or only a stub of the file).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Reads one shard for an audit, which finds rows of a release that differ from the published ones, or for
-adopt, which compares a listing with a tree that penstock did not write.
+"""Reads one shard for an audit or for adopt. An audit finds rows of a release that differ from the published
+rows. Adopt compares a listing with a tree that penstock did not write.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class AuditTask:
     data: Path  # the release's `data` folder
     state: Path  # the file of results, where the next attempt resumes
     engine: EngineConfig
-    # what plan measured of the file system before the release was copied
+    # plan's measurements of the file system before the release was copied
     probe: ProbeReport = field(default_factory=ProbeReport)
     named: str = AUTO  # the kind of file system whose rules apply, as in `target.filesystem`
     recall: int = 0  # bytes of tiered files that may be recalled to be read

@@ -51,9 +51,9 @@ BLOCK = 1 << 20  # bytes of a read and a write; a smaller object is read whole
 RENEWAL, LOOKS = 1.0, 5
 
 
-# A shard ends once VAIN rows of a stream failed in succession with transient errors, and no stream of the
-# element moved a byte for GIVEN_UP seconds. Otherwise, if a source is lost, each of its million rows would be
-# retried for minutes.
+# A shard ends if VAIN rows of a stream in succession failed with transient errors, and no stream of the
+# element moved a byte for GIVEN_UP seconds. Without this rule, each of a million rows of a lost source would
+# be retried for minutes.
 GIVEN_UP = 180.0
 VAIN = 2
 PAUSE_LOOK = 0.2  # seconds between two looks at the shared memory during a pause
@@ -299,8 +299,8 @@ def failure(entry_path: str, error: PenstockError) -> tuple[str, str, int, bool,
     return printable(entry_path), why, error.exit_code, error.retry, contradicts
 
 
-# One thread with several pending requests takes a fifth less CPU time than that number of threads with one
-# request each: threads must hand the interpreter lock to one another.
+# One thread with several pending requests takes a fifth less CPU time than a thread for each request. Such
+# threads must hand the interpreter lock to one another.
 
 # The most bytes that a stream prefetches. With 2, 4 and 8 MiB a copy took the same time. With 1 MiB, it took
 # a tenth more, and for objects of that size it needed several threads.

@@ -197,7 +197,7 @@ class CopyTask:
     run: str
     attempt: str  # unique to this attempt: `[A-Za-z0-9._-]+`
     host: str
-    verify: VerifyConfig  # what a row's proof must be, and what may prove a giant later
+    verify: VerifyConfig  # the settings for a row's required proof, and for later proofs of a giant
     gid: int | None = None
     base: Path | None = None  # `data` of the release whose unchanged files are linked
     way: str = "link"  # how unchanged files come into staging: `link`, `reflink` or `copy`
@@ -209,7 +209,7 @@ class CopyTask:
     probe: ProbeReport = field(default_factory=ProbeReport)  # what plan measured of the target's file system
     # other runs' staging trees, by run, from which rows are taken over
     stagings: Mapping[str, Abandoned] = field(default_factory=dict)
-    # with `changed: follow`: files of the dataset that may be pinned anew, and that may leave
+    # with `changed: follow`, the most files of the dataset that may change, and that may leave the source
     may_change: tuple[int, int] = (0, 0)
     large_bytes: int = LEAST  # bytes from which an object is copied in parts, if its version can be pinned
     part_bytes: int = 0  # size of the parts except the last; 0: the function `part_bytes` decides
@@ -282,7 +282,7 @@ class Outcome:
     grades: dict[str, int] = field(default_factory=dict)  # rows by storage grade (reread)
     methods: dict[str, int] = field(default_factory=dict)  # rows by the reading's method (reread)
     warnings: list[str] = field(default_factory=list)  # problems that penstock repaired by itself
-    why: str = ""  # why this many workers and streams, and what pressure did to them
+    why: str = ""  # the reasons for the numbers of workers and streams, and their changes under overload
 
     def add(self, answer: BatchAnswer) -> None:
         self.files += answer.rows

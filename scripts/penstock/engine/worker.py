@@ -139,8 +139,8 @@ class Worker:
     def take(self, number: int, rows: list[int], kind: int, entries: list[tuple[Any, ...]]) -> None:
         """Cut a batch into slices for idle threads.
 
-        If at most one thread is idle, it does the whole batch. A batch's files are neighbours, and threads
-        in one folder only wait for each other.
+        If at most one thread is idle, one thread does the whole batch. A batch's files are neighbours, and
+        threads in one folder only wait for each other.
         """
         batch = Received(number, rows, kind, entries)
         size = len(rows)

@@ -15,10 +15,10 @@ A notice is trusted because only its folder's owner and root can make a file the
 not count: a restore by root, or a partial chown, must neither close a gate nor forget the findings.
 
 The kernel states who made a posting (`st_uid` of the open file). Its name and content do not. O_EXCL gives a
-name to one account, and the sticky folder keeps others from changing the file. A file is no posting, but is
-counted, if it is not plain, is too long, or is a further name of a file in the folder. A hard link elsewhere,
-as backups make, does not matter. A posting is incomplete while its maker writes it, or if its maker died. It
-keeps its name, and its `value` is None.
+name to one account, and the sticky folder keeps others from changing the file. A file that is not plain, is
+too long, or is a further name of a file in the folder is no posting. It is only counted. A hard link
+elsewhere, as backups make, does not matter. A posting is incomplete while its maker writes it, or if its
+maker died. It keeps its name, and its `value` is None.
 
 Postings are for people, and for decisions that cost little when wrong: quotas and modes enforce a rule, files
 only ask. Another node's listing of a folder may be some seconds old, but O_EXCL never is.

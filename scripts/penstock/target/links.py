@@ -29,8 +29,8 @@ _UNLINKABLE = frozenset(
 )
 
 
-# Units, in ns, in which file systems keep times: 1 for most, 100 for NTFS and SMB, micro- or milliseconds for
-# some FUSE and NFS file systems, and seconds for Lustre, BeeGFS and small inodes of ext4.
+# Units, in ns, in which file systems keep times. Most keep nanoseconds. NTFS and SMB keep units of 100 ns,
+# and some of FUSE and NFS micro- or milliseconds. Lustre, BeeGFS and small inodes of ext4 keep seconds.
 _GRAINS = (1, 100, 10**3, 10**6, 10**9)
 
 
@@ -213,8 +213,8 @@ class Linker:
         | no file of this size and time   |           | left                                        |
 
         The other run's journal shows that the file's bytes are durable. A file that already has its final
-        name in this staging counts as moved, as an attempt may have died before it wrote the journal line.
-        Verify reads every such file back.
+        name here counts as moved: an attempt may have died before it wrote the journal line. Verify reads
+        every such file back.
         """
         self._staging.before(path, _OF_A_LINK)
         return any(

@@ -179,8 +179,8 @@ def set_permissions(
     |          | names are read, as their writer gave them their permissions                             |
     | None     | all files are checked, and set if they differ                                           |
 
-    Raises FailedError for the first path whose access cannot be set or does not stay as set, which is neither
-    file nor folder, or which would have to change but is shared with another release.
+    Raises FailedError for the first path that is neither file nor folder, or whose access cannot be set or
+    does not stay as set. Also raises it for a file that must change but is shared with another release.
     """
     data, final = staging / DATA, FinalAccess(policy, gid)
     try:

@@ -67,8 +67,8 @@ def read_root_file(root: Path, name: str, most: int) -> RootFile | None:
 
 # `<root>/PAUSE`: while this file exists, no process that works below the root reads or writes data.
 #
-# An administrator makes it with a text for people (`echo "BeeGFS is being updated, until 18:00" > PAUSE`),
-# and removes it when the work may continue.
+# An administrator makes it with a text for people (`echo "BeeGFS is being updated, until 18:00" > PAUSE`).
+# When they remove it, the work continues.
 #
 # | what works below the root            | while the PAUSE file exists                                      |
 # |--------------------------------------|------------------------------------------------------------------|
