@@ -45,8 +45,8 @@ _ALL = slice(1, 9)  # without guests, which user and nice include
 def busy_seconds(cpus: int, workers: Iterable[int], proc: str = PROC) -> float:
     """Return the seconds of CPU time spent so far on `cpus` CPUs.
 
-    The load between two calls is the difference of their results, divided by `cpus` and by the seconds
-    between them.
+    The load (busy fraction) between two calls is the difference of their results, divided by `cpus` and by
+    the seconds between them.
 
     | this process may run on          | whose CPU time is counted                                          |
     |----------------------------------|--------------------------------------------------------------------|
@@ -113,7 +113,8 @@ class Refused(NamedTuple):
 class Pool:
     """The worker processes of one element. The constructor starts them.
 
-    Call `set_up`, `run`, `drain` and `close` in this order, all from one thread.
+    Call `set_up`, `run`, `drain` and `close` in this order, from one thread. Other threads may use only
+    `shared_memory`.
     """
 
     def __init__(self, workers: int) -> None:
@@ -126,7 +127,7 @@ class Pool:
     def _begin(self, workers: int) -> None:
         """Begin a shard: forget the previous shard, and start or end workers until `workers` are running."""
         self.deaths = 0  # workers that died
-        self.cpu_seconds = 0.0  # of the workers that reported their end, as the two fields below
+        self.cpu_seconds = 0.0  # CPU time of the workers that reported their end; also of the next two
         self.retried: Counter[str] = Counter()
         self.slowest: Sequence[SlowObject] = ()
         self.begun = False  # whether a worker answered a batch, or moved a byte
@@ -140,7 +141,8 @@ class Pool:
         # the first error that concerns more than a row; `run` raises it
         self.fatal: PenstockError | None = None
         self.disturbed = False  # whether workers were stopped amid their work: such a pool is not kept
-        # Takes the bytes moved so far, and returns whether the streams must pause; None: they never must.
+        # Takes the bytes moved so far, and returns whether the streams must pause. None: they never must. Set
+        # it before `run`, and `fed` too.
         self.rests: Callable[[int], bool] | None = None
         # Once workers have all rows of the shard, `run` calls it after each answer until it returns True.
         self.fed: Callable[[], bool] | None = None
