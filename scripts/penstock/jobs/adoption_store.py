@@ -1,13 +1,13 @@
-"""Where comparisons lie: `.penstock/adoptions/<id>/`, each laid out like a run, for the same elements.
+"""The folder of a comparison, `.penstock/adoptions/<id>/`. It has the layout of a run, for the same elements.
 
-    adoption.json      which tree, which listing, how
+    adoption.json      the tree, the listing and the options of the comparison
     listing.parquet, stated.parquet, empty-folders.json, run.json, plan.json, shards/, receipts/adopt/,
                        arrays.jsonl: as in a run
-    survey/NNNNN/      what the elements saw of a shard's rows
-    differences.jsonl, result.json: at the end; a comparison without result.json is not finished
+    survey/NNNNN/      the elements' findings on a shard's rows
+    differences.jsonl, result.json: written at the end; a comparison without result.json is not finished
 
-`penstock adopt` compares a tree that penstock did not write with a source. The same tree and listing continue
-the same comparison: untouched files that were read within a week are not read again.
+`penstock adopt` compares a tree that penstock did not write with a source. If tree and listing are the same
+again, it continues the comparison: unchanged files that were read within a week are not read again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.fs.path_walk import WalkedPath
 
 NEW = ".new-"  # prefix of a listing's folder while it is being made
-KEPT = 5  # newest comparisons of a dataset that stay, with the one at work
+KEPT = 5  # newest comparisons of a dataset that stay, including the current comparison
 
 
 def description(run: RunLayout) -> Path:
@@ -55,17 +55,17 @@ def differences(run: RunLayout) -> Path:
 
 
 def folders(run: RunLayout) -> Path:
-    """The tree's folders as they were when it was walked last, a line each."""
+    """The tree's folders as they were when the tree was last walked, one in each line."""
     return run.folder / "folders.jsonl"
 
 
 def undo(run: RunLayout) -> Path:
-    """What was changed of a tree that became a release; absent for others."""
+    """The changes to a tree that became a release; absent for other trees."""
     return run.folder / "undo"
 
 
 def identity(tree: Path, status: os.stat_result, listing: str, plan: PlanConfig) -> str:
-    """Return the id of the comparison of this tree (with the stat of its top folder) with this listing."""
+    """Return the id of the comparison of this tree, whose top folder has this `status`, with this listing."""
     decides = [str(tree), status.st_dev, status.st_ino, listing, plan.giant_bytes, plan.part_bytes]
     return hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:16]
 
@@ -75,7 +75,7 @@ def describe(run: RunLayout, adoption: Adoption) -> None:
 
 
 def described(run: RunLayout) -> Adoption:
-    """Read `adoption.json`. Raises FailedError when it is missing or damaged."""
+    """Read `adoption.json`. Raises FailedError if it is missing or damaged."""
     hint = f"remove {run.folder}: the same command compares anew"
     return documents.need(ADOPTION, description(run), hint)
 
@@ -93,8 +93,8 @@ def bring(theirs: RunLayout, spool: RunLayout) -> bool:
 
 
 def of_tree(adoption: Adoption, places: Iterable[Path]) -> Iterator[RunLayout]:
-    """Yield comparisons of the same tree (by device and inode) with a plan, ended or not, in these folders.
-    Raises FailedError for a damaged description."""
+    """Yield the comparisons in these folders that have a plan and the same tree (by device and inode), ended
+    or not. Raises FailedError for a damaged `adoption.json`."""
     for place in places:
         for name in sorted(os.listdir(place)) if place.is_dir() else ():
             run = RunLayout(place / name)
@@ -115,13 +115,13 @@ def keep(run: RunLayout, found_differences: Iterable[Difference]) -> None:
 
 
 def kept(run: RunLayout) -> Iterator[Difference]:
-    """Read what `keep` wrote. Raises FailedError when the file is missing or damaged."""
+    """Read what `keep` wrote. Raises FailedError if the file is missing or damaged."""
     return json_lines.read(differences(run), difference_from_json, "a comparison's differences")
 
 
 def note_tree(run: RunLayout, tree: str, data: str, status: os.stat_result) -> None:
-    """Begin an undo list, durably: the tree, whose top folder has this `status`, is about to be renamed. A
-    note of the same rename stays as it is."""
+    """Begin an undo list, durably, before the tree, whose top folder has this `status`, is renamed. An
+    existing note of the same rename stays unchanged."""
     path = undo(run) / "tree.json"
     small_files.make_dirs(undo(run))
     with contextlib.suppress(FileNotFoundError, ValueError):
@@ -137,7 +137,7 @@ def note_aside(run: RunLayout, path: str, to: str) -> None:
 
 
 def note_files(run: RunLayout, name: str, before: Iterable[Mapping[str, object]]) -> None:
-    """Note in the undo list, durably, modes and times of files about to change; an existing note stays."""
+    """Note in the undo list, durably, modes and times of files about to change. An existing note stays."""
     path = undo(run) / f"{name}.jsonl"
     if not path.exists():
         small_files.write_file(
@@ -146,7 +146,7 @@ def note_files(run: RunLayout, name: str, before: Iterable[Mapping[str, object]]
 
 
 class FolderList:
-    """`folders.jsonl`, while the tree is walked. It appears whole when it is closed."""
+    """`folders.jsonl` while the tree is walked. The file appears, complete, when this object is closed."""
 
     def __init__(self, run: RunLayout) -> None:
         self._file = small_files.Growing(folders(run))
@@ -164,7 +164,7 @@ class FolderList:
 
 
 def kept_folders(run: RunLayout) -> Iterator[tuple[str, int, int]]:
-    """Yield each kept folder's path, uid and gid. Raises FailedError when the file is missing or damaged."""
+    """Yield each kept folder's path, uid and gid. Raises FailedError if the file is missing or damaged."""
 
     def parse(line: bytes) -> tuple[str, int, int]:
         raw = typed_json.loads(line)
@@ -174,8 +174,8 @@ def kept_folders(run: RunLayout) -> Iterator[tuple[str, int, int]]:
 
 
 def tidy(layout: DatasetLayout, but: str) -> None:
-    """Remove the oldest comparisons, and listings without a comparison. The comparison `but` stays, and every
-    one whose tree became a release."""
+    """Remove the oldest comparisons, and listings without a comparison. The comparison `but` stays, as does
+    every comparison whose tree became a release."""
     ended = []
     for name in os.listdir(layout.adoptions):
         run = RunLayout(layout.adoptions / name)
@@ -196,5 +196,5 @@ def _touched(run: RunLayout) -> float:
 
 def too_old(seen_ns: int) -> bool:
     """Return whether a row read at `seen_ns` (nanoseconds since the epoch) must be read again. It must after
-    a week, or if that time lies in the future, as by a wrong clock."""
+    a week, or if that time is in the future, for example by a wrong clock."""
     return not -BOUND <= time.time() - seen_ns / 1e9 <= array_job.STALE

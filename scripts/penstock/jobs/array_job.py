@@ -1,13 +1,13 @@
 """Jobs that make no release: audits, repairs, comparisons of a tree with a source.
 
-Each has a folder laid out like a run's, so that its elements run the same code as copy and verify:
+A job's folder has the layout of a run, so that its elements run the same code as copy and verify:
 
     run.json, plan.json, shards/, receipts/, outcomes/, progress/, arrays.jsonl, logs/: as in a run
 
 A new kind of job needs:
 
-- a row of `core.step_table`, and calls of `cut` with its rows and of `describe`
-- a row of `jobs.element_work`: what an element does with a shard
+- a row of `core.step_table`, a call of `cut` with the job's rows, and a call of `describe`
+- a row of `jobs.element_work`: an element's work on a shard
 - its folders in `core.layout` (`dataset.last_end` for accounts that do not stage) and
   `dataset.submission_log`
 - special receipts, if any, in `dataset.receipts`
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.tables.shards import ShardsWriter
     from penstock.tables.tables import Form
 
-STALE = 7 * 86400  # seconds (a week) after which what a job read or fetched proves too little to be used
+STALE = 7 * 86400  # seconds (a week) after which a job's readings and fetched files are no longer used
 
 
 def cut(
@@ -57,7 +57,7 @@ def cut(
     """Divide a job's rows into shards, balanced by the costs in `load`; return the plan, still to be written.
 
     `write` writes the rows, in order; the shards are durable on return. Shards of an attempt without a plan
-    are removed first. `why`: sentences beside the one on the number of shards. Raises NoSpaceError.
+    are removed first. `why` are the plan's reasons beside that for the number of shards. Raises NoSpaceError.
     """
     from penstock.tables.shards import ShardsWriter
 
@@ -97,10 +97,10 @@ def describe(
     sources: Sequence[str] = (),
     probed: RunLayout | None = None,
 ) -> Run:
-    """Write `run.json`, which the job's elements read; anew by each call, since settings may have changed.
+    """Write `run.json`, which the job's elements read. Each call replaces it, since settings may change.
 
     `created` is UTC, ISO 8601; `counts` are files, bytes and objects scanned; `config` is frozen by
-    `serialization.freeze`. `probed`: the run whose `probe.json` is handed on, if it has one. Raises
+    `serialization.freeze`. `probed` is the run whose `probe.json`, if any, the job also uses. Raises
     NoSpaceError, FailedError.
     """
     files, size, scanned = counts
@@ -126,7 +126,7 @@ def describe(
 
 
 def _hand_on_probe(published: RunLayout, folder: RunLayout) -> None:
-    """Copy plan's probe; without a readable one only the table of file systems counts."""
+    """Copy plan's probe. If it is unreadable, only penstock's table of file systems counts."""
     try:
         report = documents.load(PROBE_REPORT, published.probe)
     except (OSError, ValueError, NewerFormatError):

@@ -1,5 +1,5 @@
-"""What a person orders of a dataset's arrays that still live, of every run and audit: to end them, or to
-change how many of their elements run at once.
+"""A person's orders for the live arrays of a dataset, of every run and audit: to end them, or to change how
+many of their elements run at once.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class LiveArray(NamedTuple):
     array: str
     submission: ArrayLine
     cluster: Cluster
-    elsewhere: str = ""  # this cluster's name, if the array is on another, which cannot be asked here
+    elsewhere: str = ""  # this cluster's name if the array is on another, which cannot be queried from here
 
 
 def live_arrays(context: Context, dataset: str) -> Iterator[LiveArray]:
     """Yield the arrays with elements that have not ended.
 
-    Queries the backend of each submission, whatever the configuration names. Local elements are left out:
-    they end with their controller. Ended arrays are not noted: only the holder of the dataset's lock may
-    write.
+    Queries the backend of each submission, whatever backend is configured. Local elements are left out, since
+    they end with their controller. Does not record ended arrays, since only the holder of the dataset's lock
+    may write.
     """
     clusters = {context.cluster.kind: context.cluster}
     for submission in (line for book in books(context.layout(dataset)) for line in book.open()):
@@ -70,7 +70,7 @@ def _alive(cluster: Cluster, submission: ArrayLine) -> Iterator[str]:
 
 
 def unanswered(context: Context, dataset: str) -> Iterator[tuple[ArrayLine, float]]:
-    """Yield this cluster's unanswered submissions without an array, and each one's seconds left to appear."""
+    """Yield this cluster's unanswered submissions, and the seconds in which each array may still appear."""
     cluster = context.cluster
     for submission in (line for book in books(context.layout(dataset)) for line in book.open()):
         if submission.array or submission.kind != cluster.kind or cluster.find(submission.name):
@@ -80,22 +80,22 @@ def unanswered(context: Context, dataset: str) -> Iterator[tuple[ArrayLine, floa
             yield submission, left
 
 
-# cancel: end what still runs of a dataset's arrays. What was copied stays and is resumed.
+# cancel: end a dataset's running arrays. Copied files stay, and a later run continues from them.
 #
-# It also leaves a mark for the controller (the process that runs the steps), and removes the staging notice.
+# Also leaves a mark for the controller (the process that runs the steps), and removes the staging notice.
 
 
 def cancel(context: Context, dataset: str) -> list[str]:
     """End the live arrays of every run and audit of the dataset, on any backend, and the controller at work.
 
-    The controller obeys a durable mark. Returns a line for each of these; a line that begins with NOT for
-    each array that cannot be ended from here. Takes no lock: its holder may be the controller that hangs.
-    Raises PreflightError for another account's dataset.
+    The controller obeys a durable mark. Returns a line for each array and the controller. The line of an
+    array that cannot be ended from here begins with NOT. Takes no lock, since a hanging controller may hold
+    it. Raises PreflightError for another account's dataset.
     """
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     holder = held_by(layout)
-    # Before the arrays: a controller that sees them end must not submit them again.
+    # Leave the mark before the arrays end: a controller must not submit them again.
     orders.order_cancel(layout)
     lines = []
     for live in live_arrays(context, dataset):
@@ -118,20 +118,20 @@ def cancel(context: Context, dataset: str) -> list[str]:
     return lines
 
 
-# throttle: change how many elements of a dataset's work under way run at once (`penstock limit`).
+# throttle: change how many elements of a dataset run at once (`penstock limit`).
 #
-# It leaves a durable mark in each job's folder, and lowers live arrays' limits on their clusters; it ends
-# nothing.
+# A durable mark is left in each job's folder, and live arrays' limits are lowered on their clusters. No
+# element is ended.
 
 
 def throttle(context: Context, dataset: str, at_once: int) -> list[str]:
     """Let `at_once` elements of each step run from now on (0: `cluster.max_elements`); return what was done.
 
-    This also holds for further arrays of the same job. Takes no lock: the controller reads the mark at its
-    next look. A lower number is set on the cluster at once; only the controller sets a higher one, once the
-    running elements have read their new shares of `target.ops`.
+    The number also applies to further arrays of the same job. Takes no lock: the controller reads the mark at
+    its next look. A lower number is set on the cluster at once. Only the controller sets a higher number,
+    when the running elements have read their new shares of `target.ops`.
 
-    Raises FailedError where nothing is under way, PreflightError for another account's dataset.
+    Raises FailedError if no job is under way, PreflightError for another account's dataset.
     """
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)

@@ -1,13 +1,14 @@
 """Run a step's shards by workers, the elements of job arrays, until each shard has its receipt.
 
-The "book" (`arrays.jsonl`) names each submission: the next controller finds arrays that still live, and
-awaits them. Workers divide the shards among themselves (`jobs.shard_claims`). A shard with a good receipt is
-not done again. Live workers never exceed the limit (`cluster.max_elements` or `penstock limit`), nor the
-shards left.
+The "book" (`arrays.jsonl`) records each submission, so that the next controller finds arrays that are still
+running, and waits for them. Workers divide the shards among themselves (`jobs.shard_claims`). A shard with a
+good receipt is not done again. The number of live workers never exceeds the limit (`cluster.max_elements` or
+`penstock limit`), nor the number of shards left.
 
-A step ends when all receipts exist and all workers have ended; it waits for a silent cluster, or for workers
-unknown to it, no longer than `RECEIPT_GRACE`. Only a new command replaces workers that a person cancelled.
-While PAUSE stands at the root, nothing is submitted, and nothing fails for that.
+A step ends when all receipts exist and all workers have ended. Once all receipts exist, it waits at most
+`RECEIPT_GRACE` for an unresponsive cluster, or for workers that the cluster does not know. Only a new command
+replaces workers that a person cancelled. While the PAUSE file exists at the root, nothing is submitted, and
+the step does not fail for lack of workers.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
 
 
 CANCEL_GRACE = 120.0  # seconds a cancelled step waits for its elements; the next run waits for survivors
-ARRAYS = 16  # live arrays of one step, at most
-TOGETHER = 60.0  # seconds for which a few ended workers are collected, to be replaced by one array
+ARRAYS = 16  # most live arrays of one step
+TOGETHER = 60.0  # seconds for which a few ended workers are collected, so that one array replaces them
 
 
 def _nothing(files: int, size: int) -> None:
@@ -75,13 +76,13 @@ def run_array(
     """Have workers do these shards; return the last status of each worker by its number.
 
     Returns when every shard has a good receipt. `amounts` gets the files and bytes done. `expected` estimates
-    a shard's time, which workers ask for where `cluster.time` is `auto`.
+    a shard's time, from which a job's time limit follows if `cluster.time` is `auto`.
 
-    Raises PreflightError where this process's own job keeps its workers from starting. Raises LockedError
-    where workers may live that only another cluster or backend can end. Raises FailedError with shards,
-    reasons and files, also after a cancellation; its exit status is 5 when every failure is a changed source,
-    6 when one is a full target. Raises InterruptedRunError on a signal: local workers have ended tidily by
-    then; SLURM's run on.
+    Raises PreflightError if this process's own job keeps its workers from starting. Raises LockedError if
+    workers may live that only another cluster or backend can end. Raises FailedError with shards, reasons and
+    files, also after a cancellation. Its exit status is 5 if every failure is a changed source, 6 if any
+    failure is a full target. Raises InterruptedRunError on a signal: local workers have then ended tidily,
+    and SLURM's continue.
     """
     link, ops = None, context.ops_hold if BY_NAME[step].copies else None
     shared = BY_NAME[step].fetches and context.config.bandwidth.folder is not None
@@ -102,10 +103,10 @@ def run_array(
                 link.begin(processes, context.stop.wait, first=first)
             if ops:
                 try:
-                    # this process makes no metadata operations meanwhile
+                    # This process makes no metadata operations while its workers run.
                     ops.begin(processes, context.stop.wait, first=first)
                 except FailedError:
-                    context.ops_hold = None  # each element takes its own share
+                    context.ops_hold = None  # each element then holds a share of its own
 
         watch.widen = share
         share(array_supervision.read_slots(context, run, step), first=not any(watch.book.open(step)))
@@ -183,8 +184,8 @@ def still_alive(
 ) -> list[str]:
     """Return the ids of this step's arrays whose workers may still write; submit nothing.
 
-    With `patient`, waits until the cluster answers or these shards all have good receipts; without it, raises
-    TransientError. Raises LockedError as `run_array`.
+    With `patient`, waits until the cluster answers or all these shards have good receipts. Otherwise raises
+    TransientError if the cluster does not answer. Raises LockedError in the same cases as `run_array`.
     """
     watch = watch_of(context, dataset, run, step, receipt_ok, indices)
     watch.patient = patient
@@ -192,8 +193,8 @@ def still_alive(
 
 
 def element_command(context: Context, run: RunLayout, step: str, link_holder: str = "") -> list[str]:
-    """Return the command line of a worker, without its array and number. `link_holder`: the run's holder on
-    the network link (`shares.rule`); "": each worker holds its own share."""
+    """Return the command line of a worker, without its array and number. `link_holder` is the run's holder on
+    the network link (`share_rule`), or "" if each worker holds a share of its own."""
     root = str(context.config.target.root.absolute())
     words = ["element", "--run", str(run.folder.absolute()), "--root", root, "--step", step]
     words += ["--retries", str(context.config.cluster.retries)]
@@ -217,8 +218,8 @@ def element_command(context: Context, run: RunLayout, step: str, link_holder: st
 def reads_back_beside(context: Context, run: RunLayout, step: str) -> bool:
     """Return whether workers of this step also read copied files back.
 
-    Those of copy do, if verify's would get the same resources. Those of an adopted tree do not: a later step
-    still changes its files.
+    Workers of copy do, if workers of verify would get the same resources. For an adopted tree they do not: a
+    later step still changes its files.
     """
     cluster = context.config.cluster
     return (
@@ -229,7 +230,7 @@ def reads_back_beside(context: Context, run: RunLayout, step: str) -> bool:
 
 
 def _meet(watch: Watch) -> None:
-    """Watch the arrays of earlier submissions that still live."""
+    """Watch the arrays of earlier submissions that are still running."""
     for live in _living(watch):
         _refuse_older(watch, live)
         watch.live.append(live)
@@ -248,7 +249,7 @@ def _meet(watch: Watch) -> None:
 
 
 def _living(watch: Watch) -> list[WatchedArray]:
-    """Return this step's submissions with elements that may be alive."""
+    """Return this step's arrays of which elements may be alive."""
     cluster = watch.context.cluster
     arrays: list[WatchedArray] = []
     for submission in watch.book.open(watch.step):
@@ -276,14 +277,14 @@ def _living(watch: Watch) -> list[WatchedArray]:
 
 
 def _refuse_beyond(watch: Watch, submission: ArrayLine) -> None:
-    """Raise LockedError for an array that may live where this process cannot query or end it.
+    """Raise LockedError for an array that may be running out of this process's reach.
 
     | submission               | here           | then                                             |
     |--------------------------|----------------|--------------------------------------------------|
     | SLURM's                  | local          | LockedError                                      |
     | of another cluster       | SLURM          | LockedError                                      |
-    | local, elements may live | any            | LockedError (`array_supervision.may_write`)         |
-    | else                     | any            | goes on                                          |
+    | local, elements may live | any            | LockedError (`array_supervision.may_write`)      |
+    | else                     | any            | continues                                        |
     """
     cluster, context, dataset = watch.context.cluster, watch.context, watch.dataset
     where, why, hint = "", "", ""
@@ -319,7 +320,7 @@ def _refuse_older(watch: Watch, live: WatchedArray) -> None:
 
 
 def _submit_some(watch: Watch, takeable: Sequence[int]) -> bool:
-    """Submit one array, with as many workers as may live beside those alive."""
+    """Submit one array of as many workers as the limit still allows beside the live workers."""
     alive = sum(
         not status.state.ended and number not in watch.silent
         for live in watch.live
@@ -329,7 +330,7 @@ def _submit_some(watch: Watch, takeable: Sequence[int]) -> bool:
     few = len(watch.live) > 1 and workers * 10 < alive + workers
     soon = few and time.monotonic() - watch.submitted < TOGETHER
     if workers < 1 or soon or len(watch.live) >= ARRAYS or worker_ends.in_vain(watch):
-        # No further array takes slots now: those whose workers wait share all of them.
+        # No further array takes slots now, so the arrays with waiting workers share all of them.
         array_supervision.share_out(watch)
         return False
     workers = min(workers, watch.queue.free(), patiently(watch, watch.context.cluster.max_elements))
@@ -337,7 +338,7 @@ def _submit_some(watch: Watch, takeable: Sequence[int]) -> bool:
 
 
 def _submit(watch: Watch, shards: Sequence[int], workers: int) -> bool:
-    """Submit one array; return False where the cluster takes no more elements for now."""
+    """Submit one array; return False if the cluster takes no more elements for now."""
     context, run, step = watch.context, watch.run, watch.step
     context.stop.check()
     name = f"penstock-{watch.dataset}-{run.folder.name}-{step}-{secrets.token_hex(4)}"
@@ -353,13 +354,13 @@ def _submit(watch: Watch, shards: Sequence[int], workers: int) -> bool:
     cluster = patiently(watch, context.cluster.name)
     alone = context.config.cluster.of(step).node_alone if context.cluster.abilities.has_nodes else None
     cores = patiently(watch, partial(context.cluster.spec_cores, step))
-    # The array covers held shards too: a running worker takes a shard that its holder leaves, without a wait.
+    # The array also covers held shards: if a holder gives up its shard, a running worker takes it at once.
     watch.book.intend(
         name, step, context.cluster.kind, watch.open, cluster, workers=workers, call=watch.call,
         base=base, time=limit, whole_nodes=alone, at_once=workers, spec_cores=cores,
     )  # fmt: skip
-    # The array is noted before the lock is checked. A run that overtakes this one reads the notes under the
-    # lock: either it finds this array, or this check raises.
+    # The array is recorded before the lock is checked. A run that takes over the dataset reads the book under
+    # the lock: either it finds this array, or this check raises.
     context.assert_held()
     try:
         array = patiently(watch, array_supervision.once(watch, spec))
@@ -392,13 +393,13 @@ def _labels(watch: Watch) -> dict[str, str]:
     try:
         release = small_files.read_json(watch.run.run_file).get("release")
     except (OSError, ValueError, AttributeError):
-        release = None  # the array has no such label
+        release = None  # the array gets no label `release`
     return {**labels, "release": release} if isinstance(release, str) and release else labels
 
 
 def _look(watch: Watch) -> None:
-    """Query all arrays at once, report their elements' states, and drop arrays that have ended. A cluster
-    that does not answer is not asked once all receipts exist."""
+    """Query all arrays at once, report their elements' states, and drop arrays that have ended. Once all
+    receipts exist, an unresponsive cluster is not queried again."""
     if watch.asked_in_vain is None or not watch.all_proven():
         look(watch, watch.live)
     if watch.asked_in_vain is None:
@@ -410,8 +411,8 @@ def _look(watch: Watch) -> None:
 
 
 def _refuse_beyond_limit(watch: Watch) -> None:
-    """Raise PreflightError where elements ask for more than a single job may have. These elements are
-    cancelled first, so that a further run, with other limits, submits them anew."""
+    """Raise PreflightError if elements ask for more than a single job may have. These elements are cancelled
+    first, so that a later run, with other limits, submits them again."""
     for live in watch.live:
         beyond = {index: status for index, status in live.statuses.items() if status.beyond_limit}
         if beyond:
@@ -439,9 +440,9 @@ def _rest(watch: Watch, seconds: float) -> None:
 
 
 def _cancel_waiting(watch: Watch) -> None:
-    """Cancel the waiting workers: live workers hold every open shard, so they would start in vain. A shard
-    that its holder leaves goes to other holders, or to workers of a further array."""
-    # A worker that holds a shard has begun since the last query.
+    """Cancel the waiting workers, since live workers hold every open shard. If a holder gives up a shard, it
+    goes to other holders, or to workers of a further array."""
+    # A waiting worker that holds a shard has begun since the last query.
     kept = watch.dismissed | watch.held().keys()
     for live in watch.live:
         pending = [number for number, s in live.statuses.items() if s.state is State.PENDING]
@@ -455,8 +456,8 @@ def _cancel_waiting(watch: Watch) -> None:
 def _ended_by_receipts(watch: Watch) -> bool:
     """Return whether the step is done although the cluster reports live arrays.
 
-    | all receipts are there, and   |                                              |                        |
-    | nothing more is read back     | elements without an end, as the cluster says | then                   |
+    | all receipts exist and        | elements without an end, as reported by the  |                        |
+    | nothing more is read back     | cluster                                      | done                   |
     |-------------------------------|----------------------------------------------|------------------------|
     | not for RECEIPT_GRACE         | any                                          | no                     |
     | longer                        | they wait, or run                            | no: they are cancelled |
@@ -494,14 +495,14 @@ def _shown(watch: Watch, live: WatchedArray) -> str:
 
 def _close(watch: Watch) -> None:
     for live in list(watch.live):
-        # A worker's receipt may become visible here later: until then its end is not judged.
+        # A worker's receipt may become visible here late. The worker's end is not judged before then.
         if live.over and all(number in watch.judged for number in live.statuses):
             watch.book.ended(live.submission.name, live.starts)
             watch.live.remove(live)
 
 
 def _cancel(watch: Watch, who: str) -> None:
-    """Obey the mark of `penstock cancel`: end the arrays, wait for their elements, raise FailedError."""
+    """Obey `penstock cancel`: end the arrays, wait for their elements, and raise FailedError."""
     cluster = watch.context.cluster
     for live in watch.live:
         patiently(watch, partial(cluster.cancel, live.array))

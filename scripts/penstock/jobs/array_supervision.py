@@ -1,6 +1,6 @@
-"""What the controller of an array does beside watching it: it limits how many workers run at once, ends a
-controller whose own job keeps its elements from starting, settles submissions whose outcome nobody knows, and
-finds local elements that may still write.
+"""Tasks of an array's controller beside watching: it limits how many workers run at once, and clears up
+submissions with an unknown outcome. It ends if its own job keeps its elements from starting, and finds local
+elements that may still write.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 # Limit how many workers of a step run at once over all its arrays.
 #
 # The limit is `cluster.max_elements`, or the number set by `penstock limit DATASET --nodes N`
-# (`dataset.orders`). A change goes into `arrays.jsonl` first, then to the scheduler (SLURM's
+# (`dataset.orders`). A change is written to `arrays.jsonl` first, then passed to the scheduler (SLURM's
 # ArrayTaskThrottle). No worker stops amid a shard: surplus workers, those of the highest numbers, end before
-# their next one (`leaving`). Waits without a time limit for a silent scheduler.
+# their next shard (`leaving`). Waits without a time limit for an unresponsive scheduler.
 
 
 def read_slots(context: Context, run: RunLayout, step: str) -> int:
-    """Return how many elements of the step may run at once, by the mark as it stands now."""
+    """Return how many elements of the step may run at once, according to the mark of `penstock limit` now."""
     return _slots(orders.read_throttle(run), step, context.cluster.slots(step))
 
 
@@ -60,13 +60,13 @@ def started_event(context: Context, run: Run, step: str, files: int) -> Started:
 
 
 def watched_slots(watch: Watch) -> int:
-    """Return how many elements may run at once by the mark that `obey` read last."""
+    """Return how many elements may run at once, according to the mark that `obey` read last."""
     return _slots(watch.throttled, watch.step, watch.context.cluster.slots(watch.step))
 
 
 def obey(watch: Watch) -> None:
-    """Read the mark; report a change and share the new number out among the live arrays. `watch.widen` is
-    called before the number rises."""
+    """Read the mark; report a changed number, and divide it among the live arrays. Calls `watch.widen` before
+    the number rises."""
     mark, before = orders.read_throttle(watch.run), watched_slots(watch)
     if mark == watch.throttled:
         return
@@ -80,7 +80,7 @@ def obey(watch: Watch) -> None:
 
 
 def let_go(watch: Watch) -> None:
-    """Have surplus running workers, those of the highest numbers, end before their next shard."""
+    """Make surplus running workers, those of the highest numbers, end before their next shard."""
     running = sorted(n for live in watch.live for n, s in live.statuses.items() if s.state is State.RUNNING)
     path = watch.run.leaving(watch.step)
     small_files.make_dirs(path.parent)
@@ -91,7 +91,7 @@ def share_out(watch: Watch, *, again: bool = False) -> None:
     """Set the limit of each array with waiting elements, so that all arrays together keep to the slots.
     `again`: also set a limit that did not change."""
     arrays = [live for live in watch.live if live.pending]
-    # Arrays without waiting elements keep the slots of their running ones.
+    # Arrays without waiting elements keep the slots of their running elements.
     free = watched_slots(watch) - sum(live.used for live in watch.live if not live.pending)
     alive = [live.alive for live in arrays]
     limits = shares(alive, [live.alive - live.pending for live in arrays], free)
@@ -103,7 +103,7 @@ def share_out(watch: Watch, *, again: bool = False) -> None:
 
 def throttle(watch: Watch, live: WatchedArray, at_once: int) -> None:
     """Set how many elements of this array may run at once, in the book and at the scheduler."""
-    # In the book first: if this controller dies in between, the next one sets the number.
+    # Write to the book first: if this controller dies in between, the next controller sets the number.
     watch.book.throttled(live.submission.name, at_once)
     patiently(watch, lambda: watch.context.cluster.throttle(live.array, at_once))
     live.at_once = at_once
@@ -112,8 +112,8 @@ def throttle(watch: Watch, live: WatchedArray, at_once: int) -> None:
 def shares(alive: Sequence[int], running: Sequence[int], most: int) -> list[int]:
     """Return the limit of each array, at least 1, so that at most `most` elements run at once in all.
 
-    `alive` counts each array's waiting and running elements, `running` those that run. Where more run than
-    `most`, the array with the highest limit is lowered, again and again. Free slots go to the first array
+    `alive` counts each array's waiting and running elements, `running` only the running elements. While the
+    limits add up to more than `most`, the highest limit is lowered by one. Free slots go to the first array
     that can use them; the last array gets the rest.
 
     | alive    | running  | most | limits   | why                                                     |
@@ -121,7 +121,7 @@ def shares(alive: Sequence[int], running: Sequence[int], most: int) -> list[int]
     | 100      | 4        | 2    | 2        | no element is stopped: the next starts when three ended |
     | 100      | 4        | 8    | 8        |                                                         |
     | 5        | 4        | 8    | 8        | a limit above the live elements has no effect           |
-    | 100, 1   | 3, 0     | 8    | 7, 1     | each array gets one                                     |
+    | 100, 1   | 3, 0     | 8    | 7, 1     | each array gets at least one slot                       |
     | 2, 100   | 1, 3     | 8    | 2, 6     | the first has only two live elements                    |
     | 100, 100 | 3, 5     | 8    | 3, 5     | no slot is free: 4, 4 would let nine run for a while    |
     | 9, 9, 9  | 0, 0, 0  | 1    | 1, 1, 1  | no array can be stopped: SLURM takes 0 as no limit      |
@@ -141,17 +141,17 @@ def _slots(mark: Throttle, step: str, configured: int) -> int:
     | mark | step                             | elements at once               |
     |------|----------------------------------|--------------------------------|
     | none | any                              | as configured                  |
-    | N    | audit, whose elements have fixed | N, and no more than configured |
+    | N    | audit, whose elements have fixed | N, but no more than configured |
     |      | shares of a rate (`--limit`)     |                                |
-    | N    | another                          | N                              |
+    | N    | any other                        | N                              |
     """
     if not mark.at_once:
         return configured
     return min(mark.at_once, configured) if BY_NAME[step].shares_rate else mark.at_once
 
 
-ASKED = 60.0  # seconds for which all elements wait before each such query
-# Seconds from the cluster's first yes to the controller's end: other jobs may end meanwhile and make room.
+ASKED = 60.0  # seconds for which all elements must wait before each query for a deadlock
+# Seconds from the cluster's first yes to the controller's end. Other jobs may end meanwhile and make room.
 BOUND = 300.0
 HINT = (
     "run `penstock run` outside a job that takes a node of its elements (on a login node), or give the "
@@ -160,7 +160,7 @@ HINT = (
 
 
 class KeptOut:
-    """The deadlock check for one step's arrays, with the times of its earlier answers."""
+    """The deadlock check for one step's arrays: whether this process's own job keeps them from starting."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -168,14 +168,14 @@ class KeptOut:
         self._since: float | None = None
 
     def check(self) -> None:
-        """Raise PreflightError once the cluster has found the elements kept out for BOUND seconds.
+        """Raise PreflightError once the cluster has reported a deadlock for BOUND seconds.
 
-        | this process is a job | its elements     | the cluster finds it kept out | then                 |
-        |-----------------------|------------------|-------------------------------|----------------------|
-        | no                    | any              | not asked                     | nothing              |
-        | yes                   | one runs or none | not asked                     | it begins anew       |
-        | yes                   | all wait         | no, or it does not answer     | it begins anew       |
-        | yes                   | all wait         | yes                           | a warning; the error |
+        | this process is a job | its elements     | the cluster reports a deadlock | then                   |
+        |-----------------------|------------------|--------------------------------|------------------------|
+        | no                    | any              | not queried                    | nothing                |
+        | yes                   | one runs or none | not queried                    | the times start again  |
+        | yes                   | all wait         | no, or it does not answer      | the times start again  |
+        | yes                   | all wait         | yes                            | a note, then the error |
         """
         now = time.monotonic()
         if not self._all_wait():
@@ -213,22 +213,22 @@ class KeptOut:
 
 # Whether elements of a local array (processes beside their controller) may still write.
 #
-# The kernel ends them when their controller dies. A frozen controller (a suspended process, a hanging node)
-# keeps them.
+# The kernel ends these elements when their controller dies. They survive if it is only frozen (a suspended
+# process, a hanging node).
 
 
 def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submission: ArrayLine) -> str:
-    """Name the controller of a local array whose elements may still write; "" if they have ended.
+    """Return a phrase naming the controller of a local array whose elements may still write; "" if none may.
 
     May wait for `heartbeat.PATIENCE` seconds.
 
-    | the controller (holder.lives)      | progress files of its elements              | may write |
+    | the controller (`holder.lives`)    | progress files of its elements              | may write |
     |------------------------------------|---------------------------------------------|-----------|
-    | not known                          |                                             | no        |
-    | this very process, or dead         |                                             | no        |
-    | alive                              |                                             | yes       |
-    | cannot be seen                     | none, or unchanged for `heartbeat.PATIENCE` | no        |
-    | cannot be seen                     | changed meanwhile                           | yes       |
+    | is not known                       |                                             | no        |
+    | is this process, or is dead        |                                             | no        |
+    | is alive                           |                                             | yes       |
+    | is on a host not visible from here | none, or unchanged for `heartbeat.PATIENCE` | no        |
+    | is on a host not visible from here | changed meanwhile                           | yes       |
     """
     by = holders.from_json(submission.by)
     if by is None or (holders.is_here(by) and by.pid == os.getpid()):
@@ -240,8 +240,8 @@ def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submissio
 
 
 def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: ArrayLine) -> bool:
-    """Return whether a progress file of the array changes within `heartbeat.PATIENCE`. By this process's
-    clock: other nodes' clocks set the files' times, so only a change counts."""
+    """Return whether a progress file of the array changes within `heartbeat.PATIENCE`, by this process's
+    clock. Only a change counts, since other nodes' clocks set the files' times."""
     first = _progress(run, submission)
     if not first:
         return False
@@ -270,23 +270,23 @@ def _progress(run: RunLayout, submission: ArrayLine) -> dict[int, int]:
 
 # Submissions with an unknown outcome: the cluster did not answer, or the controller was killed.
 #
-# The array may appear late: slurmctld carries out requests whose sender has gone. Until that time is over
-# (`Cluster.appears_within`), nothing is submitted again, and no submission counts as never made. If a second
-# array of the same elements appears later all the same, the watched array stays and the others are ended.
+# The array may appear late: slurmctld carries out requests whose sender has gone. Within that time
+# (`Cluster.appears_within`) nothing is submitted again, and no submission counts as never made. If a second
+# array of the same elements still appears later, the watched array stays and the others are ended.
 
 
 def once(watch: Watch, spec: ArraySpec) -> Callable[[], str]:
-    """Return a call that submits the array and returns its id; repeat it after a TransientError.
+    """Return a function that submits the array and returns its id; repeat its call after a TransientError.
 
-    It submits again only once the last try's array can no longer appear. A refusal is noted as `ended` and
-    raised.
+    It submits again only when the last try's array can no longer appear. If the cluster refuses the array,
+    the book records the array as ended, and the error is raised.
 
-    | this try is | `find` says | since the last try's end | then                                        |
-    |-------------|-------------|--------------------------|---------------------------------------------|
-    | the first   | not asked   |                          | it is submitted: its name is new            |
-    | a later one | an array    | any                      | that one; the oldest of several stays       |
-    | a later one | none        | it may yet appear        | TransientError                              |
-    | a later one | none        | longer                   | it is noted and submitted again             |
+    | this try is | `find` returns | since the last try's end | then                                     |
+    |-------------|----------------|--------------------------|------------------------------------------|
+    | the first   | (not called)   |                          | submit: the name is new                  |
+    | a later try | an array       | any time                 | return it; the oldest of several stays   |
+    | a later try | none           | it may yet appear        | TransientError                           |
+    | a later try | none           | longer                   | record the try, and submit again         |
     """
     cluster, name = watch.context.cluster, spec.name
     last = 0.0
@@ -306,7 +306,7 @@ def once(watch: Watch, spec: ArraySpec) -> Callable[[], str]:
             watch.doubted[name] = last
             raise
         except PenstockError:
-            # An array that was submitted wrongly, and is being ended, is left to the next controller.
+            # An array that was submitted wrongly, and is ending, stays in the book for the next controller.
             with contextlib.suppress(TransientError):
                 if not cluster.find(name):
                     watch.book.ended(name)
@@ -316,17 +316,18 @@ def once(watch: Watch, spec: ArraySpec) -> Callable[[], str]:
 
 
 def array_of(watch: Watch, submission: ArrayLine) -> str:
-    """Return the id of the array that a lost controller was about to submit; "" if it never did.
+    """Return the id of the array that a lost controller was about to submit; "" if it was never submitted.
 
-    Raises TransientError while the array may yet appear.
+    Raises TransientError while the array may yet appear. "Within" is `Cluster.appears_within`.
 
-    | `find` says | noted, by the clock of this machine | this process has looked | then           |
-    |-------------|-------------------------------------|-------------------------|----------------|
-    | an array    | any                                 | any                     | that one       |
-    | none        | longer ago than it appears within,  | any                     | ""             |
-    |             | on another machine and CLOCKS       |                         |                |
-    | none        | later                               | for so long             | ""             |
-    | none        | later                               | less                    | TransientError |
+    | `find` returns | recorded in the book, by this     | this process has looked | then           |
+    |                | machine's clock                   | for it                  |                |
+    |----------------|-----------------------------------|-------------------------|----------------|
+    | an array       | any time ago                      | for any time            | that array     |
+    | none           | longer ago than "within", plus    | for any time            | ""             |
+    |                | CLOCKS if on another machine      |                         |                |
+    | none           | later                             | for "within"            | ""             |
+    | none           | later                             | for less                | TransientError |
     """
     cluster, name = watch.context.cluster, submission.name
     now = time.monotonic()
@@ -348,7 +349,7 @@ def array_of(watch: Watch, submission: ArrayLine) -> str:
 
 
 def one_of(watch: Watch, name: str, arrays: Sequence[str], keep: str = "") -> str:
-    """Return the array that stays of several of one name, `keep` or the oldest; end the others."""
+    """End all of these arrays of one name except `keep`, or the oldest if "". Return the array that stays."""
     keep = keep or arrays[0]
     for array in arrays:
         if array != keep and array not in watch.superfluous:
@@ -363,7 +364,7 @@ def one_of(watch: Watch, name: str, arrays: Sequence[str], keep: str = "") -> st
 
 
 def end_doubles(watch: Watch) -> None:
-    """End further arrays of the same elements, as long as an unanswered submission can produce one."""
+    """End further arrays of the same elements, as long as an unanswered submission may produce them."""
     for live in [array for array in watch.live if array.submission.name in watch.doubted]:
         patiently(watch, partial(_end_doubles, watch, live))
 

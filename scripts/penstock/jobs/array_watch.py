@@ -1,5 +1,5 @@
-"""What one call of `run_array` knows of its workers and shards: the arrays that live, each worker's status,
-how each shard stands, and how many elements the next array may have.
+"""The knowledge of one call of `run_array` about its workers and shards: live arrays, each worker's status,
+each shard's claim and receipt, and how many elements the next array may have.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ if TYPE_CHECKING:
     from penstock.jobs.shard_claims import WatchedClaim
 
 
-PAUSE = 8  # looks between two tries of a single element, at most
+PAUSE = 8  # most looks between two tries to submit a single element
 
 
 @dataclass
 class QueuePlaces:
-    """A queue that is full for this account.
+    """The room in a queue that may be full for this account.
 
-    Its limits also count other jobs of the account or group, so only refusals show how much room is left.
-    After a refusal the next array has half as many elements, after a success twice as many. A single refused
-    element is retried after 2, then 4, then 8 looks.
+    The queue's limits also count other jobs of the account or group, so only refusals show how much room is
+    left. After a refusal the next array has half as many elements, after a success twice as many. A single
+    refused element is retried after 2, then 4, then 8 looks.
     """
 
-    most: int = sys.maxsize  # elements that the next array may have
-    full: str = ""  # why the last array was refused; "": it was not
+    most: int = sys.maxsize  # most elements of the next array
+    full: str = ""  # why the last array was refused; "" if it was not
     _pause: int = 1
     _left: int = 0
 
     def free(self) -> int:
-        """Return how many elements may be submitted now. Call it once a look: it counts looks."""
+        """Return how many elements may be submitted now. Call it once in each look, since it counts looks."""
         if self._left:
             self._left -= 1
             return 0
@@ -72,25 +72,25 @@ class QueuePlaces:
         self.most, self.full, self._pause = min(sys.maxsize, 2 * self.most), "", 1
 
 
-# What one call of `run_array` knows: the live arrays, each worker's status, and how each shard stands.
+# The knowledge of one call of `run_array`. These functions submit and cancel nothing.
 #
-# One query returns the states of all arrays; three listings (receipts, claims, outcomes) return the shards'.
-# Submits and cancels nothing. A worker is an element of an array, numbered over all arrays of the step. A
-# receipt is the small file that proves what was done of a shard.
+# One query returns the states of all arrays. Three listings (receipts, claims, outcomes) return the states of
+# the shards. A worker is an element of an array; numbers of workers are unique in the step. A receipt is the
+# small file that proves that a shard is done.
 
 T = TypeVar("T")
 
-# Seconds for which an array unknown to the cluster counts as alive, at most. A cluster that says it forgets
-# nothing has lost its state then.
+# Most seconds for which an array unknown to the cluster counts as alive. After them, a cluster that claims to
+# forget nothing has lost its state.
 DOUBT = 3600.0
-# Seconds in which a receipt from another node must become visible here, and in which the cluster must report
-# that an element with a receipt ended.
+# Seconds within which a receipt from another node must become visible here. Within the same time the cluster
+# must report the end of an element that has a receipt.
 RECEIPT_GRACE = 30.0
 SLOW = 5.0  # seconds after which a query is reported as slow; 50 ms is usual
-SAID = 30.0  # seconds between two reports of a silent cluster, at least; one query a minute bounds them
+SAID = 30.0  # fewest seconds between two reports of an unresponsive cluster, queried once a minute
 SILENT = 6 * 3600.0  # seconds without an answer after which a step ends
-SHORTEST = 0.05  # seconds between two listings of receipts, at least
-BETWEEN = 15.0  # seconds between two looks at receipts and progress, at most
+SHORTEST = 0.05  # fewest seconds between two listings of receipts
+BETWEEN = 15.0  # most seconds between two looks at receipts and progress
 
 
 @dataclass
@@ -98,9 +98,9 @@ class WatchedArray:
     """An array whose workers may still live."""
 
     submission: ArrayLine
-    array: str  # its id, as the cluster gave it
+    array: str  # the array's id from the cluster
     at_once: int  # how many of its workers may run at once
-    statuses: Mapping[int, Status] = field(default_factory=dict)  # the last answer, by worker number
+    statuses: Mapping[int, Status] = field(default_factory=dict)  # last reported status, by worker number
 
     @property
     def over(self) -> bool:
@@ -109,7 +109,7 @@ class WatchedArray:
 
     @property
     def starts(self) -> dict[int, float]:
-        """When the cluster last started each worker, in seconds since the epoch, if it says."""
+        """When the cluster last started each worker, in seconds since the epoch, if it reports that."""
         return {number: status.started for number, status in self.statuses.items() if status.started}
 
     @property
@@ -122,73 +122,73 @@ class WatchedArray:
 
     @property
     def used(self) -> int:
-        """The slots that the array takes, or may take at any moment."""
+        """The number of slots that the array takes, or may take at any moment."""
         return max(self.alive - self.pending, min(self.at_once, self.alive))
 
 
 @dataclass
 class Watch:
-    """What one call of `run_array` knows of its workers and shards. For one thread."""
+    """The knowledge of one call of `run_array` about its workers and shards. For one thread."""
 
     context: Context
     dataset: str
     run: RunLayout
     step: str
-    receipt_ok: Callable[[int], bool]  # reads a shard's receipt: is it good?
-    indices: Sequence[int]  # of all shards that the step needs
-    command: Sequence[str]  # of a worker, without its array and number
+    receipt_ok: Callable[[int], bool]  # reads a shard's receipt, and returns whether it is good
+    indices: Sequence[int]  # indices of all shards that the step needs
+    command: Sequence[str]  # a worker's command line, without its array and number
     cancelled: CancelMark
     book: ArrayBook  # the run's submissions
     ends: Ends
     call: str = ""  # the name of this call, in claims
-    # Each worker's status that `tell` reported last.
+    # The status that `tell` last reported, by worker number.
     statuses: dict[int, Status] = field(default_factory=dict)
     live: list[WatchedArray] = field(default_factory=list)  # arrays whose workers may still live
     done: set[int] = field(default_factory=set)  # shards with a good receipt
     done_before: set[int] = field(default_factory=set)  # shards that had a good receipt before this call
-    # Each shard's highest claim, with its generation.
+    # The highest claim of each shard, with the claim's generation.
     claims: dict[int, tuple[int, ShardClaim]] = field(default_factory=dict)
     began: set[int] = field(default_factory=set)  # workers that claimed a shard
     progress: Progress = field(default_factory=Progress)
     proven: Progress = field(default_factory=Progress)  # verify's work, which elements of copy also do
     report: WaitReport = field(default_factory=WaitReport)
-    asked_in_vain: float | None = None  # since when the cluster has been silent; None: it answers
-    complained: float = float("-inf")  # when a silent or slow cluster was reported last
+    asked_in_vain: float | None = None  # since when the cluster has not answered; None if it answers
+    complained: float = float("-inf")  # when an unresponsive or slow cluster was reported last
     patient: bool = True  # whether to wait for a cluster that does not answer
     amounts: Callable[[int, int], None] | None = None  # gets the files and bytes done
-    # The last limit that a person set on workers at once.
+    # The last limit that a person set on the number of workers at once.
     throttled: Throttle = field(default_factory=Throttle)
     uses: Callable[[int, int], None] = lambda *_: None  # gets workers at work and bytes done, after `amounts`
     widen: Callable[[int], None] = lambda _: None  # gets a raised limit of workers before it applies
-    # Since when the cluster has not known an array, by its id or name.
+    # Since when an array has been unknown to the cluster, by the array's id or name.
     unknown: dict[str, float] = field(default_factory=dict)
     queue: QueuePlaces = field(default_factory=QueuePlaces)
-    # The last unanswered submission, by array name: its array may yet appear.
+    # Time of the last unanswered submission, by array name: the array may yet appear.
     doubted: dict[str, float] = field(default_factory=dict)
-    expected: Callable[[int], Estimate] | None = None  # how long a shard takes; None: not known
+    expected: Callable[[int], Estimate] | None = None  # estimates a shard's time; None if not known
     own_arrays: set[str] = field(default_factory=set)  # names of all arrays this call watches or watched
     late: dict[int, float] = field(default_factory=dict)  # since when a DONE worker has held an open shard
     judged: set[int] = field(default_factory=set)  # workers whose end was judged (`worker_ends`)
     fruitless: int = 0  # workers that ended without a shard since the last claim or receipt
     bad_workers: int = 0  # workers that ended with BAD_NODE
     silent: set[int] = field(default_factory=set)  # workers silent for PATIENCE that took no shard since
-    beats: dict[int, WatchedClaim] = field(default_factory=dict)  # the claims of open shards, as seen last
-    ended_by_person: int = 0  # cancelled by a person: not replaced
+    beats: dict[int, WatchedClaim] = field(default_factory=dict)  # the claims of open shards, as last read
+    ended_by_person: int = 0  # workers that a person cancelled: they are not replaced
     failures: NodeFailures = field(default_factory=NodeFailures)
     excluded: list[str] = field(default_factory=list)  # nodes that no further array goes to
-    exclusion_tried: bool = False  # an earlier controller's exclusions were checked with the cluster
+    exclusion_tried: bool = False  # whether an earlier controller's exclusions were checked with the cluster
     proven_at: float | None = None  # when the last of all receipts was read
-    # Of a lost worker's shard: its progress file's mtime, and when that was first read.
+    # The progress file's mtime of a lost worker's shard, and when that mtime was first read.
     moved: dict[int, tuple[int, float]] = field(default_factory=dict)
-    # Workers cancelled in the queue: no shard was left for them.
+    # Workers cancelled in the queue, since no shard was left for them.
     dismissed: set[int] = field(default_factory=set)
-    # Cancelled arrays: all is done, or another array has their workers.
+    # Arrays cancelled because all shards are done, or because another array has their workers.
     superfluous: set[str] = field(default_factory=set)
     submitted: float = float("-inf")  # when an array was submitted last
     listed: float = float("-inf")  # when receipts were listed last
     reads_back: bool = False  # whether its workers also read copied files back
-    reading: tuple[float, object] = (float("-inf"), None)  # when reading last progressed, and the proof
-    reads: bool = False  # whether they may still read, at `looked_at_reading`
+    reading: tuple[float, object] = (float("-inf"), None)  # when reading back last progressed, and to where
+    reads: bool = False  # whether workers might still read back at `looked_at_reading`
     looked_at_reading: float = float("-inf")
 
     def note(self, text: str) -> None:
@@ -203,7 +203,7 @@ class Watch:
         return [index for index in self.indices if index not in self.done]
 
     def all_proven(self) -> bool:
-        """Return whether every shard has a good receipt; list receipts once in SHORTEST seconds."""
+        """Return whether every shard has a good receipt. Lists receipts at most once in SHORTEST seconds."""
         if len(self.done) == len(self.indices):
             return True
         now = time.monotonic()
@@ -222,8 +222,8 @@ class Watch:
     def still_read(self, grace: float) -> bool:
         """Return whether workers may still read copied files back. Raises FailedError.
 
-        They may while shards lack a receipt of verify, and claims or receipts moved within PATIENCE; without
-        a claim, within twice `grace`.
+        They may while shards lack a receipt of verify, and claims or receipts changed within PATIENCE, or
+        within twice `grace` if there is no claim.
         """
         now, step = time.monotonic(), "verify"
         if not self.reads_back or now - self.looked_at_reading < shard_claims.LOOK:
@@ -242,7 +242,7 @@ class Watch:
         return self.reads
 
     def standing(self) -> list[tuple[int, tuple[int, ShardClaim]]]:
-        """Return the claims of open shards without a known end: their workers live, for all we know."""
+        """Return the claims of open shards without a known end. Their workers may be alive."""
         return [
             (index, claim)
             for index, claim in self.claims.items()
@@ -250,7 +250,7 @@ class Watch:
         ]
 
     def held(self) -> dict[int, list[int]]:
-        """Return the shards of these claims, by the number of their worker."""
+        """Return the shards of the `standing` claims, by worker number."""
         shards: dict[int, list[int]] = {}
         for index, (_, claim) in self.standing():
             if claim.worker:
@@ -258,7 +258,7 @@ class Watch:
         return shards
 
     def took_nothing(self, number: int, status: Status) -> None:
-        """Count a worker that ended without a shard; a DONE worker only if a shard was left for it."""
+        """Count a worker that ended without a shard. A DONE worker counts only if a shard was left for it."""
         if status.state is not State.DONE or len(self.claims) + len(self.done_before) < len(self.indices):
             self.fruitless += 1
             self.ends.took_nothing = number, status
@@ -271,14 +271,14 @@ class Watch:
                 continue
             claim = shard_claims.read(self.run, self.step, index, generation)
             self.claims[index] = generation, claim
-            if claim.worker:  # else its content comes later, or never
+            if claim.worker:  # otherwise the claim's content comes later, or never
                 self.silent.discard(claim.number)
                 self.began.add(claim.number)
                 self.fruitless, self.ends.took_nothing = 0, None
 
 
 def listed(folder: Path) -> set[str]:
-    """Return the names in a folder; none if it is missing. Raises by `errno_map.storage_error`."""
+    """Return the names in a folder; none if it is missing. Raises the errors of `errno_map.storage_error`."""
     try:
         return set(os.listdir(folder))
     except FileNotFoundError:
@@ -308,8 +308,8 @@ def watch_of(
 def ask(watch: Watch, *arrays: WatchedArray) -> None:
     """Set the statuses of all workers of these arrays, by one query.
 
-    Waits for the cluster as `patiently`, but only until all receipts exist: then the statuses stay as they
-    were.
+    Waits for the cluster as `patiently` does, but only until all receipts exist. The statuses then stay
+    unchanged.
     """
     begun = time.monotonic()
     while not look(watch, arrays) and not (watch.indices and watch.all_proven()):
@@ -320,7 +320,7 @@ def look(watch: Watch, arrays: Sequence[WatchedArray]) -> bool:
     """Set the statuses of all workers of these arrays, by one query; return whether the cluster answered.
 
     Without an answer, or without the cluster's commands, the statuses stay, since receipts may end the step
-    meanwhile. With `Watch.patient` off, raises TransientError.
+    meanwhile. If `Watch.patient` is False, raises TransientError instead.
     """
     began = time.monotonic()
     try:
@@ -355,20 +355,20 @@ def _ask(watch: Watch, arrays: Sequence[WatchedArray]) -> None:
 def _not_yet_lost(watch: Watch, live: WatchedArray, before: Mapping[int, Status]) -> Mapping[int, Status]:
     """Count an array unknown to the cluster as alive until the cluster may have forgotten it.
 
-    An answer without the array may come from another controller, or from a slurmctld that lost its state.
-    Beyond that time an element at work still counts as alive: its array may have been renamed. An element
-    with a receipt is done. An element that an answer showed alive is forgotten no sooner: a later answer was
-    cut off.
+    An answer without the array may come from another slurmctld, or from one that lost its state. After that
+    time an element still counts as alive if its shard progresses: its array may have been renamed. A shard
+    with a receipt is done. An element that this process saw alive gets the full time, since the later answer
+    may be cut off. "Memory" is the time for which the cluster remembers ended jobs.
 
-    | submitted, by the clock of who did       | unknown, by this process's clock | progress   | counts as |
-    |------------------------------------------|----------------------------------|------------|-----------|
-    | any                                      | any                              | `_moves`   | alive     |
-    | longer ago than it remembers, and CLOCKS | any, and never known             | stands     | lost      |
-    | any                                      | longer than it remembers, DOUBT  | stands     | lost      |
-    | later, or known to this process          | less                             | any        | alive     |
+    | submitted, by the submitter's clock | unknown, by this process's clock    | progress    | counts as |
+    |-------------------------------------|-------------------------------------|-------------|-----------|
+    | at any time                         | for any time                        | `_moves`    | alive     |
+    | longer ago than memory plus CLOCKS  | for any time, and never seen alive  | none        | lost      |
+    | at any time                         | longer than memory, or than DOUBT   | none        | lost      |
+    | later, or seen alive                | for less                            | any         | alive     |
     """
     if watch.context.cluster.abilities.elements_end_with_controller:
-        # Whether local elements may still write was judged by their processes, when the array was met.
+        # Local elements were judged by their processes when this controller found the array.
         return live.statuses
     remembers = watch.context.cluster.remembers()
     now = time.monotonic()
@@ -384,8 +384,8 @@ def _not_yet_lost(watch: Watch, live: WatchedArray, before: Mapping[int, Status]
             held.setdefault(claim.number, []).append(index)
 
     def alive(number: int) -> bool:
-        # Read every shard from the first look on: only then is it known when they stand still. Elements of an
-        # older version each did the shard of their number.
+        # Read every shard from the first look on: otherwise it is unknown when they last progressed. In older
+        # versions each element did the shard of its own number.
         shards = held.get(number, ()) if live.submission.workers else [number]
         moves = sum(_moves(watch, index) for index in shards) > 0
         return moves or (doubted and (young or (number in before and not before[number].state.ended)))
@@ -397,8 +397,8 @@ def _not_yet_lost(watch: Watch, live: WatchedArray, before: Mapping[int, Status]
 
 
 def _moves(watch: Watch, index: int) -> bool:
-    """Return whether a shard's progress file changed within `heartbeat.PATIENCE`, by this process's clock. A
-    node's clock is trusted for no more than CLOCKS."""
+    """Return whether a shard's progress file changed within `heartbeat.PATIENCE`, by this process's clock.
+    Other nodes' clocks may differ from it by at most CLOCKS."""
     try:
         written = os.stat(watch.run.progress(watch.step, index)).st_mtime_ns
     except OSError:
@@ -414,7 +414,7 @@ def _moves(watch: Watch, index: int) -> bool:
 
 
 def tell(watch: Watch) -> None:
-    """Report, as events: changed statuses, the files and bytes done, and what the step waits for."""
+    """Report, as events, changed statuses, the files and bytes done, and the reasons for waiting."""
     elements = [
         Element(live.array, number, status, number - live.submission.base)
         for live in watch.live
@@ -445,7 +445,7 @@ def tell(watch: Watch) -> None:
 
 
 def tell_amounts(watch: Watch) -> tuple[int, int, int | None]:
-    """Report the files and bytes done and the bytes read back, as an event; return these three."""
+    """Report, as an event, the files and bytes done and the bytes read back. Return these three numbers."""
     waiting = {index for index in watch.open if index not in watch.claims}
     files, size, failed = watch.progress.total(watch.run, watch.step, watch.indices, waiting)
     if watch.amounts is not None:
@@ -458,10 +458,10 @@ def tell_amounts(watch: Watch) -> tuple[int, int, int | None]:
 
 
 def patiently(watch: Watch, ask: Callable[[], T]) -> T:
-    """Call `ask` until the cluster answers, and return the answer: a slurmctld down for hours ends nothing.
+    """Call `ask` until the cluster answers, and return the answer: a step survives hours without slurmctld.
 
-    Each TransientError is reported and retried after a pause; with `Watch.patient` off it is raised. Raises
-    InterruptedRunError on a signal.
+    Each TransientError is reported, and the call retried after a pause. If `Watch.patient` is False, the
+    error is raised. Raises InterruptedRunError on a signal.
     """
     begun, failed = time.monotonic(), False
     while True:
@@ -480,8 +480,8 @@ def patiently(watch: Watch, ask: Callable[[], T]) -> T:
 def _in_vain(watch: Watch, error: PenstockError) -> None:
     """Report that the cluster does not answer, once in SAID seconds.
 
-    Raises the error if nobody waits, InterruptedRunError after a signal, and FailedError after SILENT
-    seconds.
+    Raises the error if `Watch.patient` is False, InterruptedRunError after a signal, and FailedError after
+    SILENT seconds.
     """
     watch.context.stop.signalled()
     if not watch.patient:

@@ -1,5 +1,5 @@
-"""Where audits lie: `.penstock/audits/<id>/`, each laid out like a run; which files an audit's selection
-draws; and audits as readings of files that need not be read back again for the next release.
+"""The audits of a dataset: their folders, `.penstock/audits/<id>/`, and the files that an audit's selection
+draws. Also when audits count as readings of files, which need no reading back for the next release.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ if TYPE_CHECKING:
 
 # The draw of an audit: which files an `AuditSelection` reads.
 #
-# The unit is a file or, of a giant (an object copied in parts over several shards), each part. The draw
-# depends only on path and part, so a killed audit continues with the same files; `jobs.audit_store` repeats
-# it.
+# The unit is a file, or a part of a giant (an object copied in parts over several shards). The draw depends
+# only on path and part, so a killed audit continues with the same files.
 #
-# If a rotation first takes files read back soon after their writing, the slices cut one order of all files
-# into pieces of one size:
+# A rotation may first take files that were read back soon after their writing. Its slices are then pieces of
+# equal size of one order of all files:
 #
 # | the file was read back | its place in the order, from 0 to 1                                     |
 # |------------------------|-------------------------------------------------------------------------|
@@ -59,21 +58,21 @@ def takes(choice: AuditSelection, path: str, part: int = -1, *, soon: bool = Fal
 def drawn(choice: AuditSelection, paths: Sequence[bytes], soon: Sequence[bool], part: int = -1) -> list[int]:
     """Return the ascending indices in `paths` of the files (or their parts of number `part`) to read.
 
-    Paths are bytes by `os.fsencode`. `soon`: which were read back soon after their writing; used only where
-    `choice.soon_first` has a share.
+    Paths are encoded by `os.fsencode`. `soon` tells which files were read back soon after their writing. It
+    is used only if `choice.soon_first` has a share.
     """
     if choice.kind == "whole" or (choice.kind == "sample" and choice.share >= 1):
         return list(range(len(paths)))
     seed = choice.seed if choice.kind == "sample" else "rotation"
     head = b"%b\x00%d\x00" % (seed.encode(), part)
     if choice.kind == "sample":
-        # XXH3 costs a seventh of BLAKE2 a path, which took 1 s of CPU for a million paths. The seed is
-        # unknown before the audit begins, so nobody can choose paths that escape.
+        # XXH3 costs a seventh of BLAKE2, which took 1 s of CPU for a million paths. The seed is unknown
+        # before the audit begins, so nobody can choose paths that escape it.
         number, key = xxhash.xxh3_64_intdigest, int.from_bytes(blake2b(head, digest_size=8).digest())
         limit = math.ceil(choice.share * 2.0**64)
         return [i for i, path in enumerate(paths) if number(path, key) < limit]
-    # BLAKE2 stays: a rotation covers everything only when all slices are cut alike, and it outlives versions
-    # of penstock.
+    # BLAKE2 stays, since rotations outlive versions of penstock, and a rotation covers everything only if all
+    # its slices are cut by the same numbers.
     value, turn, turns = int.from_bytes, choice.turn, choice.turns
     numbers = (value(blake2b(head + path, digest_size=8).digest()) for path in paths)
     if not (share := choice.soon_first.share):
@@ -84,18 +83,18 @@ def drawn(choice: AuditSelection, paths: Sequence[bytes], soon: Sequence[bool], 
     return [i for i, place in enumerate(places) if min(int(place * turns), turns - 1) == turn]
 
 
-# Where audits lie: `.penstock/audits/<id>/`, each laid out like a run, so that elements run the same code.
+# An audit's folder, `.penstock/audits/<id>/`, has the layout of a run, so that elements run the same code.
 #
-#     audit.json       what is read of which release, and why: written once
-#     run.json, plan.json, shards/, receipts/audit/, arrays.jsonl: as in a run, gone when it ended
-#     skipped.jsonl    at the end: what was not opened, since its data is not here
-#     seen/NNNNN.json  what the elements saw so far, gone when it ended
-#     shape.jsonl      what the tree's comparison found, gone when it ended
-#     findings.jsonl, result.json: at the end; an audit without result.json is open
+#     audit.json       the release, the files to read and the reason; written once
+#     run.json, plan.json, shards/, receipts/audit/, arrays.jsonl: as in a run, until the audit ends
+#     skipped.jsonl    the files that were not opened, since their data is not here; written at the end
+#     seen/NNNNN.json  the elements' readings so far, until the audit ends
+#     shape.jsonl      the findings of the tree's comparison, until the audit ends
+#     findings.jsonl, result.json: written at the end; an audit without result.json is open
 #
 # A finding is one file of the release that is not as it was published. The next audit with the same choice
-# continues an open audit, unless that lay idle for a week: readings so old prove little. The newest KEPT
-# audits stay. A look of `gate --mend` is never continued, and goes when a later one ended well.
+# continues an open audit, unless that was idle for a week: old readings prove little. The newest KEPT audits
+# stay. A look of `gate --mend` is never continued, and is removed when a later look ended well.
 
 KEPT = 400  # newest audits of a dataset that stay
 _LASTING = frozenset({"audit.json", "result.json", "findings.jsonl", "skipped.jsonl"})
@@ -106,7 +105,7 @@ def findings(run: RunLayout) -> Path:
 
 
 def skipped(run: RunLayout) -> Path:
-    """The list of files that were not opened; absent if all were."""
+    """The list of files that were not opened; absent if all files were opened."""
     return run.folder / "skipped.jsonl"
 
 
@@ -121,7 +120,7 @@ def keep(path: Path, new_findings: Iterable[Finding]) -> None:
 
 
 def kept(path: Path) -> Iterator[Finding]:
-    """Read what `keep` wrote. Raises FailedError when the file is missing or damaged."""
+    """Read what `keep` wrote. Raises FailedError if the file is missing or damaged."""
     return json_lines.read(path, finding_from_json, "an audit's findings")
 
 
@@ -131,7 +130,7 @@ def shape_here(run: RunLayout) -> Path:
 
 
 def kept_skipped(path: Path) -> Iterator[SkippedFile]:
-    """Read what `keep_skipped` wrote. Raises FailedError when the file is damaged."""
+    """Read what `keep_skipped` wrote. Raises FailedError if the file is damaged."""
     if path.exists():
         yield from json_lines.read(path, audit_documents.skipped_from_json, "what an audit skipped")
 
@@ -158,15 +157,15 @@ def begin(
 ) -> Audit:
     """Make the folder of a new audit, durably.
 
-    `seal`: the digest of the release's seal; `recall`: bytes of tiered files that reading may fetch back. Its
-    name begins with the file system's time, so that audits sort by their beginning, whatever the hosts'
-    clocks.
+    `seal` is the digest of the release's seal. `recall` is the number of bytes of tiered files that reading
+    may fetch back. The folder's name begins with the file system's time: audits sort by their beginning,
+    whatever the hosts' clocks.
     """
     now = datetime.fromtimestamp(clock.now(layout.state), UTC)
     name = f"{now:%Y%m%dT%H%M%S.%fZ}-{release}-{secrets.token_hex(3)}"
     if choice.kind == "sample" and not choice.seed:
         choice = AuditSelection("sample", choice.share, secrets.token_hex(8))
-    # The earliest of the clocks: the reading comes later, whichever clock is wrong.
+    # Use the earliest of the clocks: the files are read later, whichever clock is wrong.
     created = f"{datetime.fromtimestamp(clock.both(layout.state).earliest, UTC):%Y-%m-%dT%H:%M:%SZ}"
     audit = Audit(
         name, layout.dataset, release, seal, created, choice, limit, recall, filesystem, direct, look
@@ -177,14 +176,14 @@ def begin(
 
 
 def described(run: RunLayout) -> Audit:
-    """Read what `begin` wrote. Raises FailedError when it is missing or damaged."""
+    """Read what `begin` wrote. Raises FailedError if it is missing or damaged."""
     path = run.folder / "audit.json"
     hint = f"remove {run.folder}; other audits are not concerned"
     return documents.need(audit_documents.AUDIT, path, hint)
 
 
 def audits_of(layout: DatasetLayout, release: str | None = None) -> Iterator[tuple[Audit, bool]]:
-    """Yield all audits, or those of a release, newest first, each with whether it has ended."""
+    """Yield all audits, or a release's audits, newest first, and whether each has ended."""
     try:
         names = sorted((p.name for p in layout.audits.iterdir()), reverse=True)
     except FileNotFoundError:
@@ -211,19 +210,19 @@ def open_audit(layout: DatasetLayout, release: str, seal: str, choice: AuditSele
 
 
 def next_slice(layout: DatasetLayout, release: str, seal: str, turns: int, soon: float) -> AuditSelection:
-    """Return the slice that follows in a rotation of so many.
+    """Return the next slice of a rotation that has `turns` slices.
 
-    `soon`: the fraction of the release's files to read first.
+    `soon` is the fraction of the release's files to read first.
 
-    | finished slices of this rotation  | soon    | the next one                                            |
+    | finished slices of this rotation  | soon    | the next slice                                          |
     |-----------------------------------|---------|---------------------------------------------------------|
-    | the release's, with soon ones     | any     | the one after its last, of the same cut                 |
+    | of the release, with soon files   | any     | the slice after the release's last, of the same cut     |
     | first                             |         |                                                         |
-    | others of the release             | any     | as before: the one after the last, whatever its release |
-    | none of the release               | 0, or 1 | the same: a slice is a share of the paths, so a dataset |
-    |                                   |         | that gets new releases often is covered all the same    |
-    | none of the release               | between | the first of a cut of its own, in which the other files |
-    |                                   |         | go on where the last slice, whatever its release, ended |
+    | of the release, any other         | any     | the slice after the last slice of any release           |
+    | none of the release               | 0, or 1 | the same: a slice is a share of the paths, so it also   |
+    |                                   |         | covers a dataset that gets new releases often           |
+    | none of the release               | between | the first slice of a new cut, in which the other files  |
+    |                                   |         | continue where the last slice of any release ended      |
     """
     finished = [
         audit
@@ -240,10 +239,10 @@ def next_slice(layout: DatasetLayout, release: str, seal: str, turns: int, soon:
 
 
 def tidy(layout: DatasetLayout) -> None:
-    """Remove working files of audits that have ended or were given up, and all of the oldest audits.
+    """Remove working files of audits that have ended or were given up, and all files of the oldest audits.
 
-    Findings are kept. Also removes audits killed before they were described. The caller holds the lock of
-    audits.
+    Keeps findings. Also removes audits that were killed before they had an `audit.json`. The caller holds the
+    lock of audits.
     """
     for name in os.listdir(layout.audits):
         if not (layout.audits / name / "audit.json").exists():
@@ -262,8 +261,8 @@ def tidy(layout: DatasetLayout) -> None:
 
 
 def forget(layout: DatasetLayout, release: str) -> None:
-    """Remove the audits of a removed release. The newest slice of each rotation stays: by it `next_slice`
-    continues, whatever the release."""
+    """Remove the audits of a removed release. Each rotation's newest slice stays, whatever its release, since
+    `next_slice` continues from it."""
     newest = set[int]()
     for audit, ended in list(audits_of(layout)):
         turns = audit.choice.turns if audit.choice.kind == "slice" and ended else None
@@ -271,7 +270,7 @@ def forget(layout: DatasetLayout, release: str) -> None:
             tree_removal.remove_tree(audit.layout(layout).folder)
         if turns is not None:
             newest.add(turns)
-    # A kill amid such a removal leaves a folder without a description; its name has the release, too
+    # A kill amid such a removal leaves a folder without `audit.json`, whose name also contains the release
     # (`begin`).
     with contextlib.suppress(FileNotFoundError):
         for path in layout.audits.iterdir():
@@ -284,8 +283,8 @@ def _release_of(name: str) -> str:
 
 
 def drop_looks(layout: DatasetLayout, release: str) -> None:
-    """Remove the looks of a release that needs no more repair, and all killed looks. The caller makes looks,
-    while nobody else does."""
+    """Remove the looks of a release that needs no more repair, and all killed looks. Only the caller makes
+    looks meanwhile."""
     for audit, ended in list(audits_of(layout)):
         if audit.look and (audit.release == release or not ended):
             tree_removal.remove_tree(audit.layout(layout).folder)
@@ -301,10 +300,10 @@ def _stale(run: RunLayout) -> bool:
 
 
 def since_whole(layout: DatasetLayout, release: str, standing: Collection[str] = ()) -> list[Audit]:
-    """Return the finished audits of a release, newest first, back to the last that read everything.
+    """Return the finished audits of a release, newest first, back to the last audit that read everything.
 
-    An audit that skipped absent files did not read everything. Earlier audits in `standing` (ids), whose
-    findings stand, are added. Their findings together are what is known of the release.
+    An audit that skipped absent files did not read everything. Also returns earlier audits whose ids are in
+    `standing`, since their findings still apply. All findings together are what is known of the release.
     """
     finished, whole = [], False
     for audit, ended in audits_of(layout):
@@ -318,22 +317,22 @@ def since_whole(layout: DatasetLayout, release: str, standing: Collection[str] =
 
 def _alike(old: AuditSelection, new: AuditSelection) -> bool:
     if (old.kind, new.kind) == ("sample", "sample"):
-        # The open audit keeps the seed that it drew.
+        # The seeds may differ: the open audit keeps its own.
         return old.share == new.share
     return old == new
 
 
 # Audits as readings: a file that an audit found as published need not be read back for the next release.
 #
-# `verify.linked` bounds how long such a reading counts.
+# `verify.linked` limits how long a reading counts.
 
 
 @dataclass(frozen=True)
 class CountedReadings:
-    """When audits read which files."""
+    """The times at which audits read files."""
 
-    audits: Sequence[tuple[int, AuditSelection]]  # each one's begin (epoch seconds) and choice
-    giant: int  # bytes above which a file is drawn by parts: only an audit of everything counts
+    audits: Sequence[tuple[int, AuditSelection]]  # each audit's begin (epoch seconds) and choice
+    giant: int  # bytes above which a file is drawn by parts, so that only an audit of everything counts
 
     @property
     def whole(self) -> bool:
@@ -342,8 +341,8 @@ class CountedReadings:
     def __call__(
         self, paths: Sequence[bytes], sizes: Sequence[int], soon: Sequence[bool], /
     ) -> Sequence[int]:
-        """Return when each of these files was read last, in seconds since the epoch; 0: by no audit. `soon`:
-        which files were read back soon for the release (`core.grades.is_soon`)."""
+        """Return when each of these files was read last, in seconds since the epoch; 0 if by no audit. `soon`
+        tells which files were read back soon for the release (`core.grades.is_soon`)."""
         times = [0] * len(paths)
         for began, choice in self.audits:
             for place in drawn(choice, paths, soon):
@@ -353,15 +352,15 @@ class CountedReadings:
 
 
 def of(layout: DatasetLayout, release: str) -> CountedReadings | None:
-    """Return the readings of a release that count; None without any, or without a readable seal and audits.
+    """Return the readings of a release that count; None if there are none, or seal or audits are unreadable.
 
     Only audits by the dataset's owner are read.
 
     | the audit                                              | counts |
     |--------------------------------------------------------|--------|
-    | has not ended, or is of another seal of that name      | no     |
+    | has not ended, or is of another release of that name   | no     |
     | found anything, or left files out                      | no     |
-    | read from memory what publish demanded a cold read of  | no     |
+    | read from memory, while publish demanded a cold read   | no     |
     | any other                                              | yes    |
     """
     try:

@@ -1,5 +1,5 @@
-"""The cap on a network link: the file in which an administrator sets what all elements may read together, its
-folder, and the share of one process or of a run's controller.
+"""The cap on a network link. An administrator sets, in a file, the rate at which all elements together may
+read. This module has that file, its folder, and the share of one process or of a run's controller.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 # The file in which an administrator sets the cap on a network link, for all elements of all runs.
 #
-# It is read while elements run, and trusted by its owner and mode.
+# The file is read while elements run. Its owner and mode decide whether it is trusted.
 #
 # ```
 # limit: 40Gbit/s
 # requests: 2000
 # ```
 #
-# `limit` is a rate, or `none`; `requests` a number a second, or `none`, and may be left out. Lines that begin
-# with `#` are comments.
+# `limit` is a rate, or `none`. `requests`, which may be left out, is a number a second, or `none`. Lines that
+# begin with `#` are comments.
 
 NAME = "cap"
 LONGEST = 4096  # bytes of the file that are read
-_WIDTH = 128  # bytes of the file as `write` leaves it: one write, never seen half
+_WIDTH = 128  # fewest bytes that `write` leaves in the file, in one write that no reader sees half done
 _MODE = 0o644
 ANEW = "its owner writes it anew: penstock limit RATE"
 _COUNT = re.compile("[1-9][0-9]{0,8}", re.ASCII)
@@ -55,10 +55,10 @@ OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Cap(NamedTuple):
-    """The limits for all elements together; None: no cap."""
+    """The limits for all elements together; None if there is no limit."""
 
     rate: int | None = None  # bytes a second
-    requests: int | None = None  # a second
+    requests: int | None = None  # requests a second
 
     @classmethod
     def configured(cls, link: BandwidthConfig) -> Cap:
@@ -70,7 +70,7 @@ class Cap(NamedTuple):
 
 
 def parse(content: bytes) -> Cap:
-    """Return the cap of a file's content. Raises ValueError with a phrase on what is accepted."""
+    """Return the cap from a file's content. Raises ValueError with a phrase that states what is accepted."""
     limits: dict[str, int | None] = {}
     for line in content.decode("ascii", "replace").splitlines():
         if not (text := line.strip()) or text.startswith("#"):
@@ -102,11 +102,11 @@ def render(limit: str, requests: int | None) -> bytes:
 
 
 def judged(path: Path, status: os.stat_result, owner: int) -> tuple[str, str]:
-    """Return what is wrong with a cap file, and what its owner can do; "" and "" if it may be believed.
+    """Return what is wrong with a cap file, and what its owner can do; "" and "" if it may be trusted.
 
-    `status`: of the file itself, not of a link's target; `owner`: uid of its folder's owner.
+    `status` is that of the file itself, not of a link's target. `owner` is the uid of its folder's owner.
 
-    | it is                                              | then    |
+    | the file is                                        | then    |
     |----------------------------------------------------|---------|
     | no plain file, or has a second name                | stop    |
     | of an account that is neither root nor the folder's| stop    |
@@ -126,19 +126,19 @@ def judged(path: Path, status: os.stat_result, owner: int) -> tuple[str, str]:
 
 
 class CapFile:
-    """The cap of a folder, followed while it changes: one thread looks, any may read attributes."""
+    """The cap of a folder, updated as it changes. One thread calls `look`; any thread may read attributes."""
 
     def __init__(self, folder: Path) -> None:
         """Read only the folder's owner. Raises OSError."""
         self._path, self._owner = folder / NAME, folder.stat().st_uid
-        self._there = False  # a file was believed
-        self.wrong = self.mend = ""  # why the last content was not believed, and what helps
-        self.cap = Cap()  # the last cap that was believed; no cap without a file
-        self.known = False  # whether `cap` counts: a file was believed, or seen to be absent
+        self._there = False  # whether a file was ever trusted
+        self.wrong = self.mend = ""  # why the last content was not trusted, and what helps
+        self.cap = Cap()  # the last trusted cap; no limits if there never was a file
+        self.known = False  # whether `cap` counts: a file was trusted, or found to be absent
 
     def look(self) -> None:
-        """Read the file anew; unbelievable content, such as a half-written file, leaves the cap as it is.
-        Raises OSError where the folder does not answer."""
+        """Read the file again. The cap does not change if the content is not trusted, such as that of a
+        half-written file. Raises OSError if the folder cannot be read."""
         where, wrong, mend = printable(str(self._path)), "", ANEW
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -162,8 +162,8 @@ class CapFile:
 
 
 def write(folder: Path, content: bytes) -> None:
-    """Set the cap to `render`'s `content`, durably, in the existing file: no node keeps an older name of it.
-    A file that would not be believed (`judged`) is replaced. Raises OSError."""
+    """Set the cap to `content` (`render`), durably, in the existing file: a new file might be unknown to a
+    node for a while. Replaces a file that would not be trusted (`judged`). Raises OSError."""
     path = folder / NAME
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -177,7 +177,7 @@ def write(folder: Path, content: bytes) -> None:
         if judged(path, status, folder.stat().st_uid)[0]:
             small_files.write_file(path, content, mode=_MODE)
             return
-        # In one write, at least as long as the old content; a longer rest is cut off after it.
+        # One write covers the whole old content; a rest beyond the new content is cut off afterwards.
         os.pwrite(fd, content[:-1].ljust(status.st_size - 1) + b"\n", 0)
         with contextlib.suppress(OSError):
             os.ftruncate(fd, len(content))
@@ -186,13 +186,13 @@ def write(folder: Path, content: bytes) -> None:
         os.close(fd)
 
 
-# The folder of the cap on a network link: judged, made, marked, shown; and the cap that holds.
+# The folder of the cap on a network link, and the cap that applies now.
 #
-# | in `bandwidth.folder` | is                                    | is written by                         |
-# |-----------------------|---------------------------------------|---------------------------------------|
-# | `cap`                 | the cap that holds now (`cap_file`)   | the folder's owner, the administrator |
-# | `holders/`            | who has which share (`shares.rule`)   | every account that stages; sticky     |
-# | `slots/`              | the same, of penstock before 1.0      | nobody any more                       |
+# | in `bandwidth.folder` | content                                  | written by                            |
+# |-----------------------|------------------------------------------|---------------------------------------|
+# | `cap`                 | the cap that applies now (`CapFile`)     | the folder's owner, the administrator |
+# | `holders/`            | holders and their shares (`share_rule`)  | every account that stages; sticky     |
+# | `slots/`              | holders of penstock before 1.0           | nobody any more                       |
 
 HOLDERS = "holders"
 _OLDER = "slots"
@@ -212,7 +212,7 @@ def unusable(path: Path, why: OSError | str) -> PreflightError:
 
 def looked_at(folder: Path) -> Path:
     """Return the path of `holders` in a usable folder, even if this account must still make it. Changes
-    nothing. Raises PreflightError with what to do, also where an older penstock copies over the link."""
+    nothing. Raises PreflightError with advice, also if an older penstock copies over the link."""
     holders = folder / HOLDERS
     try:
         above = folder.stat()
@@ -236,7 +236,7 @@ def looked_at(folder: Path) -> Path:
 
 
 def prepared(folder: Path) -> Path:
-    """Return as `looked_at`, after making `holders`, where any account may make files."""
+    """Make `holders`, in which any account may make files; return its path as `looked_at` does."""
     holders = looked_at(folder)
     try:
         with contextlib.suppress(FileExistsError):
@@ -249,9 +249,9 @@ def prepared(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def marked(folder: Path) -> Iterator[str]:
-    """Yield the name of a new file in `holders`, removed after the context; "" if none could be made. A node
-    that sees the file sees this folder, and not another one at the same path."""
-    # A beat without a holder: `sweep` removes it if this process is killed.
+    """Yield the name of a new file in `holders`, removed after the context; "" if none could be made. The
+    file shows whether a node sees this folder, or another folder at the same path."""
+    # The file is a beat without a holder, which `sweep` removes if this process is killed.
     name = f"begin.{secrets.token_hex(8)}.{secrets.token_hex(4)}.0"
     path = folder / HOLDERS / name
     try:
@@ -271,22 +271,22 @@ def has_mark(folder: Path, mark: str) -> bool:
 
 
 def swept(folder: Path) -> None:
-    """Remove what this account's ended processes left, of this version and of older ones. Raises nothing."""
+    """Remove the files of this account's ended processes, also those of older versions. Raises nothing."""
     sweep(folder / HOLDERS)
     share_rule.remove_dead_older(folder / _OLDER)
 
 
 class Overview(NamedTuple):
-    """One look at the folder, as old as the file system shows folders."""
+    """One look at the folder, as old as the file system's listings may be."""
 
-    said: Cap  # by the cap file
-    wrong: str  # why the cap file is not believed; "": it is, or is absent
+    said: Cap  # the cap in the cap file
+    wrong: str  # why the cap file is not trusted; "" if it is trusted, or absent
     mend: str  # what its owner can do about that
-    held: list[HolderShare]  # the largest first
+    held: list[HolderShare]  # the shares, the largest first
 
 
 def overview(folder: Path) -> Overview:
-    """Look at the folder, changing only its time. Raises PreflightError where it cannot be read."""
+    """Look at the folder, changing only its time. Raises PreflightError if it cannot be read."""
     try:
         file = _read(folder)
         return Overview(file.cap, file.wrong, file.mend, look(folder / HOLDERS))
@@ -301,7 +301,7 @@ def _read(folder: Path) -> CapFile:
 
 
 def cap_now(link: BandwidthConfig) -> Cap:
-    """Return the lower of the configured cap and a readable cap file's, for estimates."""
+    """Return the lower of the configured cap and the cap file's, if readable. For estimates."""
     said = Cap()
     if link.folder is not None:
         with contextlib.suppress(OSError):
@@ -312,13 +312,13 @@ def cap_now(link: BandwidthConfig) -> Cap:
 def set_cap(folder: Path, rate: str) -> None:
     """Write the cap file; make the folder and its `holders` if missing.
 
-    `rate`: as people write it, or `none`; the file's requests stay. Raises PreflightError if this account is
-    neither root nor the folder's owner. Raises it, too, for an unusable folder, and if the written file would
-    not be believed.
+    `rate` is a rate as people write it, or `none`. The file's requests stay. Raises PreflightError if this
+    account is neither root nor the folder's owner, if the folder is unusable, or if the written file would
+    not be trusted.
     """
     try:
         if not folder.is_dir():
-            # Never its parents: on an unmounted file system they would be made on another one.
+            # Never make its parents: if a file system is not mounted, they would be made on another one.
             folder.parent.stat()
             small_files.make_dirs(folder, 0o755)
         owner = folder.stat().st_uid
@@ -338,23 +338,23 @@ def set_cap(folder: Path, rate: str) -> None:
         raise unusable(folder, error) from None
 
 
-# A share of a network link: a run's, held by its controller, and a copying process's, for its engine.
+# Shares of a network link: a run's share, held by its controller, and a copying process's, for its engine.
 #
-# The share's thread reads the cap file and hands the workers what they may read, and until when. So they also
-# follow while the engine's main thread is blocked by a file system (`host.pacing.Allowances`).
+# The share's thread reads the cap file and passes each allowance, with its end, to the engine's workers. The
+# workers thus obey it even while a file system blocks the engine's main thread (`host.pacing.Allowances`).
 
 TOLD = 30.0  # seconds without a share after which the element's log reports it
 
 
 def link_hold(context: Context, layout: DatasetLayout, step: str, run: str) -> Hold:
-    """Return the holder, on the configured link, of this step's reading; copy's is the run's from list on.
-    Raises PreflightError for a folder that cannot be used."""
+    """Return the holder, on the configured link, for this step's reading. List, plan and copy of a run have
+    the same holder. Raises PreflightError if the folder cannot be used."""
     link, early = context.config.bandwidth, step in ("list", "plan")
     assert link.folder is not None
 
     def rate() -> float:
         cap = cap_now(link)
-        # Use is counted in bytes only, which says nothing under a cap of requests.
+        # Use is counted only in bytes, which do not show the use of a cap on requests.
         return math.inf if cap.rate is None or cap.requests is not None else cap.rate
 
     return Hold(
@@ -378,8 +378,8 @@ def reading(
     say: Callable[[str], None],
     wait: Callable[[float], object],
 ) -> Iterator[LinkShare | None]:
-    """Yield a process's `LinkShare`, from before its first byte; None without a cap. `wait` is called until a
-    share is granted, and may raise."""
+    """Yield a process's `LinkShare`, before its first byte is read; None if no cap is configured. Until a
+    share is granted, calls `wait`, which may raise."""
     if link.folder is None:
         yield None
         return
@@ -390,10 +390,10 @@ def reading(
 
 
 class LinkShare(Share):
-    """A copying process's share: call `hand_to` when workers exist, and `share()` several times a second.
+    """A copying process's share. Call `hand_to` when workers exist, and `share()` several times a second.
 
-    `holder`: its run's; "": the process is one by itself. `what` the process does, for people: `copy
-    imagenet, an element`. `say` writes a line of the element's log.
+    `holder` is the run's holder, or "" if the process is its own holder. `what` is a readable phrase for the
+    process's work: `copy imagenet, an element`. `say` writes a line into the element's log.
     """
 
     def __init__(
@@ -404,7 +404,7 @@ class LinkShare(Share):
         run: str,
         say: Callable[[str], None],
     ) -> None:
-        """Raises PreflightError for a folder that cannot be used."""
+        """Raises PreflightError if the folder cannot be used."""
         assert link.folder is not None
         self._configured, self._say = Cap.configured(link), say
         self._link = printable(str(link.folder))
@@ -428,7 +428,7 @@ class LinkShare(Share):
         self._hand_on()
 
     def __call__(self) -> Allowance:
-        """Return what the element may do now, and log changes. Raises FailedError for an unusable folder."""
+        """Return the element's allowance now; log changes. Raises FailedError if the folder is unusable."""
         has, wrong, counts = self.now() > 0, self._file.wrong, self._file.known
         if wrong != self._wrong:
             self._wrong = wrong
@@ -452,7 +452,7 @@ class LinkShare(Share):
         self._hand_on()
 
     def _hand_on(self) -> None:
-        # Held only for a store to memory: neither thread waits for a folder by it.
+        # This lock is held only for a store to memory, so neither thread waits for a folder.
         with self._writing:
             now = self._now()
             if self._write is not None and now != self._written:

@@ -1,16 +1,16 @@
 """The memory that a submitted controller's job asks for, and the refusal of a run that would outgrow it.
 
-`penstock run --submit` asks for `needed` bytes, by each dataset's last listing (`last_listing`). If the job
-has too little, the run ends right after its own listing (`refuse_outgrown`): SLURM would kill it in the
-middle of plan.
+`penstock run --submit` asks for `needed` bytes, computed from the datasets' last listings (`last_listing`).
+If the job has too little, the run ends right after its own listing (`refuse_outgrown`). Otherwise SLURM would
+kill it in the middle of plan.
 
-The job holds `penstock run`, Snakemake, and as many datasets' steps at once as Snakemake has cores
-(`--cores`, else profiles/default); elements have jobs of their own. So it asks for CONTROLLER and, for the
-largest datasets with a step at once,
+The job contains `penstock run`, Snakemake, and as many datasets' steps at once as Snakemake has cores
+(`--cores`, or else profiles/default). Elements have jobs of their own. So the job asks for CONTROLLER and,
+for each of the largest datasets that may have steps at the same time,
 
     STEP + files * FILE + min(files, RENAMES) * RENAMED
 
-Measured, of S3 objects, MiB of a step's processes, shared pages counted in each (`python
+MiB of a step's processes, measured with S3 objects; shared pages count in each process (`python
 benchmarks/controller.py 100000 1000000`; `10000000 --until plan`; `300000 1000000 2000000 --changed`):
 
 | files                             | list | plan | permissions | publish |
@@ -22,9 +22,9 @@ benchmarks/controller.py 100000 1000000`; `10000000 --until plan`; `300000 10000
 | 1,000,000, all in another version | 160  | 865  |             |         |
 | 2,000,000, all in another version | 168  | 439  |             |         |
 
-Only plan grows: it compares up to RENAMES new files with as many left over of the current release
-(`run.previous_release`). A file with a name of 30 characters takes 740 bytes; RENAMED and FILE have
-margins. Snakemake takes 121 MiB with one dataset, and `penstock run` 37.
+Only plan grows: it compares up to RENAMES new files with as many remaining files of the current release
+(`run.previous_release`). A file with a name of 30 characters takes 740 bytes; RENAMED and FILE include
+margins. Snakemake takes 121 MiB with one dataset, and `penstock run` 37 MiB.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.dataset.run import Run
 
-LEAST = 1 << 30  # bytes that the job asks for, at least
+LEAST = 1 << 30  # fewest bytes that the job asks for
 CONTROLLER = 192 << 20  # bytes of `penstock run` and Snakemake
 STEP = 272 << 20  # bytes of a step of a dataset without files
 FILE = 16  # bytes for each file
-RENAMED = 1200  # more bytes for each file that plan compares with the release, up to RENAMES
-RENAMES = 1_000_000  # `run.previous_release.MOST`, in a higher room (a test compares the two)
-FIRST = 10_000_000  # files of a dataset that was never listed
-AT_ONCE = 8  # steps at once without `--cores`
+RENAMED = 1200  # additional bytes for each file that plan compares with the release, up to RENAMES
+RENAMES = 1_000_000  # equal to `run.previous_release.MOST`, in a higher room (a test compares the two)
+FIRST = 10_000_000  # assumed number of files of a dataset that was never listed
+AT_ONCE = 8  # steps at once if `--cores` is not used
 
 
 def needed(files: Sequence[int | None], at_once: int | None = None) -> int:
-    """Return the bytes that a controller's job asks for. `files`: of each dataset (None: never listed), of
-    which `at_once` have a step at the same time."""
+    """Return the bytes that a controller's job asks for. `files` has each dataset's number of files (None if
+    never listed); `at_once` datasets have a step at the same time."""
     each = [_step(FIRST, released=False) if count is None else _step(count, released=True) for count in files]
     return max(LEAST, CONTROLLER + sum(sorted(each, reverse=True)[: at_once or AT_ONCE]))
 
 
 def last_listing(layout: DatasetLayout) -> int | None:
-    """Return the files of the dataset's last listing, or of the current release; None if neither is readable.
-    The listing also counts where the run ended there (`refuse_outgrown`)."""
+    """Return the number of files of the dataset's last listing, or of the current release; None if neither is
+    readable. The listing also counts if the run ended right after it (`refuse_outgrown`)."""
     try:
         return run_store.open_run(layout).info.files
     except PenstockError:
@@ -77,7 +77,7 @@ def last_listing(layout: DatasetLayout) -> int | None:
 
 
 def refuse_outgrown(context: Context, run: Run) -> None:
-    """Raise FailedError where this controller's job has less memory than plan takes for the listed files.
+    """Raise FailedError if this controller's job has less memory than plan takes for the listed files.
 
     Steps of other datasets at the same time are not counted.
 
@@ -88,7 +88,7 @@ def refuse_outgrown(context: Context, run: Run) -> None:
     | yes                      | in jobs of their own   | not limited, or enough   | nothing   |
     | yes                      | in jobs of their own   | less than this run takes | the error |
 
-    The listing stays as the run's: the next `run --submit` asks for what it counted.
+    The listing stays with the run, so the next `run --submit` asks for enough memory.
     """
     job = resources.current_job()
     if not job.proven or context.cluster.abilities.elements_end_with_controller:
@@ -108,5 +108,5 @@ def refuse_outgrown(context: Context, run: Run) -> None:
 
 
 def _step(files: int, *, released: bool) -> int:
-    """Return the bytes for a dataset's steps; `released`: it may have a release to compare with."""
+    """Return the bytes for a dataset's steps. `released`: there may be a release to compare with."""
     return STEP + files * FILE + (min(files, RENAMES) * RENAMED if released else 0)

@@ -1,8 +1,8 @@
-"""The dataset's lock for the time of one step, and the claim that the step's run needs.
+"""The dataset's lock, held during one step, and the claim that the step's run needs.
 
-The lock names the process that changes the dataset now. A claim (a numbered file in `.penstock/claims/`)
-names the run that the dataset is staged for; the highest number counts. Every step and command that changes a
-dataset works inside `holding` or `lock_of`.
+The lock contains the process that changes the dataset now. A claim (a numbered file in `.penstock/claims/`)
+contains the run for which the dataset is staged; the highest number counts. Every step and command that
+changes a dataset works inside `holding` or `lock_of`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def _nothing() -> None:
 
 
 def claim(context: Context, held: HeldDataset, run: str) -> None:
-    """Claim the dataset for `run`: this step and all later ones work for that run.
+    """Claim the dataset for `run`: this step and all later steps work for that run.
 
-    Sets the run and number of `held`, which `holding` yielded. A note names an unfinished run that is taken
-    over. Raises LockedError while another run that claimed the dataset lives, when another run was faster,
-    and where the lock was lost. Raises NewerFormatError for a run that a newer penstock listed.
+    Sets the run and number of `held`, which `holding` yielded. A note reports an unfinished run from which
+    this run takes over. Raises LockedError while another run that claimed the dataset is alive, if another
+    run was faster, or if the lock was lost. Raises NewerFormatError if a newer penstock listed the last run.
     """
     layout, above = held.layout, held.above
     if above is not None and above.run:
@@ -73,13 +73,13 @@ def holding(
 ) -> Iterator[HeldDataset]:
     """Hold the dataset's lock for a step of `run` ("" for list, and for a repair of a `release`).
 
-    Meanwhile it is `context.hold`. For a run or repair, `context.spend` waits while PAUSE stands and for the
-    budget of metadata operations. A notice informs other accounts and runs (`dataset.staging_notice`), until
-    the run is published, the repair is done, or a step fails.
+    Meanwhile `context.hold` is the yielded hold. For a run or repair, `context.spend` waits while the PAUSE
+    file exists, and for the budget of metadata operations. A notice informs other accounts and runs
+    (`dataset.staging_notice`) until the run is published, the repair is done, or a step fails.
 
-    Raises LockedError (exit 7) that names the holder, or the run that overtook this one, also in place of the
-    step's own error. Raises CancelledError where this step's workflow was cancelled, PreflightError for a
-    wrong state or owner of the dataset; else what the step raises.
+    Raises LockedError (exit 7), which names the holder, or the run that took over the dataset. That replaces
+    the step's own errors, which are raised otherwise. Raises CancelledError if this step's workflow was
+    cancelled, PreflightError if the dataset has a wrong state or owner.
     """
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
@@ -103,11 +103,11 @@ def holding(
             with _shares(context, layout, step, run, release):
                 yield hold
             if hold.run and step != "publish":
-                # A published release stands, whatever run came after it.
+                # A published release stays, even if another run claimed the dataset meanwhile.
                 run_claims.check(layout, hold.run)
             over = bool(release) or (bool(hold.run) and layout.run(hold.run).receipt("publish").exists())
         except InterruptedRunError:
-            # Elements that run on still touch the notice, and write what it states.
+            # Elements that continue still touch the notice, and write the stated files.
             copies = step in BY_NAME and BY_NAME[step].copies
             over = context.cluster.abilities.elements_end_with_controller or not copies
             raise
@@ -123,8 +123,8 @@ def holding(
 def _shares(context: Context, layout: DatasetLayout, step: str, run: str, release: str) -> Iterator[None]:
     """Hold the step's shares of the network link and of `target.ops` while the block works.
 
-    List and plan wait for the run's share of the link, which copy will use. `context.spend` holds while PAUSE
-    stands, and waits for this process's share of operations, if there is a budget.
+    List and plan hold the run's share of the link, which copy will use. `context.spend` waits while the PAUSE
+    file exists, and for this process's share of operations, if there is a budget.
     """
     before, hold = context.spend, context.stop.hold
     with contextlib.ExitStack() as stack:
@@ -162,8 +162,8 @@ def _shares(context: Context, layout: DatasetLayout, step: str, run: str, releas
 
 
 def _overtaken(hold: HeldDataset) -> LockedError | None:
-    """Return LockedError where the step was overtaken, else None. It replaces the step's own error: source or
-    tree may belong to another run by now."""
+    """Return LockedError if another run took over the dataset, otherwise None. It replaces the step's own
+    error, whose cause may be the other run's work on source or tree."""
     try:
         hold.assert_held()
     except LockedError as error:
@@ -181,11 +181,11 @@ def lock_of(
     name: str = "lock",
     beat: Callable[[], None] = _nothing,
 ) -> DatasetLock:
-    """Return a lock of the dataset, for the caller to enter; events report a holder that it waits for.
+    """Return a lock of the dataset, for the caller to enter. Events report a holder for which it waits.
 
-    `name`: its file below `.penstock/`; `beat`: called with each heartbeat. Waits while PAUSE stands at the
-    root. A state folder purged from a dataset whose releases stand is made anew. With `target.state_root` it
-    may just not be mounted, which raises PreflightError.
+    `name` is the lock's file below `.penstock/`. `beat` is called with each heartbeat. Waits while the PAUSE
+    file exists at the root. If a dataset with releases has lost its state folder, makes a new one. With
+    `target.state_root` raises PreflightError instead, since the folder may only be unmounted.
     """
     from penstock.dataset.dataset_lock import DatasetLock
 

@@ -1,5 +1,5 @@
-"""The state of a dataset: one word, the cause and what helps, read from its small files once; and whether a
-run may still be alive.
+"""The state of a dataset (a word, the cause, and what helps), read from its small files once. Also whether
+a run may still be alive.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 # Whether a run may still be alive: its arrays, its elements on this host or another, its controller.
 #
-# While one of these functions reports anything, no run is overtaken and nothing of it is removed. They query
-# the cluster (and may wait for it), and write only which arrays have ended.
+# While any of these functions reports something, no other run takes over the dataset, and nothing of the run
+# is removed. They query the cluster (and may wait for it), and only record which arrays have ended.
 
 
 def arrays_of(
@@ -53,10 +53,10 @@ def arrays_of(
     steps: Iterable[str] = RUN_IN_ELEMENTS,
     patient: bool = True,
 ) -> str:
-    """Name the arrays of a run or repair that may still write; "" when all are known to have ended.
+    """Return a phrase naming a run's or repair's arrays that may still write; "" if all are known to be over.
 
-    With `patient` it waits until the cluster answers; else a silent cluster is a TransientError. Raises
-    LockedError where only another cluster or backend could answer.
+    With `patient`, waits until the cluster answers; otherwise raises TransientError if it does not. Raises
+    LockedError if only another cluster or backend could answer.
     """
     phrases = []
     for step in steps:
@@ -67,20 +67,20 @@ def arrays_of(
 
 
 def of_claim(context: Context, layout: DatasetLayout, claim: ClaimFile) -> str:
-    """Name what may still run for the run that made the claim; "" when nothing does.
+    """Return a phrase naming what may still work for the run that made the claim; "" if nothing does.
 
-    Waits for the cluster; raises as `arrays_of`.
+    Waits for the cluster. Raises the errors of `arrays_of`.
 
-    | arrays of it | publish's receipt | its controller                       | lives |
+    | its arrays   | publish's receipt | its controller                       | lives |
     |--------------|-------------------|--------------------------------------|-------|
     | may write    | any               | any                                  | yes   |
-    | ended        | there             | any                                  | no    |
+    | ended        | exists            | any                                  | no    |
     | ended        | none              | lives on this host                   | yes   |
-    | ended        | none              | its job is alive, says its scheduler | yes   |
-    | ended        | none              | dead, none, or cannot be seen        | no    |
+    | ended        | none              | its scheduler reports a live job     | yes   |
+    | ended        | none              | dead, none, or not visible from here | no    |
 
-    No step of that run can be at work: the caller holds the lock, and a lock whose heartbeat moves is never
-    taken over.
+    No step of that run can be at work: the caller holds the lock, and a lock is never taken over while its
+    heartbeat changes.
     """
     if not claim.run:
         return ""
@@ -93,7 +93,7 @@ def of_claim(context: Context, layout: DatasetLayout, claim: ClaimFile) -> str:
 
 
 def controller_of(context: Context, claim: ClaimFile) -> str:
-    """Name the claim's workflow if it lives, here or by its scheduler; "" for this process's own."""
+    """Return a phrase naming the claim's workflow if it is alive, except this process's own; otherwise ""."""
     by = holders.from_json(claim.by)
     if by is None or claim.controller == context.controller:
         return ""
@@ -108,8 +108,8 @@ def controller_of(context: Context, claim: ClaimFile) -> str:
 
 
 def scheduler(context: Context, job: str, cluster: str) -> bool | None:
-    """Return whether a job of this cluster has ended, by its scheduler; None if not known. Another cluster's
-    job is never known: its number may belong to a different job here."""
+    """Return whether the scheduler reports the job as ended; None if not known. A job of another cluster is
+    never known: its number may belong to a different job here."""
     try:
         if not cluster or context.cluster.name() != cluster:
             return None
@@ -118,16 +118,16 @@ def scheduler(context: Context, job: str, cluster: str) -> bool | None:
     return context.cluster.holder_ended(job)
 
 
-# The state of a dataset: one word, the cause and what helps, read once from its small files (`read`).
+# The state of a dataset (a word, the cause, and what helps), read once from its small files (`read`).
 #
-# The state follows from the gate, from the last run where this account may read it, and from the owner's
-# notice for everybody (`composed`):
+# The state follows from the gate, from the last run if this account may read it, and from the owner's public
+# notice (`composed`):
 #
 # | the gate                 | the last run              | the notice | the state     |
 # |--------------------------|---------------------------|------------|---------------|
 # | held, damaged, ...       | any                       | any        | the gate's    |
-# | published, nothing       | has a state but `unknown` | any        | the run's     |
-# | published, nothing       | none, `unknown`           | lives      | the notice's  |
+# | published, nothing       | known, not `unknown`      | any        | the run's     |
+# | published, nothing       | none, `unknown`           | is alive   | the notice's  |
 # | published, nothing       | `unknown`                 | none       | `unknown`     |
 # | published, nothing       | none                      | none       | the gate's    |
 #
@@ -135,27 +135,27 @@ def scheduler(context: Context, job: str, cluster: str) -> bool | None:
 #
 # | who works for the run                 | the note (`last_end`) | `state`                                 |
 # |---------------------------------------|-----------------------|-----------------------------------------|
-# | a step that lives holds the lock      | any                   | `copying`, `verifying`, ..., by step    |
-# | the same, and PAUSE stands            | any                   | `waiting`                               |
+# | a live step, which holds the lock     | any                   | `copying`, `verifying`, ..., by step    |
+# | the same, and the PAUSE file exists   | any                   | `waiting`                               |
 # | the same, and no element has started  | any                   | `waiting`, with the queue's reason      |
-# | its controller lives, and the lock is | any                   | `waiting`, for that command             |
-# | another command's                     |                       |                                         |
-# | its controller lives, between steps   | any                   | `starting` the next step                |
-# | its arrays alone                      | any                   | as the step: a run watches them again   |
-# | a submitted controller, not begun     | any older one         | `waiting`                               |
+# | its live controller, while another    | any                   | `waiting`, for that command             |
+# | command holds the lock                |                       |                                         |
+# | its live controller, between steps    | any                   | `starting` the next step                |
+# | only its arrays                       | any                   | as for the step; run watches them again |
+# | a submitted controller, not begun     | any older note        | `waiting`                               |
 # | nobody                                | of a signal, `cancel` | `stopped`                               |
 # | nobody                                | of an error           | `failed`                                |
-# | nobody                                | none                  | `stopped`, without a word: killed, or   |
-# |                                       |                       | between two steps that a person calls   |
-# | a process of another host, silent     | none                  | `unknown`                               |
+# | nobody                                | none                  | `stopped`: killed, or between two steps |
+# |                                       |                       | that a person calls                     |
+# | an unresponsive process elsewhere     | none                  | `unknown`                               |
 #
-# A run that came to its end has no state, unless a later command left a note.
+# A finished run has no state, unless a later command left a note.
 
 DOING = {
     "list": "listing", "plan": "planning", "copy": "copying", "permissions": "setting permissions",
     "verify": "verifying", "publish": "publishing",
 }  # fmt: skip
-# Seconds after which another host's heartbeat counts as silent: the process may live or not.
+# Seconds without another host's heartbeat after which it is unknown whether its process is alive.
 SILENT = PATIENCE
 
 
@@ -165,23 +165,23 @@ _WELL = (gate.PUBLISHED, gate.NOTHING)
 
 class DatasetState(NamedTuple):
     state: str
-    work: RunState  # the last run's; {} where it ended, or this account may not read it
-    run: Run | None = None  # list's last, where this account may read it
+    work: RunState  # the last run's state; {} if it ended, or this account may not read it
+    run: Run | None = None  # the last listed run, if this account may read it
     staging: StagingNotice | None = None
-    waits: float = 0.0  # seconds waited for SLURM, by the target's files
+    waits: float = 0.0  # seconds waited for SLURM, according to the target's files
     problem: PenstockError | OSError | None = None  # why the last run is not known
 
 
 def read(context: Context, judgement: Judgement, submitted: str | None = None) -> DatasetState:
-    """Return the state of the judged dataset, whatever lies there.
+    """Return the state of the judged dataset, whatever its folder contains.
 
-    `submitted`: the job of a controller that waits in the queue, with SLURM's reason in brackets; "": none;
-    None: not queried, and the notice counts.
+    `submitted` is the job of a controller that waits in the queue, with SLURM's reason in brackets. It is ""
+    if no controller waits, or None if the queue was not read: the notice then counts.
     """
     layout = judgement.layout
     staging, now = staging_notice.find(layout), time.time()
     if os.path.lexists(layout.folder) and not dataset_folders.owns(layout):
-        submitted = None  # it is of this account's own controllers
+        submitted = None  # `submitted` covers only this account's own controllers
     waits, noticed = 0.0, DOING.get(staging.notice.step, "") if staging and staging.alive else ""
     if submitted is None and staging and staging.notice.step == SUBMITTED and _newer(layout, staging):
         submitted, noticed = staging.notice.job or "?", "waiting"
@@ -197,7 +197,7 @@ def read(context: Context, judgement: Judgement, submitted: str | None = None) -
         problem = error
     lock = locked(layout)
     if lock and lock.lives is None:
-        noticed = ""  # the step may be dead: the same heartbeat touches the notice
+        noticed = ""  # the step may be dead, since its missing heartbeat also touches the notice
     if submitted and (lock is None or lock.lives is False):
         work = {
             "state": "waiting",
@@ -209,7 +209,7 @@ def read(context: Context, judgement: Judgement, submitted: str | None = None) -
 
 
 def composed(judged: str, work: str, noticed: str) -> str:
-    """Compose by the first table above; "": none."""
+    """Compose the state by the first table above. A state of "" means none."""
     if judged not in _WELL:
         return judged
     return work if work not in ("", UNKNOWN) else noticed or work or judged
@@ -234,12 +234,12 @@ def _last_run(layout: DatasetLayout) -> Run | None:
 
 
 class Locked(NamedTuple):
-    holder: Holder | None  # None: it is just being taken, or is unreadable
-    lives: bool | None  # None: on another host, its heartbeat stands still
+    holder: Holder | None  # None if the lock is just being taken, or is unreadable
+    lives: bool | None  # None if the holder is on another host, and its heartbeat has stopped
 
 
 def locked(layout: DatasetLayout) -> Locked | None:
-    """Return the holder of the lock; None without one, or where this account may not read it."""
+    """Return the holder of the lock; None if there is no lock, or this account may not read it."""
     try:
         content, beaten = small_files.read(layout.lock), layout.lock.stat().st_mtime
     except OSError:
@@ -252,14 +252,14 @@ def locked(layout: DatasetLayout) -> Locked | None:
 
 
 def note(layout: DatasetLayout, end: LastEnd) -> None:
-    """Leave a note of this end (`last_end`), unless another command works: it notes its own end."""
+    """Leave a note of this end (`last_end`), unless another command is at work, which notes its own end."""
     lock = locked(layout)
     if lock is None or lock.lives is False:
         last_end.note(layout, end)
 
 
 def note_success(context: Context, layout: DatasetLayout) -> None:
-    """Note a publication, or an unchanged release, as a success where the gate is open."""
+    """Note a publication, or an unchanged release, as a success if the gate is open."""
     if gate.judged(layout, context.config.target.owners).error is None:
         last_end.succeed(layout)
 
@@ -267,8 +267,8 @@ def note_success(context: Context, layout: DatasetLayout) -> None:
 def of(context: Context, layout: DatasetLayout, run: Run | None) -> RunState:
     """Return the state of the dataset's run by the second table above.
 
-    It is {} for a run that came to its end, and before the first listing. Raises FailedError where the run's
-    state cannot be read.
+    The state is {} for a finished run, and before the first listing. Raises FailedError if the run's state
+    cannot be read.
     """
     lock = locked(layout)
     if run is None or run_store.published(run):
@@ -327,7 +327,7 @@ def _paused(context: Context, layout: DatasetLayout, state: RunState) -> RunStat
 
 class _Queue(NamedTuple):
     arrays: Sequence[str] = ()  # live arrays
-    reason: str = ""  # why no element has started, in SLURM's words; "": one has
+    reason: str = ""  # why no element has started, in SLURM's words; "" if an element has started
 
 
 def _queue(context: Context, run: Run, step: str) -> _Queue:
@@ -358,8 +358,8 @@ def _queue(context: Context, run: Run, step: str) -> _Queue:
 
 
 def _silence(run: Run, step: str, now: float) -> float:
-    """Return the seconds of silence of the step's open SLURM arrays: since they wrote progress, or began. It
-    is 0 without such arrays, or within the time that a heartbeat may be late."""
+    """Return the seconds since the step's open SLURM arrays last wrote progress, or were submitted. Returns 0
+    if there are no such arrays, or within PATIENCE, by which a heartbeat may be late."""
     arrays = [
         array
         for array in ArrayBook(run.folder.arrays).open(step)
@@ -406,7 +406,7 @@ def _elements(run: Run, step: str) -> Counts:
 
 
 def held_by(layout: DatasetLayout) -> str:
-    """Name the holder of the dataset's lock; "" without one, or for a process that has ended."""
+    """Return a phrase naming the holder of the dataset's lock; "" without a lock, or if its process ended."""
     lock = locked(layout)
     if lock is None or lock.lives is False:
         return ""

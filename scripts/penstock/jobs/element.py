@@ -1,8 +1,8 @@
-"""One element of an array: the whole work of its shards, from the state on the target alone.
+"""One element of an array: all the work on its shards, based only on the state on the target.
 
-It writes its shard's progress, receipt and outcome; the engine does the rest (`jobs.element_work`). A receipt
-is written only when every row of the shard is done, durably, and nothing failed. Any other end leaves an
-outcome file that names the failure, and exits non-zero.
+An element writes its shard's progress, receipt and outcome. The engine does the rest (`jobs.element_work`). A
+receipt is written only if every row of the shard is done, durably, and nothing failed. After any other end
+there is an outcome file with the failure, and the exit status is not 0.
 """
 
 from __future__ import annotations
@@ -50,31 +50,30 @@ if TYPE_CHECKING:
     from penstock.jobs.shard_claims import Claim
 
 
-RESTED = 0.5  # seconds between two looks at PAUSE before the element begins
-NAMED = 1000  # failed files that an outcome names; the rest is counted
+RESTED = 0.5  # seconds between two looks at the PAUSE file before the element begins
+NAMED = 1000  # most failed files that an outcome lists; the rest is only counted
 
 
 class Limits(NamedTuple):
-    """What bounds the processes of a step, as its controller passes it on."""
+    """The limits for the processes of a step, as its controller passes them on."""
 
-    ops: int = 0  # metadata operations a second of all runs below the root; 0: no budget
-    ops_holder: str = ""  # the run's share; "": the process takes its own
-    keep_free: int = 0  # bytes that stay free on the target; copying ends with NoSpaceError before
-    bandwidth: BandwidthConfig = BandwidthConfig()  # for all elements' reads from sources
-    link_holder: str = ""  # the run's share of the network link; "": the process takes its own
+    ops: int = 0  # metadata operations a second of all runs below the root; 0 if there is no budget
+    ops_holder: str = ""  # the run's holder of a share; "" if the process holds its own share
+    keep_free: int = 0  # bytes to keep free on the target; copying ends with NoSpaceError before that
+    bandwidth: BandwidthConfig = BandwidthConfig()  # the cap on all elements' reads from sources
+    link_holder: str = ""  # the run's holder on the network link; "" if the process holds its own share
 
 
 class Element:
     """A process that does shards of one step, one or two at a time.
 
-    The context holds the process's shares of `limits` from the first shard on. Raises PreflightError where
-    the dataset's folders belong to another account, LockedError where another run claimed the dataset;
-    nothing is written then.
+    The context holds the process's shares of `limits` from the first shard on. Raises PreflightError if the
+    dataset's folders belong to another account, and LockedError if another run claimed the dataset. In these
+    cases nothing is written.
 
-    `root`: None: the target that the run was listed for. `rests`: as in `RereadTask`. `beside`: whether the
-    process copies at the same time, with most of its CPUs and memory. `watch`: the copying element's
-    PauseWatch, or None: a process looks at PAUSE only through the watch entered last, so the copy must share
-    it.
+    `root` is None for the target that the run was listed for. `rests` is as in `RereadTask`. `beside` tells
+    whether the process copies at the same time, with most of its CPUs and memory. If it does, `watch` is the
+    copying element's PauseWatch: a process looks at PAUSE only through the last entered watch.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class Element:
                 why=f"only of {', '.join(IN_ELEMENTS)}",
                 hint=IMPOSSIBLE,
             )
-        # Before anything is written: a folder that holds no run stays as it is.
+        # Read the run before anything is written: a folder without a run stays unchanged.
         info = read_run(folder)
         state = Path(info.state_root) if info.state_root else None
         self.layout = DatasetLayout(root or Path(info.root), info.dataset, state)
@@ -103,7 +102,7 @@ class Element:
         self._step, self._stop, self._limits = step, stop, limits
         self._rests, self._beside = rests, beside
         self._done_bytes = 0
-        self._at_work: dict[Reporter, int] = {}  # the shards under way, with their bytes
+        self._at_work: dict[Reporter, int] = {}  # the bytes of each shard under way
         self._room: RoomWatch | None = None
         self._counting = threading.RLock()
         self.check()
@@ -119,13 +118,13 @@ class Element:
         self._shares.close()
 
     def moved(self) -> int:
-        """Return the bytes this process has done of all its shards. From any thread."""
+        """Return the bytes that this process has done, in all its shards. Any thread may call it."""
         with self._counting:
             return self._done_bytes + sum(reporter.grown for reporter in self._at_work)
 
     @property
     def overlaps(self) -> bool:
-        """Whether two shards may be under way at once: not under a byte limit, which counts for each."""
+        """Whether two shards may be under way at once: not under a byte limit, which would count for each."""
         return self.run.config.engine.limit is None and self._limits.bandwidth.folder is None
 
     def check(self) -> None:
@@ -137,10 +136,10 @@ class Element:
     def do(self, claim: Claim, fed: Callable[[], None] | None = None) -> int:
         """Do the shard of this claim; return the exit status.
 
-        `fed` is called when worker processes have all its rows and at most half of its bytes are left:
-        another thread may then begin the next shard. Two shards that begin together would end together, and
-        nothing would be copied while both wait at their barrier. Raises ClaimLostError where another worker
-        took the shard: then this attempt writes no outcome.
+        Calls `fed` when worker processes have all its rows, and at most half of its bytes are left. Another
+        thread may then begin the next shard. If both began together, they would end together, and nothing
+        would be copied while both wait at their barrier. Raises ClaimLostError if another worker took the
+        shard; this attempt then writes no outcome.
         """
         folder, step, index = self.folder, self._step, claim.index
         reporter = Reporter(folder.progress(step, index), beat=self._beat())
@@ -189,7 +188,7 @@ class Element:
                 progress = journal.records_more(folder.journals(index), before) if copies else reporter.grew
                 stopped = "time" if stop.out_of_time else "signal"
             ended = ended._replace(stopped=stopped, progress=progress, paused=self.watch.stood_at >= began)
-            # A full target may have no room even for this: then the exit status reports it.
+            # A full target may have no room even for the outcome. The exit status then reports it.
             with contextlib.suppress(PenstockError):
                 documents.write_outcome(folder, step, index, _failed(ended, error))
             say(str(error))
@@ -208,7 +207,7 @@ class Element:
         return 0
 
     def _beat(self) -> Callable[[], None] | None:
-        """Return a beat for the run's notice, which shows that a run without a controller still writes."""
+        """Return a function that touches the run's notice: a run without a controller may still write."""
         layout = self.layout
         notice = layout.repair_under_way if self._step == "repair" else layout.under_way
         return partial(staging_notice.touch, notice) if BY_NAME[self._step].copies else None
@@ -229,7 +228,7 @@ class Element:
         return self._paces
 
     def _look_at_room(self) -> None:
-        """Raise NoSpaceError, by what all shards of this process have written and still write."""
+        """Raise NoSpaceError if there is no room for the bytes that this process's shards still write."""
         with self._counting:
             if self._room is None:
                 run, layout = self.run, self.layout
@@ -238,7 +237,7 @@ class Element:
                 self._room = RoomWatch(
                     layout.releases, keep, gid, reserves=traits.preallocate, local=traits.local
                 )
-            # Followed objects that grew have more bytes than the shard was planned with.
+            # With `changed: follow`, objects that grew have more bytes than planned.
             left = sum(max(0, size - reporter.bytes) for reporter, size in self._at_work.items())
             self._room(self.moved(), left)
 
@@ -254,7 +253,7 @@ def _wait(stop: Stop, reporter: Reporter, seconds: float) -> None:
 
 
 def say(text: str) -> None:
-    """Print into the element's log, its standard output, whatever locale the node has."""
+    """Print into the element's log, its standard output, whatever the node's locale is."""
     line = printable_lines(f"penstock: {text}")
     encoding = sys.stdout.encoding or "ascii"
     print(line.encode(encoding, "backslashreplace").decode(encoding), flush=True)  # noqa: T201
@@ -266,8 +265,8 @@ def own_claim(line: ArrayLine, number: int) -> ShardClaim:
 
 
 def attempt_name() -> str:
-    """Return a name unique to this attempt, also where several elements run in one job. It has the job,
-    element and restart, or host and process, and then random digits."""
+    """Return a name unique to this attempt, even if several elements run in one job. It consists of job,
+    element and restart, or of host and process, and of random digits."""
     environment = resources.current_job()
     who = f"{os.uname().nodename}-{os.getpid()}"
     if job := environment.array or environment.job:
@@ -343,7 +342,7 @@ def _whole(
 def _rows_failed(ended: ElementOutcome, outcome: Outcome, step: str) -> ElementOutcome:
     return ended._replace(
         exit_code=outcome.exit_code,
-        # Files that verify found wrong must be copied again first.
+        # Files that verify found wrong must be copied before another try.
         retry=step != "verify" and any(f.retry for f in outcome.failures),
         failed=len(outcome.failures),
         failures=[(f.path, f.why) for f in outcome.failures[:NAMED]],

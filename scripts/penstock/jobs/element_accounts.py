@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from penstock.dataset.run import Run
 
 
-Worker = tuple[str, int]  # its array's name, and its number over all arrays of the step
+Worker = tuple[str, int]  # the array's name, and the worker's number, unique in the step
 
 
 class ElementAccounts(NamedTuple):
-    """A row for each start of a worker, by step and worker, and notes for people."""
+    """A row for each start of a worker, by step and worker, and readable notes."""
 
     rows: Sequence[ElementRow]
     notes: Sequence[str]
 
 
 def gather(context: Context, run: Run, elements: Iterable[ElementReceipt]) -> ElementAccounts:
-    """Return the usage of a planned run's elements; `elements` are the receipts that hold.
+    """Return the usage of a planned run's elements; `elements` are the valid receipts.
 
-    A source that does not answer is left out and named in the notes: SLURM's accounting only adds to what the
-    elements measured. Raises FailedError where claims or figures cannot be read.
+    The notes report an unreadable book or accounting, which only add to the elements' own figures. Raises
+    FailedError if claims or figures cannot be read.
     """
     notes: list[str] = []
     book: Sequence[ArrayLine] = ()
@@ -83,7 +83,7 @@ def _rows(
     arrays: Mapping[str, ArrayLine],
     accounted: Mapping[Worker, Accounted],
 ) -> Iterator[ElementRow]:
-    """Yield a row for each start; the last start's row also holds the figures of the worker as a whole."""
+    """Yield a row for each start. The row of a worker's last start also has the figures of all its starts."""
     done = _done(run, elements)
     for step in RUN_IN_ELEMENTS:
         workers: dict[Worker, list[ElementUsage]] = {
@@ -106,8 +106,8 @@ def _rows(
 def _done(
     run: Run, elements: Iterable[ElementReceipt]
 ) -> defaultdict[tuple[str, str, int, int], list[ElementReceipt]]:
-    """Group receipts by step, array, number and restarts of the worker with the shard's highest claim. Only
-    that worker writes the shard's receipt."""
+    """Group receipts by step, array, number and restarts of the worker with the shard's highest claim, since
+    only that worker writes the shard's receipt."""
     standing = {step: shard_claims.standing(run.folder, step) for step in RUN_IN_ELEMENTS}
     done: defaultdict[tuple[str, str, int, int], list[ElementReceipt]] = defaultdict(list)
     for receipt in elements:
@@ -126,10 +126,10 @@ def _row(
     before: float = 0.0,
     missing: int | None = None,
 ) -> ElementRow:
-    """Return the row of one start, which did the `shards` of these receipts.
+    """Return the row of one start, which did the shards of the receipts `shards`.
 
-    `before`: seconds of earlier starts, which have rows of their own. `missing`: earlier starts without
-    figures; None: later starts exist.
+    `before` counts the seconds of earlier starts, which have rows of their own. `missing` counts earlier
+    starts without figures; None if later starts exist.
     """
     last = missing is not None
     submitted = (account.submitted if account else 0.0) or (line.at if line else 0.0)

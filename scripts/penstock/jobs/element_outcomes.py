@@ -1,5 +1,5 @@
-"""How attempts at shards ended without a receipt, the error of a step whose shards did not finish, and which
-nodes are left out of further submissions since elements keep failing there.
+"""Attempts at shards that ended without a receipt, and the error of a step with unfinished shards. Also which
+nodes are excluded from further submissions, since elements keep failing there.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
 
 
-# How attempts at shards ended without a receipt, and the error of a step whose shards did not finish.
+# Attempts at shards that ended without a receipt, and the error of a step with unfinished shards.
 #
-# The controller's loop keeps one `Ends` a step; `worker_ends` fills it.
+# The controller's loop keeps an `Ends` for each step, and `worker_ends` fills it.
 
-NAMED_SHARDS = 50  # shards that an error describes, at most
+NAMED_SHARDS = 50  # most shards that an error describes
 GOES_ON = "what was done is kept; the same command goes on"
 
 
 class Fate(NamedTuple):
-    """How the last attempt at a shard came to nothing."""
+    """How the last attempt at a shard failed."""
 
-    generation: int  # of its claim
+    generation: int  # the claim's generation
     claim: ShardClaim
     outcome: ElementOutcome
-    status: Status | None  # the worker's, as far as the cluster reports one
+    status: Status | None  # the worker's status, if the cluster reports it
     own: bool = False  # whether the worker itself wrote the outcome
 
 
 @dataclass
 class Ends:
-    """A step's shards whose last attempt came to nothing."""
+    """A step's shards whose last attempt failed."""
 
     run: RunLayout
     step: str
@@ -83,10 +83,10 @@ class Ends:
         return decision[1]
 
     def failure(self, missing: Sequence[int], cancelled: int, call: str) -> PenstockError:
-        """Return the error for these shards, with nodes, reasons, files and logs.
+        """Return the error for the `missing` shards, with nodes, reasons, files and logs.
 
-        It is SourceChangedError, NoSpaceError or FindingsError where that kept the shards, else FailedError.
-        `cancelled` counts workers that a person cancelled: then failures before this `call` are left out.
+        It is SourceChangedError, NoSpaceError or FindingsError if that was the cause, otherwise FailedError.
+        `cancelled` counts workers that a person cancelled; if any, failures before this `call` are left out.
         """
         lines: list[str] = []
         fates = {index: fate for index in missing if (fate := self.fates.get(index))}
@@ -104,7 +104,7 @@ class Ends:
                 lines += self._from_log(fate.claim.number)
             files = outcome.failures[: max(0, NAMED_FILES - shown)]
             shown += len(files)
-            # A cause that names the file itself names it once.
+            # Remove the file's name from a cause that repeats it.
             lines += [f"  {in_quotes(path)}: {cause.replace(f' [{path}]', '', 1)}" for path, cause in files]
             left = outcome.failed - len(files)
             if left > 0:
@@ -183,7 +183,7 @@ class Ends:
         return [*(f"  {line}" for line in _last_lines(log)), f"  its log: {log}"]
 
     def _log(self, number: int) -> Path:
-        """Return the worker's newest log, in an array of the cluster or beside the controller."""
+        """Return the newest log of a worker that ran in an array of the cluster or beside the controller."""
         name = re.compile(rf"{re.escape(self.step)}(?:-from(\d+))?-\d+_(\d+)\.log")
         newest, log = 0.0, self.run.logs / f"{self.step}-{number}.log"
         with contextlib.suppress(OSError):
@@ -221,33 +221,33 @@ def _last_lines(log: Path, count: int = 3) -> list[str]:
         return []
 
 
-# Decide which nodes further submissions leave out: those on which elements keep failing.
+# Decide which nodes further submissions exclude: those on which elements keep failing.
 #
 # Not every failure is its node's fault:
 #
-# | it ended                                | its outcome                  | counts against its node      |
+# | the element ended                       | its outcome                  | counts against its node      |
 # |-----------------------------------------|------------------------------|------------------------------|
 # | with the node (node failure, launch)    | any                          | yes                          |
 # | by a signal, or an exit status          | none                         | yes: it was killed, or could |
 # |                                         |                              | not begin                    |
 # | with the exit status of a full target   | none                         | no                           |
 # | by a signal, or an exit status          | written                      | no: it reached the target,   |
-# |                                         |                              | and names what was wrong     |
+# |                                         |                              | and reported what was wrong  |
 # | at its time limit, out of memory,       | any                          | no                           |
 # | preempted, or otherwise by the cluster  |                              |                              |
 # | cancelled, or not known to the cluster  | any                          | no                           |
 #
-# A node counts as bad after MOST such ends. An error that occurs everywhere makes every node look bad. So a
-# node is left out only while the cluster finds another one (`Cluster.spares`), and only for HOURS. Beyond
-# UNPROVEN nodes, only as many are left out as elements of the step ended well.
+# A node counts as bad after MOST ends that count against it. An error that occurs everywhere makes every node
+# look bad. So a node is excluded only while the cluster finds another node (`Cluster.spares`), and only for
+# HOURS. Beyond UNPROVEN nodes, only as many are excluded as elements of the step ended well.
 
 MOST = 2  # ends of elements on a node after which it is left out
-UNPROVEN = 3  # nodes left out even if no element of the step has ended well anywhere
-HOURS = 12  # hours for which a node is left out of arrays
+UNPROVEN = 3  # number of nodes excluded even if no element of the step has ended well anywhere
+HOURS = 12  # hours for which a node is excluded from arrays
 
 
 def against_node(status: Status, *, outcome: bool) -> bool:
-    """Decide by the table above. `outcome`: whether the element wrote one."""
+    """Return whether an end counts against its node, by the table above. `outcome`: the element wrote one."""
     if status.state is not State.FAILED or status.cause is Cause.TIME or status.out_of_memory:
         return False
     if status.cause in (Cause.NODE, Cause.LAUNCH):
@@ -263,8 +263,8 @@ class NodeFailures:
     _ends: dict[str, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, node: str, index: int, why: str) -> bool:
-        """Note an end of element `index` against the node; return whether the node counts as bad now. An
-        unknown node ("") never counts as bad."""
+        """Count an end of element `index` against the node; return whether the node is bad now. An unknown
+        node ("") is never bad."""
         if not node:
             return False
         self._ends[node].append((index, why))

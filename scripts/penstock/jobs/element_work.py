@@ -1,8 +1,8 @@
-"""What an element does with its shard: one table, a row for each step.
+"""An element's work on a shard: a table of functions, one for each step.
 
-A step's work continues where earlier attempts stopped. It returns each row's outcome, and the receipt's
-fields of this step alone. For copy and verify a wrong row is a failure: they end with every row right. For
-the other steps it is a result: they end when every row was read.
+A step's function continues where earlier attempts stopped. It returns the outcome of the rows, and the
+receipt's fields that only this step has. For copy and verify a wrong row is a failure: they end when every
+row is right. For the other steps it is a result: they end when every row was read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Paces(NamedTuple):
-    """Limits shared with other elements: metadata operations below the root, bytes read from sources."""
+    """Limits shared with other elements: on metadata operations below the root, on bytes from sources."""
 
     ops: Callable[[], float] | None
     bandwidth: LinkShare | None
@@ -44,7 +44,7 @@ class Attempt(NamedTuple):
     reporter: Reporter
     stop: Stop
     paces: Paces
-    room: Callable[[], None]  # raises NoSpaceError without room for this process's writes
+    room: Callable[[], None]  # raises NoSpaceError if there is no room for this process's writes
     fed: Callable[[], bool] | None = None  # as in `CopyTask`
     rests: Callable[[int], bool] | None = None  # as in `RereadTask`
     beside: bool = False  # whether the process copies at the same time
@@ -54,12 +54,12 @@ class Attempt(NamedTuple):
         return self.claim.content.worker
 
     def look(self) -> None:
-        """Raise InterruptedRunError after a signal, ClaimLostError where another process has the shard."""
+        """Raise InterruptedRunError after a signal, ClaimLostError if another process has the shard."""
         self.stop.signalled()
         self.claim.look()
 
     def check(self) -> None:
-        """Look, and rest while PAUSE stands."""
+        """Look, and wait while the PAUSE file exists."""
         self.stop.check()
         self.look()
 
@@ -115,7 +115,7 @@ def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         from penstock.tables.shards import giants
         from penstock.target import modes
 
-        # All their parts are copied. Attributes set after verify reads them would move their ctime.
+        # All parts of these giants are copied. Attributes set after verify's reading would change the ctime.
         policy = config.dataset.permissions
         modes.finish_giants(data, policy, modes.group_id(policy), giants(attempt.rows))
     task = RereadTask(
@@ -138,7 +138,7 @@ def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
         recall=attempt.share_of(config.audit.recall),
         damage=folder.linked_damage / f"{index:05d}",
     )
-    # If a linked file had other bytes, all files are read.
+    # If a linked file had wrong bytes, all files are read.
     if (base := run.plan.base) and run.plan.carries and not folder.linked_damage.exists():
         from penstock.jobs import audit_store
 
@@ -165,7 +165,7 @@ def _verify(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
 
 
 def _repair(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
-    """Fetch a shard of a published release's damaged files; a failed fetch is no failure of the element."""
+    """Fetch a shard of a published release's damaged files. A failed fetch is no failure of the element."""
     from penstock.core import audit_documents
     from penstock.engine.repair_shard import repair_shard
 
@@ -183,7 +183,7 @@ def _repair(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
 
 
 def _audit(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
-    """Read a shard of a published release; a finding is no failure of the element."""
+    """Read a shard of a published release. A finding is no failure of the element."""
     from penstock.engine.shard_readings import AuditTask, audit_shard
     from penstock.jobs import audit_store
 
@@ -205,7 +205,7 @@ def _audit(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
 
 
 def _adopt(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
-    """Compare a shard of a listing with a tree; a difference is no failure of the element."""
+    """Compare a shard of a listing with a tree. A difference is no failure of the element."""
     from penstock.engine.shard_readings import SurveyTask, survey_shard
     from penstock.jobs import adoption_store
 
@@ -229,7 +229,7 @@ def _adopt(attempt: Attempt) -> tuple[Outcome, ElementReceipt]:
     return survey_shard(task, attempt.reporter, attempt.check, attempt.paces.bandwidth), ElementReceipt()
 
 
-# by the names of `core.step_table.IN_ELEMENTS`
+# The functions by the names of `core.step_table.IN_ELEMENTS`.
 WORK: Mapping[str, Callable[[Attempt], tuple[Outcome, ElementReceipt]]] = {
     "copy": _copy,
     "verify": _verify,

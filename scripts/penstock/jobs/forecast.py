@@ -1,5 +1,5 @@
-"""What a copy will take: the totals of a plan or repair, whether the target has room for them, which ceilings
-are known, and the time by them.
+"""Forecasts for a copy: the totals of a plan or repair, and whether the target has room for them. Also the
+known ceilings (highest rates), and the time that follows from them.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from penstock.fs.placement import SizeClasses
 
 
-# What a copy will take: `Totals` of a plan or repair, whether the target has room for them, and the time.
+# `Totals` of a plan or repair, whether the target has room for them, and the time of the copy.
 #
-# Steps with elements also ask how long each element will take, for the time limit of its job. Sizes are
-# bytes, times seconds, rates bytes a second.
+# Steps with elements also ask how long each element will take, for the time limit of its job. Sizes are in
+# bytes, times in seconds, rates in bytes a second.
 
-FILE_SYSTEM_BLOCK = 4096  # a file takes whole blocks of so many bytes, as usual
-LOOKED_AT = 10  # lines of the history searched for a run with measured rates; the newest counts
+FILE_SYSTEM_BLOCK = 4096  # usual size in bytes of a block; a file takes whole blocks
+LOOKED_AT = 10  # newest lines of the history in which a run with measured rates is looked for
 
 
 AFTER = ("permissions", "verify", "publish")  # steps after the copy; list and plan leave no receipts
@@ -74,22 +74,22 @@ class Totals:
     renamed.
     """
 
-    files: int = 0  # all: to be copied, unchanged and taken
+    files: int = 0  # all files: to be copied, unchanged and taken over
     bytes: int = 0
-    rows: int = 0  # of shards: a giant has several
-    cost: int = 0  # of all rows, which balances shards (`core.balance`)
+    rows: int = 0  # rows of shards; a giant has several
+    cost: int = 0  # cost of all rows, by which shards are balanced (`core.balance`)
     giants: int = 0
-    unchanged: int = 0  # files that a release holds: linked, or copied on the target
+    unchanged: int = 0  # files that a release has already: they are linked, or copied on the target
     unchanged_bytes: int = 0
     renamed: int = 0  # unchanged files with another name in the release
     renamed_bytes: int = 0
-    taken: int = 0  # files of another run's staging; a giant counts with any part
+    taken: int = 0  # files of another run's staging; a giant counts if that has any part of it
     taken_bytes: int = 0
     folders: int = 0  # new folders
-    own_files: int = 0  # unchanged files with an own inode on the target
-    own_bytes: int = 0  # bytes of own_files that are stored once more
+    own_files: int = 0  # unchanged files that get an inode of their own on the target
+    own_bytes: int = 0  # bytes of own_files, which are stored again
     blocks: int = 0  # bytes of all new files, in whole blocks
-    to_place: SizeClasses | None = None  # copied files by size; None: placing is not checked
+    to_place: SizeClasses | None = None  # copied files by size; None if placement is not checked
 
     def add(
         self,
@@ -98,8 +98,8 @@ class Totals:
         taken: OnTarget = NOTHING,
         sparse: Iterable[tuple[int, int]] = (),
     ) -> None:
-        """Add files: those to copy by their sizes, and those on the target, to be linked or taken over.
-        `sparse`: for files to copy with holes, their size and what they take."""
+        """Add files to copy, by their sizes, and files on the target that are linked or taken over. `sparse`
+        has the size and the used bytes of each file to copy that has holes."""
         size = sum(to_copy)
         self.files += len(to_copy) + linked.files + taken.files
         self.bytes += size + linked.bytes + taken.bytes
@@ -115,15 +115,15 @@ class Totals:
             self.to_place.add(stored)
 
     def add_giant(self, held: int, *, sparse: bool = False) -> None:
-        """Count a giant, added before, of which another run's staging has `held` bytes. The blocks of a
-        `sparse` giant are not known: it counts as if no block were held."""
+        """Count a giant, added before, of which another run's staging has `held` bytes. The held blocks of a
+        `sparse` giant are not known, and none of them is subtracted."""
         if held:
             self.taken += 1
             self.taken_bytes += held
             self.blocks -= 0 if sparse else held
 
     def copy_on_target(self, sizes: Sequence[int]) -> None:
-        """Count files on the target, added before, that are copied there: they take inodes and blocks."""
+        """Count files, added before, that are copied on the target: they take inodes and blocks."""
         self.own_files += len(sizes)
         self.own_bytes += sum(sizes)
         self.blocks += _blocks(sizes)
@@ -142,10 +142,10 @@ class Totals:
 def require_room(
     layout: DatasetLayout, totals: Totals, keep: int, others: Sequence[StillToWrite] = ()
 ) -> str:
-    """Return a sentence on the space that the copy takes and that is free.
+    """Return a sentence on the space that the copy takes and the free space.
 
-    Raises NoSpaceError where bytes or inodes do not suffice: `keep` bytes must stay free, and what `others`
-    will still write.
+    `keep` bytes must stay free, and room for what `others` will still write. Raises NoSpaceError if bytes or
+    inodes do not suffice.
     """
     space = facts(layout.root)
     files = totals.new_inodes
@@ -176,14 +176,14 @@ def require_room(
 
 
 def element_rates(layout: DatasetLayout, tried: Mapping[str, float] = MappingProxyType({})) -> Rates:
-    """Return what one element copies a second, by the newest measured run or rehearsal. Else files and links
-    count as plan's probe `tried` them, or all as assumed (`estimates.rates`)."""
+    """Return the rates of one element, from the newest measured run or rehearsal. Otherwise rates of files
+    and links are those that plan's probe `tried`, or all rates are assumed (`estimates.rates`)."""
     return rates(_history(layout), tried)
 
 
 def other_steps(layout: DatasetLayout, files: int) -> OtherSteps | None:
-    """Return the time of the other steps for so many files, in proportion to the last published run. None
-    without a published run's readable receipts."""
+    """Return the time of the other steps for this number of files, in proportion to the last published run.
+    None if no published run has readable receipts."""
     try:
         line = next((line for line in history.lines(layout) if line.run), None)
         if line is None:
@@ -201,9 +201,9 @@ def element_time(
 ) -> Callable[[int], Estimate]:
     """Return a function from a shard's index to the time that its element takes alone.
 
-    It goes by the newest measured run's rates, else assumed ones, and by `limit` at most (`element_rate`).
-    Reading back was never measured, and is estimated as a copy (`copies` off). A rehearsal does not count: it
-    had source and target for itself.
+    The time follows from the newest measured run's rates, or assumed rates, and is not below that of `limit`
+    (`element_rate`). Reading back (`copies` is False) was never measured, and is estimated as a copy. A
+    rehearsal does not count, since it had source and target for itself.
     """
     basis = rates(_history(layout, rehearsed=False))
 
@@ -216,28 +216,28 @@ def element_time(
 
 
 def cost_rate(layout: DatasetLayout, load: Load, limit: float | None = None) -> float | None:
-    """Return the cost (`core.balance`) of these rows that a worker does a second, as `element_time` expects.
-    None where no run was measured, and no `limit` is below the assumed rate."""
+    """Return the cost (`core.balance`) that a worker does a second in these rows, by `element_time`'s rates.
+    None if no run was measured, and no `limit` is below the assumed rate."""
     basis = rates(_history(layout, rehearsed=False))
     alone, least = seconds(load.rows, load.bytes, 1, basis), load.bytes / limit if limit else 0.0
     return load.cost / max(alone, least) if load.rows and (basis.measured or least > alone) else None
 
 
 def element_rate(limit: int | None, cap: int | None, at_once: int) -> float | None:
-    """Return the rate at which each of so many elements may read; None: any.
+    """Return the rate at which each of `at_once` elements may read; None if there is no limit.
 
-    It is the element's own `limit`, or its part of the `cap` if lower. Other runs may take parts of the cap,
-    too.
+    The rate is the element's own `limit`, or its part of the `cap` if lower. Other runs may also take parts
+    of the cap.
     """
     parts = [float(limit)] if limit else []
     return min([*parts, *([cap / max(1, at_once)] if cap else [])], default=None)
 
 
 def _history(layout: DatasetLayout, *, rehearsed: bool = True) -> Iterable[MeasuredCopy]:
-    """Yield what the elements of the newest published runs did, oldest first, from their receipts.
+    """Yield the measured copies of the newest published runs, oldest first, from their elements' receipts.
 
-    With `rehearsed`, the last rehearsal stands in its place by time. Without a readable history yields
-    nothing.
+    With `rehearsed`, the last rehearsal is among them, in the order of time. Yields nothing if the history is
+    unreadable.
     """
     rehearsal = _rehearsal(layout) if rehearsed else None
     try:
@@ -245,7 +245,7 @@ def _history(layout: DatasetLayout, *, rehearsed: bool = True) -> Iterable[Measu
     except OSError:
         return
     for line in reversed(newest):
-        if not line.run:  # a repair's line: no run, and no receipts of a copy
+        if not line.run:  # a repair's line, which has no run and no receipts of a copy
             continue
         if rehearsal is not None and rehearsal.at < line.at:
             yield _as_copy(rehearsal)
@@ -254,7 +254,7 @@ def _history(layout: DatasetLayout, *, rehearsed: bool = True) -> Iterable[Measu
             folder = layout.run(line.run).receipt("copy", 0).parent
             paths = [path for path in folder.iterdir() if path.suffix == ".json"]
             elements = [documents.load(element_documents.ELEMENT_RECEIPT, path) for path in paths]
-        except (OSError, ValueError, NewerFormatError):  # removed, or half a receipt
+        except (OSError, ValueError, NewerFormatError):  # the receipts were removed, or one is torn
             continue
         yield MeasuredCopy(
             line.release,
@@ -284,10 +284,10 @@ def _blocks(sizes: Sequence[int]) -> int:
     return FILE_SYSTEM_BLOCK * sum([-(-size // FILE_SYSTEM_BLOCK) for size in sizes])
 
 
-# The known ceilings of a dataset's copies, the time a copy takes by them, and how many shards its rows get.
+# The known ceilings of a dataset's copies, the time of a copy under them, and how many shards its rows get.
 #
-# They come from the configuration, the newest release's copy or rehearsal, the link's cap file, and this
-# machine.
+# The ceilings come from the configuration, the newest release's copy or rehearsal, the link's cap file, and
+# this machine.
 
 LOCAL = "local"  # the backend whose elements all run on this machine
 MEASURED_HERE = "the target just now"
@@ -296,8 +296,8 @@ OF_ELEMENTS = ("bytes", "files")  # ceilings that an earlier copy showed, or tha
 
 
 def known(config: Config, layout: DatasetLayout, tried: Mapping[str, float] = NO_RATES) -> dict[str, Known]:
-    """Return the ceilings by short names (those of `--assume`); unreadable ones are left out. `tried`: rates
-    that plan's probe measured on the target."""
+    """Return the ceilings by the short names of `--assume`. Unreadable ceilings are left out. `tried` has the
+    rates that plan's probe measured on the target."""
     return _ceilings(config, element_rates(layout, tried))
 
 
@@ -333,8 +333,8 @@ def copy_time(
     at_once: int,
     tried: Mapping[str, float] = NO_RATES,
 ) -> str:
-    """Describe how long the copy of these files will take with so many elements at once, and what binds it.
-    `tried` as in `known`. Each element makes its links before it copies."""
+    """Describe how long the copy of these files will take with `at_once` elements, and which ceiling limits
+    it. `tried` is as in `known`. Each element makes its links before it copies."""
     rates = element_rates(layout, tried)
     files, size = totals.to_copy
     work = Work(files + totals.own_files, size + totals.own_bytes)
@@ -346,7 +346,7 @@ def copy_time(
 def shards(
     context: Context, layout: DatasetLayout, settings: Config | RunConfig, load: Load, *steps: str
 ) -> Decision:
-    """Decide how many shards these rows get, and why. All `steps` share them, in this order."""
+    """Decide how many shards these rows get, and why. All `steps`, in this order, use the same shards."""
     slots, limit = context.cluster.slots(steps[0]), None
     if BY_NAME[steps[0]].copies:
         limit = element_rate(settings.engine.limit, cap_now(context.config.bandwidth).rate, slots)

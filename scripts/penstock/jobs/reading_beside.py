@@ -1,5 +1,5 @@
-"""Reading back beside the copy: a worker of copy also does verify's work on shards that were copied, never
-faster than it copies, and not at all while that makes the copy slower.
+"""Reading back beside the copy. A worker of copy also does verify's work on copied shards. It never reads
+faster than it copies, and pauses while reading makes the copy slower.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 
 # How fast a worker reads shards back while it copies others: never faster than it copies.
 #
-# It stops while reading slows the copy down. A `ReadingPace` compares the rate of the copy with and without
+# Reading pauses while it slows the copy down. A `ReadingPace` compares the rate of the copy with and without
 # reading, in seconds and bytes:
 #
-# | it                                    | then                                                         |
+# | situation                             | then the worker                                              |
 # |---------------------------------------|--------------------------------------------------------------|
-# | has measured the copy alone for QUIET | reads, and measures the copy after each TRIED                |
-# | the copy has less than MUCH of the    | rests, twice as long each time in a row; of the rest it      |
-# | rate that it has alone, or twice in a | learns the rate that the copy has alone                      |
-# | row less than SLOWER of it            |                                                              |
-# | the copy keeps its rate               | reads on; after AGAIN it measures the copy alone once more   |
+# | the copy was measured alone for QUIET | reads, and measures the copy after each TRIED                |
+# | the copy has less than MUCH of its    | stops reading, each time in a row for twice as long, and     |
+# | rate alone, or twice in a row less    | then measures the copy's rate alone again                    |
+# | than SLOWER of it                     |                                                              |
+# | the copy keeps its rate               | continues; after AGAIN it measures the copy alone once more  |
 # | nothing is copied                     | reads as fast as it can                                      |
 
-QUIET, TRIED, AGAIN = 3.0, 10.0, 60.0
-REST = 10.0
-LONGEST_REST = 300.0
-SLOWER, MUCH = 0.95, 0.8
+QUIET, TRIED, AGAIN = 3.0, 10.0, 60.0  # seconds
+REST = 10.0  # seconds of the first rest
+LONGEST_REST = 300.0  # seconds
+SLOWER, MUCH = 0.95, 0.8  # fractions of the copy's rate alone
 WINDOW = 1.0  # seconds over which no more is read than copied
 SLACK = 64 << 20  # bytes that may be read ahead within a WINDOW: some blocks of each stream
 
@@ -62,19 +62,19 @@ class _Mark(NamedTuple):
 
 
 class ReadingPace:
-    """The pace of one worker. `copied`: its bytes copied so far, None while it copies nothing."""
+    """The pace of one worker. `copied` returns its bytes copied so far, or None while it copies nothing."""
 
     def __init__(self, copied: Callable[[], int | None], clock: Callable[[], float] = time.monotonic) -> None:
         self._copied, self._clock = copied, clock
         self._alone: float | None = None  # the copy's rate without reading
-        self._measured = float("-inf")  # when it was measured
+        self._measured = float("-inf")  # when `_alone` was measured
         self._phase: _Mark | None = None
         self._window: _Mark | None = None
         self._rests_until, self._rest, self._slower = float("-inf"), REST, 0
         self._read = self._before = 0
 
     def rests(self, read: int) -> bool:
-        """Return whether reading is to stop now; `read` is in bytes of the current shard, from 0."""
+        """Return whether reading must pause now. `read` counts the bytes read of the current shard."""
         now, copied = self._clock(), self._copied()
         self._before += self._read if read < self._read else 0
         self._read = read
@@ -112,7 +112,7 @@ class ReadingPace:
             self._alone = None
 
     def _is_ahead(self, now: float, copied: int, total: int) -> bool:
-        """Return whether more was read than copied since a WINDOW ago, or since it last was not."""
+        """Return whether more was read than copied in this WINDOW, which lasts on while reading is ahead."""
         mark = self._window or _Mark(now, copied, total)
         ahead = total - mark.read > copied - mark.copied + SLACK
         if not ahead and now - mark.at >= WINDOW:
@@ -124,34 +124,34 @@ class ReadingPace:
 # Reading back beside the copy: a worker of copy also does verify's work on copied shards.
 #
 # A thread reads shards back while the worker copies others, paced so that the copy does not slow down
-# (`reading_pace`). At the end the worker reads back the rest. Verify's own claims (`jobs.shard_claims`)
-# divide the shards; the step verify does those that lack its receipt.
+# (`ReadingPace`). At the end the worker reads back the rest. Workers divide the shards by claims of the step
+# verify (`jobs.shard_claims`). The step verify itself does the shards that lack its receipt.
 #
 # | a shard                              | is read back here                                             |
 # | ------------------------------------ | ------------------------------------------------------------- |
-# | without a receipt of copy that holds | no                                                            |
+# | without a valid receipt of copy      | no                                                            |
 # | with parts of giants                 | when all their parts are copied, also those in other shards;  |
-# |                                      | no where `changed: follow` may copy a giant as a whole later  |
+# |                                      | no if `changed: follow` may copy a giant as a whole later     |
 # | with rows that were linked, or taken | when all shards are copied: each further link to an inode     |
-# | over                                 | moves its ctime                                               |
+# | over                                 | changes its ctime                                             |
 # | that another node wrote              | at once: a cold read on another node proves more              |
-# | that this node wrote                 | at once where it works alone; else when no other node took it |
-# |                                      | for OWN seconds                                               |
+# | that this node wrote                 | at once if it works alone; otherwise if no other node took it |
+# |                                      | within OWN seconds                                            |
 #
 # Shards copied earlier come first, as far as listings show it. A worker lists receipts and claims when it
 # knows of no shard to take.
 
 STEP = "verify"
 OWN = 60.0
-LOOKS = 1.0, 30.0  # seconds between two looks for shards, at least and at most
-SHARDS_A_SECOND = 200  # each so many shards of the run delay the next look by a second
-IDLE = 10.0  # seconds to wait for shards that others hold when all are copied
+LOOKS = 1.0, 30.0  # fewest and most seconds between two looks for shards
+SHARDS_A_SECOND = 200  # number of the run's shards for which the next look is delayed by a second
+IDLE = 10.0  # seconds to wait for shards that others hold, once all are copied
 FAILURES = 2  # failed readings in a row, after which a worker leaves reading to others
 
 
 class CopiedShards:
-    """The shards of a run that may be read back, as one worker takes them. `place`: its own in their order.
-    `alone`: no other node takes part."""
+    """The shards of a run that may be read back, as one worker takes them. The worker begins at `place` in
+    the order of shards. `alone`: no other node takes part."""
 
     def __init__(
         self,
@@ -172,8 +172,8 @@ class CopiedShards:
         self._claims = self._claims_of(())
         self._looked = float("-inf")
         self._watched: dict[int, WatchedClaim] = {}
-        self._crossing: dict[int, tuple[str, str]] = {}  # by shard, for runs with giants
-        self._left_giants: dict[int, bool] = {}  # by shard: giants left to the step verify?
+        self._crossing: dict[int, tuple[str, str]] = {}  # giants across a shard's ends, by shard
+        self._left_giants: dict[int, bool] = {}  # whether a shard's giants are left to the step verify
         self.all_copied = False
 
     def _claims_of(self, shards: Sequence[int]) -> ShardClaims:
@@ -188,7 +188,7 @@ class CopiedShards:
         return self._read_back(index) or not self._copied(index) or self._has_left_giants(index)
 
     def next(self) -> Claim | None:
-        """Claim a shard; None: no shard can be taken now. Raises by `errno_map.storage_error`."""
+        """Claim a shard; None if none can be taken now. Raises the errors of `errno_map.storage_error`."""
         if self.all_copied:
             return self._claims.next()
         claim = self._queued()
@@ -208,13 +208,13 @@ class CopiedShards:
         return min(LOOKS[1], max(LOOKS[0], len(self._run.indices) / SHARDS_A_SECOND))
 
     def waits(self) -> bool:
-        """Return whether all is copied and others hold shards that they may leave."""
+        """Return whether all shards are copied, and other workers hold shards that they may leave."""
         return self.all_copied and self._claims.waits()
 
     def copies(self, shards: Sequence[int]) -> tuple[int, bool, bool]:
-        """Return how many of these shards others copy, whether one is left, and whether one was given up.
+        """Return how many of these shards others copy, whether any is left, and whether any was given up.
 
-        A shard is left if it has no claim, or if its last claim came to nothing or stands still. Raises
+        A shard is left if it has no claim, or if its last claim failed or is no longer touched. Raises
         FailedError.
         """
         now, folder, alive, left, given_up = self._clock(), self._run.folder, 0, False, False
@@ -257,7 +257,7 @@ class CopiedShards:
             while self._queue and len(later) < LOOKED_AT:
                 index = self._queue.popleft()
                 if self._has_left_giants(index) or not self._giants_are_copied(index):
-                    continue  # checked again after the next look: they may be many
+                    continue  # checked again only after the next look, since such shards may be many
                 if not self._suits(index):
                     later.append(index)
                 elif claim := self._claims.take(index):
@@ -273,7 +273,7 @@ class CopiedShards:
         return self._alone or receipt.host != host_name() or time.time() - receipt.ended >= OWN
 
     def _giants_are_copied(self, index: int) -> bool:
-        """Return whether all parts of this shard's giants are copied. The other parts lie in neighbouring
+        """Return whether all parts of this shard's giants are copied. The other parts are in neighbouring
         shards, since shards are contiguous."""
         for end, step in ((0, -1), (1, 1)):
             giant, place = self._ends(index)[end], index
@@ -303,7 +303,7 @@ class CopiedShards:
 
 
 class ReadingBeside:
-    """A context in which a thread reads shards back; `rest` reads what is left."""
+    """A context in which a thread reads shards back. `rest` reads the shards that are left."""
 
     def __init__(
         self,
@@ -338,8 +338,8 @@ class ReadingBeside:
         self.end()
 
     def end(self) -> None:
-        """Return when the thread has ended: with its shard, or at once after a signal. Re-raises a bug's
-        exception from the thread."""
+        """Return when the thread has ended: after its current shard, or at once after a signal. Re-raises an
+        unexpected exception from the thread."""
         self._over.set()
         self._stop.stir()
         self._thread.join()
@@ -349,13 +349,13 @@ class ReadingBeside:
 
     def _beside(self) -> None:
         try:
-            with contextlib.suppress(InterruptedRunError):  # the copy sees the signal, too
+            with contextlib.suppress(InterruptedRunError):  # the copy also notices the signal
                 self._reads(self._over.is_set)
         except BaseException as error:  # noqa: BLE001  `end` raises it
             self._bug = error
 
     def _reads(self, over: Callable[[], bool]) -> None:
-        """Read as `_read`; log an error and leave the rest to verify. Raises InterruptedRunError."""
+        """Call `_read`. After an error, log it and leave the rest to verify. Raises InterruptedRunError."""
         try:
             with pool.kept():
                 self._read(over)
@@ -365,18 +365,18 @@ class ReadingBeside:
             say(f"this worker reads nothing back any more: {error}")
 
     def rest(self) -> bool:
-        """Read back what is left, when this worker copies no more; return whether it is to copy again.
+        """Read back the remaining shards when this worker has none to copy. Return whether to copy again.
 
         Raises InterruptedRunError.
 
-        | the shards that are not copied          | then                                              |
+        | the shards that are not copied          | then this worker                                  |
         |-----------------------------------------|---------------------------------------------------|
-        | one has no worker any more              | it copies again                                   |
-        | one is given up                         | it ends: the step fails                           |
-        | others copy them                        | it reads back, and waits for them, as one of      |
-        |                                         | twice as many of the last array: not all nodes    |
-        |                                         | stand idle for a slow one                         |
-        | there is none                           | it reads back, until it finds nothing for IDLE    |
+        | at least one has no worker any more     | copies again                                      |
+        | at least one is given up                | ends, since the step fails                        |
+        | other workers copy N of them            | reads back, and waits if it is one of the first   |
+        |                                         | 2 N of the newest array, so that not all nodes    |
+        |                                         | are idle for a slow one                           |
+        | there are none                          | reads back, until it finds nothing for IDLE       |
         """
         since, again, refreshed = time.monotonic(), False, False
 
@@ -400,7 +400,7 @@ class ReadingBeside:
         return again
 
     def _is_newest(self) -> bool:
-        """Return whether this worker's array is the newest: older arrays' workers need not wait, too."""
+        """Return whether this worker's array is the newest. Workers of older arrays need not wait as well."""
         names = [line.name for line in ArrayBook(self._element.folder.arrays).all() if line.step == "copy"]
         return names[-1:] == [self._line.name]
 

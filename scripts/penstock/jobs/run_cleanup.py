@@ -1,6 +1,5 @@
-"""What becomes of runs that end otherwise than by publishing, and after it: what a run takes from the
-stagings of other runs, when those are removed, which state cannot be continued, and what a published run
-keeps.
+"""The state that runs leave behind: which state cannot be continued, and what a published run keeps. Also
+the stagings of unpublished runs: what a later run takes over from them, and when they are removed.
 """
 
 from __future__ import annotations
@@ -45,23 +44,23 @@ if TYPE_CHECKING:
 
 # Remove the state of a run that cannot be continued: its staging is gone, or its plan or a shard is damaged.
 #
-# Only what plan and copy can make again from the frozen listing is removed; never while elements of the run
-# may write, and never when its release is published.
+# Only files that plan and copy can make again from the frozen listing are removed. Nothing is removed while
+# elements of the run may write, or if its release is published.
 
 
 def drop_stale(context: Context, run: Run) -> str:
-    """Remove the run's plan, journals and receipts by this table; return the reason, "" if none.
+    """Remove the run's plan, journals and receipts by this table. Return the reason, or "" if none applies.
 
-    The caller holds the lock. Raises FailedError while elements of the run may write, and LockedError where
-    the caller was overtaken.
+    The caller holds the lock. Raises FailedError while elements of the run may write, and LockedError if
+    another run took over the dataset.
 
-    | release | staging | plan and shards | dropped          |
-    |---------|---------|-----------------|------------------|
-    | stands  | any     | any             | no               |
-    | none    | none    | any             | yes              |
-    | none    | there   | sound, or none  | no               |
-    | none    | there   | damaged         | yes: plan clears |
-    |         |         |                 | staging as well  |
+    | release | staging | plan and shards | removed                    |
+    |---------|---------|-----------------|----------------------------|
+    | exists  | any     | any             | no                         |
+    | none    | none    | any             | yes                        |
+    | none    | exists  | sound, or none  | no                         |
+    | none    | exists  | damaged         | yes: the step plan clears  |
+    |         |         |                 | the staging as well        |
     """
     if os.path.lexists(run.layout.release(run.release)):
         return ""
@@ -81,8 +80,8 @@ def drop_stale(context: Context, run: Run) -> str:
 
 
 def damage(folder: RunLayout) -> str:
-    """Return what is wrong with a run's plan or shards; "" when they are sound, or nothing was planned.
-    Raises FailedError when they cannot be read: that says nothing about their content."""
+    """Return what is wrong with a run's plan or shards; "" if they are sound, or nothing was planned. Raises
+    FailedError if they cannot be read, since that proves no damage."""
     path = folder.plan
     try:
         plan = documents.load(PLAN, path)
@@ -103,22 +102,22 @@ def damage(folder: RunLayout) -> str:
 
 # Stagings of other runs of a dataset: what a run may take from them, and when they are removed.
 #
-# A staging is the tree in which a release grows. Runs leave stagings when they do not end, are overtaken, or
-# their source changes. All callers but `described` and `abandoned` hold the dataset's lock. Nothing published
-# ever changes.
+# A staging is the tree in which a release grows. A run leaves its staging behind if it does not finish, if
+# another run takes over the dataset, or if its source changes. Callers hold the dataset's lock, except those
+# of `described` and `abandoned`. Nothing published ever changes.
 #
-# | what is known of the other run                 | its rows             | its staging is removed        |
+# | the other run                                  | its rows             | its staging is removed        |
 # |------------------------------------------------|----------------------|-------------------------------|
-# | elements of it may live, here or elsewhere     | stay, with a note    | no                            |
-# | no plan, a damaged one, or no source in common | are of no use        | once a newer run is published |
-# | else                                           | may be taken over    | once a newer run is published |
-# | its run's state is gone                        | are of no use        | by a person, after a note     |
+# | may have live elements, here or elsewhere      | stay, with a note    | no                            |
+# | has no sound plan, or no source in common      | are of no use        | once a newer run is published |
+# | any other with its state                       | may be taken over    | once a newer run is published |
+# | has lost its state                             | are of no use        | by a person, after a note     |
 #
-# A staging without a plan (plan was killed, or plan.json was damaged) is removed, with a note, before plan
-# plans again (`clear_own`).
+# A staging has no plan if the step plan was killed, or plan.json was damaged. It is removed, with a note,
+# before the step plan makes a new plan (`clear_own`).
 #
-# A run whose staging another run's plan uses is marked (`taken.json`) and never continued: files may have
-# moved out. If the same listing comes again, the run starts anew, and its old state is kept as
+# If another run's plan uses a run's staging, that run is marked (`taken.json`) and never continued: files may
+# have moved out. If the same listing comes again, the run starts from the beginning; its old state is kept as
 # `runs/<run>.<n>`. If a release's name is configured, a staging of that name is renamed.
 
 _SUFFIX = ".staging"
@@ -127,19 +126,19 @@ _SUFFIX = ".staging"
 @dataclass(frozen=True)
 class AbandonedStaging:
     key: str  # the run's folder below `runs/`
-    name: str  # of the staging, below `releases/`
+    name: str  # the staging's name below `releases/`
     data: Path
-    inode: int  # of `data`
+    inode: int  # the inode of `data`
     run: Run
-    sources: dict[int, int]  # maps its source indices to this run's
-    certain: bool  # every process that wrote there is known to have ended; False: probably
+    sources: dict[int, int]  # maps the other run's source indices to this run's
+    certain: bool  # whether all its writers are known to have ended; False if that is only probable
 
 
 def find(context: Context, run: Run) -> list[AbandonedStaging]:
-    """Return the stagings whose rows the run may take over, newest first; change none.
+    """Return the stagings whose rows the run may take over, newest first; change nothing.
 
     The caller holds the dataset's lock. A note reports a staging that must stay because its run may live.
-    Unreadable plans and descriptions are passed over.
+    Skips runs with an unreadable plan or description.
     """
     stagings = []
     for key, theirs in _others(run):
@@ -151,7 +150,7 @@ def find(context: Context, run: Run) -> list[AbandonedStaging]:
         with contextlib.suppress(PenstockError):
             sources = common(theirs, run)
             if sources and not damage(theirs.folder):
-                _ = theirs.plan  # raises for an unreadable plan, whose staging is of no use
+                _ = theirs.plan  # raises if the plan is unreadable: its staging is of no use
                 certain = all(
                     line.by is not None or not abilities_of(line.kind).elements_end_with_controller
                     for line in ArrayBook(theirs.folder.arrays).open()
@@ -167,8 +166,8 @@ def find(context: Context, run: Run) -> list[AbandonedStaging]:
 def common(theirs: Run, now: Run) -> dict[int, int]:
     """Map the number of each shared source in `theirs` to its number in `now`.
 
-    A source is the same by its URL, its folder in the release, and its store or file system; by its options,
-    where an older version did not note the store. Raises FailedError for a damaged description.
+    Two sources are the same if their URL, folder in the release, and store or file system are equal. Options
+    replace the store if an older version did not record it. Raises FailedError for a damaged description.
     """
     noted = all(len(run.info.origins) == len(run.info.sources) for run in (theirs, now))
 
@@ -185,8 +184,8 @@ def common(theirs: Run, now: Run) -> dict[int, int]:
 def make_way(context: Context, run: Run) -> None:
     """Rename a staging that another run made under the name of this run's release.
 
-    The caller holds the dataset's lock. Raises LockedError while elements of such a run may live, and where
-    the lock was lost.
+    The caller holds the dataset's lock. Raises LockedError while elements of such a run may live, and if the
+    lock was lost.
     """
     mine = run.staging
     others = [
@@ -205,7 +204,7 @@ def make_way(context: Context, run: Run) -> None:
     context.assert_held()
     for key, theirs in others:
         _mark(theirs.folder, run.id, _aside(run.release, key))
-    # The run with the newest plan was the last to stage under this name: this run has no plan yet.
+    # This run has no plan yet, so the run with the newest plan was the last to stage under this name.
     if others and mine.exists():
         key, _ = max(others, key=lambda other: other[1].folder.plan.stat().st_mtime_ns)
         context.assert_held()
@@ -213,21 +212,21 @@ def make_way(context: Context, run: Run) -> None:
 
 
 def clear_own(context: Context, run: Run) -> None:
-    """Remove what an earlier attempt of this run left without a plan, with a note.
+    """Remove the files that an earlier attempt of this run left without a plan, with a note.
 
-    An adopted tree goes back to where it stood. Call it after `make_way`, as the holder of the dataset's
-    lock: then no other run has a staging of this name. Raises LockedError for any other caller, FailedError
-    as `give_back`, and as `tree_removal.remove_tree`.
+    An adopted tree goes back to its former path. Call it after `make_way`, so that no other run has a staging
+    of this name. Raises LockedError if the caller does not hold the dataset's lock. Also raises the errors of
+    `give_back` and `tree_removal.remove_tree`.
     """
     context.assert_held()
-    # Journals would name files that are gone, so they go first.
+    # Journals go first, since they would name files that no longer exist.
     run_store.drop_derived(run.folder)
     if _holds_tree(run):
         give_back(context, run, "no plan says what of it is good")
     if run.staging.exists():
         text = f"staging {run.staging.name} is removed and made anew: no plan says what of it is good"
         context.emit(events.Noted(run.dataset, "plan", text=text))
-        # Check last: a terminal that takes no more output blocks the note.
+        # Check the lock after the note: a terminal that takes no more output blocks the note.
         context.assert_held()
         remove_noting(context, run.layout, run.staging)
 
@@ -235,24 +234,24 @@ def clear_own(context: Context, run: Run) -> None:
 def remove_noting(context: Context, layout: DatasetLayout, tree: Path) -> None:
     """Remove a staging or a release durably, and note the time in the dataset's history.
 
-    Unlinking moves the ctime of files shared with other releases: the note explains it as penstock's own
-    doing. Raises as `tree_removal.remove_tree`.
+    Unlinking changes the ctime of files shared with other releases, and the note says that penstock did so.
+    Raises the errors of `tree_removal.remove_tree`.
     """
     with history.moving(layout, tree.name.strip(".").removesuffix(_SUFFIX)) as moved:
         tree_removal.remove_tree(tree, context.spend, moved=moved)
 
 
 def _holds_tree(run: Run, data: Path | None = None) -> bool:
-    """Return whether the run's staging, or the folder `data`, is a tree that penstock did not write."""
+    """Return whether the run's staging, or the folder `data`, is a tree that penstock adopted, not wrote."""
     mark = documents.read_adopted_tree(run.folder)
     return mark is not None and documents.stands_in(mark, data or run.data)
 
 
 def give_back(context: Context, run: Run, why: str) -> None:
-    """Rename the adopted tree in the run's staging back to where it stood: nothing of it is ever deleted.
+    """Rename the adopted tree in the run's staging back to its former path. No file of it is ever deleted.
 
-    Call it under the dataset's lock, while no element of the run lives. Raises FailedError where something
-    else stands there now.
+    Call it under the dataset's lock, while no element of the run lives. Raises FailedError if that path is
+    taken now.
     """
     mark = documents.read_adopted_tree(run.folder)
     assert mark is not None
@@ -278,8 +277,8 @@ def take(staging: AbandonedStaging, run: str) -> None:
 
 
 def retire(layout: DatasetLayout, folder: RunLayout) -> bool:
-    """Rename the folder of a run marked by `taken.json`, whose staging another run may have used. The run
-    then starts anew. Returns whether it was renamed."""
+    """Rename the run's folder if `taken.json` marks its staging as used by another run; the run then starts
+    from the beginning. Returns whether the folder was renamed."""
     if not folder.taken.exists():
         return False
     number = 1
@@ -297,11 +296,11 @@ def clean(
     step: str = "publish",
     remove: Callable[[Path, Path], None] | None = None,
 ) -> None:
-    """Remove stagings and state of runs that did not end, after the newer run `run` was published.
+    """Remove stagings and state of unfinished runs, after the newer run `run` was published.
 
-    The caller holds the dataset's lock. Events, of `step`, report what stays: runs that may live, unknown
-    runs' stagings, and adopted trees. With `before` (the number of a claim), runs that claimed the dataset at
-    this number or later stay, too. `remove(staging, state)` removes the two folders, or arranges that. A
+    The caller holds the dataset's lock. Runs that may live, unknown runs' stagings, and adopted trees stay;
+    events of `step` report them. `before` is the number of a claim: runs that claimed the dataset with this
+    number or a later one also stay. `remove(staging, state)` removes the two folders, or has them removed. A
     failed removal, also after a lost lock, is a warning.
     """
     runs = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
@@ -334,7 +333,7 @@ def clean(
                 context.assert_held()
                 tree_removal.remove_tree(theirs.folder.folder, context.spend)
         except PenstockError as error:
-            # The release is published: an old staging that stays does not fail publish.
+            # The release is published, so publish does not fail if an old staging stays.
             context.emit(events.Warned(run.dataset, step, text=f"the staging of run {key} stays: {error}"))
             continue
         text = f"the staging of run {key}, which did not end, was removed"
@@ -344,8 +343,8 @@ def clean(
 def described(run: Run) -> list[StagingStatus]:
     """Describe each staging of another run: {staging, run, files, bytes, idle_seconds, holds_tree}.
 
-    Files and bytes come from progress files; `idle_seconds` since the run's state was last written. Unknown
-    values are left out; `holds_tree` is present, and true, only for a tree that penstock did not write.
+    Files and bytes come from progress files. `idle_seconds` counts from the last write to the run's state.
+    Unknown values are left out. Only an adopted tree has `holds_tree`, which is then true.
     """
     runs = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
     stagings = []
@@ -382,7 +381,7 @@ def _aside(release: str, key: str) -> str:
 
 
 def _apart(theirs: Run, mine: Path) -> bool:
-    """Return whether the run's staging already has its own place; its mark is written before the rename."""
+    """Return whether the run's staging was already renamed. Its mark, written earlier, does not prove it."""
     name = _name(theirs)
     return name != mine.name and (mine.parent / name).is_dir()
 
@@ -437,7 +436,7 @@ def _own(data: Path) -> int:
 
 
 def planned(run: Run) -> dict[str, Abandoned]:
-    """Return the stagings that this run's plan takes files from, by run; they may be gone by now."""
+    """Return, by run, the stagings from which this run's plan takes files. They may no longer exist."""
     from penstock.target.links import Abandoned
 
     inodes = run.plan.staging_inodes
@@ -448,9 +447,9 @@ def planned(run: Run) -> dict[str, Abandoned]:
 
 
 def _alive(context: Context, run: Run, *, patient: bool = True) -> str:
-    """Name this run's arrays that may still write, or the reason why that is not known; "": none."""
+    """Return a phrase naming this run's arrays that may still write, or why that is unknown; "" if none."""
     try:
-        # By the folder's name: the run may have been listed before its dataset was renamed.
+        # Ask with the folder's dataset name: the run may have been listed before its dataset was renamed.
         return dataset_state.arrays_of(context, run.layout.dataset, run.folder, patient=patient)
     except InterruptedRunError:
         raise
@@ -463,21 +462,21 @@ def _touched(folder: RunLayout) -> float:
     return max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
 
 
-# What a published run keeps of its state, and the removal of the rest.
+# The state that a published run keeps, and the removal of the rest.
 #
 # | file of the run                      | after publication                                          |
 # | ------------------------------------ | ---------------------------------------------------------- |
 # | `run.json`, `probe.json`             | kept: the next run, audit and repair read them             |
 # | `plan.json`, receipts, arrays, logs  | kept: report, status and the next run's estimate read them |
 # | `listing.parquet`, `amended.parquet` | removed: the manifest has each of their rows               |
-# | `shards/`, `journal/`, `records/`    | removed: the manifest has what they became                 |
+# | `shards/`, `journal/`, `records/`    | removed: the manifest has the rows made from them          |
 #
-# The rest grows with the files, by some 330 bytes for each file and release; what is kept, by some hundred
-# bytes for each element.
+# The removed state takes some 330 bytes for each file and release. The kept state takes some hundred bytes
+# for each element.
 
 
 def tidy(context: Context, run: Run) -> None:
-    """Prune right after a publication; an overtaken run only warns, and leaves the rest to the other run."""
+    """Prune after a publication. Only warn if another run took over the dataset; it prunes later."""
     try:
         prune(context, run.layout)
     except LockedError as error:
@@ -486,11 +485,11 @@ def tidy(context: Context, run: Run) -> None:
 
 
 def prune(context: Context, layout: DatasetLayout) -> None:
-    """Remove state that the manifests cover, of all published runs of a dataset, also what a killed run left.
+    """Remove state that manifests cover from a dataset's published runs, also from killed runs.
 
     The caller holds the dataset's lock. Nothing reads this state once a run's receipt of publish is durable,
-    so a kill is safe anywhere. A failed removal is a warning: the release is published all the same. Raises
-    LockedError when this run was overtaken.
+    so a kill is safe at any moment. A failed removal is a warning, since the release is published. Raises
+    LockedError if another run took over the dataset.
     """
     for key in sorted(os.listdir(layout.runs)):
         folder = layout.run(key)

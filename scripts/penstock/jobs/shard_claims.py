@@ -1,62 +1,62 @@
-"""Claims of shards: which worker of a step does which shard, and who continues where a worker died.
+"""Claims of shards: which worker of a step does which shard, and who continues the shard of a dead worker.
 
-A worker is one element of a job array: it claims a shard, does it, writes its receipt, and claims the next.
-Workers divide the shards by files alone: nobody hands shards out, and nodes never query the scheduler.
+A worker is one element of a job array. It claims a shard, does it, writes its receipt, and claims the next.
+Workers divide the shards only by files. No process assigns shards, and nodes never query the scheduler.
 
     claims/<step>/00012.3.json    the third claim of shard 12: which worker, on which host, for which command
 
-- C1. A claim is made under a name that did not exist (`small_files.create_file`): one worker has it, with its
-  content. The highest of a shard's claims counts, without a gap below it. No claim is removed or changed
-  before the run is.
+- C1. A claim is a file made whole under a new name (`small_files.create_file`), so exactly one worker makes
+  it. A shard's highest claim counts, up to the first gap in the generations. Claims are never changed, and
+  are removed only with the run.
 - C2. A worker touches its claim once in a HEARTBEAT, and looks once a second for a higher claim. If it finds
-  one, it counts as dead, and leaves the shard as it is.
+  one, other workers took it for dead, and it leaves the shard as it is.
 - C3. Any worker that needs a shard claims its next generation, by the table below.
-- C4. A receipt is written while no higher claim exists, under a new name: it never replaces a receipt that
-  holds. A receipt that does not hold is removed right before a claim, or by whoever voids it.
-- C5. An outcome has its claim's generation in its name. The controller writes one only if none exists
-  (`documents.create_outcome`).
+- C4. A receipt is written under a new name while no higher claim exists: it never replaces a valid receipt.
+  An invalid receipt is removed right before a claim, or by the step that made it invalid.
+- C5. An outcome (how a claim ended without a receipt) has the claim's generation in its name. The controller
+  writes an outcome only if none exists (`documents.create_outcome`).
 
-| the highest claim of a shard without a receipt       | the next one may be made                       |
+| the highest claim of a shard without a receipt       | the next claim may be made                     |
 |------------------------------------------------------|------------------------------------------------|
-| there is none                                        | yes: the first                                 |
-| it has an outcome: its worker's, or the controller's | yes, where this command (`call`) has no claim, |
-| for a worker that the scheduler ended                | or its last one has no outcome or one that     |
-| its worker is this one, which the scheduler started  | says `retry`, and at most `retries` of its     |
+| does not exist                                       | yes: the first                                 |
+| has an outcome, written by its worker, or by the     | yes, if this command (`call`) has no claim, or |
+| controller for a worker that the scheduler ended     | its last claim has no outcome or an outcome    |
+| belongs to this worker, which the scheduler started  | with `retry`, and at most `retries` of its     |
 | again                                                | claims were charged                            |
-| its file stood still for PATIENCE, by the clock of   | the same                                       |
-| who looks; empty or foreign files likewise           |                                                |
-| any other                                            | no: its worker is at work                      |
+| was not touched for PATIENCE, by the clock of the    | the same                                       |
+| worker that looks, even if it is empty or damaged    |                                                |
+| is any other                                         | no: its worker is at work                      |
 
-A claim is not charged (`free`) if its time or a signal ended it (with progress), or PAUSE, or preemption. Nor
-is one that ended by another start of its worker after a signal, or by a bad node. An unreadable claim above
-the command's last is charged. Claims of other commands are not: earlier failures are tried again, and of two
-commands at once neither tries for ever. Between two looks at most a HEARTBEAT counts as standstill, in the
-controller a fourth of PATIENCE: neither absent servers nor a halt of the looking process make a worker dead.
+A claim is not charged (`free`) if a time limit or a signal ended it with progress. Nor is it if it ended by
+the PAUSE file, preemption, a bad node, or a restart of its worker after a signal. An unreadable claim above
+the command's last is charged. Other commands' claims are not: earlier failures are tried again, and two
+commands at once do not retry for ever. Between two looks at most a HEARTBEAT counts as time without a touch,
+in the controller a fourth of PATIENCE. So absent servers, or a halted observer, make no worker count as dead.
 
-**What may die where.** "Next" is the worker that claims the next generation.
+**Deaths of workers.** "Next" is the worker that claims the next generation.
 
-| a worker dies, or stands still for long  | on disk                   | then                                |
+| a worker dies, or is halted for long     | on disk                   | then                                |
 |------------------------------------------|---------------------------|-------------------------------------|
 | before its claim has its name            | a temporary name          | nobody waits for it                 |
-| before that has its content (file        | an empty or torn claim    | next after PATIENCE                 |
+| before its claim has content (file       | an empty or torn claim    | next after PATIENCE                 |
 | systems without hard links)              |                           |                                     |
-| after that, or amid the rows             | a claim, maybe journals   | the same, or as soon as the         |
-|                                          |                           | controller says that it ended; the  |
-|                                          |                           | next goes on at the journal         |
+| after that, or amid the rows             | a claim, maybe journals   | next after PATIENCE, or once the    |
+|                                          |                           | controller reports its end; next    |
+|                                          |                           | continues at the journal            |
 | before its receipt has its name (without | a temporary name (a torn  | the same; all rows are done         |
 | hard links: its content)                 | receipt)                  |                                     |
-| before its outcome has its name          | a claim                   | as if it had died amid rows         |
-| after receipt or outcome                 | all there is to know      | next at once, or nobody             |
-| it wakes amid the rows, overtaken        | a higher claim            | it ends the shard (C2)              |
-| it wakes before its receipt              | the same, maybe a receipt | it writes none (C4)                 |
-| it wakes before its outcome              | a higher claim            | that is its own claim's (C5)        |
+| before its outcome has its name          | a claim                   | as if it had died amid the rows     |
+| after its receipt or outcome             | receipt or outcome        | next at once, or nobody             |
+| and wakes amid the rows after next began | a higher claim            | it ends the shard (C2)              |
+| and wakes then, before its receipt       | the same, maybe a receipt | it writes no receipt (C4)           |
+| and wakes then, before its outcome       | a higher claim            | its outcome is for its claim (C5)   |
 
-A look may be old (NFS answers from its cache for up to a minute): C2 only saves work from being done twice.
+A look may be old, since NFS may reply from its cache for up to a minute: C2 only prevents duplicate work.
 Receipts, and the look at each file after the last writer, keep anything unproven from being published.
 
-**No listing for each claim.** A worker begins at its own place of the order, and claims by O_EXCL alone. When
-it meets another's claim it lists the folder once, and continues with unclaimed shards. When all are claimed
-it watches WATCHED of the open ones; a claim that moves gives its place to the next.
+**No listing for each claim.** A worker begins at its own place in the order, and claims by O_EXCL alone. When
+it finds another's claim it lists the folder once, and continues with unclaimed shards. Once all are claimed
+it watches WATCHED open shards at a time. A claim that is touched gives its place to the next shard.
 """
 
 from __future__ import annotations
@@ -82,15 +82,15 @@ if TYPE_CHECKING:
     from penstock.core.element_documents import ElementOutcome
     from penstock.core.layout import RunLayout
 
-LOOKED_AT = 64  # shards left for later by `prefers`, or judged without a listing, at most
+LOOKED_AT = 64  # most shards left for later by `prefers`, or judged without a listing
 WATCHED = 16  # others' claims that an idle worker watches at a time
 LOOK = 1.0  # seconds between two looks for a higher claim
-LONGEST = 65_536  # bytes of a claim, at most: a longer file is none
+LONGEST = 65_536  # most bytes of a claim: a longer file is not a claim
 NAME = re.compile(r"(\d{5}|[1-9]\d{5,8})\.([1-9]\d{0,8})\.json", re.ASCII)
 
 
 class ClaimLostError(FailedError):
-    """Another worker took the shard, since this one counted as dead."""
+    """Another worker took the shard, since this worker counted as dead."""
 
 
 def standing(run: RunLayout, step: str) -> dict[int, int]:
@@ -104,12 +104,12 @@ def standing(run: RunLayout, step: str) -> dict[int, int]:
 
 
 def read(run: RunLayout, step: str, index: int, generation: int) -> ShardClaim:
-    """Return a claim; an empty one if its file holds none. Raises by `errno_map.storage_error`."""
+    """Return a claim; an empty claim if its file is not valid. Raises `errno_map.storage_error`'s errors."""
     return _read(run, step, index, generation)[0]
 
 
 def _read(run: RunLayout, step: str, index: int, generation: int) -> tuple[ShardClaim, int]:
-    """Read a claim, and its file's time in nanoseconds: by an open, for which NFS queries its server."""
+    """Read a claim, and its file's time in nanoseconds. Opens the file, so that NFS queries its server."""
     path = run.claim(step, index, generation)
     try:
         try:
@@ -148,7 +148,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def last_ends(run: RunLayout, step: str) -> Iterator[tuple[int, ElementOutcome]]:
-    """Yield, in order, the shards whose last claim came to nothing, with the outcome; read no receipts."""
+    """Yield, in order, the shards whose last claim has an outcome, and that outcome. Reads no receipts."""
     for index, generation in sorted(standing(run, step).items()):
         if (outcome := documents.find_outcome(run, step, index, generation)) is not None:
             yield index, outcome
@@ -165,8 +165,8 @@ def charged(
 ) -> int | None:
     """Return how many claims of this command count as failures of a shard whose last claim has ended.
 
-    None where no further try is wanted. `earlier`: whether a claim belongs to an earlier start of this
-    worker. Raises FailedError.
+    Returns None if no further try is wanted. `earlier` tells whether a claim belongs to an earlier start of
+    this worker. Raises FailedError.
     """
     unread = 0
     for lower in range(generation, 0, -1):
@@ -188,23 +188,23 @@ class Claim:
         self._run, self._looked = run, time.monotonic()
 
     def beat(self) -> None:
-        """Show that its worker lives, once in a HEARTBEAT; ignore failures."""
+        """Touch the claim, to show that its worker lives. Call it once in a HEARTBEAT. Ignores failures."""
         with contextlib.suppress(OSError):
             os.utime(self._path)
 
     def beating(self) -> contextlib.AbstractContextManager[None]:
-        """Beat in a thread during the block: a shard's end may wait minutes for a file system's writes."""
+        """Beat in a thread during the block, since a shard's last writes may take minutes."""
         return heartbeat.beating(self.beat, "claim")
 
     def look(self) -> None:
-        """Raise ClaimLostError where another worker holds the shard; looks once in LOOK seconds at most."""
+        """Raise ClaimLostError if another worker holds the shard. Looks at most once in LOOK seconds."""
         if time.monotonic() - self._looked >= LOOK:
             self._looked = time.monotonic()
             with contextlib.suppress(TransientError):
                 self.require()
 
     def require(self) -> None:
-        """Look at once; raise by `errno_map.storage_error` where the answer is not known."""
+        """Look now, and raise as `look` does, or an error of `errno_map.storage_error` if that fails."""
         try:
             os.lstat(self._next)
         except FileNotFoundError:
@@ -219,7 +219,7 @@ class Claim:
         )
 
     def prove(self, receipt: ElementReceipt, holds: Callable[[int], bool]) -> None:
-        """Write the shard's receipt, durably; a receipt that `holds` stays. Raises ClaimLostError."""
+        """Write the shard's receipt, durably, unless a receipt `holds` already. Raises ClaimLostError."""
         path = self._run.receipt(receipt.step, receipt.index)
         for _ in range(3):
             self.require()
@@ -230,17 +230,17 @@ class Claim:
 
 
 class WatchedClaim(NamedTuple):
-    """A claim of another worker, as this one sees it."""
+    """A claim of another worker, as this worker sees it."""
 
     generation: int
-    written: int = -1  # its file's time, in nanoseconds
-    looked: float = 0.0  # when that was read last, by this process's clock
-    still: float = 0.0  # seconds for which it stayed the same
-    lives: bool = False  # whether it moved since it is watched
+    written: int = -1  # the file's time, in nanoseconds
+    looked: float = 0.0  # when that time was read last, by this process's clock
+    still: float = 0.0  # seconds for which that time stayed the same
+    lives: bool = False  # whether that time changed while the claim was watched
 
     def after(self, generation: int, written: int, now: float, most: float) -> WatchedClaim:
-        """Return the claim after one more look, of which at most `most` seconds count as standstill. So
-        neither absent servers nor a halt of the looking process make a worker dead."""
+        """Return the claim after one more look, which adds at most `most` seconds to `still`. So no worker
+        counts as dead because servers were absent, or because the looking process was halted."""
         if self.generation != generation or self.written < 0:
             return WatchedClaim(generation, written, now)
         if self.written != written:
@@ -251,9 +251,9 @@ class WatchedClaim(NamedTuple):
 class ShardClaims:
     """The shards of a step as one worker takes them.
 
-    `worker`: the content of its claims, without `worker` and `charged`. `shards`: all that may be open, in
-    the plan's order; the worker begins at `place`. `holds`: whether a shard's receipt holds. `name` makes a
-    new attempt's name, unique on all nodes. `prefers`: shards that suit this worker better; None: all alike.
+    `worker` is the content of its claims, without `worker` and `charged`. `shards` are all that may be open,
+    in the plan's order; the worker begins at `place`. `holds` tells whether a shard's receipt is valid.
+    `name` returns a new attempt's name, unique on all nodes. `prefers` selects shards that suit it better.
     """
 
     def __init__(
@@ -275,20 +275,20 @@ class ShardClaims:
         self._prefers, self._clock = prefers, clock
         self._new = deque([*shards[place:], *shards[:place]])
         self._late: deque[int] = deque()
-        self._open = deque(self._new)  # what may be open, without the watched shards
+        self._open = deque(self._new)  # shards that may be open, without the watched shards
         self._listed = float("-inf")
         self._watched: dict[int, WatchedClaim] = {}
 
     def next(self) -> Claim | None:
-        """Claim a shard, unclaimed ones first; None: none can be taken now.
+        """Claim a shard, unclaimed shards first; None if no shard can be taken now.
 
-        Others may still be at work, and fail. Reads WATCHED claims: a waiting worker calls it once in a
-        HEARTBEAT or more often. Raises by `errno_map.storage_error`.
+        Other workers may still be at work, and fail. Reads WATCHED claims, so a waiting worker calls it at
+        least once in a HEARTBEAT. Raises the errors of `errno_map.storage_error`.
         """
         return self._unclaimed() or self._again()
 
     def waits(self) -> bool:
-        """Return whether others hold open shards, as `next` saw last."""
+        """Return whether others hold open shards, according to the last call of `next`."""
         return bool(self._watched)
 
     @property
@@ -333,14 +333,14 @@ class ShardClaims:
         return None
 
     def _list(self) -> None:
-        """Drop shards with a receipt from a long list, once in PATIENCE; `take` checks the receipt."""
+        """Drop shards with a receipt from a long list, once in PATIENCE. `take` checks the receipts."""
         if len(self._open) > LOOKED_AT and self._clock() - self._listed >= heartbeat.PATIENCE:
             self._listed = self._clock()
             away = proven(self._run, self._step) | self._watched.keys()
             self._open = deque(index for index in self._open if index not in away)
 
     def take(self, index: int) -> Claim | None:
-        """Claim this shard if the table above allows it. Raises as `next`."""
+        """Claim this shard if the module's table allows it. Raises the errors of `next`."""
         if self._holds(index):
             self._watched.pop(index, None)
             return None
@@ -348,20 +348,20 @@ class ShardClaims:
         generation = documents.claimed(self._run, self._step, index, watched)
         charged = self._charged(index, generation) if generation else 0
         receipt = self._run.receipt(self._step, index)
-        # Only now is a receipt removed: a live worker's may be torn for a moment.
+        # An invalid receipt is removed only now, since a live worker's receipt may be torn for a moment.
         if charged is None or receipts.stands(receipt, lambda: self._holds(index)):
             return None
         content = self._worker._replace(worker=self._name(), charged=charged)
         claim = self._run.claim(self._step, index, generation + 1)
         if documents.create(SHARD_CLAIM, claim, content):
             self._watched.pop(index, None)
-            self._open.extend({index}.difference(self._open))  # this claim may come to nothing, too
+            self._open.extend({index}.difference(self._open))  # this claim may also fail
             return Claim(self._run, self._step, index, generation + 1, content)
         self._watched[index] = WatchedClaim(generation + 1)
         return None
 
     def _charged(self, index: int, generation: int) -> int | None:
-        """Return the charged claims of this command; None: at work, or no further try."""
+        """Return how many claims of this command are charged; None while at work, or if given up."""
         last, written = _read(self._run, self._step, index, generation)
         outcome = documents.find_outcome(self._run, self._step, index, generation)
         ended = outcome is not None or self._earlier(last)

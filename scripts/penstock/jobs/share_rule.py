@@ -1,5 +1,5 @@
-"""The rule by which runs divide a rate, without a disk, a thread or a clock of its own; the folder in which
-holders of shares post; and what versions before 1.0 divided by.
+"""The rule by which runs divide a rate, and the folder in which holders of shares make files. The rule has
+no disk, thread or clock of its own. Also cleans up the files by which versions before 1.0 divided.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.core.errors import PenstockError
 
 
-# The folder in which holders of shares post small files. Their names say everything (`rule`).
+# The folder in which holders of shares make small files. All information is in the files' names (see below).
 
 LONGEST = 4096  # bytes of a file that counts
 NOBODY = -1  # the owner of files that no process of penstock made
@@ -33,24 +33,24 @@ _MODE = 0o644
 
 
 def run_digits(*words: object) -> str:
-    """Return the digits by which processes of a run, or of a command that works alone, find its holder."""
+    """Return the digits by which the processes of a run, or of a lone command, find their holder."""
     text = "\0".join(map(str, words))
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
 
 
 def late_of(folder: Path) -> float:
-    """Return the seconds by which listings of this folder may be old. Raises OSError."""
+    """Return how old, in seconds, a listing of this folder may be. Raises OSError."""
     return facts(folder).traits.names_late
 
 
 class FileState(NamedTuple):
-    uid: int  # of its owner, or NOBODY
-    changed: float  # when it was last made or renamed, in seconds by the file system's clock
+    uid: int  # the owner, or NOBODY
+    changed: float  # time of the last creation or rename, in seconds by the file system's clock
 
 
 class SharesFolder:
-    """The folder, as one process reaches it. Each call may raise OSError; its effect may happen all the same,
-    at any later time."""
+    """The folder, as one process reaches it. Each call may raise OSError. A call that raised may still take
+    effect at any later time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -63,7 +63,7 @@ class SharesFolder:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with contextlib.suppress(FileExistsError):
             fd = os.open(self._path / name, flags, _MODE)
-            # Over a quota of blocks a name can be made without content: the name is enough.
+            # Beyond a quota of blocks a file can be made, but not written: its name is enough.
             with contextlib.suppress(OSError):
                 try:
                     os.fchmod(fd, _MODE)
@@ -93,66 +93,66 @@ class SharesFolder:
 
 # The rule by which runs divide a rate, without a disk, a thread or a clock of its own.
 #
-# **Problem.** Runs of several accounts on many nodes share a rate. There is no service of ours; flock does
-# not
-# work between the nodes of all file systems; clocks differ. A folder is shown as it was up to `late` seconds
-# ago, each name by itself. A process may stand still for ten minutes. All together must never pass the rate.
+# **Problem.** Runs of several accounts on many nodes share a rate. Penstock has no service of its own. On
+# some file systems flock does not work between nodes, and clocks differ. A listing may show each name as it
+# was up to `late` seconds ago. A process may be stopped for ten minutes. All together must never exceed the
+# rate.
 #
 # **The obvious way** is that each process divides by the holders in its last listing. It fails when a
-# newcomer
-# arrives: the others use parts of a listing without it.
+# newcomer arrives: the others still use parts from a listing without the newcomer.
 #
-# **The way.** A *holder* is a run, a removal, or a command that works alone. All its processes beat for it.
+# **The way.** A *holder* is a run, a removal, or a command that works alone. All its processes send beats for
+# it, by renaming their files.
 #
-# | name                                       | made by          | it says |
-# | ------------------------------------------ | ---------------- | ---------------------------------------- |
-# | `holder.<holder>.<new>.<most>.<processes>` | the controller | it counts, for at most `most` thousandths, |
-# |                                            |                  | of which each process has an even part |
-# | `begin.<holder>.<process>.<number>`        | a process, which | it lives, and uses nothing yet |
-# | `beat.<holder>.<process>.<number>` | renames it | it lives, and all others count the holder |
+# | file name                                  | made by        | meaning                                    |
+# | ------------------------------------------ | -------------- | ------------------------------------------ |
+# | `holder.<holder>.<new>.<most>.<processes>` | the controller | the holder uses `most` thousandths at most |
+# |                                            |                | and gives each process an even part        |
+# | `begin.<holder>.<process>.<number>`        | each process   | the process lives, and uses nothing yet    |
+# | `beat.<holder>.<process>.<number>`         | its rename     | it lives, and all others count the holder  |
 #
-# A holder's name is 8 digits by which controllers of a run find it, and 8 random ones; elements are given it.
-# `<new>` is random: no name is made twice, so an operation delayed for minutes changes nothing newer. A
-# *view* is what a listing shows: the other holders, and how much each can use.
+# A holder's name has 8 digits by which controllers of a run find it, and 8 random digits. Elements get the
+# name on their command line. `<new>` is random: no name is made twice, so an operation that is delayed for
+# minutes changes nothing newer. A *view* is a listing's content: the other holders, and each holder's `most`.
 #
 # docs/bandwidth.md ("How it is kept") has the rules L1 to L7, why the parts never exceed the rate, and their
 # limits.
 
-PARTS = 1000  # of the rate
-VALID = 30.0  # seconds, as all below
-LIVES = 45.0
-BEAT = 20.0 - 0.1
-PAUSE = 5.0  # between two operations at rest
-QUICK = 1.0  # between two while a process waits, or a file is to be removed
-GONE = 600.0  # without any sight of a beat: its file was removed
-DRIFT = 1.05  # of waiting times: each process measures by its own clock
-NAMES = 8  # holders of one account that count
-LOOKED = 50  # similar files whose owners one look reads: others may make thousands
+PARTS = 1000  # parts that make up the rate
+VALID = 30.0  # seconds for which a view may be used
+LIVES = 45.0  # seconds for which a process may work after its last beat
+BEAT = 20.0 - 0.1  # seconds between two beats
+PAUSE = 5.0  # seconds between two operations at rest
+QUICK = 1.0  # seconds between two operations while a process waits, or a file is to be removed
+GONE = 600.0  # seconds without a listing that shows a beat, after which its file counts as removed
+DRIFT = 1.05  # factor on waiting times, since each process measures by its own clock
+NAMES = 8  # number of an account's holders that count
+LOOKED = 50  # similar files whose owners are read at once, at most: others may make thousands
 
 _HOLDER = re.compile(r"holder\.([0-9a-f]{16})\.[0-9a-f]{8}\.(\d{1,4})\.(\d{1,7})", re.ASCII)
 _BEAT = re.compile(r"(begin|beat)\.([0-9a-f]{16})\.[0-9a-f]{8}\.\d{1,12}", re.ASCII)
 
 
 def abandoned(late: float) -> float:
-    """Return the seconds without a new beat after which a holder is left out."""
+    """Return the number of seconds without a new beat after which a holder no longer counts."""
     return (LIVES + late + 2 * PAUSE) * DRIFT
 
 
 class Post(NamedTuple):
-    most: int  # of PARTS
-    processes: int  # that may use it at once; 0: none yet
+    most: int  # the largest part for the holder, of PARTS
+    processes: int  # number of processes that may use it at once; 0 if none may yet
 
 
 class Holder(NamedTuple):
-    """A holder as others know it: another account's file makes another holder."""
+    """A holder as other processes identify it. The same name in another account's file is another holder."""
 
     uid: int
     name: str
 
 
 class Listing(NamedTuple):
-    holders: Mapping[str, tuple[str, Post]]  # by file: the holder's name, and its post
-    beats: Mapping[str, Sequence[str]]  # the files, by the holder's name
+    holders: Mapping[str, tuple[str, Post]]  # maps a file's name to the holder's name and its post
+    beats: Mapping[str, Sequence[str]]  # maps a holder's name to the names of its beat files
 
 
 def parse(names: Iterable[str]) -> Listing:
@@ -169,10 +169,10 @@ def parse(names: Iterable[str]) -> Listing:
 
 
 def divided(most: Mapping[Holder, int], own: Holder) -> float:
-    """Return the part of the holder `own`, of PARTS: even parts, but none above its holder's `most`.
+    """Return the part of PARTS for the holder `own`. Parts are even, but no holder gets more than its `most`.
 
-    Each view shows a superset of the holders that use anything, so a further holder must never enlarge
-    anybody's part. Of an account only the NAMES largest count; more than NAMES divide what these would have.
+    Each view shows at least all holders that use anything, so a further holder must never enlarge another's
+    part. Only an account's NAMES largest holders count. If it has more, they divide what those would get.
     """
     accounts: dict[int, list[int]] = defaultdict(list)
     for holder, claim in most.items():
@@ -190,16 +190,16 @@ def divided(most: Mapping[Holder, int], own: Holder) -> float:
 
 
 class _Memory:
-    """What a process has seen of the holders, by its own clock."""
+    """What a process has seen of the holders; times are by its own clock."""
 
     def __init__(self, folder: SharesFolder, late: float) -> None:
         self._folder, self._late = folder, late
-        self._owners: dict[str, int] = {}  # of holders' files
-        self._shown: dict[str, float] = {}  # files of beats, and when each was last shown
-        self._moved: dict[Holder, float] = {}  # end of the listing that showed a new beat
+        self._owners: dict[str, int] = {}  # the owners of holders' files, by name
+        self._shown: dict[str, float] = {}  # the time of the last listing that showed a beat file, by name
+        self._moved: dict[Holder, float] = {}  # the end of the last listing that showed a new beat
 
     def look(self, listing: Listing, began: float, ended: float, own: Holder) -> dict[Holder, list[str]]:
-        """Return the holders that live, and `own`, with their files."""
+        """Return the live holders, and always `own`, with their files."""
         posts: dict[Holder, list[str]] = defaultdict(list)
         self._owners = {
             name: self._owners[name] if name in self._owners else self._owner(name)
@@ -231,7 +231,7 @@ class _Memory:
         return state.uid if state else NOBODY
 
     def _any_of(self, files: Sequence[str], uid: int) -> bool:
-        """Return whether any of these new beats is this account's; a file renamed since may be."""
+        """Return whether any of these new beats may be this account's. A file renamed since then may be."""
         states = (self._folder.state(name) for name in files[:LOOKED])
         return any(state is None or state.uid == uid for state in states) or len(files) > LOOKED
 
@@ -247,12 +247,12 @@ class _GoneError(_LapsedError):
 class Member:
     """One process of a holder. Any thread may read its attributes; all else is for one thread.
 
-    `rest`: wait for so many seconds; what it raises ends `hold`. `run`: the holder's 16 hexadecimal digits;
-    the posting process's 8, by which it finds an earlier holder. `who`: its files' content, for people.
-    `clock`: this machine's seconds, which run on while it sleeps. `late`: seconds by which listings may be
-    old. `wanted`: what the one posting process wants to post; None for the others. `lowers`: whether no more
-    processes live than it posts; else an earlier controller's higher post stays. `new_name`: so many random
-    hexadecimal digits.
+    `rest` waits for a number of seconds; an exception from it ends `hold`. `run` is the holder's name, 16
+    hexadecimal digits. The posting process passes 8 digits, by which it finds an earlier holder. `who` is the
+    readable content of its files. `clock` gives this machine's seconds, also those of its sleep. `late` is a
+    listing's greatest age in seconds. `wanted` returns the post that the one posting process wants; None for
+    other processes. `lowers`: False if more processes may live than are posted: an earlier controller's
+    higher post then stays. `new_name` returns the given number of random hexadecimal digits.
     """
 
     def __init__(
@@ -272,36 +272,36 @@ class Member:
         self._run, self._who, self._wanted, self._new_name = run, who, wanted, new_name
         self.lowers = lowers
         self.waits = (late + VALID) * DRIFT
-        self.holder = "" if wanted else run  # its digits; "" before the first beat
+        self.holder = "" if wanted else run  # the holder's digits; "" before the first beat
         self.usable = 0.0, float("-inf")  # the part of the rate, 0 to 1, and its end by `clock`
         self.trouble = ""  # why the last operation failed; "" after a beat
         self._memory, self._own = _Memory(folder, late), Holder(NOBODY, "")
         self._process, self._number, self._changed = "", 0, 0.0
-        self._names: list[str] = []  # its possible files: a failed operation may still take effect
+        self._names: list[str] = []  # names its file may have: a failed operation may still take effect
         self._made = self._beaten = float("-inf")
-        self._settled = False  # all others count the holder
-        # The posting process's: the holder's files, and when each was made, or seen first.
+        self._settled = False  # whether all others count the holder
+        # Only in the posting process: the holder's files, and when each was made, or first seen.
         self._posted: dict[str, tuple[Post, float]] = {}
-        self._said = ""  # the last of them that this process made
-        self._counts: set[int] = set()  # each number of processes posted for this holder
-        # The view: the others, what the own holder's files say, and when its listing began.
+        self._said = ""  # the holder's file that this process made last
+        self._counts: set[int] = set()  # all numbers of processes posted for this holder
+        # The view: the other holders, the posts of the own holder, and when the listing began.
         self._others: dict[Holder, int] = {}
         self._shown: list[Post] = []
         self._began = float("-inf")
 
     @property
     def left(self) -> int:
-        """Of PARTS, what the other holders do not claim."""
+        """The part of PARTS that the other holders do not claim."""
         return max(0, PARTS - sum(self._others.values()))
 
     @property
     def holder_part(self) -> float:
-        """What the holder's processes may use together, from 0 to 1."""
+        """The part of the rate that the holder's processes may use together, from 0 to 1."""
         return self.usable[0] * max([post.processes for post, _ in list(self._posted.values())], default=0)
 
     def knows(self, processes: int, *, first: bool = False) -> bool:
-        """Return whether so many processes may begin: no process divides by fewer any more. `first`: none of
-        them lives yet, so only late listings show fewer."""
+        """Return whether this number of processes may begin: no process divides by fewer any more. `first`:
+        no process of the holder lives yet, so only late listings show fewer."""
         posted = dict(self._posted)
         said = [posted[self._said]] if self._said in posted else []
         said = said if self.lowers else [*posted.values()]
@@ -323,10 +323,10 @@ class Member:
         self.usable = divided(most, self._own) / PARTS / processes, until
 
     def hold(self) -> None:
-        """Hold until `rest` raises.
+        """Hold the share until `rest` raises.
 
-        Raises OSError where the folder cannot be used at the beginning. Later the process then uses nothing,
-        and begins anew when the folder answers.
+        Raises OSError if the folder cannot be used at the beginning. If it fails later, the process uses
+        nothing, and begins again when the folder works.
         """
         first = True
         while True:
@@ -340,25 +340,25 @@ class Member:
                 self._note(error)
                 self.usable = 0.0, float("-inf")
                 if isinstance(error, _GoneError) and self._wanted:
-                    # Until no beat says any more that others count the holder: its other processes see this,
-                    # too.
+                    # Wait until no beat says any longer that others count the holder, so that the holder's
+                    # other processes also learn that its files are gone.
                     until = self._clock() + self.waits + LIVES * DRIFT
                     while (left := until - self._clock()) > 0:
                         self._rest(left)
             with contextlib.suppress(OSError):
-                self.leave()  # else a process of the holder that begins now counts itself by it
+                self.leave()  # otherwise a new process of the holder would settle by this one's beat
             self._rest(PAUSE)
 
     def end(self) -> None:
-        """End the holder, after `hold`, when no other process of it may live. Raises OSError."""
+        """End the holder. Call it after `hold`, when no other process of it may live. Raises OSError."""
         names = self._folder.names()
         for name in [*self._posted, *parse(names).beats.get(self._own.name, ())]:
-            with contextlib.suppress(OSError):  # another account's
+            with contextlib.suppress(OSError):  # another account's file
                 self._folder.remove(name)
         self.leave()
 
     def leave(self) -> None:
-        """End this process alone, after `hold`. Raises OSError."""
+        """End this process's part only. Call it after `hold`. Raises OSError."""
         self.usable = 0.0, float("-inf")
         while self._names:
             self._folder.remove(self._names[-1])
@@ -368,7 +368,7 @@ class Member:
         self.trouble = str(error) if isinstance(error, OSError) else self.trouble or str(error)
 
     def _begin(self) -> None:
-        """Begin to beat for the run's holder; the posting process finds an earlier one, or makes one."""
+        """Begin to beat for the run's holder, which the posting process finds, or else makes."""
         self._settled, self._posted, self._said, self._shown = False, {}, "", []
         listing = parse(self._folder.names())
         if self.holder:
@@ -408,7 +408,7 @@ class Member:
         self._changed, self._own = state.changed, Holder(state.uid, holder)
 
     def _inherit(self, listing: Listing) -> None:
-        """L3: settle if another process of the holder was at `beat` within LIVES."""
+        """Rule L3: settle if another process of the holder renamed its `beat` file within LIVES."""
         since = (self._clock() - self._made) * DRIFT + 1.0
         beats = [name for name in listing.beats.get(self._own.name, ()) if name.startswith("beat")]
         for name in [name for name in beats if name not in self._names][:LOOKED]:
@@ -474,7 +474,7 @@ class Member:
         }
         self._shown, self._began = list(own.values()), began
         if self._wanted:
-            # Also files of an earlier controller, or of an operation that seemed to fail.
+            # The view also shows files of an earlier controller, or of an operation that seemed to fail.
             self._posted = {name: (post, ended) for name, post in own.items()} | self._posted
             self._counts.update(post.processes for post in self._shown)
         if not self._settled:
@@ -486,7 +486,7 @@ class Member:
             self._settled = True
 
     def _keep(self, wanted: Post) -> None:
-        """L5."""
+        """Keep one post of the holder, by rule L5."""
         if not self.lowers and any(p.processes > wanted.processes for p, _ in self._posted.values()):
             return
         if not self._said and {post for post, _ in self._posted.values()} == {wanted}:
@@ -505,11 +505,11 @@ class Member:
         return max([made for _, made in self._posted.values()], default=self._made)
 
 
-# What versions before 1.0 divided a link and a target's room by: files that live processes touch.
+# The files by which versions before 1.0 divided a link and a target's room. Live processes touched them.
 #
-# Only `penstock gc` still handles them: it removes what they left.
+# Only `penstock gc` still handles these versions: it removes the files that they left.
 
-OLDER_LIVES = clock.BOUND  # seconds without a sign of life after which such a process is dead
+OLDER_LIVES = clock.BOUND  # seconds without a touched file after which an older process is dead
 
 
 def _older_states(folder: Path) -> tuple[dict[Path, os.stat_result], float]:
@@ -529,7 +529,7 @@ def _older_states(folder: Path) -> tuple[dict[Path, os.stat_result], float]:
 def refuse_older(
     folder: Path, error: type[PenstockError], counts: Callable[[int], bool] = lambda _: True
 ) -> None:
-    """Raise `error` while a process of an older version, of an account that counts, gives a sign of life."""
+    """Raise `error` while a live process of an older version touches files. `counts` selects accounts."""
     states, now = _older_states(folder)
     for path, status in states.items():
         if abs(now - status.st_ctime) <= OLDER_LIVES and counts(status.st_uid):
@@ -543,8 +543,8 @@ def refuse_older(
 
 
 def remove_dead_older(folder: Path) -> None:
-    """Remove this account's files, and the empty folder, once no process of this account lives. Most files of
-    a live process are old, so a single file's age says nothing. Raises nothing."""
+    """Remove this account's files, and the empty folder, once none of its older processes lives. Most files
+    of a live process are old, so a single file's age proves nothing. Raises nothing."""
     states, now = _older_states(folder)
     own = {path: status for path, status in states.items() if status.st_uid == os.geteuid()}
     if any(abs(now - status.st_ctime) <= OLDER_LIVES for status in own.values()):

@@ -1,5 +1,5 @@
-"""What a process holds of a rate: `Share`, and `Hold` of the controller that posts for the processes of a
-run; and how many metadata operations a second it may make, of what `target.ops` allows all.
+"""A process's share of a rate: `Share`, and `Hold`, by which a controller posts for the processes of its run.
+Also a process's share of the metadata operations a second that `target.ops` allows all processes together.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context, OpsHold, Stop
 
 
-# What a process holds of a rate: `Share`, and `Hold` of the controller that posts for a run's processes.
+# A process's share of a rate: `Share`, and `Hold`, by which a controller posts for the processes of its run.
 #
-# Only a thread, which runs `share_rule.Member`, touches the folder, so nobody waits for it. If the folder
-# does not answer, the thread hangs, and the share ends by itself: `Member.usable` says when.
+# Only one thread, which runs `share_rule.Member`, uses the folder, so no other thread waits for it. If the
+# folder is unresponsive, the thread hangs, and the share ends at the time in `Member.usable`.
 
 READ = 2.5  # seconds between two calls of `tick` at rest
-ENDING = 5.0  # seconds that the end may take; the rest counts for a while, and is removed later
-UNUSED = 30.0  # seconds after which unused parts go to others
-RAISED = 5.0  # seconds that show that a holder uses all that it has
-SHOWN = 200  # holders of one look: others may make thousands, and `divided` visits all for each
+ENDING = 5.0  # most seconds for the end; files left then still count for a while, and are removed later
+UNUSED = 30.0  # seconds after which unused parts go to other holders
+RAISED = 5.0  # seconds of full use after which a holder claims more
+SHOWN = 200  # most holders in one look: others may make thousands, and `divided` visits all for each
 KEPT = 3600.0  # seconds without a beat, by the file system's clock, after which files are removed
 _LOOK = 0.2
 
 
 class _EndedError(Exception):
-    """The share was left."""
+    """The share has ended."""
 
 
 class Share:
-    """`with Share(...) as share:`; `share.now()` from any thread."""
+    """A context: `with Share(...) as share:`. Any thread may call `share.now()`."""
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class Share:
         *,
         lowers: bool = True,
     ) -> None:
-        """`digits`: the holder's, for one of its processes; without them the process is its own holder.
-        `wanted` as in `Member`. Raises OSError."""
+        """`digits` name the holder to which the process belongs; if "", the process is its own holder.
+        `wanted` is as in `Member`. Raises OSError."""
         self._where, self._alone = printable(str(folder)), not digits
         self.member = Member(
             SharesFolder(folder), self._rest, digits or secrets.token_hex(4), who.to_json(), clock,
@@ -104,10 +104,10 @@ class Share:
             self.member.leave()
 
     def tick(self) -> None:
-        """Do work of a subclass, at least once in READ seconds while the folder answers."""
+        """Do work of a subclass, at least once in READ seconds while the folder is responsive."""
 
     def now(self) -> float:
-        """Return the part of the rate usable now, 0 to 1. Raises FailedError once no share can come."""
+        """Return the part of the rate usable now, 0 to 1. Raises FailedError if no share can come now."""
         if self.failed or not self._thread.is_alive():
             raise self._unusable(self.failed or "the thread that holds the share has ended")
         part, until = self.member.usable
@@ -127,7 +127,7 @@ class Share:
             self.member.hold()
         except _EndedError:
             pass
-        except Exception as error:  # noqa: BLE001  who uses the share must hear of it
+        except Exception as error:  # noqa: BLE001  `now` reports it to the user of the share
             self.failed = f"{type(error).__name__}: {error}"
 
     def _rest(self, seconds: float) -> None:
@@ -141,12 +141,12 @@ class Share:
 
 
 def claimed(most: int, part: float, used: float | None, *, left: int, works: bool) -> int:
-    """Return how much of PARTS a holder claims that claims `most` now and has `part` (0 to 1) of the rate.
+    """Return the new claim, of PARTS, of a holder that claims `most` now and has `part` (0 to 1) of the rate.
 
-    `used`: the fraction that its working processes used of what they may; None: not known yet. `left`: what
-    others do not claim.
+    `used` is the fraction of their allowance that its working processes used; None if not known yet. `left`
+    is the part that others do not claim.
 
-    | left         | works | used            | claims           |
+    | left         | works | used            | new claim        |
     |--------------|-------|-----------------|------------------|
     | all          |       |                 | all              |
     | half or more | no    |                 | as before        |
@@ -165,8 +165,8 @@ def claimed(most: int, part: float, used: float | None, *, left: int, works: boo
 
 
 class Hold(Share):
-    """The share of a run, as its controller keeps it: its claim, and how many processes divide it. On exit
-    the files stay, so that the next step continues at once, unless none of its processes lives then."""
+    """The share of a run, kept by its controller: its claim, and how many processes divide it. On exit its
+    files stay if processes of the holder may live then, so that the next step continues at once."""
 
     def __init__(
         self,
@@ -181,10 +181,11 @@ class Hold(Share):
         ends: bool = False,
         stopped: bool = False,
     ) -> None:
-        """`rate`: of all holders together; infinite: no cap. `per_process`: one process's own limit.
+        """`rate` returns the rate of all holders together, infinite if there is no cap.
 
-        `processes`: that may use it before `begin`. `ends`, `stopped`: whether no process lives when this one
-        ends, or ends by an error. `lowers` as in `Member`.
+        `per_process` is one process's own limit; `processes` counts those that may work before `begin`. Set
+        `ends` if no other process lives when this one ends, `stopped` if that holds after an error. `lowers`
+        is as in `Member`.
         """
         super().__init__(folder, digits, who, self._wanted, lowers=lowers)
         self._ends, self._stopped = ends, stopped
@@ -205,10 +206,10 @@ class Hold(Share):
         return self.member.holder
 
     def begin(self, processes: int, wait: Callable[[float], object], *, first: bool = False) -> None:
-        """Return when so many processes may work at once.
+        """Return when this number of processes may work at once.
 
-        `first`: none of them lives yet; else a higher post stays. `wait` is called repeatedly, and may raise.
-        Raises FailedError where the folder cannot be used, or takes no file.
+        `first`: no process of the holder lives yet; otherwise a higher post stays. Calls `wait` repeatedly,
+        which may raise. Raises FailedError if the folder cannot be used, or takes no file.
         """
         member, began = self.member, clock()
         self._processes, self._works, self._since, member.lowers = processes, True, began, first
@@ -225,7 +226,7 @@ class Hold(Share):
             self._wake.set()
 
     def uses(self, running: int, amount: int) -> None:
-        """Claim what is needed, by the processes at work and all use so far, in the rate's unit."""
+        """Adapt the claim to the number of `running` processes and the total `amount`, in the rate's unit."""
         now = clock()
         seconds, member = now - self._since, self.member
         if running != self._running or amount < self._amount:
@@ -233,7 +234,7 @@ class Hold(Share):
             self._works = self._works and running > 0
             return
         could = self._cap * member.holder_part * running / max(1, self._processes) * seconds
-        # Without a cap of bytes, the use of a share of requests is not known.
+        # If there is no cap on bytes, the use of a share of requests is not known.
         used = (amount - self._amount) / could if 0 < could < math.inf else None
         if seconds >= UNUSED or (seconds >= RAISED and used is not None and used >= 0.9):
             self._works = running > 0
@@ -253,7 +254,7 @@ class Hold(Share):
 
 
 def sweep(path: Path) -> None:
-    """Remove this account's files of holders without a change for KEPT. Raises nothing."""
+    """Remove this account's files of holders that did not change for KEPT seconds. Raises nothing."""
     with contextlib.suppress(OSError):
         folder, listing, now = SharesFolder(path), parse(os.listdir(path)), file_clock.now(path)
         states = {}
@@ -270,13 +271,13 @@ def sweep(path: Path) -> None:
 
 
 class HolderShare(NamedTuple):
-    part: float  # of the rate, 0 to 1
-    who: str  # for people; safe on a terminal
+    part: float  # part of the rate, 0 to 1
+    who: str  # readable text, safe on a terminal
 
 
 def look(path: Path) -> list[HolderShare]:
-    """Return SHOWN live holders at most, by the file system's clock, the largest part first. As old as the
-    file system shows folders; changes only the folder's own time. Raises OSError."""
+    """Return at most SHOWN live holders, by the file system's clock, the largest part first; as old as the
+    file system's listings. Changes only the folder's own time. Raises OSError."""
     listing = parse(os.listdir(path) if os.path.lexists(path) else [])
     if not listing.holders:
         return []
@@ -302,25 +303,25 @@ def _who(path: Path) -> str:
     return "not known: it has just begun, or ended, or cannot be read"
 
 
-# How many metadata operations a second this process may make below a root, of `target.ops` for all.
+# This process's share of the metadata operations a second that `target.ops` allows below a root.
 #
 # Runs, repairs, rehearsals, removals and `du` hold shares by files in `<root>/.operations/`
-# (`jobs.share_rule`). Audits and verify only read, and have no share. A process that cannot write there, as
-# on a full file system, takes a tenth of the budget and is not counted.
+# (`jobs.share_rule`). Audits and verify only read, and have no share. A process that cannot write in that
+# folder, as on a full file system, takes a tenth of the budget and is not counted.
 
-REMOVALS = 1000  # names a second that all removals take away, without a budget of operations
+REMOVALS = 1000  # names a second that all removals together remove if there is no budget of operations
 UNCOUNTED = 0.1  # part of the budget for a process that cannot hold a share
-# Holders that `holders_of` names, and characters of each: other accounts wrote them.
+# Most holders that `holders_of` returns, and most characters of each: other accounts wrote these texts.
 NAMED, LONGEST_HOLDER = 20, 300
 
 
 def _folder_of(layout: DatasetLayout) -> Path | None:
-    """Return the folder of the shares, made if missing; None where it cannot be made."""
+    """Return the folder of the shares, made if missing; None if it cannot be made."""
     try:
         cross_account_files.make_folder_as_above(layout.operations)
         above, made = layout.root.stat(), layout.operations.stat()
         if made.st_uid != above.st_uid and os.geteuid() == 0 == made.st_uid:
-            # Root only looks here: accounts that stage must be able to post.
+            # Accounts that stage must be able to write here, even if root came first, only to look.
             os.chown(layout.operations, above.st_uid, above.st_gid)
     except (OSError, FailedError):
         return None
@@ -328,7 +329,7 @@ def _folder_of(layout: DatasetLayout) -> Path | None:
 
 
 def ops_hold(context: Context, layout: DatasetLayout, step: str, run: str, release: str) -> Hold | None:
-    """Return the holder of a run, or of a repair of a release; None where it cannot have one. Also removes
+    """Return the holder of a run, or of a repair of a release; None if there can be no share. Also removes
     files of this account's processes that were killed long ago."""
     if (folder := _folder_of(layout)) is None:
         return None
@@ -348,7 +349,7 @@ def ops_hold(context: Context, layout: DatasetLayout, step: str, run: str, relea
 
 
 def rate_of(share: Share | OpsHold | None, ops: float, uncounted: float = UNCOUNTED) -> Callable[[], float]:
-    """Return a function for the operations a second allowed now; `uncounted`: the part without a share."""
+    """Return a function for the operations a second allowed now; `uncounted` of `ops` without a share."""
 
     def rate() -> float:
         if share is not None:
@@ -369,8 +370,8 @@ def held(
     most: int = PARTS,
     uncounted: float = UNCOUNTED,
 ) -> Iterator[Callable[[], float]]:
-    """Yield a function that returns this process's share now, in operations a second. `holder`: its run's;
-    "": the process is a holder by itself, for `most` of PARTS."""
+    """Yield a function that returns this process's share now, in operations a second. `holder` is its run's
+    holder, or "" if the process is its own holder, with a claim of `most` of PARTS."""
     share = None
     if (folder := _folder_of(layout)) is not None:
         who = holders.this_process("", f"{command} {layout.dataset}")
@@ -389,8 +390,8 @@ def paced(
     most: int = PARTS,
     uncounted: float = UNCOUNTED,
 ) -> Iterator[Callable[[int], None]]:
-    """Yield `spend` (`target.operation_budget`) of a command that is a holder by itself. `ops` of 0 is no
-    budget. It waits while PAUSE stands, and raises where the command was stopped."""
+    """Yield `spend` (`target.operation_budget`) of a command that is its own holder. `ops` of 0 means no
+    budget. `spend` waits while the PAUSE file exists, and raises if the command was stopped."""
     if not ops:
         yield lambda _: stop.check()
         return
@@ -408,9 +409,9 @@ def paced(
 
 @contextlib.contextmanager
 def removing(context: Context, layout: DatasetLayout) -> Iterator[None]:
-    """Have `context.spend` wait for this process's share, a fifth of the budget at most, during the block."""
+    """During the block, have `context.spend` wait for this process's share, at most a fifth of the budget."""
     before = context.spend
-    # A full file system grants no share, and removals make room.
+    # On a full file system there can be no share, but removals must go on, since they make room.
     ops, most, uncounted = (context.ops, PARTS // 5, UNCOUNTED) if context.ops else (REMOVALS, PARTS, 0.5)
     try:
         pace = paced(layout, ops, "gc", context.stop, most=most, uncounted=uncounted)
@@ -421,7 +422,7 @@ def removing(context: Context, layout: DatasetLayout) -> Iterator[None]:
 
 
 def holders_of(layout: DatasetLayout) -> list[str]:
-    """Return a phrase for each holder of a large share now; [] where they cannot be read."""
+    """Return a phrase for each holder of a large share now; [] if the holders cannot be read."""
     try:
         return [
             f"{share.part:.1%}: {share.who}"[:LONGEST_HOLDER] for share in look(layout.operations)[:NAMED]

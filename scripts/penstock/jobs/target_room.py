@@ -1,5 +1,5 @@
-"""Whether a plan, a repair or a slice of a rehearsal fits on the target beside what others still write: on
-its stores, its metadata and its quotas.
+"""Whether a plan, a repair or a slice of a rehearsal fits on the target, beside the other runs' writes.
+Counts the target's stores, metadata and quotas.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 # How a plan's files spread over the target's stores, metadata and quotas.
 #
-# The file system vendor's commands, if any, and the kernel's quotas say it. Only `stripe` changes anything:
-# the layout of the empty staging folder (the tree in which the release grows).
+# The figures come from the file system vendor's commands, if any, and the kernel's quotas. Only `stripe` has
+# effects: it sets the layout of the empty staging folder (the tree in which the release grows).
 
 
 class TargetStores:
-    """The stores of one dataset's target: first `check`, before anything is made, then `stripe`. `gid`: the
-    files' group; None: the folder's where it is setgid, else the process's."""
+    """The stores of a dataset's target. Call `check` before anything is made, then `stripe`. `gid` is the
+    files' group; None for the folder's group if it is setgid, otherwise the process's."""
 
     def __init__(self, layout: DatasetLayout, target: TargetConfig, gid: int | None) -> None:
         self._layout, self._target, self._gid = layout, target, gid
@@ -50,12 +50,12 @@ class TargetStores:
 
     @property
     def pool(self) -> str:
-        """The files' storage pool, by `check`; "": not known."""
+        """The files' storage pool, found by `check`; "" if not known."""
         return self._checks.pool
 
     @property
     def chunk_files(self) -> int:
-        """The files' chunk files (BeeGFS's stripes), by the last of `check` and `stripe`; 0: not known."""
+        """The number of chunk files (BeeGFS's stripes), from the last `check` or `stripe`; 0 if not known."""
         return self._checks.chunk_files
 
     @property
@@ -64,13 +64,13 @@ class TargetStores:
 
     @property
     def sizes(self) -> SizeClasses | None:
-        """New counters by size for the files to copy; None without the vendor's commands."""
+        """New counters by size for the files to copy; None if the vendor's commands are missing."""
         needed = store_checks.has_tools(self._layout.root, self._target.filesystem)
         return SizeClasses() if needed else None
 
     def check(self, totals: Totals, others: Sequence[StillToWrite] = ()) -> list[CheckResult]:
-        """Check that these files fit beside what `others` will still write, striped as configured. Returns a
-        result for each check. Raises NoSpaceError where the files do not fit."""
+        """Check that these files, striped as configured, fit beside what `others` will still write. Returns a
+        result for each check. Raises NoSpaceError if the files do not fit."""
         self._others = others
         self._checks = store_checks.check_plan(
             self._layout.releases,
@@ -92,8 +92,8 @@ class TargetStores:
     def stripe(self, data: Path, totals: Totals) -> list[CheckResult]:
         """Set the striping chosen by `check` on the empty staging folder `data`.
 
-        If the file system refuses it, check that the files fit with the folder's own striping. Raises
-        NoSpaceError where they do not.
+        If the file system refuses it, check whether the files fit with the folder's own striping. Raises
+        NoSpaceError if they do not.
         """
         checks = self._checks
         results = store_checks.stripe(data, checks.targets, checks.chunk, named=self._target.filesystem)
@@ -122,36 +122,36 @@ class TargetStores:
             )
 
 
-# Whether a plan, a repair or a slice of a rehearsal fits on the target beside what others still write.
+# Whether a plan, a repair or a slice of a rehearsal fits on the target beside other runs' writes.
 #
 # The problem: a run fills a file system for hours, and a run planned meanwhile sees free space that the first
-# will take. So each states in its notice (`dataset.staging_notice`) what it will still write, and lowers that
-# once a minute. `take` adds up the live notices.
+# run will take. So each run states in its notice (`dataset.staging_notice`) the bytes and files that it will
+# still write, and lowers these once a minute. `take` adds up the live notices.
 #
-# | a notice below the root, of another work            | then                                             |
+# | another notice below the root                       | then                                             |
 # |-----------------------------------------------------|--------------------------------------------------|
-# | is not living, only submitted, or no notice         | is passed over                                   |
-# | is of this account, or of one of `target.owners`    | is counted, and named                            |
-# | is of any other account, or states more than the    | is named, and refuses nothing: one forged number |
-# | file system holds                                   | would stop everybody                             |
+# | is not live, only submitted, or invalid             | it is ignored                                    |
+# | is of this account, or of one of `target.owners`    | it is counted, and reported                      |
+# | is of any other account, or states more than the    | it is reported, but not counted: one forged      |
+# | file system holds                                   | number would stop everybody                      |
 #
-# Each work states first and then counts. So of two plans at one moment at least one is refused; neither
-# waits. Where a listing is late, or the other lies below another root, both pass. Then each writer ends
+# Each run writes its own notice before it counts, so of two plans at the same moment at least one is refused.
+# Neither waits. If a listing is old, or the other run is below another root, both pass. Each writer then ends
 # before `target.keep_free` is reached (`target.room_watch`), and can be resumed.
 #
 # While a run of a version before 1.0 lives, nothing is planned beside it (`share_rule`).
 
-NAMED = 10  # others that a message names; the rest is counted
-EVERY = 60.0  # seconds between two changes of a notice, at least
+NAMED = 10  # most other runs that a message lists; the rest is only counted
+EVERY = 60.0  # fewest seconds between two changes of a notice
 
 
 def take(
     context: Context, layout: DatasetLayout, path: Path, step: str, totals: Totals, stores: TargetStores
 ) -> tuple[str, list[CheckResult]]:
-    """State in the notice `path` what will be written, then check that it fits beside the others.
+    """State in the notice `path` what will be written, then check that it fits beside the other runs.
 
     Returns a sentence on the space, and a result for each check. The caller holds the dataset's lock. Raises
-    NoSpaceError that names the others, LockedError while a run of an older version lives.
+    NoSpaceError, which names the other runs, and LockedError while a run of an older version lives.
     """
     owners = access.owners_told(layout.root, context.config.target.owners)
 
@@ -188,7 +188,7 @@ def take(
     except NoSpaceError as error:
         if not counted:
             raise
-        count(())  # raises where the others are not the reason
+        count(())  # raises if the other runs are not the reason
         named = "\n  ".join(["", *_named(counted)])
         raise NoSpaceError(
             error.what,
@@ -202,9 +202,9 @@ def take(
 
 
 def lowered(before: StillToWrite, size: int, files: int) -> StillToWrite:
-    """Return the statement lowered to this size and number of files; it never rises."""
+    """Return the statement `before`, lowered to this size and number of files. No number ever rises."""
     left = min(files, before.files)
-    # their part of all, at least one each
+    # The remaining files' part of all chunk files, at least one for each file.
     chunks = max(left, -(-before.chunk_files * left // before.files)) if left else 0
     return before._replace(
         bytes=min(size, before.bytes), files=left, chunk_files=min(before.chunk_files, chunks)
@@ -212,7 +212,7 @@ def lowered(before: StillToWrite, size: int, files: int) -> StillToWrite:
 
 
 class LoweredNotice:
-    """The notice of a run or repair that writes `files` files and folders and `size` bytes in all."""
+    """The notice of a run or repair that writes `files` files and folders with `size` bytes in all."""
 
     def __init__(self, layout: DatasetLayout, path: Path, files: int, size: int) -> None:
         self._layout, self._path = layout, path
@@ -224,9 +224,9 @@ class LoweredNotice:
             self.lower(files, size)
 
     def lower(self, files: int, size: int) -> None:
-        """Lower the statement to what is left after so many files and bytes.
+        """Lower the statement to what is left after `files` files and `size` bytes.
 
-        The rest errs on the high side: each file counts a block, and linked or taken-over files count as
+        The result may be too high: each file counts as a block more, and linked or taken-over files count as
         copied. Raises neither OSError nor PenstockError.
         """
         self._at = time.monotonic()

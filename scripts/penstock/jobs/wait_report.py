@@ -1,10 +1,10 @@
-"""What a step that waits for its arrays reports, beside counts and bytes.
+"""The lines that a step reports while it waits for its arrays, beside counts and bytes.
 
-| at once                 | elements that the cluster started again, with the reason; elements that     |
-|                         | somebody holds in the queue, each once                                      |
-| while nothing moves     | what the step waits for, in the cluster's own words, with the start that    |
-|                         | the cluster expects: after FIRST seconds, or EVERY where elements run, then |
-|                         | once in EVERY seconds                                                       |
+| at once               | elements that the cluster started again, with the reason; elements that       |
+|                       | somebody holds in the queue, once for each                                    |
+| without progress for  | the cause of the wait, in the cluster's own words, with the start that the    |
+| FIRST seconds (EVERY  | cluster expects; repeated once in EVERY seconds                               |
+| if elements run)      |                                                                               |
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from penstock.cluster.port import Status
 
 
-FIRST = 10.0  # seconds without anything that runs or moves before the first line
-# Seconds between two lines while nothing moves, and until running elements count as stalled. With the time
-# between two looks, no step is silent for more than a minute.
+FIRST = 10.0  # seconds without progress or a running element before the first line
+# Seconds between two lines without progress, and before running elements count as stalled. Including the time
+# between two looks, every step reports at least once a minute.
 EVERY = 45.0
-NAMED = 5  # elements, nodes or reasons that a line names, at most
+NAMED = 5  # most elements, nodes or reasons in a line
 
 
 @dataclass(frozen=True)
 class Element:
-    array: str  # its id, as the cluster gave it
-    index: int  # its number over all arrays of the step
+    array: str  # the array's id from the cluster
+    index: int  # the element's number, unique in the step
     status: Status
-    number: int  # its number within its array
+    number: int  # the element's number within its array
 
 
 @dataclass
 class WaitReport:
-    """When work moved last, and what was reported. Call it with every answer."""
+    """When work last progressed, and what was reported. Call `look` with every answer of the cluster."""
 
     _moved: object = None
     _moved_at: float = 0.0
@@ -48,10 +48,10 @@ class WaitReport:
     _held: set[tuple[str, int]] = field(default_factory=set)
 
     def look(self, now: float, elements: Sequence[Element], moved: object, idle: str = "") -> list[str]:
-        """Return the lines to show now, in seconds `now` of a monotonic clock.
+        """Return the lines to show at `now`, in seconds of a monotonic clock.
 
-        `moved` is any value that changes with work done. `idle`: why nothing is submitted while no element
-        waits or runs.
+        `moved` is any value that changes with work done. `idle` is the reason why nothing is submitted while
+        no element waits or runs.
         """
         states = tuple(sorted((e.array, e.index, e.status.state.value) for e in elements))
         if (moved, states) != self._moved:

@@ -1,5 +1,5 @@
-"""A worker: an element of a job array, which takes one shard after another until there is none. What it uses
-is measured over the life of its process, and kept in one small file of the run.
+"""A worker: an element of a job array, which takes one shard after another until none is left. Its use of
+CPU and memory is measured over the life of its process, and kept in a small file of the run.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 def accounting(run: RunLayout, step: str, array: str, number: int) -> Iterator[None]:
     """Keep a file of what this process used since its start.
 
-    A thread replaces it once in a HEARTBEAT, as does the end of the block; it is never durable. A failed
-    write is ignored. The engine's processes must end within the block: their peaks of memory are read right
-    before.
+    A thread replaces the file once in a HEARTBEAT, as does the end of the block. It is never durable, and a
+    failed write is ignored. The engine's processes must end within the block, since their peaks of memory are
+    read right before their end.
     """
     job = resources.current_job()
     usage = ElementUsage(
@@ -68,23 +68,23 @@ def accounting(run: RunLayout, step: str, array: str, number: int) -> Iterator[N
 # A worker: an element of a job array, which takes one shard after another until none is left.
 #
 # Workers know of each other only by the run's folder: claims (`jobs.shard_claims`), receipts, outcomes. A
-# worker begins a shard when half of the one before is done, so two may be under way.
+# worker begins a shard when half of the shard before is done, so two may be under way.
 #
-# | before a shard                                   | then                                               |
+# | before a shard                                   | then the worker                                    |
 # |--------------------------------------------------|----------------------------------------------------|
-# | a signal came, or the end of its time is near    | it ends                                            |
-# | PAUSE stands at the root                         | it rests, and its claim has not been made          |
-# | another run claimed the dataset                  | it ends, with exit status 7                        |
-# | the controller lets it go (`limit --nodes`)      | it ends                                            |
-# | no shard can be taken, others are at work        | it looks again for IDLE seconds, and ends; where   |
-# |                                                  | no controller lives, until their claims have moved |
-# |                                                  | or stood still for PATIENCE                        |
-# | no shard is open                                 | it ends                                            |
-# | on a node of a cluster `BAD` shards failed in a  | it ends with `BAD_NODE`, and these shards are not  |
-# | row, by what may pass, and none was done         | charged for it                                     |
+# | a signal came, or the end of its time is near    | ends                                               |
+# | the PAUSE file exists at the root                | waits, before it makes a claim                     |
+# | another run claimed the dataset                  | ends, with exit status 7                           |
+# | the controller lets it go (`limit --nodes`)      | ends                                               |
+# | no shard can be taken, others are at work        | looks for IDLE seconds, then ends. If no           |
+# |                                                  | controller is alive, it looks until their claims   |
+# |                                                  | changed, or did not for PATIENCE                   |
+# | no shard is open                                 | ends                                               |
+# | on a node of a cluster `BAD` shards failed, by   | ends with `BAD_NODE`, and these shards are not     |
+# | causes that may pass, and none was done          | charged for it                                     |
 
 IDLE = 10.0  # seconds for which a worker looks for shards that others may leave
-LOOKS = 0.2, 5.0  # seconds between two such looks, at least and at most: each reads others' claims
+LOOKS = 0.2, 5.0  # fewest and most seconds between two such looks, which read others' claims
 BAD = 2
 
 
@@ -100,11 +100,11 @@ def run_worker(
     limits: Limits,
     reads_back: bool = False,
 ) -> int:
-    """Do shards of this array as its worker `number` (over all arrays of the step); return the exit status.
+    """Do shards of this array as its worker `number` (unique in the step); return the exit status.
 
-    The status is that of the last shard that failed and was not done after all, else 0. `retries`: how often
-    a shard is tried again. `reads_back`: also read copied shards back (`reading_beside`). Raises as
-    `Element`.
+    The status is that of the last failed shard that no later try completed, otherwise 0. `retries` is how
+    often a shard is tried again. `reads_back`: also read copied shards back (`reading_beside`). Raises the
+    errors of `Element`.
     """
     run = RunLayout(run_folder)
     line = ArrayBook(run.arrays).line(array)
@@ -126,7 +126,7 @@ def run_worker(
         except InterruptedRunError:
             if not stop.out_of_time:
                 raise
-            return 0  # its outcome covers the shard under way
+            return 0  # the outcome reports on the shard under way
 
 
 class _Worker:
@@ -157,8 +157,8 @@ class _Worker:
     def work(self) -> int:
         """Do shards until none is left, by two threads in turn.
 
-        The second thread begins a shard when worker processes have all rows of the shard before, and half of
-        its bytes.
+        A thread begins a shard when worker processes have all rows of the shard before, and half of its bytes
+        are done.
         """
         second = threading.Thread(target=self._second, name="next shard")
         if self._several:
@@ -191,7 +191,7 @@ class _Worker:
                         return
                     self._do(claim, turn.close)
                 except BaseException:
-                    self._over = True  # before the other thread has its turn
+                    self._over = True  # set before the other thread's turn
                     raise
 
     def _do(self, claim: Claim, fed: Callable[[], None]) -> None:
@@ -217,8 +217,8 @@ class _Worker:
             self._bad = self._over = True
 
     def leaves(self) -> bool:
-        """Return whether the controller lets this worker go; rest while PAUSE stands. Raises
-        InterruptedRunError, and as `Element`."""
+        """Return whether the controller lets this worker go. Waits while the PAUSE file exists. Raises
+        InterruptedRunError, and the errors of `Element`."""
         self._stop.check()
         self._element.check()
         with contextlib.suppress(OSError, ValueError):
@@ -238,7 +238,7 @@ class _Worker:
         return claim
 
     def _controlled(self) -> bool:
-        """Return whether a controller seems to live, which replaces workers that leave shards."""
+        """Return whether a controller seems to be alive, which would replace workers that leave shards."""
         layout = self._element.layout
         lock = layout.state / "audit.lock" if self._step in ("audit", "repair") else layout.lock
         try:

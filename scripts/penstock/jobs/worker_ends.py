@@ -1,24 +1,24 @@
-"""What follows from the ends of workers: who may take their shards, and which nodes are left out.
+"""The consequences of workers' ends: which of their shards may be taken, and which nodes are excluded.
 
 For a shard that an ended worker held, without a receipt or outcome of its own:
 
-| the worker ended                           | the outcome that is written for it             | charged      |
+| the worker ended                           | the outcome that is written for the shard      | charged      |
 |--------------------------------------------|------------------------------------------------|--------------|
 | at its time limit                          | its time ended                                 | unless it    |
 |                                            |                                                | had progress |
 | preempted, and not started again           | preempted                                      | no           |
-| cancelled by a person                      | cancelled; no worker takes the place of it     | no           |
-| with the exit status of a full target      | no further try: there was no room for its own  | yes          |
-| well, RECEIPT_GRACE ago                    | it left no receipt                             | yes          |
-| otherwise; or the cluster lost it          | the cluster's words                            | yes          |
-| by a node that failed, and is started anew | lost with its node                             | yes          |
-| and is started anew for any other reason   | that one                                       | no           |
+| cancelled by a person                      | cancelled; no worker replaces it               | no           |
+| with the exit status of a full target      | no further try; its own outcome had no room    | yes          |
+| successfully, RECEIPT_GRACE ago            | it left no receipt                             | yes          |
+| in any other way, or the cluster lost it   | the cluster's words                            | yes          |
+| with a failed node, and was started again  | lost with its node                             | yes          |
+| and was started again for any other reason | that reason                                    | no           |
 | in an array of an earlier command          | it ended                                       | no           |
-| not, but its claim stood still for         | silent                                         | yes          |
+| not, but did not touch its claim for       | silent                                         | yes          |
 | PATIENCE: frozen, suspended, cut off       |                                                |              |
 
-Two ends that count against a node exclude it (`element_outcomes`), or one worker that did no shard there
-(`BAD_NODE`): while the cluster finds another node.
+A node is excluded after two ends that count against it (`element_outcomes`), or if a worker failed on every
+shard there (`BAD_NODE`). The cluster must have another node.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ LOST_NODE = "lost with its node"
 
 
 def judge(watch: Watch) -> None:
-    """Judge each end not judged before, by the table above."""
+    """Judge each worker's end that was not judged before, by the module's table."""
     if any(s.state.ended and n not in watch.judged for live in watch.live for n, s in live.statuses.items()):
-        watch.listed = float("-inf")  # see receipts written right before their end
+        watch.listed = float("-inf")  # list again, to find receipts written right before their end
     watch.all_proven()
     watch.read_claims()
     _read_outcomes(watch)
@@ -75,7 +75,7 @@ def judge(watch: Watch) -> None:
             if not status.state.ended or number in watch.judged:
                 continue
             if status.state is State.DONE and shards:
-                # A receipt that the worker wrote on its node may become visible here later.
+                # A receipt that the worker wrote on its node may become visible here late.
                 late = watch.late.setdefault(number, time.monotonic())
                 if time.monotonic() - late < RECEIPT_GRACE:
                     continue
@@ -83,7 +83,7 @@ def judge(watch: Watch) -> None:
             if _judge_end(watch, number, status, shards):
                 suspects[status.node] = None
     for number, shards in watch.held().items():
-        # A claim may become visible here after its worker has ended.
+        # A claim may become visible here only after its worker has ended.
         last = watch.statuses.get(number)
         if last is not None and last.state.ended and number in watch.judged:
             _end_shards(watch, shards, last, _outcome_of(watch, last, shards))
@@ -94,7 +94,7 @@ def judge(watch: Watch) -> None:
 
 
 def _read_outcomes(watch: Watch) -> None:
-    """Read the outcomes that workers wrote of standing claims; report which shards are tried again."""
+    """Read the outcomes that workers wrote for their current claims; report which shards are tried again."""
     again: list[int] = []
     names = listed(watch.run.outcome(watch.step, 0, 0).parent)
     for index, (generation, claim) in watch.standing():
@@ -116,7 +116,7 @@ def _read_outcomes(watch: Watch) -> None:
 
 
 def _outcome_of(watch: Watch, status: Status, shards: Sequence[int]) -> ElementOutcome:
-    """Return the outcome to write for shards of a worker that ended so, by the table above."""
+    """Return the outcome to write for these shards of an ended worker, by the module's table."""
     outcome = ElementOutcome(error=status.reason or status.state.value, exit_code=status.exit_code or 0)
     if status.state is State.CANCELLED:
         return outcome._replace(error="cancelled", free=True)
@@ -136,7 +136,7 @@ def _judge_end(watch: Watch, number: int, status: Status, shards: Sequence[int])
     if status.state is State.CANCELLED:
         watch.ended_by_person += number not in watch.dismissed
         for index in own:
-            # The worker itself wrote that a signal stopped it.
+            # The worker's own outcome only says that a signal stopped it.
             watch.ends.fates[index] = watch.ends.fates[index]._replace(status=status)
     elif number not in watch.began and status.cause is not Cause.PREEMPTED:
         watch.took_nothing(number, status)
@@ -150,7 +150,7 @@ def _judge_end(watch: Watch, number: int, status: Status, shards: Sequence[int])
     if status.exit_code == BAD_NODE:
         watch.bad_workers += 1
         for index in own:
-            # Only at its end did the worker write that nobody is charged.
+            # The worker only wrote at its end that these shards are not charged.
             fate = watch.ends.fates[index]
             if last := documents.find_outcome(watch.run, watch.step, index, fate.generation):
                 watch.ends.fates[index] = fate._replace(outcome=last)
@@ -167,13 +167,13 @@ def _end_shards(watch: Watch, shards: Sequence[int], status: Status, outcome: El
     for index in shards:
         generation, claim = watch.claims[index]
         if not status.state.ended and claim.restarts >= status.restarts:
-            continue  # held by the process at work now
+            continue  # the process at work now holds the shard
         whole = outcome._replace(attempt=claim.worker, generation=generation, host=claim.host)
         _end_claim(watch, index, status, whole)
 
 
 def _end_earlier(watch: Watch) -> None:
-    """End claims of arrays that ended before this call: their workers are gone."""
+    """End claims of arrays that ended before this call, whose workers no longer exist."""
     live = {array.submission.name for array in watch.live} | watch.own_arrays
     for index, (generation, claim) in watch.standing():
         if claim.worker and claim.array not in live:
@@ -182,14 +182,14 @@ def _end_earlier(watch: Watch) -> None:
 
 
 def _end_silent(watch: Watch) -> None:
-    """End claims that stand still, by this process's clock, while the cluster reports running workers."""
+    """End claims that are not touched, by this process's clock, although the cluster reports live workers."""
     for index, (generation, claim) in watch.standing():
         try:
             written = os.stat(watch.run.claim(watch.step, index, generation)).st_mtime_ns
         except OSError:
             continue
         before = watch.beats.get(index, WatchedClaim(generation))
-        # A slow scheduler is asked only once a minute: a few looks must be enough.
+        # A few looks must be enough, since a slow scheduler is queried only once a minute.
         beat = before.after(generation, written, time.monotonic(), heartbeat.PATIENCE / 4)
         watch.beats[index] = beat
         if beat.still < heartbeat.PATIENCE:
@@ -205,7 +205,7 @@ def _end_silent(watch: Watch) -> None:
 def _end_claim(watch: Watch, index: int, status: Status | None, outcome: ElementOutcome) -> None:
     generation, claim = watch.claims[index]
     watch.ends.fates[index] = Fate(generation, claim, outcome, status)
-    # If there is no room for the outcome, workers wait until the claim has stood still.
+    # If there is no room for the outcome, workers wait for PATIENCE before they claim the shard.
     with contextlib.suppress(PenstockError):
         documents.create_outcome(watch.run, watch.step, index, outcome)
 
@@ -218,7 +218,7 @@ def _then(watch: Watch, shards: Sequence[int]) -> str:
 
 
 def _progress(watch: Watch, index: int) -> bool:
-    """Return whether the shard's attempt finished work that the next one need not repeat."""
+    """Return whether the shard's attempt finished work that the next attempt need not repeat."""
     if not BY_NAME[watch.step].copies:
         return False
     folder, own = watch.run.journals(index), watch.claims[index][1].worker
@@ -247,7 +247,7 @@ def _why(status: Status) -> str:
 
 
 def time_limit(watch: Watch, shards: Sequence[int], workers: int) -> int:
-    """Return the time limit to ask for, in seconds, for an array of so many workers; 0: none."""
+    """Return the time limit to ask for, in seconds, for an array of `workers` workers; 0 if none."""
     asked = watch.context.config.cluster.of(watch.step).time
     if asked is None or not watch.context.cluster.abilities.has_nodes:
         return 0
@@ -264,7 +264,7 @@ def time_limit(watch: Watch, shards: Sequence[int], workers: int) -> int:
 
 
 def _leave_out(watch: Watch, node: str) -> None:
-    """Leave a node out from now on, if another one is left."""
+    """Exclude a node from now on, if another node is left."""
     cluster = watch.context.cluster
     if node in watch.excluded:
         return
@@ -291,8 +291,8 @@ def _leave_out(watch: Watch, node: str) -> None:
 def in_vain(watch: Watch) -> bool:
     """Return whether further workers would only fail again.
 
-    They would if the target is full, or if too many ended before they took a shard. If workers failed on many
-    nodes while few shards ended well, it is not the nodes' fault.
+    They would if the target is full, or if too many workers ended before they took a shard. They also would
+    if workers failed on many nodes and few shards ended well, which is not the nodes' fault.
     """
     retries, slots = watch.context.config.cluster.retries, array_supervision.watched_slots(watch)
     return (
@@ -306,8 +306,8 @@ def in_vain(watch: Watch) -> bool:
 
 
 def excluded(watch: Watch) -> list[str]:
-    """Return the nodes that the next array leaves out. An earlier controller's exclusions stay while the
-    cluster still finds other nodes."""
+    """Return the nodes that the next array excludes. An earlier controller's exclusions stay if the cluster
+    still finds other nodes."""
     if not watch.context.cluster.abilities.has_nodes:
         return []
     if watch.excluded and not watch.exclusion_tried:
