@@ -165,7 +165,7 @@ def charged(
 ) -> int | None:
     """Return how many claims of this command count as failures of a shard whose last claim has ended.
 
-    Returns None if no further try is wanted. `earlier` tells whether a claim belongs to an earlier start of
+    Returns None if no further try is wanted. `earlier` states whether a claim belongs to an earlier start of
     this worker. Raises FailedError.
     """
     unread = 0
@@ -252,7 +252,7 @@ class ShardClaims:
     """The shards of a step as one worker takes them.
 
     `worker` is the content of its claims, without `worker` and `charged`. `shards` are all that may be open,
-    in the plan's order; the worker begins at `place`. `holds` tells whether a shard's receipt is valid.
+    in the plan's order; the worker begins at `place`. `holds` states whether a shard's receipt is valid.
     `name` returns a new attempt's name, unique on all nodes. `prefers` selects shards that suit it better.
     """
 
