@@ -71,7 +71,7 @@ class Element:
     dataset's folders belong to another account, and LockedError if another run claimed the dataset. In these
     cases nothing is written.
 
-    `root` is None for the target that the run was listed for. `rests` is as in `RereadTask`. `beside` tells
+    `root` is None for the target that the run was listed for. `rests` is as in `RereadTask`. `beside` states
     whether the process copies at the same time, with most of its CPUs and memory. If it does, `watch` is the
     copying element's PauseWatch: a process looks at PAUSE only through the last entered watch.
     """
