@@ -121,7 +121,7 @@ def way(name: str, notes: Sequence[Sequence[str]]) -> Walk:
 
 
 def walk_of_gc(traced: Traced) -> Walk:
-    calls = traced.run("gc", "walk", within=".gc_step.gc")
+    calls = traced.run("gc", "walk", within=".retention_steps.gc")
     modules = {module for _, *ends in calls for module in ends if module}
     back = Counter((caller, callee) for kind, caller, callee in calls if kind == "BACK")
     ways = [f"{caller} -> {callee}: {count}" for (caller, callee), count in sorted(back.items())]

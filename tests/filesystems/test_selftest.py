@@ -145,8 +145,10 @@ def test_every_named_set_has_its_table() -> None:
 
 
 def test_a_node_that_does_not_see_the_folder_is_named(tmp_path: Path) -> None:
-    blind = "from penstock.doctor.selftest import peer; import pathlib, sys; peer.FOLDER_WITHIN = 0.1; "
-    blind += "peer.serve(pathlib.Path(sys.argv[1]), sys.stdin, sys.stdout)"
+    blind = "from penstock.doctor.selftest import two_nodes; import pathlib, sys; "
+    blind += (
+        "two_nodes.FOLDER_WITHIN = 0.1; two_nodes.serve(pathlib.Path(sys.argv[1]), sys.stdin, sys.stdout)"
+    )
     processes = started(sys.executable, "-c", blind, str(tmp_path / "none"), count=2)
     (row,) = with_peers(processes)
     assert (row.found, row.verdict) == ("not tried further: the folder is not there on n1, n2", "note")

@@ -32,7 +32,7 @@ USER, GROUP, PROJECT = 2001, 3001, 4001
 SCRIPT = """
 import ctypes, json, os, subprocess, sys, time
 from pathlib import Path
-from penstock.fs import kernel_quotas, libc
+from penstock.fs import libc, quotas
 from penstock.host.proc import mount_of
 
 KIND, MKFS_OPTIONS, MODULES = {kind!r}, {options!r}, {modules!r}
@@ -72,13 +72,13 @@ def write(path, size, uid=0, gid=0):
 
 
 def shown(path, uid, gid):
-    seen = kernel_quotas.of_new_files(path, uid, gid)
+    seen = quotas.of_new_files(path, uid, gid)
     return {{
         "enforced": sorted(seen.enforced),
         "quotas": [one._asdict() for one in seen.quotas],
         "unknown": [one.name for one in seen.unknown],
-        "now": [one._asdict() for one in kernel_quotas.check(seen)],
-        "more": [one._asdict() for one in kernel_quotas.check(seen, 1 << 20, 10)],
+        "now": [one._asdict() for one in quotas.check(seen)],
+        "more": [one._asdict() for one in quotas.check(seen, 1 << 20, 10)],
     }}
 
 

@@ -98,13 +98,13 @@ import json, os, random, select, sys, time
 from penstock.core.layout import DatasetLayout
 from penstock.core.errors import PenstockError
 from penstock.dataset import pins
-from penstock.host import job_environment
+from penstock.host import resources
 from penstock.host.resources import JobEnvironment
 from penstock.dataset import gate
 from penstock.target import cross_account_files
 from pathlib import Path
 layout = DatasetLayout(Path(sys.argv[1]), "data")
-job_environment.enter(JobEnvironment(job=str(os.getpid()), proven=True, cluster="elsewhere"))
+resources.enter_job(JobEnvironment(job=str(os.getpid()), proven=True, cluster="elsewhere"))
 wrong, held = [], set()
 
 def read(data):

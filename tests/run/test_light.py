@@ -24,10 +24,10 @@ HEAVY = (
 @pytest.mark.parametrize(
     ("modules", "but"),
     [
-        ("cli.main, cli.commands.single_step, cli.parser, cli.session, cli.commands.run", ()),
+        ("cli.main, cli.commands.single_step, cli.argument_parser, cli.session, cli.commands.run", ()),
         ("doctor.preflight_step, listing.collection, sources.s3.source, sources.posix.source", ()),
         ("run.copy_step, run.permissions_step, run.verify_step", ()),
-        ("jobs.arrays.array_runner", ()),
+        ("jobs.array_runner", ()),
         ("run.report_step, look.views.html_report, look.views.summary, look.status_report, dataset.gate", ()),
         ("config.loader", ()),
         ("run.list_step, run.plan_step, run.publish_step", ("pyarrow",)),

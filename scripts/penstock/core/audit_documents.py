@@ -1,5 +1,5 @@
-"""Documents of audits and repairs: which files an audit reads, what it found, which files it did not open,
-what a repair fetched, and the verdict on a release. Pure.
+"""Documents of audits and repairs: the choice of files that an audit reads, its findings, the files that it
+did not open, the files that a repair fetched, and the verdict on a release. Pure.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -18,16 +18,16 @@ from penstock.core.typed_json import INLINE, LEFT_OUT, Document, FileNumber, Utc
 
 # Annotations are read at run time (`core.typed_json`): no `from __future__ import annotations`.
 
-CONFIDENCE = 0.95  # probability with which `promise` says how many damaged files are found
+CONFIDENCE = 0.95  # probability that `promise` uses for the number of damaged files that are found
 _MEMORY = "the memory of {} may have answered, and damage on the disks below it shows later"
 
 
 class SoonFirst(NamedTuple):
-    """How a rotation first reads files that were read back soon after their writing (`core.grades.is_soon`).
-    The slices of a rotation together read everything only if all have the same values."""
+    """How a rotation begins with files that were read back soon after their writing (`core.grades.is_soon`).
+    The slices of a rotation together read everything only if these values are equal in all slices."""
 
-    share: float = 0.0  # fraction of all files that were, below 1; 0: slices ignore it
-    start: float = 0.0  # where in the order of the other files the first slice begins, as a fraction
+    share: float = 0.0  # fraction of such files among all files, below 1; 0: slices ignore the delay
+    start: float = 0.0  # the first slice's beginning in the order of the other files, as a fraction
 
 
 NONE_FIRST = SoonFirst()
@@ -46,18 +46,18 @@ class AuditSelection:
 
     @property
     def end(self) -> float:
-        """Where a slice ends in the order of the files that do not come first; above 1 it wrapped around."""
+        """The end of a slice in the order of the files that do not come first; above 1 if it wraps around."""
         end, (share, start) = (self.turn + 1) / self.turns, self.soon_first
         return start + max(0.0, end - share) / (1 - share) if share else end
 
     def detects(self, damaged: int) -> float:
-        """Return the probability that at least one of `damaged` files, hit at random, is read."""
+        """Return the probability that at least one of `damaged` files, distributed at random, is read."""
         fraction = 1.0 if self.kind == "whole" else self.share if self.kind == "sample" else 1 / self.turns
         return 1.0 - (1.0 - fraction) ** damaged
 
     def promise(self, memory: str = "") -> str:
-        """Say in a sentence what this audit can miss. `memory`: whose memory may have answered in place of
-        the disks (`core.grades.answered_by`)."""
+        """Say in a sentence what this audit can miss. `memory`: the machines that may have answered reads
+        from memory instead of the disks (`core.grades.answered_by`)."""
         if self.kind == "whole":
             return f"every byte is read: {_MEMORY.format(memory) if memory else 'any damage is found'}"
         fraction = self.share if self.kind == "sample" else 1 / self.turns
@@ -99,14 +99,14 @@ class Audit(NamedTuple):
     id: str
     dataset: str
     release: str
-    seal: str  # `sha256:<hex>` of the release's seal at the audit's beginning: another seal is another audit
+    seal: str  # `sha256:<hex>` of the release's seal at the audit's start; a new seal requires a new audit
     created: Utc  # UTC, ISO 8601
     choice: AuditSelection
-    limit: int | None = None  # bytes a second, of all elements together
+    limit: int | None = None  # bytes a second for all elements together
     recall: int = 0  # bytes of tiered files that all elements together may fetch back to read
     filesystem: str = "auto"  # as `target.filesystem`
     direct: str = "unshared"  # as `verify.direct`
-    look: bool = False  # the look of `gate --mend`, which is never resumed
+    look: bool = False  # whether this is the quick check of `gate --mend`, which is never resumed
 
     def layout(self, layout: DatasetLayout) -> RunLayout:
         """Return the paths of the audit's state, which has the shape of a run's."""
@@ -116,7 +116,7 @@ class Audit(NamedTuple):
 AUDIT = Document(Audit, "an audit's description")
 
 
-# The findings of an audit, one line a deviation, with marks as in `diff`.
+# The findings of an audit, a line for each deviation, with marks as in `diff`.
 #
 # | mark | kind     | means                                                                     |
 # |------|----------|---------------------------------------------------------------------------|
@@ -141,9 +141,9 @@ FINDING_MARKS = {
     "unread": "!",
     "manifest": "!",
 }
-# kinds whose file a repair makes anew from its source
+# kinds of findings whose file a repair recreates from its source
 REPAIRABLE = frozenset({"missing", "changed", "replaced", "unread"})
-# Kinds whose path is a record's: a comparison of the tree finds them in the manifest's order.
+# Kinds of findings about a file in the manifest. A comparison of the tree finds them in the manifest's order.
 OF_A_FILE = frozenset({"missing", "changed", "replaced"})
 
 
@@ -153,7 +153,7 @@ class Finding(NamedTuple):
     kind: str
     path: str  # bytes that are not UTF-8 stay as \udcXX escapes, which JSON carries
     why: str
-    parts: Sequence[int] = ()  # of a giant: numbers of the damaged parts
+    parts: Sequence[int] = ()  # numbers of a giant's damaged parts
 
     @property
     def mark(self) -> str:
@@ -185,7 +185,7 @@ def also_in(release: str, count: int) -> str:
 
 
 class SkippedFile(NamedTuple):
-    """A file; of a giant all parts that were skipped for one reason."""
+    """A skipped file, or all parts of a giant that were skipped for the same reason."""
 
     kind: str  # `offline` or `tiered`
     path: str  # bytes that are not UTF-8 stay as \udcXX escapes, which JSON carries
@@ -202,27 +202,27 @@ class FetchedFile(NamedTuple):
     """A damaged file. Bytes of a path that are not UTF-8 stay as \\udcXX escapes."""
 
     path: str
-    why: str = ""  # why the release cannot get it back, or ""
-    how: str = ""  # weakest method of bypassing the caches on reading back
-    inode: FileNumber = 0  # of the file in the repair's staging, which read back as published; 0: none
+    why: str = ""  # why the file cannot be restored, or ""
+    how: str = ""  # weakest method with which reading back bypassed the caches
+    inode: FileNumber = 0  # inode of the file in the repair's staging, which read back as published; or 0
 
 
 class FetchedFiles(NamedTuple):
-    """The files of a shard, in order. Without `why` and `inode`: the release's file was right already."""
+    """The files of a shard, in order. A file without `why` and `inode` was right in the release already."""
 
     files: Sequence[FetchedFile] = ()
-    bytes: int = 0  # from the sources
+    bytes: int = 0  # bytes fetched from the sources
 
 
 FETCHED_FILES = Document(FetchedFiles, "what a repair fetched")
 
 
-# `audits/<release>.json`: last audits and repairs of a release, and its standing findings. Times: UTC, ISO
-# 8601.
+# `audits/<release>.json`: the last audits and repairs of a release, and its standing findings. Times are in
+# UTC, ISO 8601.
 
 
 class StandingFindings(NamedTuple):
-    """The findings of an audit that stand, or that a repair left."""
+    """The findings of an audit that are still valid, or those that a repair could not remove."""
 
     audit: str = ""
     at: str = ""
@@ -236,40 +236,40 @@ class LastAudit(NamedTuple):
     choice: str = ""  # `whole`, `sample` or `slice`
     status: str = ""  # `PASSED`, `PARTLY` or `FINDINGS`
     counts: Mapping[str, int] = typed_json.NOTHING
-    files: int = 0  # read, of `of_files` in the release
+    files: int = 0  # files that were read, out of `of_files` in the release
     of_files: int = 0
     bytes: int = 0
     seconds: float = 0.0
-    promise: str = ""  # what it would have found, for people
+    promise: str = ""  # a sentence on the damage that the audit would have found
     ended: str = ""
-    by: str = ""  # the account
-    # files not opened, since their data is not here: by `offline` and `tiered`
+    by: str = ""  # the account that ran the audit
+    # numbers of files not opened, since their data is in an archive or a lower tier: by `offline`, `tiered`
     skipped: Mapping[str, int] = typed_json.NOTHING
     grade: str = ""
-    # all that it read came from the disks of a file system's servers, past their memory
+    # the audit read all its bytes from the disks of a file system's servers, past the servers' memory
     from_disks: Annotated[bool, LEFT_OUT] = False
 
 
 class AuditShown(NamedTuple):
-    """The last audit in results, and whether its findings still count."""
+    """The last audit as results show it, and whether its findings still count."""
 
     audit: Annotated[LastAudit, INLINE]
-    # what closed all its findings: `repaired 2026-03-14T12:03:11Z` or `overruled`
+    # how all its findings were closed: `repaired 2026-03-14T12:03:11Z` or `overruled`
     closed: Annotated[str, LEFT_OUT] = ""
 
 
 class ReadBack(NamedTuple):
-    """When the release's bytes were last read back: the moment that the audit began."""
+    """When the release's bytes were last read back: the moment at which the audit began."""
 
-    whole: Utc | None = None  # all of them by one audit; None: never
-    # when each slice was, by the number of slices in the rotation
+    whole: Utc | None = None  # when a single audit read all bytes; None: never
+    # when each slice was read, by the number of slices in the rotation
     slices: Mapping[int, Mapping[int, Utc]] = typed_json.NOTHING
-    # of rotations that first read files that were read back soon: their order
+    # the order of rotations that begin with files that were read back soon after their writing
     soon_first: Annotated[Mapping[int, SoonFirst], LEFT_OUT] = typed_json.NOTHING
 
 
 class LastRepair(NamedTuple):
-    """The last repair. `audit`: the audit that it followed; `repaired` counts files."""
+    """The last repair. `audit`: the audit whose findings it repaired. `repaired`: number of files."""
 
     at: str = ""
     audit: str = ""
@@ -283,11 +283,11 @@ class Overruling(NamedTuple):
     at: str = ""
     by: str = ""
     why: str = ""
-    counts: Mapping[str, int] = typed_json.NOTHING  # findings that stood
+    counts: Mapping[str, int] = typed_json.NOTHING  # the overruled findings, by kind
 
 
 class Verdict(NamedTuple):
-    """The document of one release."""
+    """The content of `audits/<release>.json`."""
 
     dataset: str = ""
     release: str = ""

@@ -1,6 +1,6 @@
-"""How many shards there are and which rows belong to which; a small sample that has the sizes of all files,
-and a job of fio with those sizes. Pure; streamed. A shard is what a worker (an element of a job array) takes
-at a time; plan, audits, repairs and comparisons cut theirs here.
+"""The number of shards, and the rows of each shard; a small sample that represents the sizes of all files;
+and a job for fio with such sizes. Pure; streamed. A shard is the unit of work that a worker (an element of a
+job array) claims. Plan, audits, repairs and comparisons cut their shards here.
 """
 
 from __future__ import annotations
@@ -19,33 +19,30 @@ if TYPE_CHECKING:
     from penstock.core.model import Entry
 
 
-# Decides how many shards a plan has, and which rows belong to which. Plan, audits, repairs and comparisons
-# cut their shards here.
-#
-# A row costs its bytes and a fixed amount for being a file. Shards are contiguous cuts at equal cost, so that
-# their records, put one after another, are the manifest. No row is lost or doubled, and the dearest shard
-# costs less than the mean plus one row.
+# A row costs its bytes plus a fixed amount for each file. Shards are contiguous ranges of rows with equal
+# cost, so that their records, one after another, are the manifest. No row is lost or doubled, and the shard
+# with the highest cost costs less than the mean plus a row.
 
 KIB = 1 << 10
 GIB = 1 << 30
 
-# Opening, creating, syncing, renaming and reading back a file, as bytes moved in the same time. Measured: a
-# node of two cores moves 1 to 2 GB/s, or makes five to six thousand small files a second at 0.5 ms a metadata
-# call.
+# Cost of opening, creating, syncing, renaming and reading back a file, as the bytes that could be moved in
+# that time. Measured: a node of two cores moves 1 to 2 GB/s, or makes five to six thousand small files a
+# second if a metadata call takes 0.5 ms.
 FILE_COST = 256 * KIB
-REUSED_DIVISOR = 2  # a linked file is read back, not copied: half of the work of its bytes
+REUSED_DIVISOR = 2  # a linked file is read back but not copied, which is half of the work
 LARGEST = 300 * GIB  # largest cost of a shard while no worker's rate is known
-# Seconds that a worker takes for the smallest and the largest shard, at a known rate. The smallest: many
-# times the tenths of a second between two shards. The largest: a dead worker leaves no more to repeat, and
-# near the end no node waits longer for another.
+# Seconds that a worker takes for the smallest and the largest shard, if its rate is known. The smallest takes
+# far longer than the tenths of a second between two shards. The largest bounds the work that is repeated
+# after a worker dies, and the time that nodes wait for the last node.
 BRIEFEST, LONGEST = 5.0, 300.0
-# Least cost of a shard: each has a dozen small files of state. Larger shards lengthen the end of a run, since
-# the last copies are read back when all is copied.
+# Least cost of a shard, because each shard has a dozen small files of state. Larger shards lengthen the end
+# of a run, since the last copies are read back only after everything is copied.
 LEAST = 256 << 20
-# Shards if there is enough work: this number, or so many for each worker. A slow node takes fewer, and
-# reading back begins during the copy, even with a single worker.
+# Number of shards if there is enough work, in all or for each worker. A slow node then takes fewer shards,
+# and reading back begins during the copy, even with a single worker.
 SHARDS, PER_SLOT = 32, 4
-MOST = 20_000  # Most shards of a plan: what one controller can watch (`tests/run/test_many_elements.py`).
+MOST = 20_000  # most shards that a controller can watch (`tests/run/test_many_elements.py`)
 
 
 def costs(lengths: Sequence[int]) -> list[int]:
@@ -54,7 +51,7 @@ def costs(lengths: Sequence[int]) -> list[int]:
 
 
 def parts(entry: Entry, giant_bytes: int, part_bytes: int) -> Iterator[Entry]:
-    """Split a planned copy of `giant_bytes` or more into its parts, in order; linked objects stay whole."""
+    """Split a planned copy of `giant_bytes` or more into its parts, in order. Linked objects stay whole."""
     size = entry.size
     if size < giant_bytes or size <= part_bytes or entry.reuse:
         yield entry
@@ -65,7 +62,7 @@ def parts(entry: Entry, giant_bytes: int, part_bytes: int) -> Iterator[Entry]:
 
 @dataclass(frozen=True)
 class Load:
-    """The work to divide into shards; `cost` as by `costs`."""
+    """The work to divide into shards. `cost` is the sum of `costs`."""
 
     cost: int
     bytes: int
@@ -77,14 +74,14 @@ class Decision:
     """The number of shards of a plan."""
 
     shards: int
-    why: str  # for people
+    why: str  # the reason, in words
 
 
 def decide(
     load: Load, *, shard_bytes: int, shard_files: int, slots: int, rate: float | None = None
 ) -> Decision:
     """Choose the number of shards, at least one and at most one for each row. `slots`: workers that can run
-    at once. `rate`: a worker's cost a second; None: not known.
+    at once. `rate`: the cost that a worker does in a second, or None if not known.
 
     | the rows                          | shards                                                        |
     |-----------------------------------|---------------------------------------------------------------|
@@ -135,7 +132,7 @@ class Cut:
         """Return the shard of the next row, which costs `cost`."""
         if self._before >= self._limit or self._index < 0:
             self._range = min(self._shards - 1, self._before * self._shards // self._total)
-            # the first cost that lies in the next range; the last range has no end
+            # the lowest cost in the next range; the last range has no end
             last = self._range == self._shards - 1
             self._limit = 1 << 200 if last else -(-(self._range + 1) * self._total // self._shards)
             self._index += 1
@@ -143,14 +140,15 @@ class Cut:
         return self._index
 
     def together(self, total: int) -> int | None:
-        """Return the shard of all next rows, of cost `total`, if no cut can lie among them; else None."""
+        """Return the shard of all next rows, which cost `total`, if no cut can be among them; else None."""
         if self._index < 0 or self._before >= self._limit or self._before + total > self._limit:
             return None
         self._before += total
         return self._index
 
     def runs(self, costs: Sequence[int]) -> list[tuple[int, int, int]]:
-        """Return (shard, start, end) of the next rows' runs: `place` without a call for each row."""
+        """Return (shard, start, end) for each run of the next rows that are in the same shard. This saves a
+        call of `place` for each row."""
         begins = list(accumulate(costs, initial=self._before))
         spans: list[tuple[int, int, int]] = []
         start = 0
@@ -164,9 +162,9 @@ class Cut:
 
 
 def spread_by_size(count: int) -> list[int]:
-    """Return the numbers below `count`, each beginning spread evenly: 1/2, 1/4, 3/4, 1/8 ... of the way (van
-    der Corput: bits read backwards). As places in files sorted by size, the first 64 represent all sizes to
-    1/64."""
+    """Return the numbers below `count` in an order whose first numbers are always spread evenly: 1/2, 1/4,
+    3/4, 1/8 ... of the way (van der Corput: bits read backwards). If they are places in a list of files
+    sorted by size, the first 64 files represent all sizes to 1/64."""
     bits = max(1, (count - 1).bit_length())
     backwards = (int(f"{number:0{bits}b}"[::-1], 2) for number in range(1 << bits))
     return list(dict.fromkeys(number * count >> bits for number in backwards))
@@ -174,8 +172,8 @@ def spread_by_size(count: int) -> list[int]:
 
 def size_distance(sample: Iterable[int], sizes: Iterable[Sequence[int]]) -> float:
     """Return the Kolmogorov-Smirnov distance of a sample's sizes from all `sizes`, which come in batches in
-    any order: the largest difference, 0 to 1, between the fractions of both up to some size; 1 if either is
-    empty. Memory holds the sample and one batch."""
+    any order. It is the largest difference, 0 to 1, between the fractions of both that are below any size; 1
+    if either is empty. Only the sample and a single batch are in memory."""
     ordered = sorted(sample)
     points = sorted(set(ordered))
     below, upto, total = [0] * len(points), [0] * len(points), 0
@@ -188,7 +186,8 @@ def size_distance(sample: Iterable[int], sizes: Iterable[Sequence[int]]) -> floa
     if not ordered or not total:
         return 1.0
 
-    # Between two sizes of the sample its own fraction stays, and that of all grows: the ends are enough.
+    # Between two sizes of the sample, the sample's fraction is constant and that of all sizes grows. So the
+    # difference is largest at one of these two sizes.
     return max(
         abs(counted(ordered, point) / len(ordered) - of_all / total)
         for counted, counts in ((bisect_left, below), (bisect_right, upto))
@@ -196,7 +195,7 @@ def size_distance(sample: Iterable[int], sizes: Iterable[Sequence[int]]) -> floa
     )
 
 
-_LINE_WIDTH = 4  # bits: each class of sizes reaches to 16 times the previous
+_LINE_WIDTH = 4  # bits of a class of sizes: its upper bound is 16 times that of the class below
 _FIO_GLOBAL = """\
 ; Sizes of files of {dataset}, for {streams} streams. `cd` into a folder of the target, and `fio` this file.
 [global]
@@ -215,11 +214,11 @@ group_reporting=1
 
 
 def fio_job(dataset: str, sizes: Sequence[int], streams: int, durability: str) -> str:
-    """Return the job file for files of these sizes, in bytes; at least one.
+    """Return the job file for files of these `sizes`, in bytes. At least one size is needed.
 
-    Each class of sizes is a job, whose files have any size between its smallest and its largest. Its
-    processes are its part of the `streams`, by work, at least one. Empty files get one byte: fio makes none.
-    `durability`: `fsync` (each file), or `syncfs` (once at the end).
+    Each class of sizes is a job. Its files have random sizes between the class's smallest and largest. The
+    `streams` are divided among the classes by their work, with at least one process for each. Empty files get
+    a byte, since fio makes no empty files. `durability`: `fsync` (each file), or `syncfs` (once at the end).
     """
     classes: dict[int, list[int]] = {}
     for size in sizes:

@@ -1,5 +1,5 @@
-"""What `penstock releases`, `show`, `history`, `du` and `plan` print with `--json`, and what their screens
-are made of. Pure.
+"""The rows that `penstock releases`, `show`, `history`, `du` and `plan` print with `--json`, and from which
+their screens are made. Pure.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -9,50 +9,49 @@ from typing import NamedTuple, Self, TypedDict
 from penstock.core.audit_documents import AuditShown
 from penstock.core.estimates import Forecast, Work
 
-# The rows that `penstock releases`, `show` and `history` print with `--json`, and the source of their
-# tables.
+# The rows of `penstock releases`, `show` and `history`.
 #
 # A key keeps its meaning for ever (docs/releases.md). Times are UTC, ISO 8601, ages are seconds, sizes are
 # bytes. Unknown values are null, or empty.
 
 
 class OwnerJson(TypedDict):
-    """An account: its number, and its name on this machine, or ""."""
+    """An account's number, and its name on this machine, or "" if it has no name here."""
 
     uid: int
     user: str
 
 
 class PinnedBy(TypedDict):
-    """The account that pinned a release last, for a job."""
+    """The account whose job pinned a release last."""
 
     by: str
-    age: float  # seconds since then
+    age: float  # seconds since that pin
 
 
 class ReleaseRow(TypedDict):
-    """A release of a dataset, as far as it can be read."""
+    """A release of a dataset, as far as this account can read it."""
 
     release: str
     path: str  # its `data` folder
     current: bool
-    # As `gate` judges it: `published`, `held`, `damaged` (also by standing findings), `newer`, `unreadable`,
-    # `foreign`.
+    # The release's state as `gate` judges it: `published`, `held`, `damaged` (also because of standing
+    # findings), `newer`, `unreadable`, `foreign`.
     state: str
     problem: str  # why `state` is not `published`
     files: int | None
     bytes: int | None
     sealed: str | None
     age: float | None  # seconds since it was sealed
-    source_grade: str  # the weakest of any file, by the seal
-    storage_grade: str  # likewise
+    source_grade: str  # the weakest source grade of any file, according to the seal
+    storage_grade: str  # the weakest storage grade, likewise
     base: str | None
     unchanged: int
     last_audit: AuditShown | None
     audit_age: float | None  # seconds since the last audit ended
     findings: Mapping[str, int]  # standing findings, by kind
-    held_by: Sequence[str]  # what keeps it from being removed, in words
-    pins_unopened: int  # further pins, counted by name: not known whether they are valid
+    held_by: Sequence[str]  # reasons, in words, why it cannot be removed
+    pins_unopened: int  # further pins, whose files were not opened, so that they may be invalid
     last_pin: PinnedBy | None
 
 
@@ -63,8 +62,8 @@ class StagingRow(TypedDict):
     # `staging`, `repair`, `removing` (mark of a removal that begins), `removed` (its files are being
     # removed), `rehearsal`, `trial` (of the file system), or `other`.
     kind: str
-    # `under way`, `left` (by an unfinished run), `taken back` (of a removal), or `unknown`: all that accounts
-    # other than the owner see of a staging.
+    # `under way`, `left` (by an unfinished run), `taken back` (for a removal), or `unknown`, which is all
+    # that accounts other than the owner see of a staging.
     state: str
     age: float | None  # seconds since the folder itself last changed
 
@@ -76,12 +75,12 @@ class DatasetRow(TypedDict):
     path: str
     owner: OwnerJson | None
     current: str | None
-    state: str  # of the release that `current` names; `nothing published` without one
+    state: str  # state of the release that `current` leads to; `nothing published` if there is none
     problem: str  # why the dataset, or its `current`, cannot be read; or ""
-    pause: str  # author and text of a PAUSE at the root; or ""
-    hold: str  # what a HOLD at the root does not stop, although its author may expect it; or ""
+    pause: str  # author and text of a PAUSE file at the root, or ""
+    hold: str  # what a HOLD file at the root does not stop, although its author may expect so; or ""
     releases: Sequence[ReleaseRow]
-    # Sum over the releases with a readable seal, as `bytes`. A file that releases share counts in each.
+    # Sum over the releases with a readable seal, as is `bytes`. A file that releases share counts in each.
     files: int
     bytes: int
     stagings: Sequence[StagingRow]
@@ -109,7 +108,7 @@ class HistoryRow(TypedDict):
     release: str
     by: str
     host: str
-    text: str  # the event in words; of an unknown event its other fields
+    text: str  # the event in words, or the other fields of an unknown event
     known: bool  # whether this version knows the event and the line's format
     line: Mapping[str, object]  # the line's own fields (docs/formats.md)
 
@@ -119,49 +118,50 @@ class History(TypedDict):
 
     dataset: str
     path: str
-    problem: str  # why they cannot be read
+    problem: str  # why the lines cannot be read
     lines: Sequence[HistoryRow]
-    damaged: int  # skipped lines that are no JSON, as a crash leaves them
+    damaged: int  # number of skipped lines that are no JSON, such as a crash leaves
 
 
 class ReleaseShown(TypedDict):
-    """A release in detail: its row, and what its seal, verdict and history say."""
+    """A release in detail: its row, and facts from its seal, verdict and history."""
 
     dataset: str
     row: ReleaseRow
     owner: OwnerJson | None
     seal: Mapping[str, object] | None  # the fields of `release.json` (docs/formats.md); null: unreadable
     seal_digest: str
-    # `same`, `differs`, `none` (no line names it), or `unreadable` (the history is its owner's alone)
+    # whether the history has the seal's digest: `same`, `differs`, `none` (it has no such line), or
+    # `unreadable` (only the dataset's owner may read it)
     seal_in_history: str
-    signature: str  # whether the seal's signature holds, in words; "": none exists and none is required
+    signature: str  # whether the seal's signature is valid, in words; "" if none exists or is required
     source_evidence: Sequence[GradeAmount]
     storage_evidence: Sequence[GradeAmount]
     manifests: Sequence[ShownManifest]
-    # since when every byte was read back and compared, by verify or audits; null: never
+    # every byte was read back and compared since this time, by verify or audits; null: never
     read_back: str | None
     verdict: Mapping[str, object] | None  # `audits/<release>.json` (docs/formats.md); null: never audited
     advice: str  # what to do about standing findings; or ""
     history: Sequence[HistoryRow]
-    audits: Sequence[HistoryRow]  # lines of `audits.jsonl` about the release; for its owner alone
+    audits: Sequence[HistoryRow]  # lines of `audits.jsonl` about the release; only for its owner
 
 
 class DiffRow(NamedTuple):
     """A file that differs between two releases."""
 
     kind: str
-    path: bytes  # of a renamed file the new one
+    path: bytes  # the file's path; for a renamed file the new path
     was: bytes | None  # the former path of a renamed file
     bytes: int | None  # None: the file is gone
     bytes_before: int | None
 
 
 class DiffCount(NamedTuple):
-    """Files of one kind of difference."""
+    """Files with the same kind of difference."""
 
     files: int = 0
-    bytes: int = 0  # in the later release; of removed files in the former
-    bytes_before: int = 0  # in the former release; 0 of added files
+    bytes: int = 0  # size in the later release; for removed files, in the former
+    bytes_before: int = 0  # size in the former release; 0 for added files
 
     def __add__(self, other: object) -> Self:
         assert isinstance(other, DiffCount)
@@ -175,44 +175,44 @@ class DiffResult(TypedDict):
     dataset: str
     before: str  # a release
     after: str  # a release; "": the source
-    source: Sequence[str]  # URLs of the source listed now; []: two releases were compared
+    source: Sequence[str]  # URLs of the source that was listed now; [] if two releases were compared
     equal: bool  # every file is known to be the same
-    # by kind: `unchanged`, `changed`, `unproven`, `renamed`, `removed`, `added`
+    # counts by kind: `unchanged`, `changed`, `unproven`, `renamed`, `removed`, `added`
     counts: Mapping[str, DiffCount]
-    permissions: str  # how modes, group, owner and ACL differ; or "". Does not count as a difference of files
+    permissions: str  # how modes, group, owner and ACL differ, or ""; this is no difference of files
 
 
-# What `penstock du` prints with `--json`, a line a dataset (docs/releases.md).
+# The rows of `penstock du`, a line for each dataset (docs/releases.md).
 #
-# Bytes are allocated (`st_blocks`); files are inodes but folders. Each sum counts an inode once.
+# Bytes are allocated bytes (`st_blocks`). Files are inodes except folders. Each sum counts an inode once.
 
 
 class OwnedUse(TypedDict):
-    """What counts against the quotas of a user and a group."""
+    """Use that counts against the quotas of a user and a group."""
 
     uid: int
     user: str
     gid: int
     group: str
-    files: int  # with folders, as in quotas
+    files: int  # number of files and folders, as in quotas
     bytes: int
 
 
 class AreaUse(TypedDict):
     """A release, or another part of the dataset's folder."""
 
-    kind: str  # `release`, `state`, `other`, or that of a hidden folder (`StagingRow`)
+    kind: str  # `release`, `state`, `other`, or the kind of a hidden folder (`StagingRow`)
     name: str
-    state: str  # of a release `current` or ""; of a hidden folder as in `StagingRow`
+    state: str  # `current` or "" for a release; for a hidden folder as in `StagingRow`
     files: int
     folders: int
-    bytes: int  # with those shared with other areas
-    unique_files: int  # that its removal alone would free
-    unique_bytes: int  # likewise
-    frees: Sequence[OwnedUse]  # the same by user and group, with folders
-    project: int | None  # id of its project quota, 0: none; null: unreadable
-    pool: str  # the storage pool; "": not known
-    unreadable: int  # folders and files that this account could not read: not in the figures
+    bytes: int  # bytes, including those that it shares with other areas
+    unique_files: int  # files that would be freed if only this area were removed
+    unique_bytes: int  # bytes that would be freed, likewise
+    frees: Sequence[OwnedUse]  # what would be freed, by user and group, with folders
+    project: int | None  # id of its project quota; 0 if it has none, null if unreadable
+    pool: str  # the storage pool; "" if not known
+    unreadable: int  # folders and files that this account could not read; the figures lack them
 
 
 class DiskUse(TypedDict):
@@ -220,23 +220,23 @@ class DiskUse(TypedDict):
     path: str
     problem: str
     areas: Sequence[AreaUse]
-    shared_files: int  # in several areas, by hard links: counted once
+    shared_files: int  # files that hard links put in several areas; each counts once
     shared_bytes: int
-    outside_files: int  # with names outside of the dataset, too: no removal here frees them
+    outside_files: int  # files that also have names outside the dataset: no removal here frees them
     outside_bytes: int
     files: int
     folders: int
-    bytes: int  # all, each inode once
-    owners: Sequence[OwnedUse]  # all by user and group, each inode once, with folders
+    bytes: int  # bytes of the whole dataset, each inode once
+    owners: Sequence[OwnedUse]  # the whole use by user and group, each inode once, with folders
     last_pins: Mapping[str, PinnedBy]  # by release
     seconds: float
 
 
 class OtherSteps(NamedTuple):
-    """Time for the steps after a run's copy, by the newest published run."""
+    """Time for the steps after a run's copy, as in the newest published run."""
 
     release: str
-    seconds: float  # of permissions, verify and publish
+    seconds: float  # seconds of permissions, verify and publish
 
 
 class SizeClass(NamedTuple):
@@ -250,19 +250,19 @@ class SizeClass(NamedTuple):
 class Explanation(NamedTuple):
     """What a run would do. Sizes are bytes, times seconds."""
 
-    dataset: str  # "": all figures are assumed
+    dataset: str  # "" if all figures are assumed
     files: int
     bytes: int | None  # None: neither the source nor the user gave sizes
-    copied: Work  # what the source sends; other files are on the target already
-    nodes: int  # elements at once: on SLURM each has its own node
-    forecast: Forecast  # of the copy
-    price: float | None = None  # in the currency of the given prices; None: no prices
-    current: str = ""  # the release that it is compared with; "": none
+    copied: Work  # work that the source sends; other files are on the target already
+    nodes: int  # number of elements that run at once; on SLURM each has its own node
+    forecast: Forecast  # expected time of the copy
+    price: float | None = None  # price in the currency of the configured prices; None without prices
+    current: str = ""  # the release with which the listing is compared; "" if there is none
     changes: Mapping[str, DiffCount] = {}  # differences from that release, by kind (`difference.KINDS`)
     classes: Sequence[SizeClass] = ()  # of all files; empty: sizes were assumed
     shards: int | None = None
     other_steps: OtherSteps | None = None  # None: no run of the dataset has shown their time
-    requests: Mapping[str, int] = {}  # the fewest `get` and `list` requests; empty: not an object store
-    queue: Sequence[str] = ()  # when elements would start, by the cluster
-    # what the run needs of the target, its quotas and storage targets, and what they have
+    requests: Mapping[str, int] = {}  # least numbers of `get` and `list` requests; only for object stores
+    queue: Sequence[str] = ()  # when elements would start, as the cluster estimates
+    # the space that the run needs on the target, its quotas and storage targets, and the space they have
     space: Sequence[str] = ()

@@ -1,6 +1,5 @@
-"""Documents of a dataset beside its releases: lines of its history, marks of what stands or was ordered,
-readers' pins, what its owner stages now, and the description of an adoption. Pure; other rooms read and write
-the files.
+"""Documents of a dataset beside its releases: lines of its history, marks of states and orders, pins of
+readers, the notice of work under way, and the description of an adoption. Pure: other rooms do the I/O.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -25,7 +24,7 @@ from penstock.core.typed_json import (
 
 
 class Author(NamedTuple):
-    """The account's name and number, and the node as the cluster calls it."""
+    """The account that did something: its name and number, and the node's name in the cluster."""
 
     by: str = ""
     uid: int | None = None
@@ -37,20 +36,20 @@ NOBODY = Author()
 
 @dataclass(frozen=True)
 class HistoryLine:
-    """The fields of each line. Lines of unknown events are of this class itself."""
+    """The fields that every line has. Lines of unknown events are read as this class itself."""
 
     event: str = ""
     at: str = ""  # UTC, ISO 8601
     dataset: str = ""
     release: str = ""
-    run: Annotated[str, LEFT_OUT] = ""  # "": of a repair
+    run: Annotated[str, LEFT_OUT] = ""  # "" for a repair
     claim: Annotated[int | None, LEFT_OUT] = None  # number of the claim that was valid
     author: Annotated[Author, INLINE] = NOBODY
 
 
 @dataclass(frozen=True)
 class Publication(HistoryLine):
-    """`current` was pointed at a release that this run sealed, or named a release of that name already."""
+    """The run sealed `release`, and `current` was pointed at it, or pointed at that name already."""
 
     event: str = "publish"
     run: str = ""
@@ -59,11 +58,11 @@ class Publication(HistoryLine):
     root: str = ""  # `sha256:<hex>`: root of the tree over the manifest's rows
     files: int = 0
     bytes: int = 0
-    previous: str | None = None  # the release that `current` named before, if another
+    previous: str | None = None  # the release that `current` pointed at before, if it was another
     renamed: Annotated[int, LEFT_OUT] = 0  # files identified by checksums under another name (`Seal.renamed`)
     copied_files: Annotated[int, LEFT_OUT] = 0  # files from the source, neither linked nor taken over
     copied_bytes: Annotated[int, LEFT_OUT] = 0
-    # repeated calls to the source, by the attempts that finished the copy
+    # repeated calls to the source by the attempts that finished the copy
     retries: Annotated[int, LEFT_OUT] = 0
 
 
@@ -73,8 +72,8 @@ class Rollback(HistoryLine):
 
     event: str = "rollback"
     claim: int | None = None
-    left: Annotated[str, "from"] = ""  # the release that `current` named before
-    nonce: str = ""  # of the intent that the line ends
+    left: Annotated[str, "from"] = ""  # the release that `current` pointed at before
+    nonce: str = ""  # nonce of the `RollbackIntent` that this line completes
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class Removal(HistoryLine):
     why: str = ""
     files: int = 0  # as in its seal; `bytes` likewise
     bytes: int = 0
-    nonce: str = ""  # of the removal's mark
+    nonce: str = ""  # nonce of the `RemovalMark`
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,8 @@ class Unpinning(HistoryLine):
     """The owner removed a reader's pin."""
 
     event: str = "unpin"
-    pin: str = ""  # its name
-    of: int | None = None  # number of the account that had pinned
+    pin: str = ""  # the pin's name
+    of: int | None = None  # number of the account that had placed the pin
     told: str = ""  # the pin in words
 
 
@@ -109,17 +108,17 @@ class Signing(HistoryLine):
 
 @dataclass(frozen=True)
 class CtimeInterval(HistoryLine):
-    """Penstock linked or unlinked files of a release, and so moved the ctimes that other releases show of
-    these inodes (`tables.ctime_intervals`)."""
+    """Penstock linked or unlinked files of a release. This moved the ctimes of their inodes, which other
+    releases share (`tables.ctime_intervals`)."""
 
     event: str = "interval"
-    # first and last moved ctime, in nanoseconds since the epoch, by the target's file system
+    # first and last moved ctime, in nanoseconds since the epoch, on the clock of the target's file system
     first_ns: int = 0
     last_ns: int = 0
 
 
 class RepairCounts(NamedTuple):
-    """Counts of files, complete even if `Repair` names only the first."""
+    """Counts of files. They are complete even if `Repair` lists only the first paths."""
 
     repaired: int = 0
     unrepairable: int = 0
@@ -127,19 +126,19 @@ class RepairCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class Repair(HistoryLine):
-    """Files of a release were made anew."""
+    """Files of a release were recreated."""
 
     event: str = "repair"
     audit: str = ""  # the audit whose findings were repaired
-    repaired: Sequence[str] = ()  # paths; of a long list the first
-    unrepairable: Sequence[tuple[str, str]] = ()  # path and reason; of a long list the first
+    repaired: Sequence[str] = ()  # paths; if there are many, only the first
+    unrepairable: Sequence[tuple[str, str]] = ()  # path and reason; if there are many, only the first
     counts: RepairCounts = field(default_factory=RepairCounts)
     fetched_bytes: int = 0
-    # where an fsync of fetched files ended, if not on the servers' disks; or ""
+    # where an fsync of fetched files ended; "" if on the servers' disks
     fsync_ends: Annotated[str, LEFT_OUT] = ""
 
 
-# by event, as this version writes them
+# the kinds of lines that this version writes, by event
 LINE_KINDS: dict[str, Document[Any]] = {
     kind.event: Document(kind, "a line of the dataset's history")
     for kind in (Publication, Rollback, Repair, Removal, Unpinning, Signing, CtimeInterval)
@@ -152,7 +151,7 @@ def line_to_json(line: HistoryLine) -> dict[str, object]:
 
 
 def line_from_json(content: bytes, where: object) -> HistoryLine:
-    """Parse a line. Raises NewerFormatError, and ValueError for anything that is no line of a history."""
+    """Parse a line. Raises NewerFormatError, or ValueError for anything that is no line of a history."""
     raw = loads(content)
     line: HistoryLine = LINE_KINDS.get(str(raw.get("event")), _OTHER).from_value(raw, where)
     return line
@@ -165,30 +164,30 @@ class StateMarker(NamedTuple):
 
 
 class StatePointer(NamedTuple):
-    """`.penstock` in a dataset's folder, as a file: its state lies elsewhere (`target.state_root`)."""
+    """`.penstock` in a dataset's folder, if it is a file: the state is elsewhere (`target.state_root`)."""
 
     state_root: str
-    id: str  # of the state's `root.json`; another id: made while this state was not mounted
+    id: str  # the id in the state's `root.json`; if they differ, a state was made while this was not mounted
 
 
 class StateRoot(NamedTuple):
-    """`root.json` in a state below `target.state_root`: the dataset's folder that it belongs to."""
+    """`root.json` in a state below `target.state_root`: the dataset's folder that the state belongs to."""
 
     id: str
     root: str  # the target's root, absolute
 
 
 class ClaimFile(NamedTuple):
-    """`claims/<number>.json`: a run that a dataset was claimed for."""
+    """`claims/<number>.json`: the dataset was claimed for this run."""
 
-    run: RunName  # "": the claim cannot be read
+    run: RunName  # "" if the claim cannot be read
     number: int  # one above the previous claim's
-    by: Mapping[str, object] | None  # the `list` that made it, as `dataset.holder` describes processes
-    controller: ProcessName  # the workflow above that list, on the same host; "": none
+    by: Mapping[str, object] | None  # the `list` process that made it, in the form of `dataset.holder`
+    controller: ProcessName  # the workflow that started that process, on the same host; "": none
 
 
 class Given(NamedTuple):
-    """Who gave an order, or ended a step, and when."""
+    """Who gave an order or ended a step, and when."""
 
     at: Moment = 0.0
     user: str = "?"
@@ -198,10 +197,10 @@ class Given(NamedTuple):
 class LastEnd(NamedTuple):
     """`ended.json` in a dataset's state: how the last command that staged it failed or was stopped."""
 
-    step: str = ""  # "": stopped between two steps
-    exit: int = 1  # exit status of the table; 128 plus the signal's number
-    why: str = ""  # one line
-    hint: str = ""  # what to do, by the message; or ""
+    step: str = ""  # "" if stopped between two steps
+    exit: int = 1  # exit status (docs/commands.md), or 128 plus the signal's number
+    why: str = ""  # the reason, in a single line
+    hint: str = ""  # the message's advice, or ""
     given: Annotated[Given, INLINE] = Given()
     stopped: bool = False  # by a signal or `penstock cancel`, not by an error
 
@@ -209,51 +208,52 @@ class LastEnd(NamedTuple):
 class Cancellation(NamedTuple):
     """`cancelled.json` in a dataset's state: the last `penstock cancel`, which ended the dataset's arrays."""
 
-    nonce: str = ""  # distinguishes cancels; "": there was none
+    nonce: str = ""  # distinguishes one cancel from another; "" if there was none
     given: Annotated[Given, INLINE] = Given()
 
 
 class Throttle(NamedTuple):
     """`throttle.json` in a run's folder: the last `penstock limit DATASET --nodes N`."""
 
-    at_once: int = 0  # elements of a step; 0: as in `cluster.max_elements`
+    at_once: int = 0  # elements of a step that may run at once; 0: as in `cluster.max_elements`
     given: Annotated[Given, INLINE] = Given()
 
 
 class TakenMark(NamedTuple):
-    """`runs/<run>/taken.json`: another run was planned with this run's staging, and may hold files of it."""
+    """`runs/<run>/taken.json`: another run was planned to use this run's staging, and may have its files."""
 
     by: str  # the other run
-    staging: str  # name of the staging below `releases/`; "": unchanged
+    staging: str  # name of the staging below `releases/`; "" if it is unchanged
 
 
 class AdoptedTree(NamedTuple):
     """`runs/<run>/adopted.json`: the run's staging is, or is to become, a tree that penstock did not write.
-    Written before the tree is changed. The inode of its top folder shows where it is now: a killed run
-    resumes from there."""
+    It is written before the tree is changed. The inode of the tree's top folder shows where the tree is now,
+    so that a killed run can resume."""
 
     run: RunName
     adoption: str  # the comparison's id
-    folder: str  # of that comparison's state
+    folder: str  # the folder of that comparison's state
     tree: str  # the tree's former path, without links
     device: FileNumber
     inode: FileNumber  # of its top folder
-    aside: str  # where files are moved that the release will not hold
+    aside: str  # the folder for files that the release will not contain
     at: str  # UTC, ISO 8601
-    settled: bool = False  # every file taken over is in the journals: only a copy's work is left
+    settled: bool = False  # the journals have every file that was taken over, so only the copy is left
 
     @property
     def key(self) -> str:
-        """The `staging` of rows that are taken over."""
+        """The value of `staging` in rows that are taken over from this tree."""
         return f"adopted-{self.adoption}"
 
 
 class RollbackIntent(NamedTuple):
-    """`rollback.json`: where `current` is about to lead, until the history has the rollback, by this line."""
+    """`rollback.json`: the release that `current` is about to lead to. It exists until the history has the
+    rollback's line, which has these values."""
 
     release: str
-    left: Annotated[str, "from"]  # the release that `current` named at that time
-    nonce: str  # also in the history's line: two rollbacks in one second each have a line
+    left: Annotated[str, "from"]  # the release that `current` led to at that time
+    nonce: str  # also in the history's line, so that two rollbacks in the same second have a line each
     at: str  # UTC, ISO 8601
     author: Annotated[Author, INLINE]
     claim: int  # number of the valid claim
@@ -261,20 +261,20 @@ class RollbackIntent(NamedTuple):
 
 class RemovalMark(NamedTuple):
     """`releases/.removing-<release>`: a release is about to be removed, and no reader pins it any more. The
-    history gets this line once the release has lost its name."""
+    history gets a line with these values once the release has lost its name."""
 
     release: str
     nonce: str  # in the new name of the release's folder: `.removed-<release>-<nonce>`
     at: str  # UTC, ISO 8601
     author: Annotated[Author, INLINE]
-    run: RunName  # the run that published it, whose state is removed, too; "": no seal
+    run: RunName  # the run that published the release; its state is removed, too. "" if there is no seal
     why: str
     files: int  # as in the seal; `bytes` likewise
     bytes: int
 
 
 class EmptyFolders(NamedTuple):
-    """`empty-folders.json` in a run, and beside the manifest: a source's empty folders, if they are kept."""
+    """`empty-folders.json` in a run and beside the manifest: a source's empty folders, if they are kept."""
 
     folders: Sequence[str]  # paths below `data/` in byte order; bytes that are not UTF-8 as surrogate escapes
 
@@ -294,16 +294,16 @@ EMPTY_FOLDERS = Document(EmptyFolders, "a list of empty folders")
 
 
 class PinFile(NamedTuple):
-    """The release that is read, the reader, and how the end of the reading is recognised."""
+    """The release that is read, the reader, and facts that show when the reader has ended."""
 
     release: str
-    at: str  # UTC, ISO 8601: when it was placed
+    at: str  # time when the pin was placed: UTC, ISO 8601
     user: str = ""
     host: str = ""
     boot: str = ""
-    namespace: str = ""  # of the process numbers, as in a lock
+    namespace: str = ""  # namespace of the process numbers, as in a lock
     pid: int = 0
-    start: str = ""  # in the kernel's ticks
+    start: str = ""  # start of that process, in the kernel's ticks
     program: str = ""  # name of that process's program
     job: str = ""  # the job's number, if the kernel proves that the reader is in it
     cluster: str = ""
@@ -314,11 +314,11 @@ class LastPin(NamedTuple):
     """The last reader that pinned a release."""
 
     uid: int
-    at: float  # seconds since the epoch, by the file system's clock
+    at: float  # seconds since the epoch, on the file system's clock
 
 
 class LastPins(NamedTuple):
-    """`last-pins.json` in the dataset's folder: what gc keeps of pins that it removes."""
+    """`last-pins.json` in the dataset's folder: what gc records about pins that it removes."""
 
     releases: Mapping[str, LastPin]
 
@@ -328,7 +328,7 @@ LAST_PINS = Document(LastPins, "who pinned releases last")
 
 
 def pin_from_json(raw: object) -> PinFile:
-    """Return the pin of parsed JSON; of a newer format `release` and `at` alone. Raises ValueError."""
+    """Return the pin in parsed JSON; a newer format's has only `release` and `at`. Raises ValueError."""
     if not isinstance(raw, dict) or not isinstance(raw.get("format"), int):
         raise ValueError("it is no pin")
     if newer_pins(raw):
@@ -337,7 +337,7 @@ def pin_from_json(raw: object) -> PinFile:
 
 
 def newer_pins(raw: object) -> int:
-    """Return the format of a newer version's pin; else 0."""
+    """Return the format of a pin that a newer version wrote; 0 for any other pin."""
     number = raw.get("format") if isinstance(raw, dict) else None
     return number if isinstance(number, int) and number > PIN.newest else 0
 
@@ -350,26 +350,26 @@ class StillToWrite(NamedTuple):
 
     bytes: Count = 0  # in whole blocks
     files: Count = 0  # files and folders
-    chunk_files: Count = 0  # that the files will be on storage targets (Lustre: objects); 0: not known
-    uid: int = -1  # of the files; where it was read, the owner of the document
-    gid: int = -1  # of the files
-    pool: str = ""  # the storage pool of the files, as the vendor's commands call it; "": not known
+    chunk_files: Count = 0  # chunk files on storage targets (Lustre: objects) for `files`; 0: not known
+    uid: int = -1  # owner of the files; after reading, the owner of the document
+    gid: int = -1  # group of the files
+    pool: str = ""  # storage pool of the files, as the vendor's commands call it; "": not known
 
 
 class UnderWay(NamedTuple):
-    """The process that stages the dataset, or the job that will."""
+    """The process that stages the dataset, or the job that will do so."""
 
-    step: str  # by the table of steps; `submit`: a submitted controller waits for SLURM
+    step: str  # a name in the table of steps; `submit`: a submitted controller waits for SLURM
     since: str  # UTC, ISO 8601: when this controller or job began, or was submitted
     host: str = ""
     job: str = ""  # decimal number of the job that ends with the staging; "": none
     cluster: str = ""
-    controller: ProcessName = ""  # the workflow above the step; "": a step by hand
+    controller: ProcessName = ""  # the workflow that started the step; "" if a person started it
     writes: Annotated[StillToWrite, INLINE] = StillToWrite()
-    made: bool = False  # a submission made the dataset's folder, which goes with the notice
+    made: bool = False  # a submission made the dataset's folder, to be removed with this notice
 
     def continues(self, before: "UnderWay") -> bool:
-        """Return whether it is work of the same job, or outside jobs of the same controller."""
+        """Return whether both are work of the same job or, outside of jobs, of the same controller."""
         if self.job or before.job:
             return (self.job, self.cluster) == (before.job, before.cluster)
         return bool(self.controller) and (self.host, self.controller) == (before.host, before.controller)
@@ -379,20 +379,20 @@ UNDER_WAY = Document(UnderWay, "what is under way of a dataset")
 
 
 class Adoption(NamedTuple):
-    """A tree beside a listing."""
+    """A comparison of a tree with a listing."""
 
     id: str  # 16 hex digits of a hash over the tree, the listing and all that decides how rows are cut
     dataset: str
     tree: str  # absolute path of its top folder, without links
     device: FileNumber
-    inode: FileNumber  # of that folder
+    inode: FileNumber  # inode of that folder
     created: str  # UTC, ISO 8601
     listing: str  # `sha256:<hex>` of the listing
     files: int
-    bytes: int  # of the listing
+    bytes: int  # bytes of the files in the listing
     scanned: int
-    ignored: Mapping[str, int]  # left out of the listing by policy: as in `RunInfo`
-    read_source: bool  # the source is read where it states no checksum
+    ignored: Mapping[str, int]  # objects that the listing leaves out by policy, as in `RunInfo`
+    read_source: bool  # files for which the source states no checksum are read there
     filesystem: str  # as `target.filesystem`
     recall: int  # bytes of tiered files that all elements together may fetch back to read
 

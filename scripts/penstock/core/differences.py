@@ -1,5 +1,5 @@
-"""What a tree holds already of a listing, and what differs between the two: for the staging that a run takes
-over, and for a tree that penstock did not write. Pure.
+"""Compares a tree with a listing: which objects the tree has already, and how it differs. Used for the
+staging that a run takes that a run takes over, and for a tree that penstock did not write. Pure.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -11,11 +11,11 @@ from penstock.core import typed_json
 from penstock.core.human import in_quotes
 from penstock.core.model import Copied, Entry, Reuse, proof_text
 
-# Merges a listing with what another run's staging already holds, both in the order of paths.
+# Merges a listing with the files that another run's staging already has, both in the order of paths.
 #
-# Equal size and time never suffice: the source's version token, the key, the source and the size must be the
-# same. Verify always reads back what is taken over. (`run.previous_release` compares with the current
-# release, on columns.)
+# Equal size and time never suffice: the source's version token, the key, the source and the size must be
+# equal. Verify always reads back files that are taken over. (`run.previous_release` compares columns of the
+# listing with the current release.)
 
 
 class HasPath(Protocol):
@@ -29,8 +29,8 @@ Lying = TypeVar("Lying", bound=HasPath)  # a file already on the target
 def merge(
     listing: Iterable[Sequence[Entry]], held: Iterator[Lying], reused: Callable[[Entry, Lying], Reuse | None]
 ) -> Iterator[list[Entry]]:
-    """Return the listing's batches, with `reused(entry, file)` as `reuse` of entries that have none, where
-    both streams have the path. Both ascend in the bytes of the path."""
+    """Return the listing's batches. An entry without `reuse` gets `reused(entry, file)` as its `reuse` if
+    both streams have its path. Both streams are in ascending order of the path's bytes."""
     lying = next(held, None)
     for batch in listing:
         out: list[Entry] = []
@@ -46,7 +46,7 @@ def merge(
 
 
 class Held(NamedTuple):
-    """What another run's staging holds of an object: all of it, or parts of a giant."""
+    """An object in another run's staging: all of it, or parts of a giant."""
 
     path: str
     entry: Entry  # the object as that run copied it
@@ -55,7 +55,7 @@ class Held(NamedTuple):
 
 
 def grouped(rows: Iterable[tuple[Entry, Copied]]) -> Iterator[Held]:
-    """Return the copied rows of a run, in order, with those of a giant together."""
+    """Return the copied rows of a run, in order, with the rows of each giant grouped together."""
     giant: Held | None = None
     for entry, copied in rows:
         if giant is not None and giant.path != entry.path:
@@ -79,7 +79,7 @@ def alike(
     certain: Callable[[Entry], bool],
 ) -> bool:
     """Return whether another run copied exactly the listed object. `sources` maps that run's source indices
-    to this run's. `certain`: the source's token is strong, so that an equal token proves equal bytes.
+    to this run's. `certain`: whether the source's token is strong: an equal token then proves equal bytes.
 
     | token is strong (`certain`) and the same | size, key, version, source | time, where kept | answer |
     |------------------------------------------|----------------------------|------------------|--------|
@@ -124,7 +124,7 @@ def taken(copied: Copied, run: str) -> Reuse:
 # | ?    | unlinked | a symbolic link or special file, where those of the source are left out too    |
 # | ?    | away     | its data lies in an archive or a lower tier: it was not read                   |
 #
-# Kinds marked `~` and `?` are reported, but are no difference: the exit status does not count them.
+# Kinds marked `~` and `?` are reported but do not count as differences, also not in the exit status.
 
 MARKS = {
     "missing": "-",
@@ -145,7 +145,7 @@ MARKS = {
 }
 KINDS = tuple(MARKS)
 TOLD = frozenset(kind for kind, mark in MARKS.items() if mark in "~?")  # kinds that are no difference
-# Kinds of what the tree has and the listing does not.
+# Kinds for files that the tree has and the listing does not.
 NOT_LISTED = frozenset({"extra", "link", "special", "excluded", "folder", "unlinked"})
 # Kinds of listed files whose bytes a release would have to get from the source.
 TO_FETCH = frozenset({"missing", "size", "content", "replaced", "unread", "moving", "away"})
@@ -153,12 +153,12 @@ TO_FETCH = frozenset({"missing", "size", "content", "replaced", "unread", "movin
 SAME, UNLIKE, OTHER, UNREAD, SOURCE, AWAY, STALE = (
     "same", "unlike", "other", "unread", "source", "away", "stale",
 )  # fmt: skip
-# Of a surveyed row. `unlike`: no regular file of the listed size; `other`: other bytes; `stale`: seen, and to
-# be read again.
+# States of a surveyed row. `unlike`: it is no regular file of the listed size. `other`: it has other bytes.
+# `stale`: it was seen, but must be read again.
 STATES = (SAME, UNLIKE, OTHER, UNREAD, SOURCE, AWAY, STALE)
 
 CHECKSUM, READ, SIZE = "checksum", "source", "size"
-# what a tree's bytes are compared by: the source's checksum, its bytes, or only the size
+# how a tree's bytes are compared: with the source's checksum, with its bytes, or only by the size
 PROOFS = (CHECKSUM, READ, SIZE)
 
 
@@ -167,9 +167,9 @@ class Difference(NamedTuple):
 
     kind: str
     path: str  # bytes that are not UTF-8 stay as \udcXX escapes, which JSON carries
-    size: int  # bytes of the listed file, or of what the tree has if nothing is listed
+    size: int  # bytes of the listed file, or of the tree's file if none is listed
     why: str
-    how: str = ""  # of `content`: one of `PROOFS`
+    how: str = ""  # one of `PROOFS` if the kind is `content`
 
     @property
     def mark(self) -> str:

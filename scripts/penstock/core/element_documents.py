@@ -1,6 +1,6 @@
-"""What elements (workers: processes of a job array that do a shard of a step) leave behind: the claim of a
-shard, receipts, outcomes, usage, and the columns of `elements.parquet`; and the controller's lines about its
-arrays. Pure.
+"""Documents that elements leave behind: claims of shards, receipts, outcomes, usage, and the columns of
+`elements.parquet`; and the controller's lines about its arrays. An element, also called a worker, is a
+process of a job array that works on shards of a step. Pure.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -11,14 +11,14 @@ from typing import Annotated, NamedTuple, get_args
 
 from penstock.core.typed_json import LEFT_OUT, Document
 
-KEPT = 5  # objects that a worker and an element keep
-# Seconds, with all tries and pauses; bytes, of an object in parts of its slowest part; the key at its source,
-# or the path of a file read back, safe on a terminal.
+KEPT = 5  # number of slowest objects that are recorded
+# Three values: seconds, including all tries and pauses; bytes, for an object in parts those of its slowest
+# part; and the key at its source, or the path of a file read back, safe on a terminal.
 SlowObject = tuple[float, int, str]
 
 
 def slowest(objects: Iterable[SlowObject], most: int = KEPT) -> Sequence[SlowObject]:
-    """Return the slowest objects, each key once, slowest first.
+    """Return the slowest objects, slowest first, with each key only once.
 
     >>> slowest([(2.0, 9, "a"), (3.0, 9, "b"), (5.0, 9, "a")])
     [(5.0, 9, 'a'), (3.0, 9, 'b')]
@@ -26,20 +26,21 @@ def slowest(objects: Iterable[SlowObject], most: int = KEPT) -> Sequence[SlowObj
     return nlargest(most, {row[2]: row for row in sorted(objects)}.values())
 
 
-# The columns of `elements.parquet`, each declared once: what an element of a run did, waited for and used.
+# The columns of `elements.parquet`, each declared once: the work, waits and use of a run's elements.
 #
-# Each start of an element is a row; the last one also has the facts of the element as a whole. `ElementRow`
-# gives the Parquet schema and each column's unit (`tables.elements_file`). Tests compare it with the table in
-# docs/formats.md.
+# Each start of an element is a row, and its last row also has the facts about the element as a whole.
+# `ElementRow` gives the Parquet schema and each column's unit (`tables.elements_file`). Tests compare it with
+# the table in docs/formats.md.
 
 # Annotations are read at run time: no `from __future__ import annotations`.
 
-FORMAT = 1  # readers know a column by its name: raise it only if a column's meaning changes
-TIME = "time"  # as a unit: seconds since the epoch in a row, a timestamp in the file
+FORMAT = 1  # to be raised only if a column's meaning changes, since readers find columns by name
+TIME = "time"  # the unit of a time: seconds since the epoch in a row, a timestamp in the file
 
 
 class ElementRow(NamedTuple):
-    """A start. Each column has its unit, or "", and its meaning. None: not known, null in the file."""
+    """A start. Each column has its unit, or "", and its meaning. Unknown values are None; null in the
+    file."""
 
     step: Annotated[str, "", "`copy`, also where it read back beside it, or `verify`"]
     element: Annotated[int, "", "its number, over all arrays of the step"]
@@ -95,53 +96,53 @@ COLUMNS = tuple(_column(*item) for item in ElementRow.__annotations__.items())
 
 
 class ArrayLine(NamedTuple):
-    """Exactly one of the first five fields is set: the array's name, or a node's.
+    """Exactly one of the first five fields is set, with the name of the array or node.
     `submission_log.ArrayBook.all` merges the lines of an array into that of its submission."""
 
     # the array is about to be submitted, with all fields from `step` to `spec_cores`
     intent: Annotated[str, LEFT_OUT] = ""
-    submitted: Annotated[str, LEFT_OUT] = ""  # it was, as `array`
+    submitted: Annotated[str, LEFT_OUT] = ""  # the array was submitted and got the id `array`
     throttled: Annotated[str, LEFT_OUT] = ""  # at most `at_once` of its workers are to run at once
-    # none of its workers lives any more, or it was never submitted; with `starts`
+    # none of the array's workers is still running, or it was never submitted; with `starts`
     ended: Annotated[str, LEFT_OUT] = ""
-    # no further array of the run goes to this node: elements of `step` failed there, for the reason in `why`
+    # no further array of the run may use this node, since elements of `step` failed there; `why` says why
     excluded: Annotated[str, LEFT_OUT] = ""
     step: Annotated[str, LEFT_OUT] = ""
-    kind: Annotated[str, LEFT_OUT] = ""  # of the cluster: `slurm` or `local`
-    # the open shards: its workers divide them by claims (`jobs.shard_claims`)
+    kind: Annotated[str, LEFT_OUT] = ""  # the kind of cluster: `slurm` or `local`
+    # the unfinished shards, which the array's workers divide with claims (`jobs.shard_claims`)
     indices: Annotated[Sequence[int], LEFT_OUT] = ()
-    # number of elements; 0: of an older version, with a shard for each element
+    # number of elements; 0 if an older version wrote the line, with a shard for each element
     workers: Annotated[int, LEFT_OUT] = 0
-    call: Annotated[str, LEFT_OUT] = ""  # the submitting command: failures under another one are retried
-    # number of its first worker, over all arrays of the step (`ArraySpec.base`)
+    call: Annotated[str, LEFT_OUT] = ""  # the submitting command; failures under another command are retried
+    # number of its first worker, counted over all arrays of the step (`ArraySpec.base`)
     base: Annotated[int, LEFT_OUT] = 0
-    cluster: Annotated[str, LEFT_OUT] = ""  # the cluster's name; "": a local array
-    # the controller, as `dataset.holder` describes processes
+    cluster: Annotated[str, LEFT_OUT] = ""  # the cluster's name; "" for a local array
+    # the controller's process, in the form of `dataset.holder`
     by: Annotated[Mapping[str, object] | None, LEFT_OUT] = None
-    array: Annotated[str, LEFT_OUT] = ""  # its id; "": only the intent is known
+    array: Annotated[str, LEFT_OUT] = ""  # the array's id; "" if only the intent is known
     at_once: Annotated[int, LEFT_OUT] = 0  # workers that may run at once; 0: not known
-    time: Annotated[int, LEFT_OUT] = 0  # requested time limit in seconds; 0: none
+    time: Annotated[int, LEFT_OUT] = 0  # requested time limit in seconds; 0 for no limit
     why: Annotated[str, LEFT_OUT] = ""
-    at: Annotated[float, LEFT_OUT] = 0.0  # seconds since the epoch
+    at: Annotated[float, LEFT_OUT] = 0.0  # time of the line, in seconds since the epoch
     # each element requested a whole node; None: the cluster has no nodes
     whole_nodes: Annotated[bool | None, LEFT_OUT] = None
-    spec_cores: Annotated[int | None, LEFT_OUT] = None  # core-spec that each element requested; None: none
-    # last known start of these workers, by the cluster's clock
+    spec_cores: Annotated[int | None, LEFT_OUT] = None  # core-spec that each element requested, if any
+    # last known start of these workers, on the cluster's clock
     starts: Annotated[Sequence[tuple[int, float]], LEFT_OUT] = ()
 
     @property
     def name(self) -> str:
-        """Of the array to be submitted."""
+        """The name of the array to be submitted."""
         return self.intent
 
     @property
     def over(self) -> bool:
-        """None of its elements lives any more, or it was never submitted."""
+        """Whether none of its elements is still running, or it was never submitted."""
         return bool(self.ended)
 
     @property
     def numbers(self) -> list[int]:
-        """Its elements as the cluster numbers them."""
+        """The numbers of its elements, as the cluster numbers them."""
         return list(range(self.workers)) or [index - self.base for index in self.indices]
 
 
@@ -149,14 +150,14 @@ ARRAY_LINE = Document(ArrayLine, "a line about an array")
 
 
 class ShardClaim(NamedTuple):
-    """A worker took the shard; the claim of the highest generation counts."""
+    """A worker's claim of the shard. The claim with the highest generation counts."""
 
     worker: str = ""  # name of the attempt, unique to this claim
-    array: str = ""  # name of the workers' array (`ArraySpec.name`); "": none
-    number: int = 0  # the worker's index, over all arrays of the step
+    array: str = ""  # name of the workers' array (`ArraySpec.name`); "" without an array
+    number: int = 0  # the worker's index, counted over all arrays of the step
     call: str = ""  # the command that submitted the array
     host: str = ""
-    restarts: int = 0  # earlier starts by the scheduler: a claim with fewer is of a dead process
+    restarts: int = 0  # earlier starts by the scheduler; a claim with fewer is from a dead process
     charged: int = 0  # earlier claims of the same command whose failure was the shard's fault
 
 
@@ -164,21 +165,21 @@ SHARD_CLAIM = Document(ShardClaim, "a claim of a shard")
 
 
 class ElementUsage(NamedTuple):
-    """Times are seconds, sizes bytes; 0: not known. `host.resources` has the figures' origins."""
+    """Times are in seconds, sizes in bytes; 0: not known. `host.resources` explains the figures' origins."""
 
     array: str = ""  # its array's name (`ArraySpec.name`)
-    number: int = 0  # of the worker, over all arrays of the step
+    number: int = 0  # the worker's number, counted over all arrays of the step
     restarts: int = 0  # earlier starts by the scheduler
     host: str = ""
-    began: float = 0.0  # seconds since the epoch, by the node's clock
+    began: float = 0.0  # start in seconds since the epoch, on the node's clock
     seconds: float = 0.0
-    cpu_seconds: float = 0.0  # of the element, its engine's processes, and all others that it started
-    cpus: int = 0  # granted to it
-    node_cpus: int = 0  # of the node
-    memory_peak: int = 0  # of its processes: an upper bound, the sum of their own peaks
+    cpu_seconds: float = 0.0  # CPU time of the element, its engine's processes, and all others it started
+    cpus: int = 0  # CPUs granted to it
+    node_cpus: int = 0  # CPUs of the node
+    memory_peak: int = 0  # an upper bound: the sum of its processes' own peaks
     processes: int = 0  # number of processes in that sum
-    job_memory_peak: int = 0  # of the job's own control group, with cached files
-    job_memory_file: str = ""  # its origin: `memory.peak` or `memory.max_usage_in_bytes`
+    job_memory_peak: int = 0  # peak of the job's own control group, including cached files
+    job_memory_file: str = ""  # origin of that figure: `memory.peak` or `memory.max_usage_in_bytes`
 
 
 ELEMENT_USAGE = Document(ElementUsage, "what an element used")
@@ -191,43 +192,43 @@ class ElementReceipt:
     step: str = ""
     index: int = 0
     run: str = ""
-    shard: str = ""  # `sha256:<hex>` of the shard's file: the receipt is void under another plan
+    shard: str = ""  # `sha256:<hex>` of the shard's file; if the plan has another, the receipt is void
     rows: int = 0
-    files: int = 0  # all finished rows, a giant's parts one by one; `bytes` likewise
+    files: int = 0  # all finished rows; each part of a giant counts; `bytes` likewise
     bytes: int = 0
-    done_files: int = 0  # rows of this attempt, without earlier attempts'; `done_bytes` likewise
+    done_files: int = 0  # rows that this attempt finished, without earlier attempts; `done_bytes` likewise
     done_bytes: int = 0
     linked: int = 0  # rows linked from a release or taken over from another run's staging
-    linked_bytes: int = 0  # of rows linked in bulk, as `link_seconds`
-    link_seconds: float = 0.0  # of linking in bulk, before the copy
-    taken: int = 0  # part of `linked` taken over from another run's staging
+    linked_bytes: int = 0  # bytes of rows linked in bulk, before the copy
+    link_seconds: float = 0.0  # seconds of linking in bulk, before the copy
+    taken: int = 0  # those of `linked` taken over from another run's staging
     retries: int = 0
-    seconds: float = 0.0  # of the engine
+    seconds: float = 0.0  # seconds that the engine ran
     workers: int = 0
     streams: int = 0
     durability: str = ""
-    fsync_ends: str = ""  # of copy: where an fsync ended on that node, if not on the servers' disks
-    grades: Mapping[str, int] = field(default_factory=dict)  # of verify: rows by storage grade
-    # of verify and audit: rows by how they were read back
+    fsync_ends: str = ""  # copy only: where an fsync ended on that node, if not on the servers' disks
+    grades: Mapping[str, int] = field(default_factory=dict)  # verify only: rows by storage grade
+    # verify and audit only: rows by how they were read back
     methods: Mapping[str, int] = field(default_factory=dict)
     warnings: Sequence[str] = ()
-    why: str = ""  # why this many workers and streams
+    why: str = ""  # reason for the number of workers and streams
     attempt: str = ""
     host: str = ""
-    cpus: int = 0  # granted by the node: the engine's size follows from them
+    cpus: int = 0  # CPUs that the node granted, which decide the engine's size
     started: float = 0.0
     ended: float = 0.0
     samples: Sequence[tuple[float, int, int]] = ()  # (seconds since `started`, files, bytes), ascending
-    amended: int = 0  # of copy and verify: files of another version than the listed one
-    gone: int = 0  # of copy and verify: files that left the source
+    amended: int = 0  # copy and verify only: files whose version is not the listed version
+    gone: int = 0  # copy and verify only: files that are no longer in the source
     copied_by: str = ""  # the attempt of copy that verify read back
     records: str = ""  # `sha256:<hex>` of the records that verify wrote
-    left_out: int = 0  # of verify: rows without a record, since their objects are gone
-    # of verify: linked rows not read back, and their bytes; they count in `files` and `bytes`
+    left_out: int = 0  # verify only: rows without a record, since their objects are gone
+    # verify only: linked rows not read back, and their bytes; they count in `files` and `bytes`
     carried: tuple[int, int] = (0, 0)
-    findings: int = 0  # of audit: damaged rows; of repair: files that could not be fetched
-    seen: str = ""  # `sha256:<hex>` of what an audit's element saw, or a repair's fetched
-    # retries by known cause: `HTTP 503`, `ECONNRESET`, or an error's sentence
+    findings: int = 0  # damaged rows of an audit; for a repair, files that could not be fetched
+    seen: str = ""  # `sha256:<hex>` of the file of audited rows, or of a repair's fetched files
+    # number of retries by cause: `HTTP 503`, `ECONNRESET`, or an error's sentence
     retried: Mapping[str, int] = field(default_factory=dict)
     slowest: Sequence[SlowObject] = ()
 
@@ -239,21 +240,21 @@ class ElementOutcome(NamedTuple):
     """An attempt that did not finish its shard."""
 
     attempt: str = ""
-    generation: int = 0  # of its claim
-    free: bool = False  # uses up no retry of the shard
+    generation: int = 0  # generation of its claim
+    free: bool = False  # whether the attempt does not count as a retry of the shard
     host: str = ""
     exit_code: int = 0  # 0: not stated
     retry: bool = True  # a further attempt may succeed
-    error: str = ""  # what ended the whole attempt; "": single files failed
-    stopped: str = ""  # `time` (the end of its job was near) or `signal`; "": not stopped
-    progress: bool = False  # of a stopped copy: the journal records more rows than before
-    paused: bool = False  # PAUSE stood at the root during the work: that its time ended is no failure
+    error: str = ""  # the error that ended the whole attempt; "" if only single files failed
+    stopped: str = ""  # `time` (the end of its job was near) or `signal`; "" if not stopped
+    progress: bool = False  # for a stopped copy: whether the journal has more rows than before
+    paused: bool = False  # the PAUSE file existed at the root, so that the end of the time is no failure
     failed: int = 0  # files that failed
     failures: Sequence[tuple[str, str]] = ()  # path and reason of the first failures; `failed` counts all
-    # part of `failures` whose linked file is not as its release states
+    # those of `failures` whose linked file differs from its release's seal
     linked_failures: Sequence[tuple[str, str]] = ()
-    # Rows that are parts of giants whose object changed during the copy: the copy step has such giants copied
-    # whole.
+    # Rows that are parts of a giant whose object changed during the copy. The copy step then has the whole
+    # giant copied again.
     split: Sequence[int] = ()
 
 

@@ -1,5 +1,5 @@
-"""The errors that penstock raises on purpose, each with its exit status; and which documents of other
-versions are refused by name. Pure.
+"""The errors that penstock raises on purpose, each with its exit status, and the checks that reject documents
+of other versions. Pure.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 #
 # Exit statuses are a promise (docs/commands.md, "Exit status"): scripts branch on them.
 
-# hint: a file system or a quota is full
+# Hint for an error: a file system or a quota is full.
 MAKE_ROOM = "make room (`penstock gc --dry-run` says what may go, `penstock gc` removes it)"
-# Hint: a file of a run's own state is damaged.
+# Hint for an error: a file of a run's own state is damaged.
 STATE_ANEW = (
     "see whether the file system is whole; a run whose folder below `.penstock/runs` is moved aside is made "
     "anew by `penstock run`"
 )
-# Hint: a file cannot be read or removed.
+# Hint for an error: a file cannot be read or removed.
 LOOK_AT_FILE = "see whether it is there, on a mounted file system, and whether this account may read it"
-# Hint: a store's answer contradicts its own protocol.
+# Hint for an error: a store's answer contradicts the store's own protocol.
 STORE_AMISS = (
     "what answers there does not keep to the store's protocol: look at it (a gateway, a cache, a proxy), or "
     "list by `inventory`"
 )
-# Hint: penstock contradicts itself.
+# Hint for an error: penstock contradicts itself.
 IMPOSSIBLE = "nothing was published; this should be impossible: report it, with the logs in the run's folder"
-NAMED_FILES = 20  # files that one error names at most; it counts all
+NAMED_FILES = 20  # most files that an error names; it also states the number of all files concerned
 
 
 class PenstockError(Exception):
     """An error with a message for people: what failed, where, why, and what to do.
 
-    `str(error)` is the whole message for a terminal, notice, report, receipt or log: without a traceback, and
-    with secrets in URLs masked. `retry`: the same operation may succeed when repeated unchanged.
+    `str(error)` is the whole message for a terminal, notice, report, receipt or log. It has no traceback, and
+    secrets in URLs are masked. `retry`: whether the operation may succeed when it is repeated unchanged.
     """
 
     exit_code = 1  # the command's exit status, if this error ends it
@@ -54,7 +54,7 @@ class PenstockError(Exception):
     def __str__(self) -> str:
         line = self.what
         if self.where:
-            # A name out of a source may hold a line feed, and summaries show the message's first line alone.
+            # A name from a source may contain a line feed, but summaries show only the message's first line.
             where = self.where.replace("\n", "\\n")
             line += f" [{where}]"
         line += self._after()
@@ -62,11 +62,11 @@ class PenstockError(Exception):
 
     @property
     def reason(self) -> str:
-        """What failed and why, to be the `why` of another error."""
+        """What failed and why, for use as the `why` of another error."""
         return self.what + self._after()
 
     def _after(self) -> str:
-        """Return the reason as it follows `what`; a list of lines begins below it, without a colon."""
+        """Return `: ` and the reason, to follow `what`. A reason that begins on a new line gets no colon."""
         return self.why if not self.why or self.why.startswith("\n") else f": {self.why}"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -102,12 +102,12 @@ class PreflightError(PenstockError):
 
 
 class TargetAwayError(PreflightError):
-    """The target's servers do not answer. A call there may block for minutes, so nothing is written there,
-    not even how the step ended."""
+    """The target's servers do not answer. Any call on the target may block for minutes, so penstock writes
+    nothing to it, not even the result of the step."""
 
 
 def all_of(what: str, errors: Sequence[PenstockError]) -> PreflightError:
-    """Combine several errors into one. Its first line, which summaries show alone, has each in short."""
+    """Combine several errors into one. Its first line, which summaries show alone, mentions every error."""
     whole = "\n".join(f"- {error}" for error in errors).replace("\n", "\n  ")
     away = any(isinstance(error, TargetAwayError) for error in errors)
     kind = TargetAwayError if away else PreflightError
@@ -115,14 +115,14 @@ def all_of(what: str, errors: Sequence[PenstockError]) -> PreflightError:
 
 
 class NewerFormatError(PenstockError):
-    """A newer penstock wrote this file in an unknown format. The file is not damaged and must not be made
-    anew; nothing was changed."""
+    """A newer penstock wrote this file in an unknown format. The file is not damaged and must not be
+    recreated. Nothing was changed."""
 
     exit_code = 3
 
 
 class OlderVersionError(PenstockError):
-    """A penstock before 1.0 wrote this; versions from 1.0 on cannot read it. Nothing was changed."""
+    """A penstock before 1.0 wrote this document. Versions from 1.0 on cannot read it. Nothing was changed."""
 
     exit_code = 3
 
@@ -134,39 +134,39 @@ class FindingsError(PenstockError):
 
 
 class SourceChangedError(PenstockError):
-    """An object is not the listed one any more. The source must be listed anew, since bytes of two versions
-    are never combined."""
+    """An object changed after it was listed. The source must be listed again, since bytes of two versions are
+    never combined."""
 
     exit_code = 5
 
 
 class NoSpaceError(PenstockError):
-    """The target has no space, inodes or quota left. What was written stays and is resumed."""
+    """The target has no space, inodes or quota left. Finished work is kept, and a later run resumes it."""
 
     exit_code = 6
 
 
 class LockedError(PenstockError):
-    """Another run holds the dataset or the working directory, or has overtaken this run."""
+    """Another run holds the dataset or the working directory, or has taken over this run's dataset."""
 
     exit_code = 7
 
 
 class OvertakenError(LockedError):
-    """Another run has overtaken this one for good: waiting does not help."""
+    """Another run has taken over the dataset for good, so waiting does not help."""
 
 
 class TransientError(PenstockError):
     """A read or a request failed in a way that may pass: reset, timeout, 5xx, short body."""
 
     retry = True
-    status = 0  # of the HTTP answer; 0: none
+    status = 0  # status code of the HTTP answer; 0 if there was no answer
 
     def __init__(
         self, what: str, *, where: str = "", why: str = "", hint: str = "", after: float | None = None
     ) -> None:
         super().__init__(what, where=where, why=why, hint=hint)
-        self.after = after  # Seconds that the store asked the caller to wait (Retry-After), or None.
+        self.after = after  # seconds that the store asked the caller to wait (Retry-After), or None
 
 
 class OverloadedError(TransientError):
@@ -174,21 +174,22 @@ class OverloadedError(TransientError):
 
 
 class CrowdedError(OverloadedError):
-    """A server accepts no further connection. This run may hold the existing ones: the object waits for them,
-    and no attempt is counted."""
+    """A server accepts no further connection. This run itself may hold the existing connections, so the
+    object waits until one is free. The refusal does not count as an attempt."""
 
 
 class ExpiredCredentialsError(TransientError):
-    """A store refuses the credentials as expired or unknown. They are resolved anew (`sources.credentials`);
-    without new ones the work ends with FailedError."""
+    """A store refuses the credentials as expired or unknown. `sources.credentials` then resolves them again.
+    If it gets no new credentials, the work ends with FailedError."""
 
 
 class ObjectError(PenstockError):
-    """An object cannot be copied, permanently: refused, gone, wrong content. The others continue."""
+    """An object can never be copied: the source refuses it, it is gone, or its content is wrong. The other
+    objects are still copied."""
 
 
 def longer(where: str, size: int) -> ObjectError:
-    """Return the error for an object that is the listed version, of `size` bytes, and has more bytes."""
+    """Return the error for an object that has more than the listed `size` bytes in the listed version."""
     return ObjectError(
         "the object is longer than its source states",
         where=where,
@@ -202,11 +203,11 @@ class IntegrityError(ObjectError):
 
 
 class DamagedError(IntegrityError):
-    """A stored file is not as it was written: the target's bytes, not the source's, are wrong."""
+    """A stored file differs from what was written: the target's bytes, not the source's, are wrong."""
 
 
 class UnprovenError(ObjectError):
-    """A source checksum is required, and none proves the object's bytes: they are not taken."""
+    """A source checksum is required, but none proves the object's bytes, so the object is not accepted."""
 
     exit_code = 4
 
@@ -227,14 +228,14 @@ class InterruptedRunError(PenstockError):
 
 
 def signal_name(number: int) -> str:
-    """Return the name, such as `SIGTERM`; `signal 99` for an unknown number."""
+    """Return the signal's name, such as `SIGTERM`, or `signal 99` for an unknown number."""
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
 
-# Reads documents of earlier versions, and refuses those of later ones by name.
+# The rules for documents of other versions of penstock.
 #
 # | what a document has                       | how it is read                                 |
 # |-------------------------------------------|------------------------------------------------|
@@ -243,8 +244,8 @@ def signal_name(number: int) -> str:
 # | a field that this version does not know   | without it                                     |
 # | a higher format                           | not at all: `NewerFormatError`                 |
 #
-# Every kind of document begins at format 1. An added field needs a default, which says what documents without
-# it meant. A change that earlier versions would misread needs a higher number.
+# Every kind of document begins at format 1. An added field needs a default that states the meaning of
+# documents without the field. A change that earlier versions would misread needs a higher format.
 
 
 def refuse_unreleased(what: str, where: object, by: str) -> None:
@@ -260,8 +261,8 @@ def refuse_unreleased(what: str, where: object, by: str) -> None:
 
 
 def refuse_newer(what: str, number: object, newest: int, where: object, *, by: str = "") -> None:
-    """Raise NewerFormatError if the format `number` is above `newest`. `what` names the kind of document for
-    people; `by` is the version that wrote it, if known."""
+    """Raise NewerFormatError if the format `number` is above `newest`. `what` is a readable name for the kind
+    of document. `by` is the version that wrote the document, if known."""
     if isinstance(number, int) and number > newest:
         raise NewerFormatError(
             f"{what} is of a newer format than this penstock reads",

@@ -1,5 +1,5 @@
-"""How long a copy takes and what bounds it: rates that were measured or are assumed, the ceilings of network,
-target, source and nodes, the time limit that a worker asks for, and the remaining time of a step. Pure.
+"""How long a copy takes, and what bounds it: measured or assumed rates; the ceilings (highest rates) of
+network, target, source and nodes; a worker's time limit; and the remaining time of a step. Pure.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -14,28 +14,28 @@ from typing import Literal, NamedTuple
 
 from penstock.core import human
 
-ASSUMED_BYTES = 1_000_000_000  # a second and element, while nothing was measured: 8 Gbit/s
-ASSUMED_FILES = 1000  # likewise
-ASSUMED_LINKS = 10_000  # likewise
-LONG_ENOUGH = 0.5  # element seconds of a copy that gives a rate: shorter ones measure only the start
-MANY_LINKS = 1000  # links of a run that gives a rate
+ASSUMED_BYTES = 1_000_000_000  # bytes a second for each element, while nothing was measured: 8 Gbit/s
+ASSUMED_FILES = 1000  # files a second for each element, likewise
+ASSUMED_LINKS = 10_000  # links a second for each element, likewise
+LONG_ENOUGH = 0.5  # least element seconds of a copy that gives a rate: a shorter copy is mostly start-up
+MANY_LINKS = 1000  # least number of links in a run that gives a rate of links
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What an element copies a second."""
+    """The rates at which an element copies and links."""
 
     bytes_per_second: float = ASSUMED_BYTES
     files_per_second: float = ASSUMED_FILES
     measured: str = ""  # the release whose copy was measured; "": assumed rates
     links_per_second: float = ASSUMED_LINKS
-    links_measured: str = ""  # as `measured`, of the links
-    tried: bool = False  # rates that no release gave were measured on the target just now
+    links_measured: str = ""  # as `measured`, for the links
+    tried: bool = False  # a trial on the target just now gave the rates that no release has shown
     rehearsed: bool = False  # `measured` is the day of a rehearsal, such as `2 Nov`
 
     @property
     def origin(self) -> str:
-        """`release 20261101-1f2e3d4c` or `rehearsed 2 Nov`; "": assumed rates."""
+        """`release 20261101-1f2e3d4c` or `rehearsed 2 Nov`; "" if the rates are assumed."""
         return f"{'rehearsed' if self.rehearsed else 'release'} {self.measured}" if self.measured else ""
 
 
@@ -48,15 +48,15 @@ class MeasuredCopy:
     bytes: int
     element_seconds: float  # sum over the elements, without `link_seconds`
     links: int = 0
-    link_seconds: float = 0.0  # of linking, likewise
-    rehearsed: bool = False  # a sample was copied, not a release; `release` is the day, such as `2 Nov`
+    link_seconds: float = 0.0  # seconds of linking, also a sum over the elements
+    rehearsed: bool = False  # a rehearsal copied a sample, and `release` is its day, such as `2 Nov`
 
 
 def rates(history: Iterable[MeasuredCopy], tried: Mapping[str, float] = MappingProxyType({})) -> Rates:
-    """Return the rates of the last copy in `history` (oldest first) that took LONG_ENOUGH or was a rehearsal,
-    and of the last with MANY_LINKS. Another mix of sizes takes another time.
+    """Return rates from `history` (oldest first): those of the last copy that took LONG_ENOUGH or was a
+    rehearsal, and the rate of links of the last copy with MANY_LINKS. Another mix of sizes has other rates.
 
-    Without such a copy: `files` and `links` a second as `tried` on the target, else assumed.
+    Without such a copy, the rates of `tried` (a trial on the target) are used, or else assumed rates.
     """
     estimate = Rates(
         files_per_second=max(tried.get("files", ASSUMED_FILES), 1.0),
@@ -82,9 +82,9 @@ def rates(history: Iterable[MeasuredCopy], tried: Mapping[str, float] = MappingP
 
 
 def seconds(files: int, size: int, slots: int, rates: Rates, links: int = 0) -> float:
-    """Return the seconds for making `links`, then copying `files` of `size` bytes in all, with `slots`
-    elements. Measured rates hold for their mix: the larger of the two times counts. Assumed rates are
-    added."""
+    """Return the seconds in which `slots` elements make `links`, then copy `files` with `size` bytes in all.
+    Measured rates hold for their mix of sizes, so the longer of the times for bytes and for files counts.
+    Assumed rates: both times are added."""
     by_bytes, by_files = size / rates.bytes_per_second, files / rates.files_per_second
     together = max(by_bytes, by_files) if rates.measured else by_bytes + by_files
     return (together + links / rates.links_per_second) / max(1, slots)
@@ -92,18 +92,19 @@ def seconds(files: int, size: int, slots: int, rates: Rates, links: int = 0) -> 
 
 # Computes the time limit that a worker requests, from estimates of the open shards.
 #
-# A scheduler backfills only jobs with a known limit. A limit above the need costs waiting, one below it a
-# second job; a job without a limit (UNLIMITED) is never backfilled.
+# A scheduler backfills only jobs with a known limit, never a job without a limit (UNLIMITED). A limit above
+# the need makes the job wait longer, and a limit below the need requires a second job.
 
-# seconds beyond any estimate: the node's prolog, an interpreter on a shared file system, a busy file system
+# Seconds added to any estimate, for the node's prolog, an interpreter on a shared file system, and a busy
+# file system.
 BEFORE = 15 * 60
 MARGIN = 1.5  # factor on an estimate
 SHORTEST = 30 * 60
-UNKNOWN = 4 * 3600  # seconds without an estimate, and at most: a limit of days is not backfilled
+UNKNOWN = 4 * 3600  # seconds without an estimate, and the most with one: days would not be backfilled
 LONGEST = 7 * 86_400  # seconds requested at most, if the cluster sets no limit
 MINUTE = 60  # seconds
-# Seconds by which the clocks of two nodes may differ: munge refuses older messages (its TTL), so SLURM works
-# on no nodes that differ by more.
+# Seconds by which the clocks of two nodes may differ. Munge rejects messages that are older (its TTL), so
+# SLURM does not work on nodes whose clocks differ by more.
 CLOCKS = 300.0
 
 
@@ -111,12 +112,12 @@ class Estimate(NamedTuple):
     """How long an element takes."""
 
     seconds: float
-    measured: bool  # by measured rates
+    measured: bool  # the estimate used measured rates
 
 
 def asked_for(estimates: Sequence[Estimate], shards: int, workers: int, longest: float) -> int:
-    """Return the seconds that a worker requests, in whole minutes, for its part of these shards: another
-    worker continues what it does not finish. `longest`: the cluster's limit, 0: none.
+    """Return the seconds, in whole minutes, that a worker requests for its part of these shards. Another
+    worker continues work that it does not finish. `longest`: the cluster's limit, or 0 for no limit.
 
     | the estimates                       | asked for                                                   |
     |-------------------------------------|-------------------------------------------------------------|
@@ -132,32 +133,33 @@ def asked_for(estimates: Sequence[Estimate], shards: int, workers: int, longest:
 
 
 def unestimated(longest: float) -> int:
-    """Return the seconds for a job that lasts as long as a whole run: all that the cluster allows."""
+    """Return the seconds that a job requests to last a whole run: as many as the cluster allows."""
     return _bounded(LONGEST, longest)
 
 
 def _bounded(seconds: float, longest: float) -> int:
-    """Round up to whole minutes, within `longest` rounded down to them."""
+    """Round up to whole minutes, but not above `longest`, which is rounded down to whole minutes."""
     most = int(longest or LONGEST) // MINUTE * MINUTE
     return max(MINUTE, min(-int(-seconds // MINUTE) * MINUTE, most))
 
 
-# The ceilings of a copy (network, target, source, nodes) side by side, and which one binds.
+# The ceilings of a copy (network, target, source, nodes) side by side. The binding ceiling is the one that
+# makes the copy slowest.
 #
-# `penstock plan` shows them before a copy; the report compares the reached rate with them. An unknown ceiling
-# bounds nothing, and the plan says that it is unknown.
+# `penstock plan` shows the ceilings before a copy, and the report compares the reached rate with them. An
+# unknown ceiling bounds nothing, and the plan says that it is unknown.
 
 # Metadata operations on the target for a copied file: create, set its time, rename (`target.staging_folder`).
 # A folder is one more.
 OPERATIONS_A_FILE = 3
 ASSUMED = "assumed"  # origin of a rate that was not measured or configured
-# Times as long as the binding ceiling alone would take: protocols, retries, first and last seconds. By
-# Zettar's figures for 20 PB over 70 Gbit/s: 635 and 680 hours.
+# Factor on the time that the binding ceiling alone would take, for protocols, retries, and the first and last
+# seconds. From Zettar's figures for 20 PB over 70 Gbit/s: 635 and 680 hours.
 LOSSES = 1.07
-ASSUMED_SPREAD = 2.0  # the same where the binding rate is assumed
+ASSUMED_SPREAD = 2.0  # this factor if the binding rate is assumed
 
 
-# What a ceiling counts; operations are the target's, on metadata.
+# The unit that a ceiling limits. `operations` are metadata operations on the target.
 Unit = Literal["bytes", "files", "operations"]
 Scope = Literal["all", "node"]
 
@@ -177,14 +179,14 @@ class Rate(NamedTuple):
 
 
 class Ceiling(NamedTuple):
-    """A ceiling of the copy. Rates are in its `unit` a second. None: not known."""
+    """A ceiling of the copy. Rates are in its `unit` a second. A field is None if it is not known."""
 
     name: str
     unit: Unit
-    rate: float | None  # of all nodes together
-    each: float | None  # of one node: its own, or its part of the whole
-    seconds: float | None  # the copy's time if nothing else bounded it
-    origin: str  # "": the rate is not known
+    rate: float | None  # rate of all nodes together
+    each: float | None  # rate of a single node: its own ceiling, or its part of the whole
+    seconds: float | None  # the copy's time if only this ceiling bounded it
+    origin: str  # origin of the rate; "" if the rate is not known
 
 
 class Forecast(NamedTuple):
@@ -192,19 +194,19 @@ class Forecast(NamedTuple):
 
     ceilings: Sequence[Ceiling]  # the slowest first, unknown ones last
     seconds: float | None
-    most: float | None  # longest time, by usual losses, or the spread of an assumed rate
+    most: float | None  # longest time, with usual losses, or with the spread of an assumed rate
 
     @property
     def binding(self) -> Ceiling | None:
-        """The slowest ceiling; None: none is known."""
+        """The slowest ceiling, or None if no ceiling is known."""
         return self.ceilings[0] if self.seconds is not None else None
 
 
 class Known(NamedTuple):
-    """A ceiling before the work is known."""
+    """A ceiling as known before the amount of work is."""
 
     name: str
-    scope: Scope  # "node": the rate is of a single node, and nodes add up
+    scope: Scope  # "node": the rate holds for a single node, and the nodes' rates add up
     rate: Rate | None
     unit: Unit = "bytes"
 
@@ -239,23 +241,23 @@ _SHORT = {"operations": "ops"}
 
 
 def in_unit(rate: float | None, unit: Unit) -> str:
-    """Return a rate for people; "": not known."""
+    """Return a readable rate, or "" if it is not known."""
     if rate is None:
         return ""
     return human.rate(rate) if unit == "bytes" else f"{rate:,.0f} {_SHORT.get(unit, unit)}/s"
 
 
 class Reached(NamedTuple):
-    """How close a copy came to the ceiling that bound it."""
+    """How close a copy came to its binding ceiling."""
 
     name: str
-    share: float  # of the ceiling: 1 is all of it
-    rate: float  # the ceiling's own, in its `unit` a second
+    share: float  # reached fraction of the ceiling
+    rate: float  # the ceiling's own rate, in its `unit` a second
     unit: Unit
 
 
 def reached(work: Work, seconds: float, nodes: int, limits: Iterable[Known]) -> Reached | None:
-    """Return the share of the ceiling that binds `work` which a copy reached that took `seconds`. None: no
+    """Return what share of the binding ceiling a copy of `work` reached that took `seconds`. None if no
     ceiling is known, nothing was copied, or no time passed."""
     binding = forecast(work, nodes, limits).binding
     if binding is None or not binding.seconds or seconds <= 0:
@@ -285,30 +287,31 @@ def _ceiling(work: Work, nodes: int, limit: Known) -> Ceiling:
     )
 
 
-# Rates and remaining time, by how files and bytes of a step grew.
+# Rates and remaining time of a step, from the growth of its finished files and bytes.
 #
-# The problem: a link makes a stream steady in bytes, requests make it steady in files, and fixed costs of
-# files a mixture. The files left may have other sizes than those done. The obvious way, the later of bytes
-# and files at their own rates, is several times too long where small or large files come last.
+# The problem: bytes grow steadily if a network link bounds the copy, files if requests do, and a mixture if
+# files have fixed costs. The files left may differ in size from the finished files. The obvious estimate is
+# the longer of the times for bytes and for files, each at its own rate. It is several times too long if small
+# or large files come last.
 #
-# The way taken: both counts are scaled to curves from 0 to 1. Work is the mixture `share * bytes + (1 -
-# share)
-# * files` with the straightest curve over time (least squares); bytes or files alone if as straight. The time
-# left is the work left at its recent rate.
+# The solution: both counts are scaled to curves from 0 to 1. Work is the mixture `share * bytes +
+# (1 - share) * files` with the straightest curve over time (least squares), or bytes or files alone if they
+# are as straight. The time left is the work left at its recent rate.
 #
-# Limits: while all files are alike both curves coincide, and nothing shows which is steady; then bytes count.
+# Limits: while all files are alike, both curves coincide, and nothing shows which is steady. Then bytes
+# count.
 
-WINDOW_SECONDS = 30.0  # that a rate covers
-PACE_SECONDS = 60.0  # whose pace gives the remaining time: elements report in waves
+WINDOW_SECONDS = 30.0  # seconds that a shown rate covers
+PACE_SECONDS = 60.0  # seconds whose rate gives the remaining time; long, since elements report in waves
 SPACING = 0.5
 SAMPLES = 480  # newest samples that are kept: four minutes or more
-# A curve counts as steady if its distance from a straight line (root mean square, both rise from 0 to 1)
-# exceeds the best by no more than this, after this factor. Late reports bend all curves.
+# A curve counts as steady if its distance from a straight line is at most NOISE times the best distance, plus
+# ALIKE. The distance is a root mean square; both lines rise from 0 to 1. Late reports bend all curves.
 ALIKE, NOISE = 0.001, 1.25
 
 
 class Sample(NamedTuple):
-    """The work done, and when, in seconds of any clock."""
+    """The work done up to a moment, which is in seconds of any clock."""
 
     at: float
     files: int
@@ -316,21 +319,21 @@ class Sample(NamedTuple):
 
 
 class ProgressCurve:
-    """The growth of a step's counts, over the attempts of all elements. Work done before the first sample, by
-    an earlier command, is not counted."""
+    """The growth of a step's counts, over the attempts of all elements. Work that an earlier command did,
+    before the first sample, is not counted."""
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=SAMPLES)
         self._last: Sample | None = None
 
     def add(self, at: float, files: int, size: int) -> None:
-        """Record files and bytes done by now; neither falls."""
+        """Record the files and bytes finished by the moment `at`. Neither may decrease."""
         self._last = Sample(at, files, size)
         if not self._samples or at - self._samples[-1].at >= SPACING:
             self._samples.append(self._last)
 
     def rates(self, now: float) -> tuple[float, float]:
-        """Return recent (bytes, files) a second; (0, 0): not known."""
+        """Return the recent rates (bytes, files) a second, or (0, 0) if they are not known."""
         begin, last = self._since(now - WINDOW_SECONDS), self._last
         if begin is None or last is None or now - begin.at < 0.2:
             return 0.0, 0.0
@@ -338,7 +341,7 @@ class ProgressCurve:
         return (last.bytes - begin.bytes) / seconds, (last.files - begin.files) / seconds
 
     def seconds_left(self, now: float, files: int, size: int) -> float | None:
-        """Return the seconds for the files and bytes left; None: nothing moves, or nothing is left."""
+        """Return the seconds for the files and bytes left, or None if nothing moves or nothing is left."""
         begin, last = self._since(now - PACE_SECONDS), self._last
         if begin is None or last is None or now - begin.at < 0.2 or (files <= 0 and size <= 0):
             return None
@@ -354,7 +357,8 @@ class ProgressCurve:
         return left / pace if pace > 0 and left > 0 else None
 
     def _share(self, all_files: int, all_bytes: int) -> float:
-        """Return the share of bytes in the steadiest mixture; 1, else 0, if that is as steady."""
+        """Return the share of bytes in the steadiest mixture. A share of 1 is preferred if it is as steady,
+        and then a share of 0."""
         first, last = self._samples[0], self._last
         if not all_files or not all_bytes or last is None:
             return float(bool(all_bytes))
@@ -373,7 +377,7 @@ class ProgressCurve:
         return next(share for share in (1.0, 0.0, mixed) if bend(share) <= NOISE * bend(mixed) + ALIKE)
 
     def _since(self, moment: float) -> Sample | None:
-        """Return the last sample before the moment, or the first."""
+        """Return the last sample before the moment, or else the first sample."""
         if not self._samples:
             return None
         after = bisect_left(self._samples, moment, key=lambda sample: sample.at)

@@ -19,10 +19,10 @@ MANIFEST_XXH = "manifest.xxh128"
 MANIFEST_SHA256 = "manifest.sha256"
 SEAL = "release.json"
 SIGNATURE = "release.json.sig"  # over the seal's bytes, if `target.sign_with` names a key
-# in a run and its release, if the dataset keeps its source's empty folders
+# a file in a run and its release, if the dataset keeps its source's empty folders
 EMPTY_FOLDERS = "empty-folders.json"
 CROISSANT = "croissant.json"  # description of a release, if the dataset has `describe` (`penstock.extras`)
-# all that may stand beside `data/` in a release
+# names of all files that may be beside `data/` in a release
 BESIDE_DATA = frozenset({MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, SEAL, SIGNATURE, CROISSANT})
 CURRENT = "current"
 UNDER_WAY = "under-way.json"
@@ -34,18 +34,19 @@ STATED = "stated.parquet"  # in a run's folder
 REPAIRS = "repairs"
 STATE = ".penstock"
 PROBE = ".penstock-probe"  # the probe's hidden folder, in a dataset's folder and in `releases`
-ANSWER = ".penstock-probe-"  # and the job's number: a node's answer to preflight, at the root or beside it
-# and hexadecimal digits: an empty folder, beside an adopted tree or in `releases`
+# Prefix, before the job's number, of a node's answer to preflight, at the root or beside it.
+ANSWER = ".penstock-probe-"
+# Prefix, before hexadecimal digits, of an empty folder beside an adopted tree or in `releases`.
 ADOPT_TRIAL = ".penstock-adopt-"
 ADOPTIONS = "adoptions"
 ADOPTED = "adopted.json"
 
 
 class SigningKeys(NamedTuple):
-    """The files of keys that sign and verify seals."""
+    """Files with the keys that sign and verify seals."""
 
-    key: Path | None = None  # `target.sign_with`; None: seals are not signed
-    signers: Path | None = None  # `target.signers`; None: no signature is required
+    key: Path | None = None  # `target.sign_with`; None if seals are not signed
+    signers: Path | None = None  # `target.signers`; None if no signature is required
 
 
 NO_SIGNING = SigningKeys()
@@ -57,21 +58,21 @@ class DatasetLayout:
 
     root: Path  # the configured target root
     dataset: str
-    state_root: Path | None = None  # `target.state_root`: where `.penstock` lies instead, if configured
+    state_root: Path | None = None  # `target.state_root`: another place for `.penstock`, if configured
     signing: SigningKeys = NO_SIGNING
 
     def without_signing(self) -> DatasetLayout:
-        """Return the same paths without keys: no seal is signed, no signature required."""
+        """Return the same paths without keys, so that no seal is signed and no signature required."""
         return replace(self, signing=NO_SIGNING)
 
     @property
     def operations(self) -> Path:
-        """Shares of `target.ops`: files of all accounts that write below the root."""
+        """The folder in which all accounts that write below the root note their shares of `target.ops`."""
         return self.root / ".operations"
 
     @property
     def promises(self) -> Path:
-        """Where versions before 1.0 posted what a run would still write."""
+        """The folder in which versions before 1.0 noted how much a run would still write."""
         return self.root / ".promises"
 
     # What everybody reads ----------------------------------------------------------------------
@@ -98,22 +99,22 @@ class DatasetLayout:
 
     @property
     def pins(self) -> Path:
-        """Files by which readers say which release they read."""
+        """The folder of files with which readers state the release that they read."""
         return self.folder / "pins"
 
     @property
     def under_way(self) -> Path:
-        """The process that stages the dataset now and what it will still write, for other accounts."""
+        """Tells other accounts which process stages the dataset, and what it will still write."""
         return self.folder / UNDER_WAY
 
     @property
     def last_pins(self) -> Path:
-        """Who pinned each release last, as gc noted it."""
+        """The file in which gc notes who pinned each release last."""
         return self.folder / "last-pins.json"
 
     @property
     def repair_under_way(self) -> Path:
-        """As `under_way`, for a repair or rehearsal, which may run between the steps of a run."""
+        """As `under_way`, but for a repair or rehearsal, which may run between the steps of a run."""
         return self.folder / "under-way.repair.json"
 
     @property
@@ -122,13 +123,13 @@ class DatasetLayout:
 
     @property
     def folders_of_readers(self) -> tuple[Path, ...]:
-        """The folders in `folder` that readers open. Each is a folder, or missing."""
+        """The folders in `folder` that readers open. Each exists as a folder or is missing."""
         return (self.releases, self.pins, self.verdict("").parent)
 
     # Beside the releases, for a time -----------------------------------------------------------
 
     def staging(self, release: str) -> Path:
-        """Return the tree in which a release grows."""
+        """Return the folder in which a release is built."""
         return self.releases / f".{release}.staging"
 
     def repair_staging(self, release: str) -> Path:
@@ -137,65 +138,65 @@ class DatasetLayout:
 
     @property
     def rehearsal(self) -> Path:
-        """Files that a rehearsal copies, beside where staging would lie; gone after the rehearsal."""
+        """The folder of files that a rehearsal copies, beside the place of a staging; removed afterwards."""
         return self.releases / ".penstock-rehearsal"
 
     def removing(self, release: str) -> Path:
-        """Return the mark of a release about to be removed: from then on no reader pins it."""
+        """Return the mark of a release about to be removed. Readers pin no release with this mark."""
         return self.releases / f".removing-{release}"
 
     @property
     def dataset_reserve(self) -> Path:
-        """Files to remove when no space is left for a pin or an audit."""
+        """Spare files, to be removed when no space is left for a pin or an audit."""
         return self.folder / ".reserve"
 
     # The state ---------------------------------------------------------------------------------
 
     @cached_property
     def state(self) -> Path:
-        """The folder of the dataset's state, the owner's alone."""
+        """The folder of the dataset's state, which only the owner may use."""
         if self.state_root is not None:
             return self.state_root / self.dataset / STATE
         return self.folder / STATE
 
     @property
     def state_marker(self) -> Path:
-        """Says that penstock 1.0 or later made the state."""
+        """The file that marks the state as made by penstock 1.0 or later."""
         return self.state / "state.json"
 
     @property
     def state_pointer(self) -> Path:
-        """With `state_root`: a file in place of the state's folder, which names that folder."""
+        """If `state_root` is configured: a file in place of the state's folder, with that folder's path."""
         return self.folder / STATE
 
     @property
     def root_pointer(self) -> Path:
-        """In a state that lies elsewhere (`state_root`): the root that it belongs to."""
+        """A file in a state that is elsewhere (`state_root`): the root that the state belongs to."""
         return self.state / "root.json"
 
     @property
     def lock(self) -> Path:
-        """The step that changes the dataset now."""
+        """The lock of the step that is changing the dataset."""
         return self.state / "lock"
 
     @property
     def claims(self) -> Path:
-        """The runs that the dataset was staged for, by number: later steps work on the highest."""
+        """The numbered claims of runs that staged the dataset. Later steps work on the highest."""
         return self.state / "claims"
 
     @property
     def history(self) -> Path:
-        """A line for each publication, rollback, removal and repair."""
+        """The file with a line for each publication, rollback, removal and repair."""
         return self.state / "history.jsonl"
 
     @property
     def rollback(self) -> Path:
-        """The release that `current` is about to name again; gone once the history has the rollback."""
+        """The release that `current` is about to lead to again; removed once the history has the rollback."""
         return self.state / "rollback.json"
 
     @property
     def intervals(self) -> Path:
-        """When processes linked or unlinked files that releases share, unless the history has it."""
+        """When processes linked or unlinked files that releases share, until the history has these times."""
         return self.state / "intervals"
 
     @property
@@ -205,27 +206,27 @@ class DatasetLayout:
 
     @property
     def unfinished_listing(self) -> Path:
-        """What list has of its sources so far; gone when the listing is complete."""
+        """The parts of its sources that list has listed so far; removed when the listing is complete."""
         return self.state / "listing"
 
     @property
     def ended(self) -> Path:
-        """How the last command that staged the dataset ended, unless it succeeded."""
+        """How the last command that staged the dataset failed or was stopped."""
         return self.state / "ended.json"
 
     @property
     def ended_room(self) -> Path:
-        """`ended` while empty: made ahead, as the file system may be full later."""
+        """The empty file that becomes `ended`, made beforehand because the file system may be full later."""
         return self.state / ".ended.room"
 
     @property
     def succeeded(self) -> Path:
-        """Empty; its time is that of the last run that ended with 0, or 1970."""
+        """An empty file whose time is the end of the last successful run, or 1970 if there was none."""
         return self.state / "succeeded"
 
     @property
     def rehearsal_result(self) -> Path:
-        """What the last rehearsal measured."""
+        """The measurements of the last rehearsal."""
         return self.state / "rehearsal.json"
 
     @property
@@ -235,39 +236,39 @@ class DatasetLayout:
 
     @property
     def reserve(self) -> Path:
-        """Files to remove when no space is left for the records of a removal."""
+        """Spare files, to be removed when no space is left for the records of a removal."""
         return self.state / "reserve"
 
     @cached_property
     def runs(self) -> Path:
-        """A folder for each run (`RunLayout`)."""
+        """The parent of a folder for each run (`RunLayout`)."""
         return self.state / "runs"
 
     def run(self, run: str) -> RunLayout:
         return RunLayout(self.runs / run)
 
     def repair(self, release: str) -> RunLayout:
-        """Return the state of a repair of this release; gone after the repair."""
+        """Return the state of a repair of this release, which is removed after the repair."""
         return RunLayout(self.state / REPAIRS / release)
 
     @property
     def audits(self) -> Path:
-        """A folder for each audit (`RunLayout`)."""
+        """The parent of a folder for each audit (`RunLayout`)."""
         return self.state / "audits"
 
     @property
     def audit_history(self) -> Path:
-        """A line for each audit and overruling. Not in `history`: audits hold no lock."""
+        """The file with a line for each audit and overruling. It is not `history`, as audits hold no lock."""
         return self.state / "audits.jsonl"
 
     @property
     def adoptions(self) -> Path:
-        """A folder for each comparison of a tree with the dataset's source (`penstock adopt`)."""
+        """The parent of a folder for each comparison of a tree with the source (`penstock adopt`)."""
         return self.state / ADOPTIONS
 
     @property
     def folders_of_owner(self) -> tuple[Path, ...]:
-        """The state's folders, and their parent. Each is a folder, or missing."""
+        """The state's folders, and their parent. Each exists as a folder or is missing."""
         state = (self.runs, self.claims, self.audits, self.adoptions, self.unfinished_listing, self.replaced)
         return (self.state.parent, self.state, *state, self.state / REPAIRS, self.notices)
 
@@ -283,12 +284,12 @@ class RunLayout:
 
     @property
     def run_file(self) -> Path:
-        """`RunInfo` as JSON: written once by list, never changed."""
+        """`RunInfo` as JSON. List writes it once, and it never changes."""
         return self.folder / "run.json"
 
     @property
     def listing(self) -> Path:
-        """Every object to be staged, frozen by list."""
+        """The list of all objects to be staged, frozen by list."""
         return self.folder / LISTING
 
     @property
@@ -302,22 +303,22 @@ class RunLayout:
 
     @property
     def plan(self) -> Path:
-        """Plan's decisions, without the rows of the shards."""
+        """The decisions of plan, without the rows of the shards."""
         return self.folder / "plan.json"
 
     @property
     def probe(self) -> Path:
-        """What the file system did when plan tried it."""
+        """The result of plan's trial of the target's file system."""
         return self.folder / "probe.json"
 
     @property
     def adopted(self) -> Path:
-        """Says that this run's staging is, or is to become, a tree that penstock did not write."""
+        """The mark of a run whose staging is, or is to become, a tree that penstock did not write."""
         return self.folder / ADOPTED
 
     @property
     def taken(self) -> Path:
-        """Says that another run took over this run's staging, and the staging's name now."""
+        """The mark of a run whose staging another run took over, with the staging's current name."""
         return self.folder / "taken.json"
 
     @property
@@ -327,25 +328,25 @@ class RunLayout:
 
     @property
     def result(self) -> Path:
-        """How an audit or a comparison ended; missing until then."""
+        """The result of an audit or a comparison; missing before its end."""
         return self.folder / "result.json"
 
     @property
     def linked_damage(self) -> Path:
         """A folder with a file for each shard whose linked files had other bytes than their release states.
-        If it exists, all linked files are read."""
+        If this folder exists, all linked files are read."""
         return self.folder / "linked-damage"
 
     # Elements ----------------------------------------------------------------------------------
 
     @property
     def arrays(self) -> Path:
-        """The ids of submitted arrays, durable before the wait."""
+        """The ids of submitted arrays, made durable before penstock waits for them."""
         return self.folder / "arrays.jsonl"
 
     @property
     def throttle(self) -> Path:
-        """How many elements may run at once, if a person changed it."""
+        """The number of elements that may run at once, if a person changed it."""
         return self.folder / "throttle.json"
 
     @property
@@ -353,7 +354,7 @@ class RunLayout:
         return self.folder / "logs"
 
     def shard(self, index: int) -> Path:
-        """Return the rows of the plan that an element does."""
+        """Return the file with the rows of a shard."""
         return self.folder / "shards" / f"{index:05d}.parquet"
 
     def receipt(self, step: str, index: int | None = None) -> Path:
@@ -366,19 +367,19 @@ class RunLayout:
         return self.folder / "outcomes" / step / f"{index:05d}.{generation}.json"
 
     def progress(self, step: str, index: int) -> Path:
-        """Return the small file that a running element rewrites: bytes and files so far."""
+        """Return the small file in which a running element updates its counts of bytes and files."""
         return self.folder / "progress" / step / f"{index:05d}.json"
 
     def usage(self, step: str) -> Path:
-        """Return the folder in which workers rewrite what their processes used so far."""
+        """Return the folder in which workers update the resources that their processes have used."""
         return self.folder / "usage" / step
 
     def claims(self, step: str) -> Path:
-        """Return the folder of claims by which workers divide a step's shards."""
+        """Return the folder of claims with which workers divide a step's shards among themselves."""
         return self.folder / "claims" / step
 
     def leaving(self, step: str) -> Path:
-        """Return the file of the workers that are to end before their next shard."""
+        """Return the file that lists the workers that are to end before their next shard."""
         return self.folder / "leaving" / f"{step}.json"
 
     def claim(self, step: str, index: int, generation: int) -> Path:
@@ -388,21 +389,21 @@ class RunLayout:
     # What elements write of a shard ------------------------------------------------------------
 
     def journals(self, index: int) -> Path:
-        """Return the folder of a shard's journals, one file an attempt."""
+        """Return the folder of a shard's journals, with a file for each attempt."""
         return self.folder / "journal" / f"{index:05d}"
 
     def records(self, index: int) -> Path:
-        """Return verify's records of a shard; the name appears only when they are whole."""
+        """Return verify's records of a shard. The file gets this name only when it is complete."""
         return self.folder / "records" / f"{index:05d}.parquet"
 
     def survey(self, index: int) -> Path:
-        """Return what a comparison saw of a shard's rows, or what a run took over of an adopted tree."""
+        """Return a comparison's findings on a shard's rows, or what a run took over from an adopted tree."""
         return self.folder / "survey" / f"{index:05d}"
 
     def audited_rows(self, index: int) -> Path:
-        """Return what an audit's elements saw of the shard so far."""
+        """Return the file of what an audit's elements have seen of the shard so far."""
         return self.folder / "seen" / f"{index:05d}.json"
 
     def fetched(self, index: int) -> Path:
-        """Return what became of each file of a repair's shard."""
+        """Return the file with the result for each file in a repair's shard."""
         return self.folder / "fetched" / f"{index:05d}.json"

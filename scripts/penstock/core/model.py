@@ -1,5 +1,5 @@
-"""What a file is on its way from a listing to a release: rows as named tuples, and the digests and proofs
-that they carry, with the one place that takes those apart. Pure.
+"""The rows that describe a file on its way from a listing to a release, as named tuples; and the digests and
+proofs in these rows, with their only parser. A giant is a large object that is copied in parts. Pure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-# Digests and proofs as text in rows, journals and manifests, and their only parser.
+# Digests and proofs as text in rows, journals and manifests.
 #
 # | text                             | what it is |
 # | -------------------------------- | --------------------------------------------------------------------- |
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 XXH3 = "xxh3_128"
 PLAIN = f"{XXH3}:"  # begins the digest of a file or of one part
-PARTS = "parts"  # in place of the algorithm: digest of a file copied in parts
+PARTS = "parts"  # replaces the algorithm's name in the digest of a file copied in parts
 IN_PARTS = f"{PARTS}/"
 # Pattern of checksums (`core.model.SourceChecksum`) that identify the bytes of files of equal size, whatever
 # their names. A CRC of 32 or 64 bits is too weak for a million files.
 STRONG_CHECKSUM = "^(md5|sha1|sha256|sha512|xxh3_128):full:[0-9a-f]+$"
-DIGEST_BYTES = 16  # of one digest in `Record.parts`
+DIGEST_BYTES = 16  # bytes of a single digest in `Record.parts`
 
 
 class Digest(NamedTuple):
@@ -38,7 +38,8 @@ class Digest(NamedTuple):
 
     algorithm: str  # `xxh3_128`, `sha256`, ..., or `parts`
     value: str  # hexadecimal, lower case
-    part_bytes: int = 0  # above 0: over the digests of parts of this size; the last may be smaller
+    # Size of the parts whose digests were hashed (the last part may be smaller). 0 if the bytes were hashed.
+    part_bytes: int = 0
 
     def __str__(self) -> str:
         kind = f"{self.algorithm}/{self.part_bytes}" if self.part_bytes else self.algorithm
@@ -63,7 +64,7 @@ def of_hex(text: str) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Return whether a digest is over the bytes of a file or part themselves, not over digests of parts."""
+    """Return whether a digest was computed from the bytes of a file or part, not from digests of parts."""
     return text.startswith(PLAIN)
 
 
@@ -73,7 +74,7 @@ def is_in_parts(text: str) -> bool:
 
 
 def values(texts: Sequence[str], algorithm: str) -> list[str] | None:
-    """Return the hex digits of the digests; None: one is of another algorithm, or over parts."""
+    """Return the hex digits of the digests, or None if any has another algorithm or was made from parts."""
     mark = f"{algorithm}:"
     if not all(text.startswith(mark) for text in texts):
         return None
@@ -81,19 +82,19 @@ def values(texts: Sequence[str], algorithm: str) -> list[str] | None:
 
 
 def value_of(digests: Iterable[Digest], algorithm: str) -> str | None:
-    """Return the hex digits of the first digest of this algorithm over all bytes; None: none is."""
+    """Return the hex digits of the first digest that hashes all bytes by this algorithm, or None."""
     return next(
         (digest.value for digest in digests if digest.algorithm == algorithm and not digest.part_bytes), None
     )
 
 
 def listed(text: str) -> list[Digest]:
-    """Parse digests separated by blanks. Raises as `Digest.parse`."""
+    """Parse digests separated by blanks. Raises the errors of `Digest.parse`."""
     return list(map(Digest.parse, text.split()))
 
 
 def as_giant(in_parts: str) -> str:
-    """Return the digest of a file copied in parts as that of a giant."""
+    """Convert the digest of a file copied in parts to the form used for a giant."""
     return str(Digest.parse(in_parts)._replace(algorithm=XXH3))
 
 
@@ -103,12 +104,12 @@ def as_in_parts(tree: Digest) -> str:
 
 
 def part_of(parts: bytes, number: int) -> bytes:
-    """Return the raw digest of part `number`, from 0, of `Record.parts`."""
+    """Return the raw digest of part `number`, counted from 0. `parts` is a `Record.parts`."""
     return parts[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
 
 
 class Proof(NamedTuple):
-    """What a source checksum proved of a row, or will prove once verify has read it."""
+    """What a source checksum proved about a row, or will prove once verify has read the row."""
 
     grade: str  # one of `core.grades.SOURCE_GRADES`
     checksum: str  # `str(SourceChecksum)`
@@ -124,7 +125,7 @@ class Proof(NamedTuple):
 
 
 def proof_text(checksum: str, owed: Proof | None) -> str:
-    """Return a copied row's proof as journals and plans write it: the checksum that held
+    """Return a copied row's proof as journals and plans write it. It is the checksum that matched
     (`Copied.source_proof`), or the grade and checksum that only verify can compare (`Copied.owed`)."""
     return checksum if owed is None else str(owed)
 
@@ -134,7 +135,7 @@ def proof_of(text: str) -> tuple[str, Proof | None]:
     return ("", Proof.parse(text)) if " " in text else (text, None)
 
 
-# The rows: what a file is on its way from a listing to a release, as named tuples.
+# The rows of files.
 #
 # An object is listed (`Listed`), planned (`Entry`, a row of a shard), copied (`Copied`), read back
 # (`RereadRow`) and published (`Record`). A giant is a large object whose parts are rows of their own, in
@@ -161,15 +162,15 @@ class Listed(NamedTuple):
     # `size-mtime_ns-ctime_ns-inode`; fsspec: the best that the protocol has, or "".
     token: str
     modified_ns: int
-    # Version id or generation by which the source serves exactly these bytes. Of a web server: the file's
-    # place, if its folder's URL led elsewhere (`web.client.place_of`).
+    # Version id or generation with which the source serves exactly these bytes. For a web server: the file's
+    # location, if its folder's URL redirected elsewhere (`web.client.place_of`).
     version: str = ""
     checksum: str = ""  # the listing's own checksum, as `str(SourceChecksum)`, or ""
     archived: str = ""  # the store's class or tier in which the object is unreadable until restored, or ""
 
 
 class Entry(NamedTuple):
-    """A planned copy from key to path, of a whole object or a giant's part: a row of a shard."""
+    """A row of a shard: the planned copy of an object, or of a part of a giant, from `key` to `path`."""
 
     path: str  # target path below `data/`, relative, normalised
     key: str
@@ -179,15 +180,15 @@ class Entry(NamedTuple):
     source: int = 0  # index into the dataset's sources
     version: str = ""
     checksum: str = ""
-    part: int = -1  # -1: the whole object; else the number of a giant's part
+    part: int = -1  # number of a giant's part, or -1 for a whole object
     offset: int = 0
     length: int = 0  # bytes of this row: `size` for a whole object
-    reuse: Reuse | None = None  # a file on the target that is this object: link it, copy nothing
-    held_as: str = ""  # path of that file in its release, if the checksum identified it; "": this path
+    reuse: Reuse | None = None  # a file on the target that is this object, to be linked instead of copied
+    held_as: str = ""  # path of that file in its release, if a checksum identified it; "" if it is `path`
     archived: str = ""
 
     def listed(self) -> Listed:
-        """Return the object as its listing has it."""
+        """Return the object as its listing states it."""
         return Listed(
             self.key,
             self.size,
@@ -207,14 +208,14 @@ class Expected(NamedTuple):
     part: int = -1
     offset: int = 0
     length: int = 0
-    digest: str = ""  # of the row's bytes, from the journal or manifest; "": not read
+    digest: str = ""  # digest of the row's bytes, from the journal or manifest; "" if it was not read
     key: str = ""
     token: str = ""
-    checksum: str = ""  # the object's checksum that was not compared with the bytes yet, or ""
-    # copied in parts, so that `digest` is over these: also compute the row's own digest
+    checksum: str = ""  # a checksum of the object that was not compared with the bytes yet, or ""
+    # The row was copied in parts, so `digest` hashes the parts' digests. Verify also computes the row's own.
     in_parts: bool = False
-    # Of rows copied in parts: `str(Proof)` of a source checksum over the whole file in order, which copy
-    # could not compute and verify must compare; or "".
+    # For rows copied in parts: `str(Proof)` of a source checksum over the whole file in order, or "". Copy
+    # could not compute that checksum, so verify must compare it.
     owed: str = ""
 
 
@@ -226,8 +227,8 @@ class RereadRow(NamedTuple):
     mtime_ns: int
     ctime_ns: int
     parts: bytes = b""  # as `Record.parts`
-    digests: str = ""  # further digests, as `str(Digest)`; of a row copied in parts its own comes first
-    proven: str = ""  # `str(Proof)` of the checksum that held; "": no checksum to compare with
+    digests: str = ""  # further digests, as `str(Digest)`; for a row copied in parts its own comes first
+    proven: str = ""  # `str(Proof)` of the checksum that matched; "" if there was none to compare with
     inode: int = 0
 
 
@@ -236,8 +237,8 @@ class AuditedRow(NamedTuple):
 
     row: int
     method: str = ""
-    why: str = ""  # "": as published
-    unread: bool = False  # its bytes are unknown: no right to read, or a read error after all retries
+    why: str = ""  # how the row deviates; "" if it is as published
+    unread: bool = False  # its bytes are unknown: this account may not read it, or all retries failed
 
 
 class Surveyed(NamedTuple):
@@ -245,11 +246,11 @@ class Surveyed(NamedTuple):
 
     row: int
     state: str  # one of `core.differences.STATES`
-    # What the bytes were compared by: one of `core.differences.PROOFS`. Of a row that is not SAME:
-    # by which comparison its bytes differed last, or "". Only a comparison of bytes clears it.
+    # How the bytes were compared: one of `core.differences.PROOFS`. For a row that is not SAME: the last
+    # comparison in which its bytes differed, or "". Only a comparison of bytes clears it.
     how: str = ""
-    why: str = ""  # "": as in the source, as far as it was compared
-    digest: str = ""  # xxh3_128 of the row's bytes in the tree; of a whole file with `parts` over these
+    why: str = ""  # how the row differs; "" if no difference from the source was seen
+    digest: str = ""  # xxh3_128 of the row's bytes in the tree, or of `parts` if a whole file has these
     source_grade: str = "size"  # as in `Copied`
     source_proof: str = ""  # as in `Copied`
     method: str = ""  # how the caches were bypassed, as in `Record`
@@ -260,20 +261,20 @@ class Surveyed(NamedTuple):
     uid: int = 0
     gid: int = 0
     links: int = 0
-    # of a whole file that a release would hold as a giant: digests of its parts, as in `Record`
+    # digests of the parts of a whole file that would be a giant in a release, as in `Record`
     parts: bytes = b""
     verified_host: str = ""  # the host that read it
     seen_ns: int = 0  # when it was read, in nanoseconds since the epoch
 
 
 class Reuse(NamedTuple):
-    """A file already on the target that is the listed object."""
+    """A file that is on the target already and is the listed object."""
 
     digest: str
     source_grade: str = "size"  # how its source proved it in transit: one of `core.grades.SOURCE_GRADES`
-    source_proof: str = ""  # as in journals: with its grade if it is still owed (`proof_text`)
-    # Its modification time on the target. None: not recorded, the source's holds; of a file identified by its
-    # checksum (`Entry.held_as`): this object has another time, so that it becomes a separate file.
+    source_proof: str = ""  # as in journals: with its grade if verify still has to compare it (`proof_text`)
+    # Modification time of the file on the target. None: not recorded, and the source's time applies. None for
+    # a file identified by its checksum (`Entry.held_as`): the times differ, so the object is a separate file.
     mtime_ns: int | None = None
     written_host: str = ""  # the host that wrote it; "": not known
     staging: str = ""  # the run whose staging holds it; "": the plan's base release
@@ -284,11 +285,11 @@ class SourceChecksum(NamedTuple):
 
     `algorithm`: crc64nvme crc32c crc32 sha256 sha1 md5 sha512 xxh3_128 xxh64. `value`: lower-case hex.
     `kind`: `full` (all bytes of the object), `composite` (a hash over the raw, concatenated hashes of its
-    parts), `part` (exactly one answered range) or `read` (the bytes that came during listing, from a source
-    that states not even a size: a second reading is compared with the first, which proves no more).
+    parts), `part` (exactly the bytes of a single range request) or `read`. `read`: the source states not even
+    a size, so list read the bytes. A second reading is compared with the first, which proves no more.
 
-    `parts`: of a composite, else 0. `part_bytes`: size of all parts but the last; 0: not known, so that the
-    composite cannot be computed.
+    `parts`: number of a composite's parts, else 0. `part_bytes`: size of all parts except the last. If it is
+    0, the size is not known, and the composite cannot be computed.
     """
 
     algorithm: str
@@ -313,7 +314,7 @@ class SourceChecksum(NamedTuple):
 
 
 class Pin(NamedTuple):
-    """The version of an object that a row was copied from, if not the listed one. Fields as in `Listed`."""
+    """The version that a row was copied from, if it is not the listed version. Fields as in `Listed`."""
 
     size: int
     token: str
@@ -327,50 +328,51 @@ class Pin(NamedTuple):
         return cls(entry.size, entry.token, entry.modified_ns, entry.version, entry.checksum)
 
     def of(self, entry: Entry) -> Entry:
-        """Return the entry, a whole object, in this version, without `reuse`, which is of other bytes."""
+        """Return the entry of a whole object in this version, without `reuse`, which has other bytes."""
         return entry._replace(**self._asdict(), length=self.size, reuse=None)
 
 
-TOUCHED = "yes"  # the value of a set `Copied.touched`
+TOUCHED = "yes"  # the value of `Copied.touched` if it is set
 
 
 class Copied(NamedTuple):
-    """What the copy of a row became: a line of a shard's journal."""
+    """The result of copying a row: a line of a shard's journal."""
 
     row: int  # index in its shard
-    # `xxh3_128:<32 hex>` of the row's bytes (of a part: of that part alone). `parts/<bytes>:<32 hex>` of a
-    # file copied in parts of so many bytes: xxh3_128 over their digests; verify computes the file's own.
+    # `xxh3_128:<32 hex>` of the row's bytes (for a giant's part, of that part alone). For a row copied in
+    # parts: `parts/<part bytes>:<32 hex>`, xxh3_128 over their digests; verify computes the file's own.
     digest: str
     source_grade: str  # one of `core.grades.SOURCE_GRADES`
-    # `str(SourceChecksum)` of the checksum that held; a part's own CRC as `<algorithm>:part:<hex>`, to be
-    # combined later; or "".
+    # `str(SourceChecksum)` of the checksum that matched, or "". A part's own CRC is `<algorithm>:part:<hex>`;
+    # the parts' CRCs are combined later.
     source_proof: str
     written_host: str = ""
-    copy_attempt: str = ""  # the attempt that recorded it
+    copy_attempt: str = ""  # the attempt that recorded the row
     pin: Pin | None = None  # the version that was copied, if not the planned one
-    # the row is a file already on the target, written by `written_host` if known; its bytes are still unread
-    # in this run
+    # The row is a file that was on the target already, written by `written_host` if that is known. This run
+    # has not read its bytes yet.
     linked: bool = False
     staging: str = ""  # the run whose staging a linked row was taken from; "": the plan's base release
-    # of a file copied in parts: the checksum that only verify can compare, and the grade it will give
+    # for a file copied in parts: the checksum that only verify can compare, and the grade that it will give
     owed: Proof | None = None
-    # `TOUCHED`: before linking, the file's ctime was not checked, or was neither the recorded time nor one
-    # that penstock caused; else "".
+    # `TOUCHED` if the file's ctime was not checked before linking, or was neither the recorded time nor a
+    # time that penstock caused; else "".
     touched: str = ""
 
 
 class PartLine(NamedTuple):
-    """A durable part of a row copied in parts, or what became of its temporary file. A line of a journal."""
+    """A line of a journal: a durable part of a row copied in parts, or the fate of its temporary file."""
 
     row: int
     temporary: str  # the file's name, in the folder of the row's path
-    part_bytes: int  # of each part but the last; of a file copied in order: of all bytes so far
-    # from 0 (always 0 for a file copied in order); negative: what became of the file (`engine.tasks`)
+    part_bytes: int  # size of each part except the last; for a file copied in order: all bytes so far
+    # The part's number from 0 (always 0 for a file copied in order). A negative number states what became of
+    # the temporary file (`engine.tasks`).
     number: int
     digest: str  # xxh3_128 of the part's bytes, in 32 hex digits
-    proof: str  # what `Sums.judge` keeps of a part, to be joined with the other parts'; or ""
+    proof: str  # what `Sums.judge` keeps for a part, to be joined with that of the other parts; or ""
     stated: str  # the whole object's checksums that can be checked, separated by blanks
-    token: str  # of the version that was read
+    token: str  # token of the version that was read
 
 
 class Part(NamedTuple):
@@ -379,8 +381,8 @@ class Part(NamedTuple):
     range: Entry  # the row, with the `part`, `offset` and `length` to fetch
     temporary: str
     work: int
-    part_bytes: int  # of each part but the last; copied in order: bytes between two lines for the journal
-    # of all parts, in order, once finished; of a file copied in order the last one
+    part_bytes: int  # size of each part except the last; if copied in order: bytes between journal lines
+    # lines of all parts, in order, once finished; for a file copied in order only the last line
     lines: tuple[PartLine, ...] = ()
 
     @property
@@ -409,7 +411,7 @@ class Record(NamedTuple):
 
     path: str
     size: int
-    # `xxh3_128:<hex>`; of a giant `xxh3_128/<part bytes>:<hex>`, xxh3_128 over the concatenated 16-byte
+    # `xxh3_128:<hex>`. For a giant `xxh3_128/<part bytes>:<hex>`: xxh3_128 over the concatenated 16-byte
     # digests of its parts, in order.
     digest: str
     modified_ns: int
@@ -424,15 +426,15 @@ class Record(NamedTuple):
     method: str
     written_host: str
     verified_host: str
-    attempt: str  # of verify
+    attempt: str  # the attempt of verify that read the file
     mtime_ns: int  # as verify saw it: the closing walk compares
     ctime_ns: int  # as verify saw it: the closing walk compares
     parts: bytes = b""  # a giant's part digests, 16 bytes each; else empty
     digests: str = ""  # configured whole-file digests, `sha256:<hex>`, separated by blanks
     inode: int = 0  # as verify saw it
     read_at: int = 0  # when its bytes were last read back, in seconds since the epoch; 0: not known
-    # 1: not read back for this release; storage grade, method, host and attempt are of its last reading
+    # 1: not read back for this release, so storage grade, method, host and attempt are of its last reading
     carried: int = 0
-    # 1: `ctime_ns` is not the time of writing, since the file shares its bytes with an earlier release, or is
-    # of an adopted tree and was not read again. 0 in manifests of versions that did not record it.
+    # 1: `ctime_ns` is not the time of writing, because the file shares its bytes with an earlier release, or
+    # comes from an adopted tree and was not read again. 0 in manifests of versions that did not record it.
     shared: int = 0

@@ -1,5 +1,5 @@
-"""The seal of a release, `release.json`: what was published, from where, and by which evidence; and the
-SHA-256 tree over its records, with proofs that a record is in it. Pure.
+"""The seal of a release, `release.json`, which states what was published, from where, and on what evidence.
+Also the SHA-256 tree over the release's records, with proofs that a record is in the tree. Pure.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -16,10 +16,8 @@ from penstock.core.model import Record
 from penstock.core.row_codec import ALWAYS, CARRYING, ByName, sealed_fields
 from penstock.core.typed_json import LEFT_OUT, Document, RunName, Utc
 
-# The seal of a release, `release.json`: what was published, from where, and by which evidence.
-#
-# It is written once, before its release is revealed. The dataset's history has the digest of its bytes, so
-# the JSON of a given `Seal` must never change.
+# The seal is written once, before its release becomes visible. The dataset's history has the digest of its
+# bytes, so the JSON of a given `Seal` must never change.
 
 Json = dict[str, object]
 
@@ -28,11 +26,11 @@ class SealedSource(NamedTuple):
     """A source, as configured. Never a secret."""
 
     url: str
-    into: str = ""  # the folder below `data/` that it fills; "": all of it
+    into: str = ""  # the folder below `data/` that the source fills; "" for `data/` itself
 
 
 class SealedModes(NamedTuple):
-    """Modes of files and folders whose path matches; None: the rule names none."""
+    """Modes of files and folders whose path matches. None: the rule sets no such mode."""
 
     match: str
     file: int | None = None
@@ -44,17 +42,17 @@ class SealedPermissions(NamedTuple):
 
     file_mode: int
     dir_mode: int
-    gid: int | None  # None: none was configured, and none is compared
+    gid: int | None  # None: no group was configured, and audits compare none
     uid: int
     user: Annotated[str, LEFT_OUT] = ""  # name of `uid` on the machine that published, or ""
-    group: Annotated[str, LEFT_OUT] = ""  # name of `gid` there, or ""
-    # the last matching rule wins, over the modes above, too
+    group: Annotated[str, LEFT_OUT] = ""  # name of `gid` on that machine, or ""
+    # rules for single paths: the last rule that matches wins, also over `file_mode` and `dir_mode`
     modes: Annotated[Sequence[SealedModes], LEFT_OUT] = ()
     # named entries, by number (`core.posix_acl.parse`); empty: ACLs are not compared
     acl: Annotated[Sequence[str], LEFT_OUT] = ()
 
     def derived(self) -> Json:
-        # JSON has no octal numbers: the modes stand once more as people write them.
+        # JSON has no octal numbers, so the modes are repeated here as people write them.
         modes = {"files": self.file_mode, "folders": self.dir_mode}
         return {"octal": {name: f"{mode:04o}" for name, mode in modes.items()}}
 
@@ -65,19 +63,19 @@ class SealedRecords:
 
     root: str  # `sha256:<hex>`
     count: int
-    fields: Sequence[str]  # the content of each leaf, in order; another version's names may be unknown here
+    fields: Sequence[str]  # the fields in each leaf, in order; other versions may have fields unknown here
 
 
 class SealedManifest(NamedTuple):
-    """A file beside `data/`. A count that its kind does not have is None."""
+    """A file beside `data/`. A count that does not apply to this kind of file is None."""
 
     sha256: str  # `sha256:<hex>` of its bytes
     records: Annotated[int | None, LEFT_OUT] = None
     bytes: Annotated[int | None, LEFT_OUT] = None  # the size of the Parquet file
     folders: Annotated[int | None, LEFT_OUT] = None
     lines: Annotated[int | None, LEFT_OUT] = None
-    escaped: Annotated[int | None, LEFT_OUT] = None  # lines whose name is escaped, as in coreutils
-    left_out: Annotated[int | None, LEFT_OUT] = None  # files that have no line
+    escaped: Annotated[int | None, LEFT_OUT] = None  # lines whose file name is escaped, as in coreutils
+    left_out: Annotated[int | None, LEFT_OUT] = None  # files without a line
 
 
 class Amount(NamedTuple):
@@ -86,37 +84,38 @@ class Amount(NamedTuple):
 
 
 class SealedReadDelay(NamedTuple):
-    """Seconds from the writing of files to their reading back (`core.grades.read_delay`), of non-empty files
-    written for this release."""
+    """Seconds between the writing and the reading back of files (`core.grades.read_delay`). Only non-empty
+    files that were written for this release count."""
 
     least: int
-    median: int  # up to a sixth too short
+    median: int  # the median delay; up to a sixth too short
     soon: int  # files that were read back within ten minutes
 
 
 class SealedEvidence(NamedTuple):
-    """Files and bytes by how they were proven."""
+    """Files and bytes, grouped by how they were proven."""
 
     source: Mapping[str, Amount]  # by source grade
     storage: Mapping[str, Amount]  # by storage grade
-    methods: Mapping[str, Amount]  # by how the caches were bypassed on reading back
+    methods: Mapping[str, Amount]  # grouped by how reading back bypassed the caches
     required_storage: str
     required_source: str
-    # UTC, ISO 8601: the oldest last reading of a non-empty file; "": one was never read, or all are empty
+    # The earliest time at which any non-empty file was last read, in UTC, ISO 8601. "" if a file was never
+    # read, or if all files are empty.
     oldest_read: Annotated[Utc, LEFT_OUT] = ""
-    # where an fsync ended during writing, if not on the servers' disks, by the nodes' mounts; or ""
+    # where an fsync ended during writing, according to the nodes' mounts; "" if on the servers' disks
     fsync_ends: Annotated[str, LEFT_OUT] = ""
-    # None: no such files, or a version that did not measure it
+    # None: no such files exist, or an older version of penstock did not measure the delay
     read_after: Annotated[SealedReadDelay | None, LEFT_OUT] = None
 
     @property
     def weakest_source(self) -> str:
-        """The weakest source grade of any file; "": the seal names none."""
+        """The weakest source grade of any file, or "" if the seal has no source grades."""
         return next((grade for grade in SOURCE_GRADES if grade in self.source), "")
 
     @property
     def weakest_storage(self) -> str:
-        """The weakest storage grade of any file; "": the seal names none."""
+        """The weakest storage grade of any file, or "" if the seal has no storage grades."""
         return next((grade for grade in EVIDENCE_GRADES if grade in self.storage), "")
 
     def derived(self) -> Json:
@@ -127,10 +126,10 @@ class SealedEvidence(NamedTuple):
 
 
 class SealedAmendment(NamedTuple):
-    """How the release's listing differs from the one that its run froze."""
+    """How the release's listing differs from the listing that its run froze."""
 
     listing: str  # `sha256:<hex>` of the release's listing
-    changed: int  # files of another version than the listed one
+    changed: int  # files whose version is not the listed version
     gone: int
     # UTC, ISO 8601: the files were read from this time to `until`; "": not known
     began: Annotated[str, "from"]
@@ -142,7 +141,7 @@ class SealedCarried(NamedTuple):
 
     files: int
     bytes: int
-    oldest_read: Utc  # UTC, ISO 8601: the oldest last reading of any of them
+    oldest_read: Utc  # UTC, ISO 8601: each of these files was read at this time or later
 
 
 class Seal(NamedTuple):
@@ -152,27 +151,27 @@ class Seal(NamedTuple):
     release: str
     run: RunName
     sealed: Utc
-    penstock: str  # the version that wrote it
+    penstock: str  # the version of penstock that wrote the seal
     files: int
     bytes: int
     giants: int
-    part_bytes: int | None  # size of a giant's parts; None: no giants
-    sources: Sequence[SealedSource]  # by the index in the records
+    part_bytes: int | None  # size of a giant's parts; None if the release has no giants
+    sources: Sequence[SealedSource]  # records refer to a source by its index here
     listing: str  # `sha256:<hex>` of the listing that the run froze
     include: Sequence[str]
     exclude: Sequence[str]
     scanned: int  # objects seen, before the filter
     ignored: Mapping[str, int]
     hard_links: Mapping[str, int]
-    base: str | None  # the release that unchanged files were linked from
+    base: str | None  # the earlier release whose unchanged files were linked
     unchanged: int
     permissions: SealedPermissions
     records: SealedRecords
     manifests: Mapping[str, SealedManifest]  # by file name
     evidence: SealedEvidence
-    # part of `unchanged` that `base` holds under other names, identified by checksums
+    # those of `unchanged` that `base` has under other names, identified by checksums
     renamed: Annotated[int, LEFT_OUT] = 0
-    # set if a changing source was followed: the release is no snapshot of one moment
+    # set if the run followed a changing source: the release is then no snapshot of a single moment
     amended: Annotated[SealedAmendment | None, LEFT_OUT] = None
     # files not read back for this release (`verify.linked`)
     carried: Annotated[SealedCarried | None, LEFT_OUT] = None
@@ -195,23 +194,23 @@ def _weakest(grade: str, amounts: Mapping[str, Amount]) -> Json:
     return {"grade": grade, **amounts.get(grade, Amount())._asdict()}
 
 
-# The seal's SHA-256 tree over the canonical records, and proofs that a record is in it. A record is a row of
-# the manifest; the seal holds the tree's root.
+# The seal's SHA-256 tree over the canonical records, and proofs that a record is in the tree. A record is a
+# row of the manifest, and the seal contains the tree's root.
 #
 # The tree is that of RFC 9162, section 2.1: a leaf is SHA-256(0x00 + record), a node SHA-256(0x01 + left +
-# right), and the left side has the largest power of two. So some twenty hashes, without the manifest, prove
-# that a published file belongs to a sealed release.
+# right). The left side of a node has the largest power of two of leaves below the node's own number. So some
+# twenty hashes, without the manifest, prove that a published file belongs to a sealed release.
 
-# Fields of a record's canonical bytes, in order. Times and attempts on the target are left out: they are
-# facts of a file system, not of the data.
+# Fields in a record's canonical bytes, in order. Times and attempts on the target are left out, because they
+# are facts about a file system, not about the data.
 SEALED_FIELDS = sealed_fields(ALWAYS)
-# The same of a release with carried-over files: also which they are, and when each was read back.
+# These fields for a release with carried-over files: also which files those are, and when each was read back.
 CARRYING_FIELDS = sealed_fields(CARRYING)
 
 
 def canonical(record: Record, fields: Sequence[str] = SEALED_FIELDS) -> bytes:
-    """Return the record's fields as netstrings (`<length>:<bytes>,`), which are unique to it. This function
-    defines what `leaves` hashes. `fields`: the seal's, perhaps of another version."""
+    """Return the record's fields as netstrings (`<length>:<bytes>,`): different records give different bytes.
+    This function defines what `leaves` hashes. `fields`: as in the seal, perhaps of another version."""
     return _netstrings([getattr(record, name) for name in fields])
 
 
@@ -224,8 +223,8 @@ def _netstrings(values: Iterable[str | int | bytes]) -> bytes:
 
 
 def leaves(columns: ByName, names: Sequence[str] = SEALED_FIELDS) -> list[bytes]:
-    """Return `leaf(canonical(record, names))` of each record; much faster where most fields are equal in all
-    records and the text is ASCII."""
+    """Return `leaf(canonical(record, names))` of each record. Much faster than these calls if most fields are
+    equal in all records and the text is ASCII."""
     fields = [columns[name] for name in names]
     if not fields[0]:
         return []
@@ -238,7 +237,7 @@ def leaves(columns: ByName, names: Sequence[str] = SEALED_FIELDS) -> list[bytes]
 
 
 def _texts(fields: Sequence[Sequence[str | int | bytes]]) -> Iterable[str]:
-    """Return what a leaf hashes of each record, valid for ASCII text without binary fields."""
+    """Return the text that the leaf of each record hashes. Valid for ASCII text without binary fields."""
     template = "\0"
     changing: list[Iterable[object]] = []
     for values in fields:
@@ -264,7 +263,7 @@ def _node(left: bytes, right: bytes) -> bytes:
 
 
 class Tree:
-    """Computes the root of a growing list, in memory of the logarithm of its length."""
+    """Computes the root over a growing list of leaves. Its memory grows with the logarithm of the list."""
 
     def __init__(self) -> None:
         self._full: list[tuple[int, bytes]] = []
@@ -288,7 +287,7 @@ class Tree:
             self._full.append((size, hashed))
 
     def root(self) -> str:
-        """Return `sha256:<hex>`; of no records the hash of nothing."""
+        """Return `sha256:<hex>`. Without records it is the hash of empty bytes."""
         if not self._full:
             return f"sha256:{sha256(b'').hexdigest()}"
         hashed = self._full[-1][1]
@@ -298,7 +297,7 @@ class Tree:
 
 
 def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """Return the hashes beside the path from leaf `index` to the root, lowest first. Memory: all leaves."""
+    """Return the hashes beside the path from leaf `index` to the root, lowest first. Keeps all in memory."""
     way: list[bytes] = []
     row = list(leaves)
     while len(row) > 1:
@@ -306,7 +305,7 @@ def proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
         if beside < len(row):
             way.append(row[beside])
         pairs = [_node(row[i], row[i + 1]) for i in range(0, len(row) - 1, 2)]
-        # An odd last hash goes up as it is: the same tree as the largest-power-of-two split.
+        # An odd last hash moves up unchanged, which gives the same tree as the largest-power-of-two split.
         row = pairs + row[len(row) & ~1 :]
         index >>= 1
     return way

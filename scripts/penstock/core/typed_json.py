@@ -1,5 +1,5 @@
-"""JSON documents as named tuples, dataclasses and TypedDicts: a field's annotation says what is read. Values
-that another account may have written are of bounded memory and depth. Pure.
+"""Reads and writes JSON documents as named tuples, dataclasses and TypedDicts, according to their fields'
+annotations. Memory and nesting are bounded, as another account may have written a document. Pure.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from penstock.core.errors import refuse_newer, refuse_unreleased
 from penstock.core.human import nanoseconds
 
 MOST_VALUES = 320 << 20  # bytes of memory that a document's values may take
-# Bytes, at most, in CPython 3.11 to 3.14: an object with a name, a list with a value, each further name,
-# number or short text.
+# Most bytes that CPython 3.11 to 3.14 needs for an object with a name, for a list with a value, and for each
+# further name, number or short text.
 _OBJECT, _LIST, _VALUE = 240, 96, 64
 
 
 def bounded_loads(content: bytes) -> Any:
-    """Parse the JSON. Raises ValueError for too much memory (`MOST_VALUES`), nesting or digits of a number,
-    and for what RFC 8259 excludes, such as NaN."""
+    """Parse the JSON. Raises ValueError for values that RFC 8259 excludes, such as NaN. So do too much memory
+    (`MOST_VALUES`), too deep nesting, and too many digits in a number."""
     check_bounds(content)
     try:
         return _DECODER.decode(content.decode("utf-8", "surrogatepass"))
@@ -45,8 +45,8 @@ def bounded_loads(content: bytes) -> Any:
 
 
 def check_bounds(content: bytes) -> None:
-    """Raise ValueError if the text, or its lines, may take more than `MOST_VALUES` bytes of memory as
-    values."""
+    """Raise ValueError if the values in the JSON text, or in its lines, may take more than `MOST_VALUES`
+    bytes of memory."""
     # A text with one character beyond Latin-1 takes two or four bytes for each of its characters.
     wide = 1 if content.isascii() and b"\\u" not in content else 4
     values = _VALUE * (content.count(b",") + content.count(b":"))
@@ -62,7 +62,7 @@ def _refused(name: str) -> NoReturn:
 _DECODER = json.JSONDecoder(parse_constant=_refused)
 
 
-# Reads and writes JSON documents as named tuples, dataclasses and TypedDicts, by their fields' annotations.
+# How a document's fields are read.
 #
 # | the field                                | what is read                                |
 # |------------------------------------------|---------------------------------------------|
@@ -72,9 +72,9 @@ _DECODER = json.JSONDecoder(parse_constant=_refused)
 # | has another type                         | nothing: ValueError                         |
 # | is one that the document does not know   | without it                                  |
 #
-# The first row reads documents of earlier versions: a field added after 1.0 has a default, which says what
-# documents without it meant. All fields are written, and the result of the document's method `derived`, for
-# people. Annotations are read at run time, so modules with documents have no
+# The first row is for documents of earlier versions. A field added after 1.0 has a default, which states the
+# meaning of documents without the field. All fields are written, and for people also the result of the
+# document's method `derived`. Annotations are read at run time, so modules with documents have no
 # `from __future__ import annotations`.
 #
 # | the annotation             | the field                                                              |
@@ -87,19 +87,19 @@ _DECODER = json.JSONDecoder(parse_constant=_refused)
 # | `Mapping[int, ...]`        | has keys that are numbers written as text                              |
 # | `Literal["a", "b"]`        | is one of these words                                                  |
 #
-# Prefer a named tuple, unless another document is based on it or a field is called `count` or `index`: each
-# command declares all documents, at 1.8 ms for a dataclass and 0.1 ms for a named tuple.
+# Prefer a named tuple, unless another document inherits from it or a field is called `count` or `index`. Each
+# command declares all documents, which takes 1.8 ms for a dataclass and 0.1 ms for a named tuple.
 
 T = TypeVar("T")
 ValueReader = Callable[[Any], Any]
-INLINE, LEFT_OUT = object(), object()  # marks of annotations, by the second table above
-LARGEST = 1 << 63  # all numbers are below it: no count, time or table entry is larger
+INLINE, LEFT_OUT = object(), object()  # marks in annotations, explained in the second table above
+LARGEST = 1 << 63  # all numbers must be below this limit: no count, time or table entry is larger
 _FILE_NUMBER = object()
 FileNumber = Annotated[int, _FILE_NUMBER]
 
 
 def between(least: int, below: int) -> ValueReader:
-    """Return a mark for an annotation: the number is at least `least`, and less than `below`."""
+    """Return a mark for the annotation of a number that is at least `least` and less than `below`."""
 
     def check(value: Any) -> None:
         if not least <= value < below:
@@ -122,9 +122,9 @@ def _utc(value: Any) -> None:
         nanoseconds(value)
 
 
-# a process as `workflow.controller` names it: `<pid>.<start time in ticks>`; "": none
+# a process as `workflow.controller` writes it, `<pid>.<start time in ticks>`; "" for no process
 ProcessName = Annotated[str, _written_as(r"([0-9]{1,10}\.[0-9]{1,20})?")]
-# a run's id, which names its folder; "": none
+# a run's id, which is also its folder's name; "" for no run
 RunName = Annotated[str, _written_as("([0-9A-Za-z][0-9A-Za-z_-]{0,63})?")]
 Moment = Annotated[float, between(0, 253_402_300_800)]  # seconds since the epoch, up to the year 9999
 Utc = Annotated[str, _utc]  # a moment as `2026-01-31T12:00:00Z`, or ""
@@ -132,9 +132,9 @@ NOTHING: Mapping[Any, Any] = types.MappingProxyType({})  # default of an empty m
 
 
 class Document(Generic[T]):
-    """A kind of document on disk. `what` names it for people. Formats up to `newest` are read; `newest` is
-    written. `check` raises ValueError for contents whose types are right. `where` is the file's path, for
-    messages."""
+    """A kind of document on disk. `what` is its readable name. Formats up to `newest` are read, and `newest`
+    is written. `check` raises ValueError for wrong contents whose types are right. `where`, in methods, is
+    the file's path, for messages."""
 
     def __init__(
         self, kind: type[T], what: str, newest: int = 1, *, check: Callable[[T], None] | None = None
@@ -142,22 +142,22 @@ class Document(Generic[T]):
         self.kind, self.what, self.newest, self._check = kind, what, newest, check
 
     def to_json(self, document: T) -> dict[str, object]:
-        """Return the JSON object to write, with its format's number."""
+        """Return the JSON object to write, including its format's number."""
         return {**plain(document), "format": self.newest}
 
     def from_json(self, content: bytes, where: object) -> T:
-        """Parse a file's bytes. Raises NewerFormatError, OlderVersionError, and else ValueError."""
+        """Parse a file's bytes. Raises NewerFormatError, OlderVersionError, or else ValueError."""
         return self.from_value(loads(content), where)
 
     def from_value(self, raw: object, where: object) -> T:
-        """As `from_json`, of parsed JSON."""
+        """As `from_json`, but for parsed JSON."""
         document = read(self.kind, self.numbered(raw, where))
         if self._check is not None:
             self._check(document)
         return document
 
     def numbered(self, raw: object, where: object) -> dict[str, object]:
-        """Check the document's format and return its fields as written. Raises as `from_json`."""
+        """Check the document's format and return its fields as written. Raises the errors of `from_json`."""
         if not isinstance(raw, dict):
             raise ValueError("it is no JSON object")
         number, by = raw.get("format"), raw.get("penstock")
@@ -218,9 +218,9 @@ def plain(value: Any) -> Any:
 
 class _Field(NamedTuple):
     name: str
-    key: str  # in JSON
+    key: str  # the field's name in JSON
     reader: ValueReader
-    needed: bool  # it has no default
+    needed: bool  # the field has no default
     may_be_none: bool
     default: object
     left_out: bool
@@ -260,8 +260,8 @@ def _field(name: str, hint: Any, defaults: Mapping[str, object]) -> _Field:
 
 
 def _reader(kind: Any) -> ValueReader:
-    """Return a function that checks a value other than None by an annotation and raises ValueError. Made once
-    each: receipts are read often, and hold hundreds of samples."""
+    """Return a function that checks a value, other than None, against an annotation. It raises ValueError.
+    Each function is made only once, since receipts are read often and contain hundreds of samples."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is object:
         return lambda value: value

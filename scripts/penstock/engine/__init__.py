@@ -1,1 +1,1 @@
-"""What runs on a node: worker processes that copy, hash and re-read."""
+"""The code that runs on a node: worker processes that copy, hash and reread files."""

@@ -1,19 +1,19 @@
-"""Decides which linked rows of a shard are carried over: not read back, since verify or an audit read them
-lately.
+"""Decides which linked rows of a shard are carried over. Such rows are not read back, since verify or an
+audit read them recently.
 
-The file must still be the very inode that was read. No file of the data is opened:
+The file must still be the inode that was read. No file of the data is opened. The first line that applies:
 
-| the linked row's file                                                    | it is        |
+| the linked row's file                                                    | result       |
 |--------------------------------------------------------------------------|--------------|
-| inode, size or time of modification is not what its release recorded     | read         |
-| its ctime, before it was linked, was not accounted for                   | read         |
-| (`Copied.touched`), or is not now: neither recorded, nor inside an       |              |
-| interval in which penstock linked or unlinked                            |              |
-| its source states a checksum now by which its record is not proven yet   | read         |
-| its turn to be read again has come (`core.grades`)               | read         |
+| its inode, size or modification time differs from its release's record   | read         |
+| its ctime before the link was not accounted for (`Copied.touched`)       | read         |
+| its ctime now is neither recorded, nor inside an interval in which       | read         |
+| penstock linked or unlinked files                                        |              |
+| its source now states a checksum that does not yet prove its record      | read         |
+| it is due to be read again (`core.grades`)                               | read         |
 | any other                                                                | carried over |
 
-A stat that does not fit says nothing about the bytes: that row is read like any other.
+A stat that differs proves nothing about the bytes, so the row is read like any other.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ _WHOLE = float(1 << 64)
 
 
 class LastReading(NamedTuple):
-    """What a manifest's record states of the last reading of a file."""
+    """The fields of a manifest's record about the last reading of a file."""
 
     storage_grade: str
     method: str
     verified_host: str
     attempt: str
     read_at: int  # seconds since the epoch; 0: unknown
-    digests: str  # digests beside the one compared, separated by blanks
+    digests: str  # digests besides the digest compared, separated by blanks
 
 
-# of the manifest of the release that files are linked from
+# the columns needed from the manifest of the linked release
 COLUMNS = ("path", "size", "mtime_ns", "ctime_ns", "inode", "shared", *LastReading._fields)
 _READ_AT, _DIGESTS = map(LastReading._fields.index, ("read_at", "digests"))
 
@@ -71,12 +71,12 @@ class CarriedRows:
         self._then = array("I", bytes(4 * rows))
         self._readings: list[tuple[Any, ...]] = []
         self._places: dict[tuple[Any, ...], int] = {}
-        # times of the file now, in ns, and its inode; 0 for other rows
+        # for each carried row the file's current times, in ns, and its inode; 0 for other rows
         self.times: dict[str, array[int]] = {
             name: array(code, bytes(8 * rows))
             for name, code in (("mtime_ns", "q"), ("ctime_ns", "q"), ("inode", "Q"))
         }
-        self.files = self.bytes = 0  # of the rows carried over
+        self.files = self.bytes = 0  # number and bytes of the rows carried over
 
     def __contains__(self, row: object) -> bool:
         return isinstance(row, int) and self._then[row] > 0
@@ -89,7 +89,7 @@ class CarriedRows:
         return self._readings[self._then[row] - 1]
 
     def carry(self, row: int, stat: os.stat_result, last: tuple[Any, ...]) -> None:
-        """Add a row, once: its file's stat now, and the values of its `LastReading`."""
+        """Add a row, once, with its file's current stat and the values of its `LastReading`."""
         self.files += 1
         self.bytes += stat.st_size
         place = self._places.get(last)
@@ -103,9 +103,9 @@ class CarriedRows:
 
 
 def judge(task: RereadTask, copied: CopiedRows, now: Now) -> CarriedRows:
-    """Return the rows of the task's shard that are carried over, by the table above.
+    """Return the rows of the task's shard that are carried over, according to the table above.
 
-    Raises OSError where the tree cannot be opened, and FailedError as `recorded`.
+    Raises OSError if the tree cannot be opened, and the FailedError of `recorded`.
     """
     carried = CarriedRows(task.shard.rows)
     links = copied.links(untouched=True)
@@ -168,7 +168,7 @@ def _is_soon(size: int, _: int, ctime_ns: int, __: int, shared: int, *reading: A
 
 
 class _Tree:
-    """Files of the staging, whose stat is read in the order of their paths."""
+    """The files of the staging. Their stats are read in the order of their paths."""
 
     def __init__(self, folders: Folders) -> None:
         self._folders = folders
@@ -188,8 +188,8 @@ class _Tree:
 class Dues:
     """Decides which files are due to be read again.
 
-    The longer ago the last reading, the larger the fraction of files that are due; their paths decide which.
-    After `longest` seconds every file is due.
+    The longer ago the last reading, the larger the fraction of files that are due. A hash of the path decides
+    which files belong to it. After `longest` seconds every file is due.
     """
 
     def __init__(self, longest: float, now: Now) -> None:
@@ -205,15 +205,15 @@ class Dues:
         return limit > 0 and xxhash.xxh3_64_intdigest(path) < limit
 
 
-# after the last row of a manifest: above all paths
+# comes after the last row of a manifest, with a path above all paths
 _END: tuple[bytes, tuple[Any, ...]] = (b"\xff" * 8192, ())
 
 
 def recorded(manifest: Path, shard: Path, names: Sequence[str]) -> Iterator[tuple[bytes, tuple[Any, ...]]]:
-    """Yield path and columns of a release's files, from a shard's first path to its last, in order; then _END
-    for ever.
+    """Yield path and columns of a release's files, in order, from a shard's first path to its last. Then
+    yield _END for ever.
 
-    Raises FailedError where the manifest cannot be read.
+    Raises FailedError if the manifest cannot be read.
     """
     for batch in read_between(manifest, *ends(shard), ("path", *names)):
         path, *others = (batch[name].to_pylist() for name in ("path", *names))

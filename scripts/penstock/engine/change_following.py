@@ -1,12 +1,12 @@
-"""Copies objects that changed since the listing in further rounds (`datasets.*.changed: follow`).
+"""Copies objects that changed since the listing, in further rounds (`datasets.*.changed: follow`).
 
-A round ends when all its rows are done or were refused as changed. Each changed object is then listed again
-by its key. An existing object is copied in the next round, pinned to the version just listed. The file of a
-lost object is removed from staging. Both are journaled before the rows themselves: so a file is always wholly
-of one version, and the journal says of which.
+A round ends when all its rows are done, or failed because they changed. Each changed object is then listed
+again by its key. If it exists, it is copied in the next round, pinned to the version just listed. If not, its
+file is removed from staging. The journal records both before the rows themselves. So a file always consists
+of one version, and the journal says which.
 
-A row that changes in `engine.attempts` rounds is refused by name. More changes than `FollowLimit` end the
-shard.
+A row that changes in `engine.attempts` rounds fails with an error that names it. More changes than
+`FollowLimit` end the shard.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from penstock.engine.tasks import CopyTask, Outcome, StopCheck
     from penstock.target.staging_writer import WriterOptions
 
-LOOKS = 8  # objects listed again at a time
-WAIT = 0.1  # seconds between two checks whether the engine should stop
+LOOKS = 8  # objects that are listed again at a time
+WAIT = 0.1  # seconds between two checks whether the engine must stop
 
 
 class Following:
@@ -49,7 +49,7 @@ class Following:
         writer: WriterOptions,
         changes: Amendments,
     ) -> None:
-        """`writer`: how staging is written. `changes`: of earlier attempts, updated here."""
+        """`writer` says how staging is written. `changes` has earlier attempts' changes, and is updated."""
         self._task, self._outcome, self._credentials = task, outcome, credentials
         self._sources = Sources(task.dataset, credentials.current)
         self._writer = writer
@@ -58,7 +58,7 @@ class Following:
         self.changes = changes
 
     def sort(self, failures: Sequence[FailedRow]) -> list[FailedRow]:
-        """Keep failed rows whose object changed for the next round; return the others."""
+        """Keep failed rows whose object changed for the next round, and return the other failures."""
         others = []
         for failed in failures:
             # An object that contradicts its checksum file may be newer than that file was.
@@ -71,7 +71,7 @@ class Following:
         return others
 
     def check(self) -> None:
-        """Raise SourceChangedError as soon as more objects changed than may (`CopyTask.may_change`)."""
+        """Raise SourceChangedError as soon as more objects changed than `CopyTask.may_change` allows."""
         most = sum(self._task.may_change)
         if len(self.waiting) > most:
             # An object that contradicts a checksum may still be the planned version.
@@ -82,10 +82,10 @@ class Following:
     def round(
         self, entries: Mapping[int, Entry], fail: Callable[[list[FailedRow]], None], stop: StopCheck
     ) -> tuple[list[int], bytes]:
-        """List again what changed in the last round; return the rows of the next round, and journal lines to
-        write before it.
+        """List the objects again that changed in the last round. Returns the rows of the next round, and the
+        journal lines to write before it.
 
-        Raises SourceChangedError beyond the limits, and InterruptedRunError.
+        Raises SourceChangedError if there are more changes than allowed, and InterruptedRunError.
         """
         while root_files.standing_pause() is not None:
             stop()
@@ -94,7 +94,7 @@ class Following:
         wanted = []
         for row, failed in waiting.items():
             if entries[row].part >= 0:
-                # Other elements have its other parts: it is copied whole, in a further round of elements.
+                # Other elements copy the giant's other parts. So a further round of elements copies it whole.
                 self._outcome.split.append(row)
                 fail([failed])
             elif self._rounds.get(row, 0) >= self._task.engine.attempts:
@@ -122,7 +122,7 @@ class Following:
         for row in [
             row for row in pins if waiting[row].failure.contradicts and pins[row] == Pin.planned(entries[row])
         ]:
-            # Neither the object nor its checksum changed: another read would end alike.
+            # Neither the object nor its checksum changed, so another read would fail in the same way.
             fail([waiting[row]])
             del pins[row]
         self.changes.pins |= pins
@@ -135,7 +135,7 @@ class Following:
     def _pins(
         self, objects: Mapping[int, Listed], entries: Mapping[int, Entry], stop: StopCheck
     ) -> dict[int, Pin]:
-        """Pin the listed versions, with what checksum files state now. Raises ObjectError."""
+        """Pin the listed versions, with the checksums that checksum files state now. Raises ObjectError."""
         checksums = {}
         if objects and self._task.stated:
             from penstock.engine.sidecar_refresh import restated
@@ -173,7 +173,7 @@ class Following:
                 ending.set()
 
     def _list_one(self, entry: Entry, ending: threading.Event) -> Listed | PenstockError | None:
-        """Return the object as it is listed now, or the error left after all tries."""
+        """Return the object's current listing, or the error of the last try."""
 
         attempts = self._task.engine.attempts
         try:
@@ -186,7 +186,7 @@ class Following:
             raise
 
     def _limited(self, changed: int, gone: int) -> None:
-        """Raise SourceChangedError where either count exceeds `may_change`."""
+        """Raise SourceChangedError if one of the counts exceeds `may_change`."""
         for what, count, most in zip(
             ("changed", "gone"), (changed, gone), self._task.may_change, strict=True
         ):
@@ -194,7 +194,7 @@ class Following:
                 raise beyond(what, count, most)
 
     def _remove(self, paths: Sequence[str]) -> None:
-        """Remove files, durably before the journal's lines."""
+        """Durably remove files, before the journal's lines are written."""
         if paths:
             with StagingWriter(self._task.data, **self._writer) as writer:
                 for path in paths:
@@ -203,7 +203,7 @@ class Following:
 
 
 def beyond(what: str, count: int, most: int) -> SourceChangedError:
-    """Make the error of too many changes. `what`: a field of `FollowLimit`."""
+    """Return the error for too many changes. `what` is a field of `FollowLimit`."""
     verb = "left the source" if what == "gone" else "changed"
     return SourceChangedError(
         "the source changes more than `changed: follow` allows",

@@ -1,21 +1,21 @@
-"""Checksums that a source states, computed in the same pass as the copy and compared.
+"""Checksums that a source states: they are computed while the bytes are copied, and compared.
 
 A checksum is `full` (over the whole object), `composite` (over its parts' digests, as S3 makes it) or `part`
-(over one part). Checked of a whole object `W`, and of a part `P` of a giant (an object copied in parts over
-several shards):
+(over one part). A giant is an object copied in parts, over several shards. The table shows which checksums
+are checked for a whole object `W`, and for a part `P` of a giant:
 
     checksum                                         W                  P
-    full, any algorithm                              the cheapest one   -
-    full, crc64nvme crc32c crc32                     as above           its own CRC is kept, to be combined
-    full, of the listing or a checksum file          always             -
-    composite, the size of its parts is known        if nothing full    if no CRC can be kept: its own sums
-                                                                        between the cuts of the source's parts
-    part, of an answer                               -                  the cheapest one
-    part, of the row itself (a repair)               -                  it alone
+    full, any algorithm                              the cheapest       -
+    full, crc64nvme crc32c crc32                     as above           the part's CRC is kept, to be combined
+    full, from the listing or a checksum file        always             -
+    composite whose parts' size is known             if none is full    if no CRC can be kept: sums of the
+                                                                        pieces between the source's cuts
+    part, from an answer of the source               -                  the cheapest
+    part, from the row itself (a repair)             -                  only this checksum
 
-A contradicted checksum raises IntegrityError. Sums kept of parts prove the giant together (`combine`,
-`compose`, `judge_giant`), whichever attempt copied them. CRCs between cuts join wherever the cuts lie; other
-sums only where the giant's parts end at a cut.
+A contradicted checksum raises IntegrityError. The sums kept of a giant's parts prove it together (`combine`,
+`compose`, `judge_giant`), whichever attempt copied the parts. The source's cuts are the ends of its own
+parts. CRCs of pieces can be joined wherever these cuts lie, other sums only if the giant's parts end at cuts.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Entry
 
-# Cheapest first; among equals the longest.
+# algorithms, the cheapest first; among equally cheap ones, the longest first
 RANK = ("crc64nvme", "crc32c", "xxh3_128", "xxh64", "crc32", "sha256", "sha1", "sha512", "md5")
-SLOW = frozenset({"sha256", "sha1", "sha512", "md5"})  # slower on a core than all else done with the bytes
-# algorithms whose sums of parts give the sum of the whole; hex digits of a sum
+SLOW = frozenset({"sha256", "sha1", "sha512", "md5"})  # slower than all other work on the bytes together
+# Hex digits of a sum, for each algorithm whose sums of parts can be combined to the sum of the whole.
 COMBINABLE = {"crc64nvme": 16, "crc32c": 8, "crc32": 8}
 
 
 class Stated(Protocol):
-    """The fields of a row that the checks need, of `Entry` or `Expected`."""
+    """The fields of a row (`Entry` or `Expected`) that the checks need."""
 
     @property
     def key(self) -> str: ...
@@ -86,7 +86,7 @@ class _Crc:
 def _crc(algorithm: str) -> Callable[[Any, int], int]:
     if algorithm == "crc32":
         return zlib.crc32
-    # Loaded only where a checksum needs it: a worker's 40 ms and some MiB.
+    # Imported only if a checksum needs it, as it costs a worker 40 ms and some MiB.
     from awscrt import checksums
 
     step: Callable[[Any, int], int] = getattr(checksums, algorithm)
@@ -94,7 +94,7 @@ def _crc(algorithm: str) -> Callable[[Any, int], int]:
 
 
 def new_sum(algorithm: str) -> Sum:
-    """Start a checksum by its algorithm. Raises ValueError for an unknown algorithm."""
+    """Return a new running checksum. Raises ValueError for an unknown algorithm."""
     if algorithm in COMBINABLE:
         return _Crc(algorithm)
     if algorithm == XXH3:
@@ -105,12 +105,12 @@ def new_sum(algorithm: str) -> Sum:
 
 
 class Pieces:
-    """Joined sums between the cuts at multiples of `part_size`; the first byte lies at `offset`."""
+    """The sums of the pieces between cuts at multiples of `part_size`. The first byte fed is at `offset`."""
 
     __slots__ = ("_algorithm", "_left", "_part_size", "_piece", "_sizes", "_values")
 
     def __init__(self, algorithm: str, part_size: int, offset: int = 0, sizes: Sequence[int] = ()) -> None:
-        """`sizes`: of each part, where they differ."""
+        """`sizes` are the sizes of the parts, if they differ."""
         self._algorithm, self._part_size = algorithm, part_size
         self._piece = new_sum(algorithm)
         self._sizes = list(reversed(sizes))
@@ -141,7 +141,7 @@ class Pieces:
 
 
 class Composite(Pieces):
-    """S3's composite: the same algorithm over the raw digests of the parts."""
+    """S3's composite checksum: the parts' algorithm over their raw digests."""
 
     __slots__ = ()
 
@@ -150,7 +150,7 @@ class Composite(Pieces):
 
 
 class GiantDigest(Composite):
-    """A giant's digest from its whole bytes: xxh3_128 over its parts' digests."""
+    """A giant's digest, computed from all its bytes: xxh3_128 over its parts' digests."""
 
     __slots__ = ("_part_bytes",)
 
@@ -175,9 +175,9 @@ def _over(algorithm: str, values: str) -> str:
 
 
 def sum_of(checksum: SourceChecksum, sizes: Sequence[int] = ()) -> Sum:
-    """Start the sum that a checksum of the whole object needs.
+    """Return a new running sum for a checksum of the whole object.
 
-    A composite needs the size of its parts, or each size (`sizes`).
+    The parts of a composite have the size `checksum.part_bytes`, or the `sizes` if given.
     """
     if checksum.kind == "composite":
         return Composite(checksum.algorithm, checksum.part_bytes, sizes=sizes)
@@ -185,7 +185,7 @@ def sum_of(checksum: SourceChecksum, sizes: Sequence[int] = ()) -> Sum:
 
 
 def contradicted(where: str, checksum: SourceChecksum, read: str, token: str = "") -> None:
-    """Raise IntegrityError when `read` is not what the checksum states."""
+    """Raise IntegrityError if the sum `read` differs from the checksum."""
     if read != checksum.value and checksum.kind == "read":
         raise IntegrityError(
             "the bytes are not those that came when the object was listed",
@@ -201,7 +201,7 @@ def contradicted(where: str, checksum: SourceChecksum, read: str, token: str = "
 
 
 def _doubt(checksum: SourceChecksum, token: str) -> str:
-    """Name the doubt about a checksum that is only an etag: not every store's etags are MD5s."""
+    """Return a hint for a checksum that is only an etag, since not every store's etags are MD5s, else ""."""
     if not is_etag(checksum, token):
         return ""
     return " (it is the etag; if this store's etags are no MD5, set `verify.source_checksum: stated`)"
@@ -215,13 +215,13 @@ def is_etag(checksum: SourceChecksum, token: str) -> bool:
 
 
 def admitted(checksums: Iterable[SourceChecksum], token: str, policy: str) -> tuple[SourceChecksum, ...]:
-    """Return the checksums that `verify.source_checksum` lets count.
+    """Return the checksums that the setting `verify.source_checksum` admits.
 
-    | policy | passed over |
+    | policy | ignored checksums |
     |---|---|
-    | auto, require | nothing |
-    | stated | MD5s that are only the etag: some stores' etags look like MD5s and are none |
-    | fast | MD5, SHA-1, SHA-256, SHA-512: slower than all else that is done with the bytes |
+    | auto, require | none |
+    | stated | MD5s that are only the etag: some stores' etags look like MD5s but are not |
+    | fast | MD5, SHA-1, SHA-256, SHA-512: slower than all other work on the bytes together |
     """
     if policy == "stated":
         return tuple(checksum for checksum in checksums if not is_etag(checksum, token))
@@ -237,17 +237,17 @@ def best(checksums: Iterable[SourceChecksum], kind: str) -> SourceChecksum | Non
 
 
 def combinable(checksums: Iterable[SourceChecksum]) -> SourceChecksum | None:
-    """Return the full checksum that CRCs of parts can prove together."""
+    """Return the cheapest full checksum that the CRCs of all parts can prove together."""
     return best((c for c in checksums if c.algorithm in COMBINABLE), "full")
 
 
 def listed(entry: Stated) -> tuple[SourceChecksum, ...]:
-    """Return what the listing or a checksum file states; in a repair, what the manifest states."""
+    """Return the checksum stated by the listing or a checksum file, or in a repair by the manifest."""
     return (SourceChecksum.parse(entry.checksum),) if entry.checksum else ()
 
 
 class Sums:
-    """The checks of one row. Feed every block once, in order; then `judge`."""
+    """The checks of one row. Feed every block once, in order, and then call `judge`."""
 
     __slots__ = (
         "_kept",
@@ -270,16 +270,16 @@ class Sums:
         policy: str = "auto",
         sizes: Sequence[int] = (),
     ) -> None:
-        """`whole` requests the object's own checksums when a part's answer had none. `policy`: see
-        `admitted`. `sizes`: of the object's uploaded parts, if known."""
+        """`whole` requests the object's own checksums if a part's answer had none. `admitted` explains
+        `policy`. `sizes` are the sizes of the object's uploaded parts, if known."""
         self._where, self._token = entry.key, entry.token
         self._policy, self._sizes = policy, sizes
         self.failed: SourceChecksum | None = None  # the checksum that `judge` found contradicted
         checksums = admitted(checksums, entry.token, policy)
-        # all that is stated of the object
+        # all checksums that the source states of the object
         self.stated: tuple[SourceChecksum, ...] = (*checksums, *listed(entry))
         self._must: list[SourceChecksum] = []
-        self._kept: SourceChecksum | None = None  # what a part keeps to be joined, without its value
+        self._kept: SourceChecksum | None = None  # the sum that a part keeps to be joined, without its value
         self._sums: dict[SourceChecksum, Sum] = {}
         if entry.part < 0:
             self._plan_whole(entry)
@@ -329,16 +329,16 @@ class Sums:
 
     @property
     def proves(self) -> bool:
-        """Whether `judge`, if it passes, proves the row, or the giant together with its other parts."""
+        """Whether a `judge` that passes proves the row, or proves the giant together with its other parts."""
         return self._kept is not None or bool(self._must and self._must[0].kind not in ("part", "read"))
 
     def __bool__(self) -> bool:
-        """Whether there is a sum to compute."""
+        """Whether any sum must be computed."""
         return bool(self._sums)
 
     @property
     def slow(self) -> bool:
-        """Whether the sums are worth a thread of their own."""
+        """Whether a sum is slow enough to deserve its own thread."""
         return any(checksum.algorithm in SLOW for checksum in self._sums)
 
     def update(self, block: Any) -> None:
@@ -361,9 +361,9 @@ class Sums:
 def judge_at_once(
     entry: Entry, checksums: Sequence[SourceChecksum], data: memoryview
 ) -> tuple[str, str] | None:
-    """Judge a whole object whose bytes are in memory, by the cheapest algorithm of all.
+    """Judge a whole object whose bytes are in memory by the cheapest algorithm in `RANK`.
 
-    Returns None where its source does not state that checksum first, or it differs: then `Sums` decides.
+    Returns None if the first checksum stated has another algorithm, or differs. `Sums` then decides.
     """
     if entry.checksum or not checksums:
         return None
@@ -378,23 +378,23 @@ def judge_at_once(
 
 
 def _joins(checksum: SourceChecksum, entry: Stated) -> bool:
-    """Return whether the sums kept of a giant's parts join to a composite; the same for all its parts."""
+    """Return whether the sums kept of a giant's parts can be joined, which is the same for all its parts."""
     part = entry.offset // entry.part if entry.part else entry.length
     return checksum.algorithm in COMBINABLE or part % checksum.part_bytes == 0
 
 
 def grade_of(checksum: SourceChecksum, token: str) -> str:
-    """Return the source grade of a checksum that holds. An MD5 that is only the etag is weaker than a stated
-    checksum."""
+    """Return the source grade of a checksum that matched. An MD5 that is only the etag is weaker than a
+    stated checksum."""
     if checksum.kind != "full":
         return "composite" if checksum.kind == "composite" else "size"
     return "etag-md5" if checksum.algorithm == "md5" and checksum.value == token else "full"
 
 
 def combine(parts: Iterable[tuple[str, int]]) -> SourceChecksum | None:
-    """Combine the proofs (`<algorithm>:part:<hex>`) and lengths of parts, in order, to a full checksum.
+    """Combine the proofs (`<algorithm>:part:<hex>`) and lengths of all parts, in order, to a full checksum.
 
-    Returns None when a part has no CRC or the algorithms differ.
+    Returns None if a part has no CRC, or the algorithms differ.
     """
     algorithm, value = "", ""
     for proof, length in parts:
@@ -411,7 +411,7 @@ def combine(parts: Iterable[tuple[str, int]]) -> SourceChecksum | None:
 
 
 def _joined(algorithm: str, first: str, second: str, length: int) -> str:
-    """Combine the CRCs of two stretches of bytes; `length` is the second's."""
+    """Combine the CRCs of two adjacent pieces; `length` is the size of the second."""
     from awscrt import checksums
 
     join: Callable[[int, int, int], int] = getattr(checksums, f"combine_{algorithm}")
@@ -419,10 +419,9 @@ def _joined(algorithm: str, first: str, second: str, length: int) -> str:
 
 
 def compose(parts: Iterable[tuple[str, int, int]]) -> SourceChecksum | None:
-    """Compose proofs (`<algorithm>:pieces:<hex>/<bytes between cuts>`), offsets and lengths of parts, in
-    order.
+    """Return the composite checksum from the proofs, offsets and lengths of all parts, in order.
 
-    Returns the composite checksum; None when the proofs do not join.
+    A proof is `<algorithm>:pieces:<hex>/<bytes between cuts>`. Returns None if the proofs cannot be joined.
     """
     first: SourceChecksum | None = None
     values: list[str] = []
@@ -438,7 +437,7 @@ def compose(parts: Iterable[tuple[str, int, int]]) -> SourceChecksum | None:
             return None
         begun = offset % size
         if begun:
-            # This part goes on with the piece that the part before it began.
+            # This part continues the piece that the previous part began.
             if not values or checksum.algorithm not in COMBINABLE:
                 return None
             values[-1] = _joined(checksum.algorithm, values[-1], pieces.pop(0), min(size - begun, length))
@@ -452,10 +451,10 @@ def compose(parts: Iterable[tuple[str, int, int]]) -> SourceChecksum | None:
 def judge_giant(
     where: str, computed: Iterable[SourceChecksum], checksums: Sequence[SourceChecksum], token: str = ""
 ) -> tuple[str, str]:
-    """Return a giant's source grade and proof from `computed` (`combine`, `compose`, or its whole-file
-    digests).
+    """Return a giant's source grade and proof from `computed`, the checksums that `combine`, `compose` or a
+    pass over the whole file gave.
 
-    Raises IntegrityError when these contradict the object's own checksums.
+    Raises IntegrityError if they contradict the object's own checksums.
     """
     for ours in computed:
         for checksum in checksums:
@@ -476,5 +475,5 @@ def judge_giant(
 
 
 def tree_digest(part_bytes: int, parts: bytes) -> Digest:
-    """Return a giant's digest from its parts' 16-byte digests, joined in order."""
+    """Return a giant's digest from its parts' 16-byte digests, which are joined in order in `parts`."""
     return Digest(XXH3, xxhash.xxh3_128_hexdigest(parts), part_bytes)

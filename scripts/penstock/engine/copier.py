@@ -1,8 +1,8 @@
-"""A stream that copies rows: read, hash, check and write in one pass.
+"""A stream that copies rows: it reads, hashes, checks and writes them in one pass.
 
-A small object is read whole and checked before the target is touched at all. A large one goes block by block
-into its temporary file, which is renamed only after every check passed. `do` returns the row's journal line;
-the parent of the workers writes it.
+A small object is read whole and checked before anything is written to the target. A large object is written
+block by block into a temporary file, which is renamed only after every check passed. `do` returns the row's
+journal line, and the workers' parent writes it.
 """
 
 from __future__ import annotations
@@ -39,19 +39,22 @@ _hash = xxhash.xxh3_128_hexdigest
 
 
 class Copier(Stream):
-    """Copies rows with its own readers and writer, for one thread. `do` returns "" for a part whose temporary
-    file is gone.
+    """Copies rows with its own readers and writer, for one thread.
 
-    - `base`: `data` of the release whose unchanged files are reused, by `way`: `link`, `reflink` or `copy`.
-    - `stagings`: other runs' staging trees that files are moved from, by run.
-    - `policy`: `verify.source_checksum`. With `require`, a row that no checksum can prove is refused before a
-      byte of it is written; else see `checksums.admitted`.
-    - `later`: digests that verify makes over all bytes of a giant (an object whose parts are rows of several
-      shards). A checksum by one of them may prove the giant then.
+    - `base`: `data` of the release whose unchanged files are reused. `way` (`link`, `reflink` or `copy`) says
+      how.
+    - `stagings`: other runs' staging trees, by run, from which files are moved.
+    - `policy`: the setting `verify.source_checksum`. With `require`, a row that no checksum can prove fails
+      before a byte of it is written. `checksums.admitted` explains the other policies.
+    - `later`: digests that verify computes over all bytes of a giant (an object whose parts are rows of
+      several shards). A source's checksum with such an algorithm can then prove the giant.
 
-    `do` raises the errors of readers and writer; IntegrityError where the bytes contradict a checksum or are
-    more than listed; TransientError where they end early; SourceChangedError where the object changed since
-    the listing; UnprovenError where `require` is not met.
+    `do` returns "" for a part whose temporary file is gone. It raises the errors of readers and writer, and:
+
+    - IntegrityError if the bytes contradict a checksum or are more than listed
+    - TransientError if the bytes end early
+    - SourceChangedError if the object changed since the listing
+    - UnprovenError if the policy is `require` and no checksum proves the row
     """
 
     def __init__(
@@ -70,22 +73,23 @@ class Copier(Stream):
         self.sources, self.writer, self.base, self.stagings = sources, writer, base, stagings
         self.way = way
         self.policy, self.require, self.later = policy, policy == "require", later
-        # Sizes of an object's uploaded parts, by source, key and token, for objects that are read again with
-        # them.
+        # Sizes of the uploaded parts, by source, key and token, of objects that must be read again since
+        # other sizes were assumed.
         self._sizes: dict[tuple[int, str, str], Sequence[int]] = {}
         self.pump = Pump(self, writer.alive)
         self.parts = PartCopier(self)
-        # by the source's number in the dataset, as `wholes` and `aheads`
+        # readers by the source's number in the dataset, which is also the key of `wholes` and `aheads`
         self.readers: dict[int, Reader] = {}
-        # Reads a small object by one call, where a source can; None: use `open`.
+        # Functions that read a small object with one call, for sources that can. They return None if the
+        # object must be read with `open`.
         self.wholes: dict[
             int, Callable[[Entry, memoryview], tuple[memoryview, Sequence[SourceChecksum]] | None]
         ] = {}
-        self.aheads: dict[int, Callable[[Entry], None] | None] = {}  # requests an object before its turn
+        self.aheads: dict[int, Callable[[Entry], None] | None] = {}  # functions that prefetch an object
         self.prefetch = Prefetch(self._asker, linking=base is not None or bool(stagings))
 
     def prepare(self, entries: Sequence[Entry], ahead: int) -> None:
-        """See `Stream.prepare`. Requests nothing yet."""
+        """As `Stream.prepare`. It sends no request yet."""
         self.prefetch.begin(entries, ahead)
 
     def rest(self) -> None:
@@ -93,7 +97,7 @@ class Copier(Stream):
             reader.close()
 
     def settle(self) -> None:
-        """With `fsync`: make the names of finished files durable."""
+        """Make the names of finished files durable, if the durability is `fsync`."""
         self.writer.settle()
 
     def do(self, row: int, entry: Entry | Part) -> str:
@@ -110,7 +114,7 @@ class Copier(Stream):
         small = length <= BLOCK and entry.part < 0
         if self.prefetch:
             self.prefetch.turn(entry)
-        # A row that broke is read by `open`, which goes on at the break.
+        # After a broken connection the row is read with `open`, which can resume it.
         if (
             small
             and not self.vain_tries
@@ -127,27 +131,26 @@ class Copier(Stream):
             raise
 
     def _reused(self, row: int, entry: Entry, reuse: Reuse) -> str:
-        """Return the row's line if its file was linked or copied on the target, or moved from another run's
-        staging.
+        """Link or copy the row's file on the target, or move it from another run's staging.
 
-        Returns "" where the row must be fetched.
+        Returns the row's line, or "" if the row must be fetched.
         """
         path = entry.path
         mtime = entry.modified_ns if reuse.mtime_ns is None else reuse.mtime_ns
         if not reuse.staging:
             if self.base is None:
                 return ""
-            # A renamed file with another time cannot be the same inode.
+            # A renamed file that needs its own time cannot be a link to the same inode.
             own = entry.held_as != "" and reuse.mtime_ns is None
             way = "copy" if own and self.way == "link" else self.way
             if way == "link":
                 done = self.writer.link(self.base, path, entry.size, mtime, entry.held_as)
-                # Under another name it may get another mode.
+                # A renamed file may need another mode, so it is copied if it cannot be linked.
                 way = "copy" if entry.held_as and not done else way
             if way != "link":
                 done = self.copy_here(self.base, entry, None if own else mtime, way)
                 if way == "copy":
-                    reuse = reuse._replace(written_host="")  # this node, which may not be known by that name
+                    reuse = reuse._replace(written_host="")  # this node, whose name is not known here
             if not done:
                 return ""
             self.linked += 1
@@ -163,16 +166,15 @@ class Copier(Stream):
                 return ""
             self.taken += 1
         self.counters[self.slot] += entry.length if entry.part >= 0 else entry.size
-        # The ctime of a linked file was not compared here, so verify must read the file (`touched`).
+        # A linked file's ctime was not compared, so `touched` makes verify read the file.
         return reused_line(row, reuse, touched=not reuse.staging)
 
     def copy_here(self, base: Path, entry: Entry, mtime_ns: int | None, way: str) -> bool:
-        """Make a new file in staging from the release's file: with `reflink` both share blocks, with `copy`
-        bytes are copied.
+        """Make a new file in staging from the release's file. With `reflink` the two share blocks, with
+        `copy` the bytes are copied.
 
-        Returns False, with no file made, where the release's file has another size or another time than
-        `mtime_ns` (None: any), or blocks cannot be shared. Verify reads the new file back, as it does linked
-        files.
+        Returns False, and makes no file, if blocks cannot be shared, or the release's file has another size,
+        or another time than `mtime_ns` (None: any). Verify reads the new file back, as it does linked files.
         """
         fd = self.writer.held(base, entry.held_as or entry.path, entry.size, mtime_ns)
         if fd is None:
@@ -223,7 +225,7 @@ class Copier(Stream):
         return self._judged(row, entry, view[:length], body.checksums)
 
     def _judged(self, row: int, entry: Entry, data: memoryview, checksums: Sequence[SourceChecksum]) -> str:
-        """Hash a small object's bytes, check them against the source's checksums, and only then write."""
+        """Hash a small object's bytes, check them with the source's checksums, and only then write them."""
         digest = _hash(data)
         grade, proof = SIZE_ONLY, ""
         if checksums or entry.checksum or self.require:
@@ -249,12 +251,10 @@ class Copier(Stream):
         return sums.judge()
 
     def uploaded(self, entry: Entry, failed: SourceChecksum | None, error: IntegrityError) -> Sequence[int]:
-        """Return the sizes of the parts in which the object was uploaded, if `failed` is a composite computed
-        with other sizes.
+        """Return the sizes of the object's uploaded parts, as `pump.sizes_of_upload` does.
 
-        Returns () where the store does not state them: the checksum then proves nothing. Raises `error` for
-        any other checksum, and where the assumed sizes were right; UnprovenError where the sizes are unknown
-        and a proof is required; SourceChangedError where the bytes differ from those at the listing.
+        Raises its errors. Also raises UnprovenError if the sizes are unknown and a proof is required, and
+        SourceChangedError if the bytes differ from the bytes at the listing.
         """
         if failed is not None and failed.kind == "read":
             raise SourceChangedError(error.what, where=error.where, why=error.why) from None
@@ -268,7 +268,7 @@ class Copier(Stream):
         return sizes
 
     def checksums(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """Request the checksums of an entry, apart from its bytes."""
+        """Request the checksums of an entry without its bytes."""
         self.asks()
         return self.sources.checksums(entry)
 
@@ -314,9 +314,9 @@ class Copier(Stream):
         return fresh_line(row, digest, grade, proof)
 
     def require_proof(self, entry: Entry, sums: Sums) -> None:
-        """Raise UnprovenError for a row that no checksum of its source can prove.
+        """Raise UnprovenError if no checksum of its source can prove the row.
 
-        A giant's part passes where verify can prove the whole giant (`later`).
+        A giant's part passes if verify can prove the whole giant (`later`).
         """
         if sums.proves or not entry.size:
             return

@@ -1,8 +1,8 @@
-"""Copies one shard into staging: every row whole and checked, or named with the reason.
+"""Copies one shard into staging. Every row is copied whole and checked, or reported as a failure.
 
-The journal names a row only when its bytes are durable. So any end of this process (kill -9, a power cut)
-costs at most the rows of the last seconds; the next attempt goes on from there. Worker processes are gone
-when `copy_shard` returns.
+The journal records a row only when its bytes are durable. So any end of this process (kill -9, a power cut)
+costs at most the rows of the last seconds. The next attempt continues from there. When `copy_shard` returns,
+no worker process is left.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.fs.capabilities import StorageFacts
     from penstock.host.pacing import Allowances
 
-BATCHES_SEARCHED = 128  # batches searched for a folder where no other stream writes: some MiB
+BATCHES_SEARCHED = 128  # batches searched for a folder in which no other stream writes; they take some MiB
 
 
 def copy_shard(
@@ -39,14 +39,15 @@ def copy_shard(
     ops: Callable[[], float] | None = None,
     share: Allowances | None = None,
 ) -> Outcome:
-    """Copy what the journals do not have yet; rows that fail are in the outcome's `failures`.
+    """Copy the rows that the journals do not have yet. The outcome's `failures` lists the rows that failed.
 
-    `ops`: metadata operations a second that the workers may make on the target, called several times a
-    second; None: no budget. `share`: what they may read of the source; None: `engine.limit` alone holds.
+    `ops` returns the metadata operations a second that the workers may make on the target, and is called
+    several times a second; None: any number. `share` limits what they read from the source; None: only
+    `engine.limit` does.
 
-    Raises NoSpaceError at once when the target is full, and InterruptedRunError after a tidy stop.
-    FailedError stands for what concerns more than a row (fenced, a failed barrier, dying workers). What was
-    done until then is durable and recorded.
+    Raises NoSpaceError as soon as the target is full, and InterruptedRunError after a tidy stop. Raises
+    FailedError if the error concerns more than a row (fenced, a failed barrier, dying workers). The rows
+    finished until then are durable and recorded.
     """
     outcome = Outcome()
     multipart = Multipart(task, outcome)
@@ -57,7 +58,7 @@ def copy_shard(
 
 
 class _Attempt:
-    """The phases of one call: find what is left, link, copy by the workers, check that no row is missing."""
+    """The phases of one call: find the rows left, link, let the workers copy, check for missing rows."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class _Attempt:
         self._ops, self._share, self._outcome = ops, share, run.outcome
 
     def copy(self) -> None:
-        # Imported and opened while the workers start.
+        # These imports are made, and the journal is opened, while the workers start.
         from penstock.engine.journal_flusher import Keeper
         from penstock.target.barrier import Barrier
 
@@ -98,7 +99,7 @@ class _Attempt:
             try:
                 self._fetch(left, work, keeper, credentials)
             finally:
-                # Also after an error: what was done is made durable and recorded.
+                # Even after an error, the finished rows are made durable and recorded.
                 keeper.close()
         outcome.amended, outcome.gone = left.amendments.changed, left.amendments.gone
         _require_every_row(task, outcome, left.rows + linked.count)
@@ -115,7 +116,7 @@ class _Attempt:
         return linked
 
     def _start(self, left: RowsLeft, work: CopyWork, storage: StorageFacts, before: int) -> None:
-        """Set up as many workers as suit what is left. `before`: bytes linked."""
+        """Set up the number of workers that suits the rows left. `before` counts the bytes linked before."""
         task, run, share = self._task, self._run, self._share
         units = self._multipart.units(left.rows, left.bytes)
         large = units > left.rows
@@ -133,7 +134,7 @@ class _Attempt:
         run.tuner.probing = large
 
     def _fetch(self, left: RowsLeft, work: CopyWork, keeper: Keeper, credentials: Credentials) -> None:
-        """Have the workers copy what is left, in rounds while objects change (`changed: follow`)."""
+        """Let the workers copy the rows left. With `changed: follow`, repeat while objects change."""
         from penstock.engine.multipart import batches
 
         task, run, multipart, outcome = self._task, self._run, self._multipart, self._outcome
@@ -144,7 +145,7 @@ class _Attempt:
             follow = Following(task, outcome, credentials, work.writer, left.amendments)
 
         def take(batch: Batch, answer: BatchAnswer) -> None:
-            """Record what a worker did. `part_failures` is None for a batch of whole files."""
+            """Record a worker's answer. `part_failures` is None for a batch of rows not copied in parts."""
             part_failures = multipart.take(batch, answer)
             if answer.rows:
                 keeper.add(answer.results, 0 if part_failures is None else answer.bytes)
@@ -160,7 +161,7 @@ class _Attempt:
             credentials.tend(run.pool)
 
         def next_round() -> Iterator[Batch] | None:
-            """Return the rows whose object changed, pinned to its version of now; None: no such row."""
+            """Return the rows whose object changed, pinned to its current version, or None if none did."""
             if not follow or not follow.waiting:
                 return None
             chosen, lines = follow.round(left.entries(follow.waiting), run.fail, self._stop)
@@ -168,7 +169,7 @@ class _Attempt:
             return batches(left.groups(), _AllBut(chosen), len(chosen), outcome.workers, multipart)
 
         def record(line: bytes, size: int, then: Callable[[], None]) -> None:
-            """Record a mark. Its stream goes on at once while not too much can be lost."""
+            """Record a mark. Its stream continues at once if few enough bytes would be lost."""
             spare = is_spare(keeper.waiting + size, run.pool.streams)
             keeper.add(line, size, None if spare else then)
             if spare:
@@ -182,9 +183,9 @@ class _Attempt:
 
 
 def _target(task: CopyTask, outcome: Outcome) -> StorageFacts:
-    """Return what staging's file system can do, and set in the outcome how files become durable.
+    """Return the facts of staging's file system, and set in the outcome how files become durable.
 
-    Raises FailedError where the staging folder is missing.
+    Raises FailedError if the staging folder is missing.
     """
     from penstock.fs.capabilities import facts
     from penstock.fs.probe_judgement import limited
@@ -238,8 +239,8 @@ def _work(task: CopyTask, durability: str, preallocate: bool, credentials: list[
 def _ahead(task: CopyTask, rows: int, total: int) -> bool:
     """Return whether streams may prefetch small objects.
 
-    Not under `engine.limit`, which grants bytes one object at a time, nor with `engine.streams`, which then
-    bounds the requests too.
+    They may not under `engine.limit`, which grants bytes for one object at a time. Nor may they with
+    `engine.streams`, which then limits the pending requests too.
     """
     from penstock.config.source_kinds import kind
 
@@ -250,8 +251,8 @@ def _ahead(task: CopyTask, rows: int, total: int) -> bool:
 
 
 def _local_sources(task: CopyTask) -> bool:
-    """Return whether no source leaves this machine. If the target does not either, more streams than CPUs
-    only compete."""
+    """Return whether all sources are on this machine. If the target is too, more streams than CPUs only
+    compete."""
     from penstock.fs.capabilities import facts
 
     for source in task.dataset.sources:

@@ -1,7 +1,7 @@
 """Resolves and renews the secrets of a dataset's sources, for all workers of a shard.
 
-This may run a helper program or ask a server: at first at once, later in a thread. Nothing is written to
-disk.
+Resolving may run a helper program or a request to a server. The first time the caller waits for it; later it
+runs in a thread. Secrets are never written to disk.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RENEW_BEFORE = 300.0  # seconds before their end from which temporary credentials are renewed
+RENEW_BEFORE = 300.0  # seconds before their end at which temporary credentials are renewed
 RENEW_PAUSE = 15.0  # seconds between two attempts to renew
-# Seconds of continued refusals after which credentials count as ended. An attempt to renew that is under way
-# is waited for: what it runs has its own limit (`sources.s3.session_keys`).
+# Seconds of continued refusals after which credentials count as ended. A running attempt to renew is still
+# awaited, as it has its own time limit (`sources.s3.session_keys`).
 PATIENCE = 60.0
 
 
 class _Attempt(threading.Thread):
-    """Resolves the secrets in a thread: a helper may take a minute, and the copy goes on."""
+    """Resolves the secrets in a thread, so that the copy goes on while a helper may take a minute."""
 
     def __init__(self, resolve: Callable[[], list[Any]]) -> None:
         super().__init__(name="credentials", daemon=True)
@@ -50,14 +50,14 @@ class _Attempt(threading.Thread):
 
 
 class Credentials:
-    """The secrets, resolved once in the workers' parent; temporary ones again before they end or when a store
-    refuses them.
+    """The secrets, which the workers' parent resolves once. Temporary secrets are resolved again before they
+    end, or when a store refuses them.
 
-    | refused                                      | then                                              |
+    | a store refuses                              | result                                            |
     |----------------------------------------------|---------------------------------------------------|
     | keys of the environment, or none (`anon`)    | FailedError at once: they cannot change           |
-    | others                                       | resolved again every RENEW_PAUSE, and sent to all |
-    | the same, for PATIENCE without an end        | FailedError: what could not be resolved, or ended |
+    | other secrets                                | resolved again every RENEW_PAUSE, and sent to all |
+    | other secrets, again and again for PATIENCE  | FailedError: why they ended, or were not resolved |
     """
 
     def __init__(self, dataset: DatasetConfig) -> None:
@@ -67,7 +67,7 @@ class Credentials:
         self.current = self._resolve()
         self._attempt: _Attempt | None = None
         self._lacking: PenstockError | None = None  # why the last attempt to renew failed
-        self._since = self._last = float("-inf")  # when the present refusals began, and the last of them
+        self._since = self._last = float("-inf")  # times of the first and last of the current refusals
 
     def _resolve(self) -> list[Any]:
         from penstock.sources.registry import credentials
@@ -75,9 +75,9 @@ class Credentials:
         return [credentials(source) for source in self._dataset.sources]
 
     def tend(self, pool: Pool) -> None:
-        """Renew what is due, and send it to the workers; call several times a second.
+        """Renew the secrets if that is due, and send them to the workers. Call it several times a second.
 
-        Raises FailedError where the present credentials are refused and cannot be replaced.
+        Raises FailedError if the current credentials are refused and cannot be replaced.
         """
         refused, pool.refused_keys = pool.refused_keys, None
         if refused is not None:
@@ -103,7 +103,7 @@ class Credentials:
             raise failed(self._lacking) if self._lacking else ended(refused.error, secrets)
 
     def _collected(self) -> bool:
-        """Return whether an attempt to renew ended with secrets."""
+        """Return whether an attempt to renew has ended with new secrets, which are then in `current`."""
         attempt = self._attempt
         if attempt is None or attempt.is_alive():
             return False
@@ -131,7 +131,7 @@ class Credentials:
         attempts: int,
         wait: Callable[[float], object],
     ) -> T:
-        """Request from a source in this process, with retries, renewing refused credentials. Raises the last
+        """Call `ask` with a source in this process, with retries. Renews refused credentials. Raises the last
         error."""
         from penstock.sources.registry import credentials
 

@@ -1,5 +1,5 @@
-"""A shard's journal: which rows are copied and durable, so that the next attempt replays it and copies the
-others; and its rows with digests and proofs, in packed columns in memory.
+"""A shard's journal, which records the rows that are copied and durable. The next attempt (a start of an
+element) replays it into `CopiedRows`, packed columns in memory, and copies only the other rows.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from penstock.engine.tasks import Unfinished
 
 
-# The copied rows of a shard with digests and proofs, in packed columns in memory.
+# The copied rows of a shard with their digests and proofs, in packed columns in memory.
 #
-# A shard has some 500,000 rows, and a `Copied` with its strings takes 430 bytes. Here a row takes 16 bytes of
-# digest, its proof's text and 15 bytes more. Rare rows (another version than planned, a digest of parts, an
-# object that is gone) stay `Copied` objects.
+# A shard has some 500,000 rows, and a `Copied` with its strings takes 430 bytes. In these columns a row takes
+# 16 bytes for the digest, its proof's text and 15 bytes more. Rare rows (another version than planned, a
+# digest of parts, an object that is gone) are kept as `Copied` objects.
 
 _ABSENT, _PACKED, _ODD = 0, 1, 2
 _CODES = {"int64": "q", "double": "d"}
-# Columns of numbers, and the array's type code for each.
+# The array type code of each column of numbers.
 _NUMBERS = {
     name: _CODES[column.kind.stored]
     for name in Copied._fields
@@ -61,7 +61,7 @@ _copied = arranged(Copied, (*_OWN, *_ALIKE, *_NUMBERS))
 
 
 class _Links:
-    """See `CopiedRows.links`. A linked row is never kept as an object."""
+    """The rows that `CopiedRows.links` returns. A linked row is always packed."""
 
     def __init__(self, kinds: bytearray, alike: array[int], flags: bytes) -> None:
         self._kinds, self._alike, self._flags = kinds, alike, flags
@@ -76,7 +76,7 @@ class _Links:
 
 
 class CopiedRows(Mapping[int, Copied]):
-    """Maps a row's number to its `Copied`. Numbers should be dense: a gap takes as much room as a row."""
+    """Maps a row's number to its `Copied`. Numbers should be dense: an unused number takes a row's space."""
 
     def __init__(self) -> None:
         self._kinds = bytearray()
@@ -91,10 +91,10 @@ class CopiedRows(Mapping[int, Copied]):
         self._count = 0
 
     def add(self, record: Copied) -> None:
-        """Set the row's record, in place of an earlier record."""
+        """Set the row's record, which replaces any earlier record of the row."""
         row = record.row
         if row >= len(self._kinds):
-            # Grow by half: rows come in any order.
+            # Grow by half, since rows arrive in any order.
             more = max(row + 1, 3 * len(self._kinds) // 2) - len(self._kinds)
             self._kinds += bytes(more)
             self._digests += bytes(more * DIGEST_BYTES)
@@ -129,13 +129,13 @@ class CopiedRows(Mapping[int, Copied]):
             self._count -= 1
 
     def odd(self) -> Mapping[int, Copied]:
-        """Return the rare rows: another version than planned, copied in parts, or an object that is gone."""
+        """Return the rows with another version than planned, a digest of parts, or an object that is gone."""
         return self._odd
 
     def columns(self, rows: Sequence[int], names: Sequence[str]) -> dict[str, list[Any]]:
         """Return these fields as lists in the order of `rows`, which must all have records.
 
-        A fraction of the cost of a `Copied` for each row. `names`: of `digest`, `source_proof` and `_ALIKE`.
+        It costs a fraction of a `Copied` for each row. `names` come from `digest`, `source_proof`, `_ALIKE`.
         """
         if self._odd:
             return {name: [getattr(self[row], name) for row in rows] for name in names}
@@ -157,8 +157,8 @@ class CopiedRows(Mapping[int, Copied]):
         return columns
 
     def links(self, *, untouched: bool = False) -> Container[int]:
-        """Return the rows linked from the base release; with `untouched`, those whose earlier ctime was
-        accounted for."""
+        """Return the rows linked from the base release. If `untouched` is set, return only those whose
+        earlier ctime was accounted for."""
         linked, staging, touched = map(_ALIKE.index, ("linked", "staging", "touched"))
         flags = bytes(
             bool(combination[linked])
@@ -190,63 +190,62 @@ class CopiedRows(Mapping[int, Copied]):
         return self._count
 
 
-# A shard's journal: which rows are copied and durable. The next attempt replays it and copies the others.
-#
-# `journal/<shard>/` of the run holds a file for each attempt (a start of an element), with one writer. The
-# first line names format, run, shard, attempt and host; each further line is a row: `crc32 SP json LF`, with
-# the CRC of the JSON's bytes in 8 hex digits. A line is written only after its bytes are durable.
+# The run's folder `journal/<shard>/` has a file for each attempt, and only that attempt writes it. The file's
+# first line names format, run, shard, attempt and host, and each further line is about a row. All lines have
+# the form `crc32 SP json LF`, with the CRC of the JSON's bytes in 8 hex digits. A row's line is written only
+# after the row's bytes are durable.
 #
 # | line                             | meaning                                                       |
 # |----------------------------------|---------------------------------------------------------------|
 # | `[row, digest, grade, proof]`    | the row is copied                                             |
-# | `[row, digest, grade, proof,     | the row is a file that was on the target; the writer is ""    |
-# | writer's host, staging's run]`   | when not known; without a run it is linked from the release   |
-# | `["amend", row, [size, token,    | what this attempt records of the row from here on is of this  |
-# | modified_ns, version, checksum]]`| version, not of the planned one                               |
-# | `["gone", row]`                  | the object left the source; nothing stands for it in staging  |
-# | `["whole", row]`, `["void", row]`| a giant's object changed: its first row stands for all of it, |
-# |                                  | its others for nothing                                        |
-# | `["part", row, ...]`             | a part of the row is in its temporary file (`PartLine`),      |
-# |                                  | or that file was made, or removed; of a file that is copied   |
-# |                                  | in order, how far it is; counts until the row's line          |
-# | `{"bad": row, "attempt": ...}`   | what that attempt recorded of the row does not count; with    |
-# |                                  | `"contradicted": true` its parts contradicted their source    |
+# | `[row, digest, grade, proof,     | the row's file was already on the target; an unknown writer   |
+# | writer's host, staging's run]`   | is ""; without a run, the file is linked from the release     |
+# | `["amend", row, [size, token,    | this attempt's later records of the row are of this version,  |
+# | modified_ns, version, checksum]]`| not of the planned version                                    |
+# | `["gone", row]`                  | the object left the source, and staging has no file for it    |
+# | `["whole", row]`, `["void", row]`| a giant's object changed: its first row now is the whole      |
+# |                                  | object, and its other rows are void                           |
+# | `["part", row, ...]`             | a part of the row is in its temporary file (`PartLine`), or   |
+# |                                  | that file was made or removed, or a file copied in order has  |
+# |                                  | come this far; counts until the row's own line                |
+# | `{"bad": row, "attempt": ...}`   | that attempt's records of the row do not count; if it has     |
+# |                                  | `"contradicted": true`, the parts contradicted their source   |
 #
-# Attempts can overlap and record a row in different versions. The version in staging is certain only where
-# all records of the row agree in digest and version. Else none of them counts, and the row is copied again:
-# that copy is then in staging.
+# Attempts can overlap and record different versions of a row. The version in staging is certain only if all
+# records of the row agree in digest and version. Otherwise none of them counts, and the row is copied again,
+# which replaces the file in staging.
 #
-# An attempt's journal ends at its first bad line: a torn end, or a hole left by a power cut. Another shard's
-# journal is refused, and so is a bad line in a file that was written whole (records taken back).
+# An attempt's journal ends at its first bad line, which is a torn end or a hole left by a power cut. A
+# journal of another shard is an error, and so is a bad line in a file written by `invalidate` or `join`.
 
-FORMAT = file_format(JOURNAL)  # the format that this version writes; a newer one is refused by name
+FORMAT = file_format(JOURNAL)  # the format that this version writes; a newer format is an error
 SUFFIX = ".journal"
 TOGETHER = 1024  # lines read at a time
-GONE = "gone"  # in place of a digest where the row's object left its source
+GONE = "gone"  # takes the place of a digest if the row's object left its source
 AMEND, WHOLE, VOID = "amend", "whole", "void"  # kinds of lines: see the table above
-# prefixes of journals that `invalidate` and `join` write; all others are attempts'
+# name prefixes of the journals that `invalidate` and `join` write; attempts write all others
 _FIRST = ("bad-", f"{WHOLE}-")
 
 
 def amend_line(row: int, pin: Pin) -> str:
-    """Make the line for a row copied in another version than planned; it precedes the row's own line."""
+    """Return the line that precedes a row's own line if another version than planned was copied."""
     return line([AMEND, row, pin])
 
 
 def gone_line(row: int) -> str:
-    """Make the line for a row whose object left its source."""
+    """Return the line for a row whose object left its source."""
     return line([GONE, row])
 
 
 class Journal:
-    """Writes one attempt's file, which the constructor makes. `append`, then `sync`: lines not synced may be
-    lost, never wrong.
+    """Writes one attempt's file, which the constructor makes. Lines that are appended but not yet synced may
+    be lost, but are never wrong.
 
-    Errors of the constructor are as of `errno_map.storage_error`.
+    The constructor raises errors according to `errno_map.storage_error`.
     """
 
     def __init__(self, folder: Path, *, shard_digest: str, run: str, attempt: str, host: str) -> None:
-        # An attempt's name may repeat (a requeued job); this one is unique.
+        # A requeued job's attempt has the same name again, so random digits make it unique.
         attempt = f"{attempt}-{secrets.token_hex(4)}"
         self.path = folder / f"{attempt}{SUFFIX}"
         with _telling("cannot begin a journal", self.path):
@@ -263,13 +262,13 @@ class Journal:
                 raise
 
     def append(self, blob: bytes) -> None:
-        """Write whole lines at the end. Raises OSError."""
+        """Write whole lines at the file's end. Raises OSError."""
         view = memoryview(blob)
         while view:
             view = view[os.write(self._fd, view) :]
 
     def sync(self) -> None:
-        """Make all that was appended durable. Raises OSError."""
+        """Make all appended lines durable. Raises OSError."""
         os.fdatasync(self._fd)
 
     def close(self) -> None:
@@ -277,7 +276,7 @@ class Journal:
 
 
 def names(folder: Path) -> set[str]:
-    """Return the names of the journals, for `records_more`."""
+    """Return the names of the folder's journals, for `records_more`."""
     try:
         return {name for name in os.listdir(folder) if name.endswith(SUFFIX)}
     except FileNotFoundError:
@@ -285,10 +284,9 @@ def names(folder: Path) -> set[str]:
 
 
 def records_more(folder: Path, before: set[str]) -> bool:
-    """Return whether a journal that is not in `before` records a row or a part: work that the next attempt
-    saves.
+    """Return whether a journal not in `before` records a row or a part, which the next attempt need not copy.
 
-    A temporary file that was only made, or was dropped, is no such work. Raises as `replay`.
+    A temporary file that was only made, or was dropped, does not count. Raises the errors of `replay`.
     """
     begun: set[str] = set()
     dropped: set[str] = set()
@@ -324,20 +322,20 @@ def _header(shard_digest: str, run: str, attempt: str, host: str) -> str:
 def replay(
     folder: Path, shard_digest: str, holes: list[str] | None = None, unfinished: Unfinished | None = None
 ) -> CopiedRows:
-    """Return the copied rows of a shard, by all its attempts, without records that were taken back.
+    """Return the copied rows of a shard from the journals of all attempts, without records taken back.
 
-    | what the journals hold of a row                            | the row                            |
+    | what the journals say about a row                          | result                             |
     |------------------------------------------------------------|------------------------------------|
-    | attempts recorded different digests or different versions  | counts as not copied: which of     |
-    |                                                            | them is on the target is unknown   |
-    | attempts on several hosts recorded the same                | `written_host` is ""               |
+    | attempts recorded different digests or different versions  | the row counts as not copied: the  |
+    |                                                            | version on the target is unknown   |
+    | attempts on several hosts recorded the same version        | `written_host` is ""               |
     | several hosts wrote its file                               | `written_host` is ""               |
-    | its object is gone                                         | has the digest `GONE`              |
+    | its object is gone                                         | its digest is `GONE`               |
 
-    `unfinished` is filled with the rows that have no record, `holes` with a sentence for each journal that
-    ends at a hole. Raises FailedError for another shard's journal, and for a damaged one that takes records
-    back; NewerFormatError for a newer format; and by `errno_map.storage_error` where a journal cannot be
-    read.
+    It fills `unfinished` with the journals' lines about rows without a record. It appends to `holes` a
+    sentence for each journal that ends at a hole. Raises FailedError for a journal of another shard, or a
+    damaged journal that takes records back. Raises NewerFormatError for a newer format, and errors according
+    to `errno_map.storage_error` if a journal cannot be read.
     """
     copied = CopiedRows()
     doubtful: set[int] = set()
@@ -354,7 +352,7 @@ def replay(
     for row in doubtful:
         copied.drop(row)
     for row, wrote in hosts.items():
-        # Only now: journals have no order of time.
+        # This needs the hosts of all journals, as journals are not in the order of their times.
         merged = copied.get(row)
         if merged is not None and wrote != {merged.written_host}:
             copied.add(merged._replace(written_host=""))
@@ -365,9 +363,9 @@ def replay(
 
 
 def settle(folder: Path, shard_digest: str, *, run: str, host: str) -> None:
-    """Durably take back all records of rows of which attempts recorded different digests or versions.
+    """If attempts recorded different digests or versions of a row, durably take back all its records.
 
-    Call before a copy: else the record of the new copy would only disagree with them again. Raises as
+    Call it before a copy, or the new copy's record would disagree with the old records. Raises the errors of
     `replay`.
     """
     if len(files(folder)) < 2:
@@ -392,11 +390,11 @@ def _records(
     unfinished: Unfinished | None = None,
     hosts: dict[int, set[str]] | None = None,
 ) -> Iterator[Copied]:
-    """Yield the records of all attempts that were not taken back; of a giant copied whole, only those of the
-    whole copy.
+    """Yield all attempts' records except those taken back. If a giant was copied whole, omit the records of
+    its parts.
 
-    `unfinished` gets the lines about parts and about records taken back, `hosts` the hosts that wrote parts
-    of each row.
+    It adds the lines about parts and records taken back to `unfinished`, and the hosts that wrote parts of
+    a row to `hosts`.
     """
     bad: set[tuple[int, str]] = set()
     joined: dict[int, str] = {}
@@ -434,15 +432,15 @@ def _records(
 
 
 def _of_a_part(joined: str | None, pin: Pin | None) -> bool:
-    """Return whether a record is of a part of a giant that is now copied whole.
+    """Return whether a record is about a part of a giant that is now copied whole.
 
-    A record of the whole copy always names its version (`pin`).
+    A record of the whole copy always has a `pin`, its version.
     """
     return joined == VOID or (joined == WHOLE and pin is None)
 
 
 def joined(folder: Path, shard_digest: str) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the rows that stand for a whole giant, and those that stand for nothing. Raises as `replay`."""
+    """Return the rows that are a whole giant, and the void rows. Raises the errors of `replay`."""
     rows: dict[str, set[int]] = {WHOLE: set(), VOID: set()}
     for path in files(folder):
         if path.name.startswith(f"{WHOLE}-"):
@@ -455,14 +453,14 @@ def joined(folder: Path, shard_digest: str) -> tuple[frozenset[int], frozenset[i
 
 
 def attempts(folder: Path) -> int:
-    """Return how many attempts began to copy the shard. Each of several may have written bytes that no line
+    """Return the number of attempts that began to copy the shard. Each may have written bytes that no line
     records."""
     return sum(not path.name.startswith(_FIRST) for path in files(folder))
 
 
 def files(folder: Path) -> list[Path]:
-    """Return a shard's journals: first those that take records back or join giants, then the attempts', by
-    name."""
+    """Return the paths of a shard's journals, sorted by name. The journals that `invalidate` and `join` wrote
+    come first."""
     try:
         paths = [folder / name for name in os.listdir(folder) if name.endswith(SUFFIX)]
     except FileNotFoundError:
@@ -473,9 +471,9 @@ def files(folder: Path) -> list[Path]:
 def _values(path: Path, holes: list[str] | None = None) -> Iterator[Any]:
     """Yield the values of a journal's good lines, up to its first bad line.
 
-    Leaving out the records behind it is safe: their rows are copied again. Where good lines follow a bad one,
-    `holes` gets a sentence. An NFS, BeeGFS or XFS client that dies while it writes pages can leave such a
-    hole. A bad line in a file that was written whole (`_FIRST`) raises FailedError.
+    Omitting the records after it is safe, since their rows are copied again. If good lines follow the bad
+    line, it appends a sentence to `holes`. An NFS, BeeGFS or XFS client that dies while it writes pages can
+    leave such a hole. A bad line in a journal of `invalidate` or `join` raises FailedError.
     """
     bodies: list[bytes] = []
     with _telling("cannot read a journal", path), small_files.opened(path) as stream:
@@ -483,14 +481,14 @@ def _values(path: Path, holes: list[str] | None = None) -> Iterator[Any]:
             body = body_of(raw)
             if body is None:
                 if path.name.startswith(_FIRST):
-                    # First the lines before it: their header may name another shard.
+                    # The caller must see the earlier lines first: their header may name another shard.
                     yield from _parsed(bodies)
                     raise _damaged(path, number)
                 if holes is not None and (hole := _hole(path, number, small_files.lines(stream))):
                     holes.append(hole)
                 break
             bodies.append(body)
-            # The first line at once: it names the shard of the others.
+            # The first line is parsed at once, as it names the shard of all lines.
             if len(bodies) == TOGETHER or number == 1:
                 yield from _parsed(bodies)
                 bodies = []
@@ -507,7 +505,7 @@ def _damaged(path: Path, number: int) -> FailedError:
 
 
 def _hole(path: Path, number: int, rest: Iterable[bytes]) -> str:
-    """Describe a hole: good lines behind the first bad one; "" for a torn end."""
+    """Describe a hole, which has good lines after the first bad line. Returns "" for a torn end."""
     lost = sum(body_of(raw) is not None for raw in rest)
     if not lost:
         return ""
@@ -515,7 +513,7 @@ def _hole(path: Path, number: int, rest: Iterable[bytes]) -> str:
 
 
 def _parsed(bodies: Sequence[bytes]) -> list[Any]:
-    """Parse many lines by one call, which costs less than a call for each line."""
+    """Parse many lines with one call, which costs less than a call for each line."""
     values: list[Any] = typed_json.bounded_loads(b"[%b]" % b",".join(bodies))
     return values
 
@@ -546,10 +544,10 @@ def invalidate(
     host: str,
     contradicted: Container[int] = (),
 ) -> None:
-    """Durably take back the records `copied`: the next copy copies these rows again.
+    """Durably take back the records `copied`, so that the next attempt copies these rows again.
 
-    What a later attempt copies counts again. `contradicted`: rows whose parts contradicted their source,
-    which are not copied in parts again. Raises by `errno_map.storage_error`.
+    Records of later attempts count again. `contradicted` are rows whose parts contradicted their source;
+    they are not copied in parts again. Raises errors according to `errno_map.storage_error`.
     """
     values = [
         {"bad": c.row, "attempt": c.copy_attempt, **({"contradicted": True} if c.row in contradicted else {})}
@@ -561,9 +559,9 @@ def invalidate(
 def join(
     folder: Path, shard_digest: str, whole: Iterable[int], void: Iterable[int], *, run: str, host: str
 ) -> None:
-    """Durably have giants copied whole: each row of `whole` stands for a giant, the rows `void` for nothing.
+    """Durably record that giants are copied whole: each row of `whole` now is a giant, the rows `void` void.
 
-    Records of their parts no longer count. Raises as `invalidate`.
+    Records of the giants' parts no longer count. Raises the errors of `invalidate`.
     """
     values = [[WHOLE, row] for row in whole] + [[VOID, row] for row in void]
     _write(folder, WHOLE, shard_digest, values, run, host)
@@ -578,14 +576,14 @@ def take_back(
     host: str,
     contradicted: Container[int] = (),
 ) -> None:
-    """Take back all records of these rows, as `invalidate`. Raises as `replay`."""
+    """Take back all records of these rows with `invalidate`. Raises the errors of `replay`."""
     if rows:
         records = [record for record in _records(folder, shard_digest) if record.row in rows]
         invalidate(folder, shard_digest, records, run=run, host=host, contradicted=contradicted)
 
 
 def _write(folder: Path, kind: str, shard_digest: str, values: Sequence[Any], run: str, host: str) -> None:
-    """Write a journal that belongs to no attempt, whole or not at all."""
+    """Write a journal that belongs to no attempt. It is written whole or not at all."""
     if not values:
         return
     name = f"{kind}-{secrets.token_hex(8)}"
@@ -597,7 +595,7 @@ def _write(folder: Path, kind: str, shard_digest: str, values: Sequence[Any], ru
 
 
 def clear(folder: Path) -> None:
-    """Remove a shard's journals: all its rows are copied again. Raises OSError."""
+    """Remove a shard's journals, so that all its rows are copied again. Raises OSError."""
     for path in files(folder):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)

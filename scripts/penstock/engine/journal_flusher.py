@@ -1,10 +1,11 @@
 """A thread that holds journal lines back until their bytes are durable, and then appends them.
 
-With `engine.durability` `syncfs`, a barrier makes all bytes durable that were written before it began. Then
-the lines held at its begin are appended and synced. The barrier's descriptor was opened before the first
-write, so it reports every write error since. With `fsync` the bytes are durable when their lines come, so the
-lines are only appended and synced. Flushes come every SOONEST to LATEST seconds, and take about a tenth of
-the time. After a failed barrier no held line is ever recorded: the next attempt copies those rows again.
+If `engine.durability` is `syncfs`, a barrier makes all bytes durable that were written before it began. Then
+the lines that were held when it began are appended and synced. The barrier's descriptor was opened before the
+first write, so it reports every write error since. If it is `fsync`, bytes are durable before their lines
+arrive, so the lines are only appended and synced. A flush is made every SOONEST to LATEST seconds, and takes
+about a tenth of the time. After a failed barrier, no held line is ever recorded, and the next attempt copies
+those rows again.
 """
 
 from __future__ import annotations
@@ -23,23 +24,24 @@ if TYPE_CHECKING:
     from penstock.target.barrier import Barrier
 
 
-SOONEST, LATEST = 0.5, 5.0  # seconds between two flushes: the least and the most
+SOONEST, LATEST = 0.5, 5.0  # the fewest and the most seconds between two flushes
 PAUSE_FACTOR = 10.0  # the pause after a flush, in durations of the flush
-# Bytes of large files' parts after which their lines are flushed at once: a killed attempt fetches unrecorded
-# parts again.
+# Bytes of large files' parts after which their lines are flushed at once, since after a kill unrecorded parts
+# are fetched again.
 SOON = 64 << 20
 
 
 def next_pause(cost: float) -> float:
-    """Return the seconds until the next flush; the last took `cost` seconds."""
+    """Return the seconds until the next flush, if the last took `cost` seconds."""
     return min(LATEST, max(SOONEST, PAUSE_FACTOR * cost))
 
 
 class Keeper:
-    """`add` takes the lines of finished rows; `close` makes them all durable, or raises what went wrong.
+    """Takes the lines of finished rows (`add`), and makes them durable. `close` raises the first error.
 
-    As a context it waits at its end for what was added, without raising. The first error ends the thread, and
-    nothing is appended after it: the barrier's (FailedError, NoSpaceError), or of `errno_map.storage_error`.
+    The end of a `with` block waits for all lines added, but raises no error. The first error ends the thread,
+    and no line is appended after it. It is the barrier's (FailedError, NoSpaceError), or follows
+    `errno_map.storage_error`.
     """
 
     def __init__(self, journal: Journal, barrier: Barrier | None) -> None:
@@ -56,10 +58,10 @@ class Keeper:
         self._thread.start()
 
     def add(self, lines: bytes, large: int = 0, then: Callable[[], None] | None = None) -> None:
-        """Hold these lines until the next flush. Any thread may call.
+        """Hold these lines until the next flush. Any thread may call it.
 
-        `large`: bytes of a large file's part in these lines; 0 for other rows. `then`: flush at once, and
-        call it in the keeper's thread when they are recorded.
+        `large` is the number of bytes of a large file's part; 0 for other rows. If `then` is given, flush at
+        once, and call `then` in the keeper's thread when the lines are recorded.
         """
         with self._change:
             self._held.append(lines)
@@ -76,7 +78,7 @@ class Keeper:
             raise self._error
 
     def close(self) -> None:
-        """Flush now and end the thread. Raises the error that kept a line from being recorded."""
+        """Flush now, and end the thread. Raises the error that kept a line from being recorded, if any."""
         with self._change:
             self._ending = True
             self._change.notify()

@@ -1,13 +1,13 @@
 """Links the unchanged rows of a shard, before its workers copy the others.
 
-A link is three calls and moves no byte: handing rows to workers cost more than that. The element itself links
-a folder at a time, with threads where the file system is slow (`Calls`). A linked row is journaled once its
-name is durable.
+A link takes three calls and moves no byte, so sending rows to workers would cost more. The element itself
+links a folder at a time, with threads if the file system is slow (`Calls`). A linked row is journaled when
+its name is durable.
 
-A link moves the ctime of all names of a file, so the ctime is compared now. Where the run carries linked rows
-over (`verify.linked`), verify reads a row that is marked `touched`: one whose ctime neither stands in the
-release's manifest, nor lies in an interval of penstock's own links (`tables.ctime_intervals`), nor was moved
-by this attempt through another name. A row that a killed attempt linked and did not record is `touched` too.
+A link changes the ctime of all names of a file, so the ctime is compared before. It is accounted for if it is
+in the release's manifest, or in an interval of penstock's own links (`tables.ctime_intervals`). So is a ctime
+that this attempt changed through another name. Otherwise the row is marked `touched`, as is a row that a
+killed attempt linked but did not record. Verify reads `touched` rows even if it carries linked rows over.
 """
 
 from __future__ import annotations
@@ -62,15 +62,16 @@ def link_rows(
     stop: StopCheck,
     ops: Callable[[], float] | None = None,
 ) -> LinkedRows:
-    """Link the rows that the base release has under the same names, but those in `skip`, and count them in
+    """Link the rows that the base release has under the same names, except those in `skip`, and count them in
     `outcome`.
 
-    Rows that cannot be linked are left to be copied. `shard`: see `tables.shards.numbered`. `keeper` gets a
-    journal line once the name is durable, or its barrier makes it so. `stop` is called before each group,
-    `report` after each group with rows to link. `ops`: metadata operations a second; None: no budget.
+    Rows that cannot be linked are left to be copied. `shard` comes from `tables.shards.numbered`. `keeper`
+    gets a journal line when the name is durable, or its barrier will make it durable. `stop` is called before
+    each group, `report` after each group with rows to link. `ops` returns the metadata operations allowed a
+    second; None: no budget.
 
-    Raises the errors of `stop` and `keeper.check`, FailedError where the manifest cannot be read, and errors
-    of the target by `errno_map.storage_error`.
+    Raises the errors of `stop` and `keeper.check`, FailedError if the manifest cannot be read, and errors of
+    the target according to `errno_map.storage_error`.
     """
     linked = LinkedRows(task.shard.rows)
     base = task.base
@@ -137,10 +138,10 @@ def link_rows(
 def _of_release(
     numbers: Sequence[int], batch: pa.RecordBatch, skip: Container[int]
 ) -> tuple[list[tuple[int, Reuse, bytes]], list[tuple[str, int, int]]]:
-    """Return the rows whose file the base release has under the same name, but those in `skip`.
+    """Return the rows whose file the base release has under the same name, except those in `skip`.
 
-    Of each: number, reuse and stored path; and path, size and time of the file. Workers link the few renamed
-    files.
+    The first list has each row's number, reuse and stored path, the second its file's path, size and time.
+    Workers link the few renamed files.
     """
     from penstock.tables.tables import values
 
@@ -157,7 +158,7 @@ def _of_release(
 
 
 class _KnownTimes:
-    """Which ctimes say nothing about a file's bytes, by the rule above. Names come in ascending order."""
+    """Decides whether a ctime is accounted for, by the rule above. Names must come in ascending order."""
 
     def __init__(self, task: CopyTask) -> None:
         from penstock.engine.carried_rows import recorded
@@ -171,7 +172,7 @@ class _KnownTimes:
         self._first = self._last = 0
 
     def moved(self, first_ns: int, last_ns: int) -> None:
-        """Note that this attempt moved ctimes into this range."""
+        """Note that this attempt changed ctimes to values in this range."""
         self._first, self._last = min(self._first or first_ns, first_ns), max(self._last, last_ns)
 
     def __call__(self, name: bytes, before_ns: int) -> bool:

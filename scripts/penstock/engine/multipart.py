@@ -1,5 +1,5 @@
-"""A shard's rows divided into batches, of which a worker gets and reports one at a time; and rows that are
-copied in parts: which parts are done, under way or to come.
+"""Divides a shard's rows into batches. Also follows the rows that are copied in parts: which parts are done,
+under way, or still to be fetched.
 """
 
 from __future__ import annotations
@@ -40,16 +40,15 @@ if TYPE_CHECKING:
     from penstock.engine.tasks import BatchAnswer, CopyTask, FailedRow, Outcome
 
 
-# Divides a shard's rows into batches; a worker gets and reports one batch at a time.
-#
-# Small rows share a batch of up to BATCH_ROWS rows or BATCH_BYTES. Batches shrink towards the end, so that no
-# worker is left with a long rest. A large row, and a giant's part, goes alone.
+# A worker receives and answers a batch as a unit. Small rows share a batch of up to BATCH_ROWS rows or
+# BATCH_BYTES. Batches shrink towards the shard's end, so that no worker is busy long after the others. A
+# large row, or a giant's part, is a batch of its own.
 
-BATCH_ROWS = 256  # rows of a batch, at most
-BATCH_BYTES = 8 << 20  # bytes of a batch of small rows, at most
+BATCH_ROWS = 256  # the most rows of a batch
+BATCH_BYTES = 8 << 20  # the most bytes of a batch of small rows
 LARGE = 4 << 20  # bytes from which a row is a batch of its own
-FEWEST = 8  # rows that a batch may have, however near the end is
-BATCHES_LEFT = 4  # batches that each worker should still get until the end, while they are not too small
+FEWEST = 8  # rows that a batch may always have, however few are left
+BATCHES_LEFT = 4  # batches that each worker should still get, unless they would become too small
 
 
 def batches(
@@ -59,10 +58,9 @@ def batches(
     workers: int,
     multipart: Multipart | None = None,
 ) -> Iterator[Batch]:
-    """Divide the rows that are not `done` into batches, in the shard's order. `left`: the number of these
-    rows.
+    """Divide the rows that are not `done` into batches, in the shard's order. `left` is their number.
 
-    Of a row copied in parts (`multipart`), only the first job comes from here.
+    For a row copied in parts, it yields only the first job, and `multipart` makes the others.
     """
     numbers = multipart.numbers if multipart else count()
     row = 0
@@ -97,28 +95,28 @@ def batches(
 
 
 class Ahead:
-    """A queue of batches that prefers a folder where no other stream works.
+    """A queue of batches that prefers batches in folders where no other stream works.
 
-    The kernel holds a folder's lock over each create and rename: on a network file system as long as the
-    server takes. Two streams in one folder are hardly faster than a single stream.
+    The kernel locks a folder during each create and rename. On a network file system, it waits for the server
+    meanwhile, so two streams in one folder are hardly faster than a single stream.
     """
 
     def __init__(self, jobs: Iterator[Batch], view: int, first: Multipart | None = None) -> None:
-        """`view`: batches that are searched; 1 keeps their order. `first`: jobs of rows copied in parts,
-        which come first."""
+        """`view` is the number of batches to search; 1 keeps their order. `first` makes the jobs of rows
+        copied in parts, which `take` returns first."""
         self._jobs, self.view, self._first = jobs, view, first
         self._window: list[Batch] = []
         self._ended = False
 
     @property
     def empty(self) -> bool:
-        """Whether all batches were taken, and no row copied in parts needs more than its last job."""
+        """Whether all batches were taken, and no row copied in parts needs further parts."""
         return self._ended and not self._window and not (self._first and self._first.goes_on)
 
     def take(self, taken: set[str]) -> Batch | None:
-        """Return the first batch outside the folders `taken`, else the first; None: none now.
+        """Return the first batch outside the folders `taken`, or else the first batch.
 
-        `first` may offer a job again once a job is done.
+        Returns None if no batch is ready now. `first` may have one again when a job is done.
         """
         if self._first:
             if self._first.full:
@@ -140,21 +138,19 @@ def _room(left: int, workers: int) -> int:
     return max(FEWEST, min(BATCH_ROWS, left // (workers * BATCHES_LEFT)))
 
 
-# Rows that are copied in parts: which parts are done, under way or to come.
+# A store often limits each connection (S3: 80 to 100 MB/s). So all streams fetch parts of a large object,
+# each part with a conditional GET. The journal records each durable part, and the next attempt fetches only
+# the others. The files that grow at a time are never more than the streams. A large file of a folder source
+# is one job (`tasks.in_order`), which resumes at the last mark of earlier attempts.
 #
-# A store often limits each connection (S3: 80 to 100 MB/s). So a large object's parts go to all streams, one
-# conditional GET each. The journal holds each durable part, and the next attempt fetches only the others. At
-# most as many files grow as there are streams. A folder's large file is one job (`tasks.in_order`), which
-# resumes at the last mark of earlier attempts.
-#
-# One stream fetches an object whole, and reports its errors, where parts do not work: a server without
-# ranges, parts that contradict the source together, a temporary file that another attempt renamed.
+# If parts do not work, one stream fetches the whole object, and reports its errors. Parts fail if the server
+# has no ranges, they contradict the source together, or another attempt renamed the temporary file.
 
-UNDER_WAY = 384 << 20  # bytes of parts for which streams are started, or an eighth of all if that is more
+UNDER_WAY = 384 << 20  # bytes of parts for which streams are started, or an eighth of the total if larger
 
 
 class OpenRow:
-    """A row that is copied in parts of `size` bytes into its temporary file; the last may be smaller."""
+    """A row that is copied in parts of `size` bytes into its temporary file. The last part may be smaller."""
 
     def __init__(self, row: int, entry: Entry, size: int) -> None:
         self.row, self.entry, self.size = row, entry, size
@@ -163,13 +159,13 @@ class OpenRow:
         self.lines: dict[int, PartLine] = {}  # the parts that are done, by number
         self.bytes = self.resumed = 0  # bytes of parts done by this attempt, and by earlier ones
         self.under_way = 0  # jobs of the row without an answer
-        self.stopped = False  # no further part is fetched: the row failed, or goes whole
-        # once no job is under way, the temporary file is dropped and one stream fetches the row
+        self.stopped = False  # whether no further part is fetched: the row failed, or will be fetched whole
+        # whether the temporary file is dropped, once no job is under way, and one stream fetches the row
         self.whole = False
         self._next = 0
 
     def part(self) -> int | None:
-        """Return the next part to fetch, each once; None: no further part, or the row is stopped."""
+        """Return the next part to fetch. Returns None after the last part, or if the row is stopped."""
         while self._next < self.count and self._next in self.lines:
             self._next += 1
         if self.stopped or self._next == self.count:
@@ -184,29 +180,29 @@ class OpenRow:
 
 
 class Multipart:
-    """Cuts rows into jobs and follows them: `open` begins a row, `next` makes its jobs, `take` gets answers.
-    For one thread."""
+    """Cuts rows into jobs and follows them, for one thread. `open` begins a row, `next` makes its jobs, and
+    `take` handles their answers."""
 
     def __init__(self, task: CopyTask, outcome: Outcome) -> None:
         self._task, self._outcome = task, outcome
         self._urls = [source.url for source in task.dataset.sources]
-        # what the journals state of rows without a record; filled by `rows_left`
+        # what the journals say about rows without a record; `rows_left` fills it
         self.unfinished = Unfinished()
         self.numbers = count()  # numbers of all jobs (batches) of this attempt, not only of parts
         self._open: deque[OpenRow] = deque()
         self._ready: deque[tuple[OpenRow, int]] = deque()
-        # by the batch's number: row, work (`engine.tasks`), part
+        # row, work (a constant of `engine.tasks`) and part of each job, by the job's number
         self._jobs: dict[int, tuple[OpenRow, int, int]] = {}
         self._resumed: dict[tuple[int, str], int] = {}
-        self.waiting: Callable[[], int] = int  # bytes of parts that are done and not recorded
-        # Bytes of the parts that `next` handed out and that are not answered: only these are surely on their
-        # way.
+        self.waiting: Callable[[], int] = int  # bytes of parts that are done but not recorded
+        # Bytes of each part that `next` returned and no worker has answered. Jobs that `open` returned are
+        # not counted, as they may still be waiting in the queue.
         self._handed: dict[int, int] = {}
         self._fetching = 0
-        self.streams: Callable[[], int] = int  # streams that work now
+        self.streams: Callable[[], int] = int  # the number of active streams
 
     def units(self, rows: int, total: int) -> int:
-        """Return how many streams `rows` rows of `total` bytes could keep busy; at least `rows`."""
+        """Return the number of streams that `rows` rows of `total` bytes could keep busy, at least `rows`."""
         mean = total // rows if rows else 0
         if mean < self._task.large_bytes or not any(of_url(url).pins for url in self._urls):
             return rows
@@ -216,8 +212,8 @@ class Multipart:
     def goes_in_parts(self, row: int, entry: Entry) -> bool:
         """Return whether the row is copied in parts.
 
-        It must be large, must not be linked, and its token must identify the object's version: bytes of two
-        versions never become one file.
+        It must be large and must not be reused. Its token must identify the object's version, so that bytes
+        of two versions never become one file.
         """
         return (
             entry.part < 0
@@ -228,7 +224,7 @@ class Multipart:
         )
 
     def open(self, row: int, entry: Entry) -> Batch:
-        """Return the first job of a row; of a folder's file the only job."""
+        """Return the first job of a row. For a folder source's file, it is the only job."""
         if not pinned(self._urls[entry.source], entry.token):
             mark = self._mark(row, entry)
             temporary = mark.temporary if mark else temporary_name()
@@ -249,8 +245,8 @@ class Multipart:
         return self._job(opened, FETCH, number)
 
     def resume(self, row: int, entry: Entry) -> int:
-        """Return the bytes of a row that need no fetch, and add them to `resumed_bytes` once for each version
-        of the row."""
+        """Return the number of a row's bytes that earlier attempts fetched. Adds it to `resumed_bytes`, but
+        only once for each version of the row."""
         place = row, entry.token
         if place not in self._resumed:
             if pinned(self._urls[entry.source], entry.token):
@@ -267,11 +263,10 @@ class Multipart:
         return self._task.part_bytes or part_bytes(entry.size)
 
     def _mark(self, row: int, entry: Entry) -> PartLine | None:
-        """Return the last mark of earlier attempts on a folder's file; None where they left nothing that
-        counts.
+        """Return the last usable mark that earlier attempts left for a folder source's file, or None.
 
-        The temporary file must stand, or already have its final name and all its bytes. The stream that goes
-        on compares its bytes with the mark first.
+        The temporary file must exist, or already have its final name and all its bytes. The stream that
+        continues the file compares its bytes with the mark first.
         """
         marks = self.unfinished.parts.get(row, ()) if self.goes_in_parts(row, entry) else ()
         dropped = {line.temporary for line in marks if line.number == DROPPED}
@@ -288,10 +283,10 @@ class Multipart:
         return None
 
     def _met(self, row: int, entry: Entry) -> Sequence[PartLine]:
-        """Return the lines of earlier attempts on a temporary file of the row that still stands; () for none.
+        """Return earlier attempts' lines about one temporary file of the row that still exists, or ().
 
-        Where all parts are done, the file may be renamed already, and only its record missing. A file whose
-        record was taken back is not resumed.
+        If all parts are done, the file may already have its final name, and lack only its record. A file
+        whose record was taken back is not resumed.
         """
         size = self._size(entry)
         files: dict[str, list[PartLine]] = {}
@@ -313,13 +308,13 @@ class Multipart:
 
     @property
     def goes_on(self) -> bool:
-        """Whether rows that were begun still need parts."""
+        """Whether rows that were begun still need further parts."""
         return bool(self._open) or any(work == BEGIN for _, work, _ in self._jobs.values())
 
     @property
     def full(self) -> bool:
-        """Whether so much is on its way, or done and not recorded, that no job may begin until an answer
-        comes."""
+        """Whether no job may begin until an answer comes, since the bytes that are being fetched, or fetched
+        but not recorded, reach `most_lost`."""
         return (
             self._fetching > 0
             and self._fetching + self.waiting() >= most_lost(self.streams())
@@ -327,14 +322,14 @@ class Multipart:
         )
 
     def next(self) -> Batch | None:
-        """Return the next job of an open row; None: none now."""
+        """Return the next job of an open row, or None if no row has one now."""
         if self._ready:
             return self._job(*self._ready.popleft())
         while self._open:
             opened = self._open.popleft()
             number = opened.part()
             if number is not None:
-                # In turn: streams that write to the same file wait for one another in the kernel.
+                # The rows take turns, as streams that write to one file wait for one another in the kernel.
                 self._open.append(opened)
                 job = self._job(opened, FETCH, number)
                 self._handed[job.number] = job.bytes
@@ -356,9 +351,9 @@ class Multipart:
         return Batch(number, [opened.row], [entry], entry.length, True)
 
     def take(self, job: Batch, answer: BatchAnswer) -> Sequence[FailedRow] | None:
-        """Count a part's answer and advance its row; return the failures to report.
+        """Count the answer to a part's job, advance its row, and return the failures to report.
 
-        Returns None for a job of other rows, which the caller counts.
+        Returns None for a job of rows not copied in parts, which the caller counts.
         """
         assignment = self._jobs.pop(job.number, None)
         if assignment is None:
@@ -374,8 +369,8 @@ class Multipart:
                 self._ready.append((opened, WHOLE))
             return failures
         if failures or (done and not answer.results):
-            # The row's first failure decides: the failure is reported, or the row is fetched whole; never
-            # both.
+            # The row's first failure decides whether this failure is reported or the row is fetched whole.
+            # Both never happen.
             if not opened.stopped:
                 opened.whole = not (failures and failures[0].failure.retry)
                 reported = () if opened.whole else failures

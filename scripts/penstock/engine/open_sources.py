@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Sources:
-    """A dataset's sources, opened when first used, shared by a worker's streams."""
+    """A dataset's sources, which are opened when first used. A worker's streams share them."""
 
     def __init__(self, dataset: DatasetConfig, credentials: Sequence[Any]) -> None:
         self._dataset, self._credentials = dataset, credentials
@@ -32,8 +32,8 @@ class Sources:
             return self._open[index]
 
     def checksums(self, entry: Entry) -> Sequence[SourceChecksum]:
-        """Return the checksums that the source states of a whole giant, queried once a worker for all its
-        parts."""
+        """Return the checksums that the source states of a whole giant. Each worker requests them once for
+        all its parts."""
         place = (entry.source, entry.key, entry.token)
         checksums = self._checksums.get(place)
         if checksums is None:
@@ -41,7 +41,7 @@ class Sources:
         return checksums
 
     def renew(self, credentials: Sequence[Any]) -> None:
-        """Use new credentials, one of each source, for open readers too. None keeps those of that source."""
+        """Use new credentials for all sources, including open readers. None keeps a source's credentials."""
         with self._lock:
             self._credentials = credentials
             for index, source in self._open.items():

@@ -1,12 +1,12 @@
-"""A stream's share of a row that is copied in parts: reads a part of the listed version, writes it at its
+"""Does the jobs of rows that are copied in parts: reads a part of the listed version, and writes it at its
 offset.
 
-Checksums that parts prove together (CRCs; a composite whose parts end where these end) are checked before the
-file is renamed. A checksum that needs all bytes in order (MD5, SHA, XXH3 of the whole) is recorded as owed.
-Verify reads the whole file, checks it, and makes the file's plain digest; until then the row has a digest
-over its parts' digests.
+Some checksums can be proven by the parts together: CRCs, and a composite whose parts end where these end.
+They are checked before the file is renamed. A checksum that needs all bytes in order (MD5, SHA, XXH3 of the
+whole) is recorded as owed. Later, verify reads the whole file, checks that checksum, and computes the file's
+plain digest. Until then the row has a digest over its parts' digests.
 
-A folder's large file is copied in order by one stream, with one digest: see `engine.tasks`.
+One stream copies a large file of a folder source in order, with one digest: see `engine.tasks`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 
 class Copying(Protocol):
-    """The stream that a `PartCopier` serves: `transfer.copier.Copier`, which imports this module."""
+    """The stream for which a `PartCopier` works. It is a `Copier`, whose module imports this module."""
 
     sources: Sources
     writer: StagingWriter
     pump: Pump
-    policy: str  # `verify.source_checksum`
-    require: bool  # whether publishing needs a proof by the source
+    policy: str  # the setting `verify.source_checksum`
+    require: bool  # whether a checksum of the source must prove each row
 
     def reader(self, index: int) -> Reader:
         """See `Copier.reader`."""
@@ -62,17 +62,17 @@ class Copying(Protocol):
 
 
 class PartCopier:
-    """Does the work of a `Part`: begin the temporary file, fetch a range, finish, drop."""
+    """Does the work of a `Part`: begins, finishes or drops a temporary file, or fetches bytes for it."""
 
     def __init__(self, copier: Copying) -> None:
         self._copier = copier
 
     def do(self, row: int, part: Part) -> Copied | PartLine | None:
-        """Do a part's work; return what the journal records: a `Copied` for a finished row, else a
+        """Do a part's work, and return its record for the journal: a `Copied` for a finished row, or else a
         `PartLine`.
 
-        Returns None where the row's temporary file is gone. Raises the errors of reader and writer.
-        IntegrityError: a part, or all parts together, contradict the source, or do not give a required proof.
+        Returns None if the row's temporary file is gone. Raises the errors of reader and writer. Raises
+        IntegrityError if a part or all parts contradict the source, or do not give a required proof.
         """
         writer = self._copier.writer
         if part.work == FETCH:
@@ -116,10 +116,10 @@ class PartCopier:
         return _line(row, part, entry.part, digest, proof, " ".join(map(str, stated)))
 
     def _in_order(self, row: int, part: Part) -> Copied:
-        """Copy a folder's file from its last mark, or from byte 0 where the temporary file does not match the
-        mark.
+        """Copy a folder source's file from its last mark, or from byte 0 if the temporary file does not match
+        the mark.
 
-        A file that changed or contradicts its checksum leaves no temporary file.
+        If the file changed or contradicts its checksum, the temporary file is removed.
         """
         copier, writer = self._copier, self._copier.writer
         entry = part.range._replace(part=-1, offset=0, length=part.size)
@@ -133,7 +133,7 @@ class PartCopier:
                 (last,) = part.lines
                 pending = writer.begin_range(path, name, size, last.part_bytes, named=True)
                 if pending and (digest := copier.pump.read_back(pending, sums, last.digest)) is None:
-                    # Under another name, so that nobody resumes at this mark again.
+                    # Start again under another name, so that no attempt resumes at this mark.
                     writer.discard(pending)
                     pending = None
                     self._drop(row, part)
@@ -149,8 +149,8 @@ class PartCopier:
                     pending = writer.begin_range(path, name, size, 0)
                     assert pending is not None
                 marks = _Marks(self._copier, row, part, pending)
-                # An earlier attempt may still write to this file, and this attempt while a later one does:
-                # each writes only bytes of the listed version.
+                # Several attempts may write to this file at once, which does no harm: each writes only bytes
+                # of the listed version.
                 assert isinstance(body, ResumedBody | SparseBody)
                 whole = copier.pump.run(
                     entry, body, pending, sums or None, size - at, digest, marks.add, body.require_listed
@@ -160,7 +160,7 @@ class PartCopier:
                 body.abandon()
                 raise
             grade, proof = sums.judge()
-            writer.finish_part(pending)  # without a time: others may have renamed and read it
+            writer.finish_part(pending)  # do not set the time: other attempts may have renamed and read it
             marks.end(whole)
             writer.finish_multipart(path, name, size, entry.modified_ns)
         except BaseException as error:
@@ -172,7 +172,7 @@ class PartCopier:
         return Copied(row, of_hex(whole), grade, proof)
 
     def _drop(self, row: int, part: Part) -> None:
-        """Remove the temporary file of a file that is copied in order, and journal that."""
+        """Remove the temporary file of a file copied in order, and journal the removal."""
         self._copier.writer.drop_multipart(part.path, part.temporary)
         self._copier.record(part_line(_line(row, part, DROPPED, "", "", "")), 0)
 
@@ -187,10 +187,10 @@ class PartCopier:
         return Copied(row, as_in_parts(tree), grade, checksum, owed=owed)
 
     def _judged(self, entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str, Proof | None]:
-        """As `judged`, but trust a composite only where the object was uploaded in parts of the assumed size.
+        """As `judged`, but trust a composite only if the object was uploaded in parts of the assumed size.
 
-        That is asked of the source where the composite differs, or where verify would have to compute it.
-        Where a required proof fails, raises IntegrityError: one stream then copies the row again, in order,
+        It requests the sizes from the source if the composite differs, or verify would have to compute it.
+        If a required proof fails, it raises IntegrityError. One stream then copies the row again, in order,
         which may prove it.
         """
         copier = self._copier
@@ -216,7 +216,7 @@ class PartCopier:
 
 
 class _Marks:
-    """Journals the progress of a file that is copied in order, after every `Part.part_bytes`."""
+    """Journals the progress of a file that is copied in order, after every `Part.part_bytes` bytes."""
 
     def __init__(self, copier: Copying, row: int, part: Part, pending: Pending) -> None:
         self._copier, self._row, self._part, self._pending = copier, row, part, pending
@@ -244,11 +244,11 @@ def _owed(checksum: SourceChecksum, entry: Entry) -> Proof:
 
 
 def judged(entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str, Proof | None]:
-    """Judge a row by its parts: (grade, checksum that holds, proof owed).
+    """Judge a row by its parts, and return (grade, checksum that matched, proof owed).
 
-    The grade says how strongly the source proves the bytes (`core.grades`); the checksum is "" where none was
-    compared. Owed is the checksum that verify must compare, with the grade that it then gives, or None.
-    Raises IntegrityError when the parts contradict the source.
+    The grade says how strongly the source proves the bytes (`core.grades`). The checksum is "" if none was
+    compared. The proof owed is the checksum that verify must compare, with the grade that it will give, or
+    None. Raises IntegrityError if the parts contradict the source.
     """
     checksums = _stated(entry, lines)
     size = lines[0].part_bytes

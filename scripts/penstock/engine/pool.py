@@ -1,5 +1,5 @@
-"""An element's worker processes, as their parent handles them: start, feed, listen, tune by how busy the CPUs
-are, stop.
+"""The parent's side of an element's worker processes. It starts, feeds and stops them, reads their messages,
+and tunes the number of streams to the CPUs' load.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ _ALL = slice(1, 9)  # without guests, which user and nice include
 def busy_seconds(cpus: int, workers: Iterable[int], proc: str = PROC) -> float:
     """Return the seconds of CPU time spent so far on `cpus` CPUs.
 
-    The difference of two calls, divided by `cpus` and by the seconds between, is the fraction that they were
-    busy.
+    The load (busy fraction) between two calls is the difference of their results, divided by `cpus` and by
+    the seconds between them.
 
-    | this process may run on          | what is counted                                                    |
+    | this process may run on          | whose CPU time is counted                                          |
     |----------------------------------|--------------------------------------------------------------------|
-    | no more CPUs than `cpus`         | all processes on them, as others' work slows more streams too;     |
-    |                                  | where the kernel shows another number of CPUs: their mean, times   |
-    |                                  | `cpus`                                                             |
+    | no more CPUs than `cpus`         | all processes on these CPUs, as the work of others slows further   |
+    |                                  | streams too; if the kernel shows another number of CPUs, their     |
+    |                                  | mean times `cpus`                                                  |
     | more (nothing binds the element) | the processes `workers` (their ids) that have not ended            |
 
-    0.0 where /proc/stat cannot be read: the CPUs then count as idle, and more streams stay only where they
-    move more bytes.
+    Returns 0.0 if /proc/stat cannot be read. The CPUs then count as idle, and an added stream is kept only if
+    it moves more bytes.
     """
     allowed = os.sched_getaffinity(0)
     if len(allowed) > cpus:
-        # A worker that just ended spends no more.
+        # A worker that has just ended uses no more CPU time.
         stats = (process_stat(worker, proc) for worker in workers)
         return sum(stat.ticks for stat in stats if stat) / _TICK
     names = {b"cpu%d" % number for number in allowed}
@@ -75,19 +75,17 @@ def busy_seconds(cpus: int, workers: Iterable[int], proc: str = PROC) -> float:
     return ticks / _TICK / max(1, len(counted)) * cpus
 
 
-# An element's worker processes, as their parent handles them: start, feed, listen, tune, stop.
+# The pool accesses neither the dataset's files nor its sources. Its workers start before the parent imports
+# anything heavy, and wait for their set-up. The pool sends a batch only to a worker with room for it. So a
+# slow object delays no other stream (a thread of a worker). If a worker dies, the pool starts another worker
+# and sends the dead worker's batches again. If two workers died with the same batch, the run ends.
 #
-# The pool itself touches no file of the dataset and no source. Its workers start before anything heavy is
-# imported here, and wait for their set-up. Batches go out as workers have room, so that a slow object delays
-# no other stream (a thread of a worker). A worker that dies gets a successor, and its batches are done again;
-# a batch that killed two workers ends the run.
-#
-# While `kept`, a pool's workers live on for the next shard.
+# Inside a `kept` block, a pool's workers keep running for the next shard.
 
 GRACE = 8.0  # seconds that workers get to finish when the engine ends, or stops for an error
-STOPPED = 1.0  # the same after a signal: streams end at the next block, and waiting for a source is useless
-TICK = 0.1  # seconds between two calls of `idle`, and of a wait for messages at most
-MOST_DEATHS = 3  # workers that may die in a run; one more ends it
+STOPPED = 1.0  # seconds that workers get after a signal: streams end at the next block, no source is awaited
+TICK = 0.1  # seconds between two calls of `idle`, and the longest wait for messages
+MOST_DEATHS = 3  # workers that may die in a run; a further death ends the run
 
 
 @dataclass
@@ -96,58 +94,59 @@ class Member:
 
     process: subprocess.Popen[bytes]
     channel: wire.Channel
-    slots: range  # its counters of bytes in shared memory, one a stream
-    jobs: dict[int, Batch] = field(default_factory=dict)  # batches without an answer, by number
-    rows: int = 0  # of these batches
-    # Its set-up was sent. Until then, and while the pool drains, its death ends the run.
+    slots: range  # indexes of its streams' byte counters in shared memory
+    jobs: dict[int, Batch] = field(default_factory=dict)  # the batches it has not answered yet, by number
+    rows: int = 0  # rows in these batches
+    # Whether its set-up was sent. While False (also while the pool drains), its death ends the run.
     set_up: bool = False
-    resting: bool = False  # it finished its work, and waits for another shard's
-    gone: bool = False  # it reported its end, or died
+    resting: bool = False  # whether it finished its work and waits for another shard
+    gone: bool = False  # whether it reported its end, or died
 
 
 class Refused(NamedTuple):
-    """A store's refusal of a source's credentials. `source` is its number in the dataset."""
+    """A store's refusal of a source's credentials. `source` is the source's number in the dataset."""
 
     source: int
     error: ExpiredCredentialsError
 
 
 class Pool:
-    """Some workers. The constructor starts them; then `set_up`, `run`, `drain`, `close`.
+    """The worker processes of one element. The constructor starts them.
 
-    For one thread; other threads use only `pacing`.
+    Call `set_up`, `run`, `drain` and `close` in this order, from one thread. Other threads may use only
+    `shared_memory`.
     """
 
     def __init__(self, workers: int) -> None:
-        """Raises FailedError where a process cannot be started."""
+        """Raises FailedError if a process cannot be started."""
         self.shared_memory = SharedMemory()
         self.members: list[Member] = []
         self.selector = selectors.DefaultSelector()
         self._begin(workers)
 
     def _begin(self, workers: int) -> None:
-        """Begin a shard: forget the last one, and start or end workers until there are `workers`."""
-        self.deaths = 0  # workers that ended unasked
-        self.cpu_seconds = 0.0  # of the workers that ended as asked, as `retried` and `slowest`
+        """Begin a shard: forget the previous shard, and start or end workers until `workers` are running."""
+        self.deaths = 0  # workers that died
+        self.cpu_seconds = 0.0  # CPU time of the workers that reported their end; also of the next two
         self.retried: Counter[str] = Counter()
         self.slowest: Sequence[SlowObject] = ()
-        self.begun = False  # a worker answered, or moved a byte
-        self.pressed = False  # a store reported overload since the streams were tuned last
-        self.scarce = False  # a server takes no further connections
-        # a store's last refusal of credentials; `credential_renewal` takes it and sets None
+        self.begun = False  # whether a worker answered a batch, or moved a byte
+        self.pressed = False  # whether a store reported overload since the streams were last tuned
+        self.scarce = False  # whether a server takes no further connections
+        # the latest refusal of credentials by a store; `credential_renewal` handles it and sets None
         self.refused_keys: Refused | None = None
-        # Takes a journal line of a row under way, the bytes it covers, and a call for when it is recorded.
-        # Set before `run`, where such rows are copied.
+        # Records a journal line of an unfinished row: takes the line, the bytes it covers, and a function to
+        # call once it is recorded. Set it before `run` if rows report such lines.
         self.record: Callable[[bytes, int, Callable[[], None]], None]
         # the first error that concerns more than a row; `run` raises it
         self.fatal: PenstockError | None = None
-        self.disturbed = False  # its workers were stopped amid their work: they are not kept
-        # Whether the streams are to hold, by the bytes moved so far; None: never. Set before `run`.
+        self.disturbed = False  # whether workers were stopped amid their work: such a pool is not kept
+        # Takes the bytes moved so far, and returns whether the streams must pause. None: they never must. Set
+        # it before `run`, and `fed` too.
         self.rests: Callable[[int], bool] | None = None
-        # Called once workers have all rows of the shard, after each answer until it returns True. Set before
-        # `run`.
+        # Once workers have all rows of the shard, `run` calls it after each answer until it returns True.
         self.fed: Callable[[], bool] | None = None
-        self.streams = workers  # of all workers together
+        self.streams = workers  # active streams of all workers together
         self.ahead = False  # whether streams prefetch small objects
         self._setup: Setup | None = None
         self._again: deque[Batch] = deque()
@@ -178,11 +177,11 @@ class Pool:
 
     @property
     def alive(self) -> list[Member]:
-        """The workers that have not ended, by their sockets."""
+        """The workers that are not `gone`."""
         return [m for m in self.members if not m.gone]
 
     def shrink(self, workers: int) -> None:
-        """Kill all but the first `workers` workers. Call before `set_up`, while they have no rows."""
+        """Kill all workers except the first `workers`. Call it before `set_up`, while they have no rows."""
         for member in self.alive[workers:]:
             member.process.kill()
             self._bury(member)
@@ -191,7 +190,7 @@ class Pool:
     def set_up(self, setup: Setup, streams: int, *, ahead: bool = False) -> None:
         """Send every worker its set-up, with its share of `streams`.
 
-        With `ahead` streams prefetch small objects, until a store reports overload.
+        If `ahead` is set, streams prefetch small objects until a store reports overload.
         """
         self._setup, self.streams, self.ahead = setup, streams, ahead
         for member in self.alive:
@@ -206,7 +205,7 @@ class Pool:
         self._send(member, wire.encode(wire.SETUP, setup))
 
     def _streams_of(self, member: Member) -> tuple[int, int, bool]:
-        """Return the worker's streams, prefetched objects a stream, and whether connections are scarce."""
+        """Return the worker's number of streams, the objects that each prefetches, and `scarce`."""
         alive = self.alive
         base, more = divmod(self.streams, len(alive))
         ahead = asked_ahead(self.streams) if self.ahead else 1
@@ -214,13 +213,13 @@ class Pool:
         return own, ahead, self.scarce
 
     def set_streams(self, streams: int) -> None:
-        """Set the active streams of all workers; at least one in each."""
+        """Spread `streams` active streams over all workers, with at least one stream in each."""
         self.streams = streams
         for member in self.alive:
             self._send(member, wire.encode(wire.STREAMS, self._streams_of(member)))
 
     def renew(self, credentials: Any) -> None:
-        """Send new credentials, one of each source, to all workers, and to those that start later."""
+        """Send the new credentials of all sources to all workers, including workers that start later."""
         if self._setup is not None and not isinstance(self._setup.work, ReadWork):
             self._setup = self._setup._replace(work=self._setup.work._replace(credentials=credentials))
         frame = wire.encode(wire.CREDENTIALS, credentials)
@@ -235,13 +234,14 @@ class Pool:
         stop: StopCheck,
         tuner: Tuner,
     ) -> None:
-        """Feed all jobs, and call `done` with each batch and its answer, until all are answered.
+        """Send all jobs to workers, and call `done` with each batch and its answer, until all are answered.
 
-        `idle`, then `stop` are called at most ten times a second, between messages. `tuner` decides how many
-        streams are active. While PAUSE stands, or `rests` says so, the streams hold, and nothing is tuned.
+        Between messages, at most ten times a second, it calls `idle` and then `stop`. `tuner` decides how
+        many streams are active. While the PAUSE file exists, or `rests` returns True, all streams pause, and
+        their number does not change.
 
         Raises the first error that concerns more than a row, or an error of `stop`, `idle` or `done`. The
-        workers then live: call `drain` for what they had done.
+        workers are then still running: call `drain` to get the answers for finished rows.
         """
         tick = 0.0
         while True:
@@ -288,7 +288,7 @@ class Pool:
         if not self.begun:
             self.begun = self.shared_memory.total() > 0
         if not self.begun:
-            # Workers still start: their load says nothing yet.
+            # The workers are still starting, so their load says nothing yet.
             tuner.restart(now, 0, self.busy(tuner.cpus))
             return False
         if not tuner.due(now):
@@ -296,11 +296,14 @@ class Pool:
         return tuner.step(now, self.shared_memory.total(), self.busy(tuner.cpus))
 
     def busy(self, cpus: int) -> float:
-        """Return seconds of CPU time so far: see `busy_seconds`."""
+        """Return the seconds of CPU time so far, as `busy_seconds` counts them."""
         return busy_seconds(cpus, [member.process.pid for member in self.alive])
 
     def _taken(self, member: Member) -> set[str]:
-        """Return the folders in which others work. A worker of several streams counts as another."""
+        """Return the folders in which other workers have batches.
+
+        If workers have several streams, the member's own folders are included: its streams work in them.
+        """
         several = self.streams > len(self.alive)
         taken: set[str] = set()
         for worker in self.members:
@@ -310,9 +313,10 @@ class Pool:
         return taken
 
     def _hungry(self, job: Batch | None) -> Member | None:
-        """Return the worker with the least to do, if it has room: one batch more than streams.
+        """Return the worker with the fewest rows, or None if it has no room for `job` (None: any batch).
 
-        Large rows do not queue behind one another: they take a free stream, or wait here.
+        A worker has room for one batch more than it has streams. Large rows do not queue behind one another:
+        a large row takes a free stream, or waits here.
         """
         member = min((m for m in self.members if not m.gone), key=lambda m: (m.rows, len(m.jobs)))
         streams = -(-self.streams // len(self.alive))
@@ -330,7 +334,7 @@ class Pool:
         try:
             member.channel.send_raw(frame)
         except OSError:
-            # Its socket has ended too: the loop that listens buries it.
+            # The worker's socket is closed. `_listen` notices that too, and handles the worker's death.
             return
 
     def _listen(self, seconds: float, done: Callable[[Batch, BatchAnswer], None]) -> None:
@@ -371,7 +375,7 @@ class Pool:
                         self._bury(member)
 
     def _died(self, member: Member) -> None:
-        """Redo its batches elsewhere and start a successor; or end the run."""
+        """Start a new worker and send the dead worker's batches again, or set the error that ends the run."""
         jobs = list(member.jobs.values())
         self._bury(member)
         self.deaths += 1
@@ -390,7 +394,7 @@ class Pool:
         self._introduce(self._spawn())
 
     def _bury(self, member: Member) -> None:
-        """Close its socket, which ends the worker; collect the process."""
+        """Close the worker's socket, which ends the process, and wait for it to exit."""
         member.gone = True
         member.jobs.clear()
         member.rows = 0
@@ -404,10 +408,10 @@ class Pool:
         self.shared_memory.retire(member.slots)
 
     def drain(self, done: Callable[[Batch, BatchAnswer], None], *, stop: bool, within: float = GRACE) -> None:
-        """End the workers; `done` gets the answers that still come.
+        """End the workers, and call `done` with the answers that still arrive.
 
-        Work under way is finished, or with `stop` left as it is. A worker that takes longer than `within`
-        seconds is killed.
+        Workers finish their batches, or stop amid their rows if `stop` is set. A worker that takes longer
+        than `within` seconds is killed.
         """
         resources.read_peaks()
         self.disturbed = self.disturbed or stop
@@ -428,12 +432,12 @@ class Pool:
         return [member for member in self.alive if not member.resting]
 
     def anew(self, workers: int) -> None:
-        """Reset a pool whose workers all rest, as if it were new."""
+        """Reset a pool, whose workers are all resting, for another shard."""
         self.shared_memory.restart()
         self._begin(workers)
 
     def ready(self) -> bool:
-        """Return whether all workers live, and rest or never got work."""
+        """Return whether the pool may serve another shard: all workers run, and rest or never had work."""
         whole = self.fatal is None and not self.deaths and not self.disturbed
         return (
             whole
@@ -442,7 +446,7 @@ class Pool:
         )
 
     def close(self) -> None:
-        """Kill all workers that are left, and free the shared memory."""
+        """Kill all workers that are still running, and free the shared memory."""
         for member in self.alive:
             member.process.kill()
             self._bury(member)
@@ -451,7 +455,7 @@ class Pool:
 
 
 class _Kept(threading.local):
-    """What the calling thread keeps between two shards."""
+    """The pool that the calling thread keeps between two shards."""
 
     keeps = False
     pool: Pool | None = None
@@ -465,7 +469,7 @@ _kept = _Kept()
 def kept(threads: int = 1) -> Iterator[None]:
     """Keep this thread's worker processes from shard to shard while the block runs.
 
-    `threads`: how many threads of this process do so at a time, and share its memory.
+    `threads`: the number of threads of this process that keep a pool at a time, and share its memory.
     """
     _kept.keeps, _kept.threads = True, threads
     try:
@@ -478,12 +482,12 @@ def kept(threads: int = 1) -> Iterator[None]:
 
 
 def sharing() -> int:
-    """Return how many threads share this process's memory for pools."""
+    """Return the number of threads that share this process's memory for their pools."""
     return _kept.threads
 
 
 def take(workers: int) -> Pool:
-    """Return a pool, kept or new. Raises FailedError where a process cannot be started."""
+    """Return the kept pool, or a new one. Raises FailedError if a process cannot be started."""
     pool = _kept.pool
     if pool is None:
         return Pool(workers)

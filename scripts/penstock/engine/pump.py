@@ -1,5 +1,5 @@
-"""Moves a large body into a pending file: read, hash, check, write, a block at a time; and requests the sizes
-of the parts in which an object was uploaded.
+"""Moves a large body into a pending file: reads, hashes, checks and writes it, a block at a time. Also
+requests the sizes of the parts in which an object was uploaded.
 """
 
 from __future__ import annotations
@@ -36,24 +36,22 @@ if TYPE_CHECKING:
     from penstock.target.staging_folder import Pending
 
 
-# Requests the sizes of the parts in which an object was uploaded.
+# A composite checksum, such as an S3 multipart etag, covers the digests of the parts in which an object was
+# uploaded. Two requests give the parts' size if all except the last have the same size. That is only
+# assumed: parts of 8, 4, 12 and 8 MiB would look alike. So a composite that differs contradicts the bytes
+# only after the size of every part was requested:
 #
-# A composite checksum (an S3 multipart etag is one) covers the digests of these parts. Two requests give
-# their size if all but the last are alike. That is an assumption: parts of 8, 4, 12 and 8 MiB pass it. So a
-# composite that does not hold contradicts the bytes only when every part's size was queried:
-#
-# | the sizes of all parts | a composite that does not hold |
+# | the sizes of all parts | a composite that differs |
 # |---|---|
 # | as assumed | contradicts the bytes |
-# | others | is computed again with them |
-# | not stated | says nothing: the grade is `size` |
+# | others | is computed again with the stated sizes |
+# | not stated by the store | proves nothing: the grade is `size` |
 
 
 def part_sizes(source: Source, entry: Entry, checksum: SourceChecksum) -> Sequence[int]:
-    """Return the bytes of each part behind a composite, in order, by one request a part; () if the store does
-    not state them.
+    """Request the size of each part of an upload, and return them in order; () if the store states none.
 
-    Where the source has no such request, or the checksum is no composite, the sizes follow from its
+    If the source has no such request, or the checksum is no composite, the sizes follow from the checksum's
     `part_bytes`.
     """
     sizes = source.part_sizes(entry, checksum.parts) if checksum.kind == "composite" else None
@@ -64,7 +62,7 @@ def part_sizes(source: Source, entry: Entry, checksum: SourceChecksum) -> Sequen
 
 
 def as_assumed(sizes: Sequence[int], checksum: SourceChecksum) -> bool:
-    """Return whether all parts but the last are as large as the checksum says, and the last is no larger."""
+    """Return whether all parts except the last have the checksum's part size, and the last is no larger."""
     if not sizes:
         return False
     *body, last = sizes
@@ -78,11 +76,10 @@ def sizes_of_upload(
     failed: SourceChecksum | None,
     error: IntegrityError,
 ) -> Sequence[int]:
-    """Return the sizes of the parts in which the object was uploaded, if `failed` is a composite computed
-    with other sizes.
+    """Return the sizes of the object's uploaded parts, if the composite `failed` was computed with others.
 
-    Returns () where the store does not state them: the checksum then proves nothing. `asks` waits for the
-    pace of requests. Raises `error` for any other checksum, and where the assumed sizes were right; else the
+    Returns () if the store does not state the sizes: the checksum then proves nothing. `asks` waits until a
+    request is allowed. Raises `error` if `failed` is no composite or the assumed sizes were right, and the
     errors of `part_sizes` and `asks`.
     """
     if failed is None or failed.kind != "composite" or not failed.part_bytes:
@@ -94,34 +91,32 @@ def sizes_of_upload(
     return sizes
 
 
-# Moves a large body into a pending file: read, hash, check, write, a block at a time.
-#
-# Exactly the listed bytes are hashed, in order. Holes do not change the digest: a hole is hashed as zeros,
-# and stays a hole in staging. Where the file system's holes cannot be trusted, they are read and compared
-# with zeros. Memory is a block, or two where a slow checksum has its own thread.
+# A stream hashes exactly the listed bytes, in order. A hole is hashed as zeros and stays a hole in staging,
+# so holes do not change the digest. If the source's file system may report holes wrongly, holes are read and
+# compared with zeros. A body takes the memory of one block, or of two if a slow checksum has its own thread.
 
-# Bytes of zeros that become a hole where the source's file system does not report holes for sure. Also the
-# zeros hashed at a time for a hole: few enough for a core's cache.
+# Bytes in a piece of zeros that becomes a hole if the source's file system may report holes wrongly. Also the
+# number of zeros hashed at a time for a hole, which fit into a core's cache.
 PIECE = 128 << 10
 _ZEROS = memoryview(bytes(PIECE))
-# Seconds between two checks that the attempt was not overtaken. Each is an fstat: on a network file system a
-# round trip, and NFS writes back all dirty pages first.
+# Seconds between two checks that the attempt is not fenced. Each check is an fstat, which is a round trip on
+# a network file system. NFS first writes back all dirty pages.
 ASK_EVERY = 0.25
 BESIDE = 4 << 20  # bytes from which a body with a slow checksum gets a second thread and block
 
 
-# bytes after which a broken body has made progress; a server that sends fewer each time is given up
+# bytes between two breaks that count as progress; a server that always sends fewer is given up
 PROGRESS = 16 << 10
 
 
 class ResumedBody:
-    """A `port.Body` that resumes a broken connection by a request for the rest of the listed version.
+    """A `port.Body` that, when its connection breaks, requests the rest of the listed version.
 
-    | what the request for the rest brings | then |
+    | answer to the request for the rest | result |
     |---|---|
     | the rest | reading goes on; after PROGRESS bytes the row's tries start anew |
-    | a transient error | the request is repeated, while the row has tries left |
-    | a refusal, as of a server without ranges | the break is raised: the row begins at its first byte |
+    | a transient error | the request is repeated while the row has tries left |
+    | a refusal, as from a server without ranges | the first error is raised, and the row starts anew |
     | another version | SourceChangedError |
     """
 
@@ -137,14 +132,14 @@ class ResumedBody:
         self.checksums = body.checksums
 
     def readinto(self, buffer: memoryview) -> int:
-        """See `port.Body`. Raises TransientError where the row has no tries left, and Stopped."""
+        """As `port.Body.readinto`. Raises TransientError if the row has no tries left, and Stopped."""
         try:
             count = self._body.readinto(buffer)
         except (ExpiredCredentialsError, OverloadedError):
-            raise  # an answer, and no break
+            raise  # the server answered, so the connection is not broken
         except TransientError as broken:
             if self._at == self._end:
-                raise  # nothing is left to request, and the end did not come
+                raise  # all bytes came, only the body's end is missing: nothing is left to request
             if self._at - self._tried_from >= PROGRESS:
                 self._stream.vain_tries = 0
             self._tried_from = self._at
@@ -164,7 +159,7 @@ class ResumedBody:
         return self._body.readinto(buffer)
 
     def require_listed(self) -> None:
-        """See `PosixBody.require_listed`; only for a folder's file."""
+        """As `PosixBody.require_listed`. Call it only for a folder's file."""
         assert isinstance(self._body, PosixBody)
         self._body.require_listed()
 
@@ -176,10 +171,10 @@ class ResumedBody:
 
 
 class Pump:
-    """Moves bodies for one stream, with its buffer, counter and limit.
+    """Moves bodies for one stream, with the stream's buffer, counter and limit.
 
-    `alive` raises where the attempt was overtaken. It is called before a body's first block is written, then
-    every ASK_EVERY seconds.
+    `alive` raises an error if the attempt is fenced: another attempt took over its work. The pump calls it
+    before it writes a body's first block, and then every ASK_EVERY seconds.
     """
 
     def __init__(self, stream: Stream, alive: Callable[[Pending], None]) -> None:
@@ -188,17 +183,17 @@ class Pump:
         self._asked = 0.0
 
     def open(self, url: str, reader: Reader, entry: Entry, offset: int, length: int) -> Body:
-        """As `Reader.open`; the body resumes a broken connection if the entry's token pins the version."""
+        """As `Reader.open`. The body resumes a broken connection if the entry's token pins the version."""
         body = reader.open(entry, offset, length)
         if same_bytes(url, entry.token) and not isinstance(body, SparseBody):
             return ResumedBody(self._stream, reader, entry, offset, length, body)
         return body
 
     def read_back(self, pending: Pending, sums: Sums, expected: str) -> Any:
-        """Hash what the pending file holds up to its position; `sums` gets the same bytes.
+        """Hash the pending file's bytes up to its position, and feed them to `sums`.
 
-        Returns the xxh3_128, to be continued; None where it differs from `expected` (hex). Raises Stopped,
-        and errors by `errno_map.storage_error`.
+        Returns the xxh3_128, which the caller continues; None if it differs from `expected` (hex). Raises
+        Stopped, and errors according to `errno_map.storage_error`.
         """
         digest, at = xxhash.xxh3_128(), 0
         while at < pending.position:
@@ -225,12 +220,12 @@ class Pump:
         mark: Callable[[Any], None] | None = None,
         before: Callable[[], None] | None = None,
     ) -> str:
-        """Move `length` bytes; return their xxh3_128 in hex.
+        """Move `length` bytes, and return the xxh3_128 in hex.
 
-        `sums` gets the same bytes in order. `digest` has the bytes before these. `before` is called before
-        each block is written, `mark` with the digest after it. Raises TransientError for a body that ends
-        early, IntegrityError for a longer body, Stopped, and the errors of reading, writing and `alive`. The
-        caller closes `body` and `pending`.
+        It feeds the bytes to `sums` and to `digest`, which already has the preceding bytes. It calls `before`
+        before it writes each block, and `mark` with the digest afterwards. Raises TransientError for a body
+        that ends early, IntegrityError for a longer body, Stopped, and the errors of reading, writing and
+        `alive`. The caller closes `body` and `pending`.
         """
         self._asked = 0.0
         digest = digest or xxhash.xxh3_128()
@@ -259,7 +254,7 @@ class Pump:
         before: Callable[[], None] | None,
         beside: Beside | None = None,
     ) -> None:
-        """The hot loop: 1 MiB at a time through aligned buffers."""
+        """Move the bytes, 1 MiB at a time, through aligned buffers. This is the hottest loop of a copy."""
         stream, ask, write = self._stream, self._ask, pending.write_all
         counters, slot, limiter, stopping = stream.counters, stream.slot, stream.limiter, stream.stopping
         hashed = digest.update
@@ -274,7 +269,7 @@ class Pump:
                 beside.room()
                 block, spare = spare, block
             read = 0
-            # Fill each block: the target gets whole aligned blocks however slowly the source sends.
+            # Fill each block, so that the target gets whole aligned blocks even from a slow source.
             while read < want:
                 more = body.readinto(block[read:want] if read or want < BLOCK else block)
                 if not more:
@@ -294,7 +289,7 @@ class Pump:
                 mark(digest)
             if stopping.is_set():
                 raise Stopped
-        # A buffer of its own: the last block may still be in use.
+        # Read into the buffer's last page, as the last block may still be in use.
         if body.readinto(stream.view[BLOCK:]):
             raise long(entry, length)
 
@@ -309,7 +304,7 @@ class Pump:
         mark: Callable[[Any], None] | None,
         before: Callable[[], None] | None,
     ) -> None:
-        """Skip certain holes; read uncertain ones, and leave them out when they are zeros."""
+        """Skip the holes if the source reports them reliably. Otherwise read them, and leave out zeros."""
         stream, ask, limiter = self._stream, self._ask, self._stream.limiter
         certain, block = body.certain, stream.view[:BLOCK]
 
@@ -367,10 +362,10 @@ class Pump:
 
 
 class Beside:
-    """A second thread for a slow checksum: it calls `update` with each block, in order.
+    """A second thread for a slow checksum. It calls `update` with each block, in order.
 
-    MD5 does some 0.8 GB a second and the SHAs some 2, on a core that would else read, hash and write. As
-    hashlib releases the interpreter lock, one stream then uses two cores.
+    MD5 hashes some 0.8 GB a second and the SHAs some 2 GB, on a core that must also read, hash and write.
+    As hashlib releases the interpreter lock, one stream then uses two cores.
     """
 
     def __init__(self, update: Callable[[memoryview], None], blocks: int) -> None:
@@ -381,7 +376,7 @@ class Beside:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sums")
 
     def room(self) -> None:
-        """Wait until fewer than `blocks` blocks are queued, so that the next of as many buffers is free.
+        """Wait until fewer than `blocks` blocks are queued, so that one of the caller's buffers is free.
         Raises the errors of `update`."""
         while len(self._given) >= self._blocks:
             self._given.popleft().result()
@@ -398,7 +393,7 @@ class Beside:
 
 
 def _write_but_zeros(pending: Pending, data: memoryview) -> None:
-    """Write the data with holes for pieces of zeros; in one write where there are none."""
+    """Write the data with holes for pieces of zeros, or in one write if no piece is all zeros."""
     starts = range(0, len(data), PIECE)
     empty = [all_zeros(data[at : at + PIECE]) for at in starts]
     if not any(empty):
@@ -413,14 +408,14 @@ def _write_but_zeros(pending: Pending, data: memoryview) -> None:
 
 
 def short(entry: Entry, read: int, length: int) -> TransientError:
-    """Make the error of a body that ended after `read` of `length` bytes."""
+    """Return the error for a body that ended after `read` of `length` bytes."""
     return TransientError(
         "the body ended early", where=entry.key, why=f"{read} bytes came of the {length} that were listed"
     )
 
 
 def long(entry: Entry, length: int) -> IntegrityError:
-    """Make the error of a body with more than the `length` bytes listed."""
+    """Return the error for a body with more than the `length` bytes listed."""
     return IntegrityError(
         "the body is longer than listed", where=entry.key, why=f"{length} bytes were listed"
     )

@@ -1,20 +1,20 @@
-"""Fetches a shard of damaged files of a published release into the repair's staging, each proven there.
+"""Fetches a shard of damaged files of a published release into the repair's staging, and proves them there.
 
 A row is a whole file, or one part of a giant (an object copied in parts over several shards). Its `checksum`
-is the manifest's digest, so `copy_shard` refuses other bytes; `reuse` marks parts of giants that no audit
-named. In this order:
+is the manifest's digest, so `copy_shard` rejects other bytes. `reuse` marks parts of damaged giants that no
+audit reported. The phases, in this order:
 
-| rows                                 | what is done                                                        |
-|--------------------------------------|---------------------------------------------------------------------|
-| that audits named                    | read in the release: a file that is right by now needs nothing; not |
-|                                      | read where only the servers' memory might answer (`_right`)         |
-| of damaged giants, that none named   | copied from the release's file                                      |
-| of files whose data is not there     | never read in the release                                           |
-| all others, and those that failed    | fetched by `copy_shard`                                             |
-| all of the files that are complete   | read in staging, past the caches; a wrong one is fetched once more  |
+| rows                                  | action                                                             |
+|---------------------------------------|--------------------------------------------------------------------|
+| rows that audits reported             | read in the release, as a file that is right by now needs no fetch |
+|                                       | (not if the servers' memory might answer, see `_right`)            |
+| other parts of damaged giants         | copied from the release's file                                     |
+| rows of files whose data is not there | never read in the release                                          |
+| all others, and those that failed     | fetched by `copy_shard`                                            |
+| all rows of files that are complete   | read in staging past the caches; a wrong row is fetched once more  |
 
-The shard's journal names what is in staging, so any end of this process costs the rows of the last seconds.
-The release is only read.
+The shard's journal records the rows in staging, so any end of this process costs the rows of the last
+seconds. The release is only read.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ if TYPE_CHECKING:
     from penstock.fs.capabilities import DirectReads, StorageFacts
     from penstock.host.pacing import Allowances
 
-STREAMS = 8  # threads that read, or copy parts from the release's files
-FETCHES = 2  # fetches of a row that does not read back as written, at most
-# how the caches were passed for a file, from the strongest proof to the weakest
+STREAMS = 8  # threads that read files, or copy parts from the release's files
+FETCHES = 2  # the most fetches of a row that does not read back as written
+# the ways in which a read treated the caches, from the strongest proof to the weakest
 WEAKEST = ("disk", "direct", "dropped", "cached")
-# Reasons why a file counts as not fetched.
+# reasons why a file counts as not fetched
 UNLIKE = "the repaired file does not read back as written"
 OTHERS = "the source's bytes are not those that were published"
 
@@ -76,14 +76,14 @@ def repair_shard(
     *,
     named: str = AUTO,
 ) -> tuple[Outcome, FetchedFiles]:
-    """Have in staging, as published, every file of the shard that is not right in the release.
+    """Bring every file of the shard that is not right in the release into staging, as it was published.
 
-    `release`: its `data` folder; `named`: as `target.filesystem`; `ops`, `share`: see `copy_shard`. Returns
-    the outcome of the last `copy_shard`, without its failures, and a result for each file: right in the
-    release, fetched, or why not.
+    `release` is the release's `data` folder, and `named` the setting `target.filesystem`. `ops` and `share`
+    are explained at `copy_shard`. Returns the outcome of the last `copy_shard`, without its failures. Also
+    returns for each file whether it is right in the release, was fetched, or why it was not.
 
-    Raises as `copy_shard`: NoSpaceError when the target is full, InterruptedRunError after a tidy stop,
-    FailedError for what concerns more than a file. What was done until then is kept.
+    Raises the errors of `copy_shard`: NoSpaceError if the target is full, InterruptedRunError after a tidy
+    stop, FailedError if the error concerns more than a file. The rows done until then are kept.
     """
     return _Repair(task, release, stop, ops, share, named).run(report)
 
@@ -132,8 +132,8 @@ class _Repair:
         return outcome, self._fetched(right, whole, good)
 
     def _not_here(self, named: str) -> Collection[str]:
-        """Return the files whose data is not in the release's folder: they are fetched whole, not opened
-        there."""
+        """Return the files whose data is not on the release's file system. They are fetched whole, and not
+        opened there."""
         states = data_states(self._release, named) if self._release.is_dir() else None
         if states is None:
             return ()
@@ -141,9 +141,9 @@ class _Repair:
             return states.away([*self._files])
 
     def _right(self) -> set[str]:
-        """Return the files that are right in the release by now, since somebody repaired them.
+        """Return the files that are right in the release by now, since they were repaired otherwise.
 
-        None where only the servers' memory could prove that, and an audit may have read their disks.
+        Returns none if only the servers' memory could prove it, while an audit may have read their disks.
         """
         if self._release.is_dir():
             storage = self._facts(self._release)
@@ -158,11 +158,11 @@ class _Repair:
         return {path for path, rows in suspects.items() if good.keys() >= set(rows)}
 
     def _keep(self, right: Collection[str]) -> None:
-        """Record the rows that need no fetch: of files right in the release, and parts copied from the
-        release."""
+        """Record the rows that need no fetch: rows of files that are right in the release, and parts copied
+        from the release."""
         copied = self._copied()
         kept = {row for path in right for row in self._files[path]}
-        # Recorded by an earlier attempt, of a file that was right then.
+        # rows of files that were right when an earlier attempt recorded them, but are not right now
         stale = {
             row for row, record in copied.items() if record.linked and not record.staging and row not in kept
         }
@@ -185,7 +185,7 @@ class _Repair:
                 book.sync()
 
     def _spending(self) -> AbstractContextManager[Callable[[int], None]]:
-        """Return a function that waits for so many metadata operations on the target."""
+        """Return a function that waits until a number of metadata operations may be made on the target."""
         return contextlib.nullcontext(unlimited) if self._ops is None else spending(self._ops, self._wait)
 
     def _wait(self, seconds: float) -> None:
@@ -208,7 +208,7 @@ class _Repair:
         )
 
     def _taken(self, spend: Callable[[int], None], rows: Sequence[int]) -> list[int]:
-        """Copy these parts from the release's files; return those copied, durable under their names."""
+        """Durably copy these parts from the release's files, and return the parts copied."""
         taken = []
         with self._writer(spend) as writer:
             for row in rows:
@@ -243,7 +243,7 @@ class _Repair:
         return journal.replay(self._task.journals, self._task.shard.digest)
 
     def _good(self, data: Path, rows: Iterable[int]) -> dict[int, str]:
-        """Return the rows that are as published below `data`, with how each was read."""
+        """Return the rows whose bytes below `data` are those published, each with its read's method."""
         wanted = sorted(rows)
         with ThreadPoolExecutor(STREAMS) as pool:
             readings = pool.map(partial(self._read, data), (wanted[n::STREAMS] for n in range(STREAMS)))
@@ -266,7 +266,7 @@ class _Repair:
         return direct_reads(storage, self._task.verify.direct, published=data == self._release)
 
     def _facts(self, data: Path) -> StorageFacts:
-        """Return the facts of a tree, without what was refused when the release was planned."""
+        """Return the facts of a tree's file system, without features that failed when plan probed it."""
         return limited(facts(data), self._task.probe)
 
     def _hash(self, digest: xxhash.xxh3_128, block: memoryview) -> None:

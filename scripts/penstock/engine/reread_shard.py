@@ -1,9 +1,10 @@
 """Reads one shard back from the target, compares it with its journal, and writes its records.
 
-Each record says how the caches were passed, on which host, and which host wrote the row. A row carried over
-(not read again, since it was read lately) keeps that of its last reading. A row that is missing or differs is
-a failure, and the shard's records do not appear. Its journal line is taken back, so that the next copy makes
-the file again. For linked rows that differ, `task.damage` is noted as well.
+Each record says how the read bypassed the caches, on which host, and which host wrote the row. A row carried
+over was read recently: it is not read again, and its record keeps these values of the last reading. A row
+that is missing or differs is a failure, and the shard's records are not written. The row's journal line is
+taken back, so that the next copy makes the file again. If the row is linked, the file `task.damage` is
+written as well.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from penstock.engine.tasks import Batch, BatchAnswer, Report, RereadTask, StopCheck
     from penstock.fs.stores import DataState
 
-# Fields of a record that the journal has; reading settles digest and proof (`_settled`).
+# Fields that a record takes from the journal. `_settled` sets digest and proof after the reading.
 _CARRIED = [
     column.name
     for column in COLUMNS
@@ -60,14 +61,14 @@ _CARRIED = [
     and column.name not in ("row", "digest", "source_grade", "source_proof")
 ]
 _KNOWN = ("digest", "source_grade", "source_proof", *_CARRIED)
-# how the caches were passed for a row, which is kept as its index here
+# the ways in which a read treated the caches; a row's method is kept as its index here
 METHODS = ("unread", "cached", "dropped", "direct", "disk")
 
 
 def storage_grade(method: str, written_host: str, host: str) -> str:
-    """Return how strongly a row is proven to be stored (`core.grades`).
+    """Return the grade of proof that a row is stored (`core.grades`).
 
-    | method                | read on `written_host`, or that is ""           | elsewhere       |
+    | method                | read on `written_host`, or `written_host` is "" | elsewhere       |
     |-----------------------|-------------------------------------------------|-----------------|
     | unread                | written                                         | written         |
     | cached                | reread                                          | reread          |
@@ -81,14 +82,14 @@ def storage_grade(method: str, written_host: str, host: str) -> str:
 
 
 def reread_shard(task: RereadTask, report: Report, stop: StopCheck) -> Outcome:
-    """Read back every row that is not carried over; write `task.records` when no row failed.
+    """Read back every row that is not carried over, and write `task.records` if no row failed.
 
     A linked row is also compared with the checksum that its source states now, unless its record shows that
-    this checksum held before. Raises InterruptedRunError after a tidy stop, and FailedError for what concerns
-    more than a row.
+    this checksum matched before. Raises InterruptedRunError after a tidy stop, and FailedError if the error
+    concerns more than a row.
     """
     outcome = Outcome()
-    # `engine.limit` is for what is read from the source.
+    # `engine.limit` limits only reads from the source.
     engine = replace(task.engine, limit=None)
     with contextlib.closing(PoolRun(outcome, engine, task.shard, report)) as run:
         _reread(task, run, stop)
@@ -96,14 +97,14 @@ def reread_shard(task: RereadTask, report: Report, stop: StopCheck) -> Outcome:
 
 
 class _ReadRows:
-    """The workers' answers, by row, in flat arrays: 25 bytes a row."""
+    """The workers' answers, in arrays with the row's number as index: 25 bytes a row."""
 
     def __init__(self, rows: int) -> None:
         self.methods = bytearray(rows)
         self.mtimes = array("q", bytes(8 * rows))
         self.ctimes = array("q", bytes(8 * rows))
         self.inodes = array("Q", bytes(8 * rows))
-        # rows with more: a giant's parts, further digests, a checksum that held
+        # rows with further values: a giant's parts, further digests, a checksum that matched
         self.more: dict[int, RereadRow] = {}
 
     def add(self, readings: Iterable[RereadRow]) -> None:
@@ -118,13 +119,14 @@ class _ReadRows:
 
 
 class _Left:
-    """Decides which rows of a release stay unopened since their data is not here, and counts them.
+    """Decides which linked rows are not opened, since their data is behind a tier, and counts them.
 
-    | the row                                             | is                                          |
+    | the row                                             | result                                      |
     |-----------------------------------------------------|---------------------------------------------|
     | `Recall` reads it, with `task.recall`               | read                                        |
-    | any other, a whole file with the plain digest alone | recorded as the release has it, `unread`    |
-    | any other                                           | a failure: without reading it has no record |
+    | any other that is a whole file with a plain digest  | recorded with the release's values, as      |
+    | and needs no further digest                         | `unread`                                    |
+    | any other                                           | a failure: its record needs a reading       |
     """
 
     def __init__(self, task: RereadTask, reread: _ReadRows, outcome: Outcome) -> None:
@@ -134,7 +136,7 @@ class _Left:
         self._bytes: Counter[str] = Counter()
 
     def __call__(self, row: int, entry: Expected, state: DataState) -> bool:
-        """Return whether the row is left out."""
+        """Return whether the row must not be opened."""
         if self._recall.reads(entry, state):
             return False
         where, further = printable(entry.path), set(self._task.verify.digests) - {XXH3}
@@ -162,7 +164,7 @@ class _Left:
         self._outcome.failures.append(Failure(where, problem, FailedError.exit_code, False))
 
     def warnings(self) -> Iterator[str]:
-        """Yield a warning for each place of data."""
+        """Yield a warning for each place where the data of such rows is."""
         for place in sorted(self._files):
             yield (
                 f"{self._files[place]:,} linked files, {human.size(self._bytes[place])}, are {place}, and "
@@ -171,20 +173,20 @@ class _Left:
 
 
 class _Adopted:
-    """Files of an adopted tree, which were read before they were taken over, and are read again only if
-    touched since.
+    """Files of an adopted tree. The survey read them before adoption, and verify reads a file again only if
+    it was touched since.
 
-    | the row's times         | read then, past the caches | it is                        |
-    |-------------------------|----------------------------|------------------------------|
-    | those that it had then  | yes                        | recorded as it was read then |
-    | those that it had then  | no                         | read now                     |
-    | others                  | any                        | read now                     |
+    | inode and times now | the survey's read bypassed the caches | result                            |
+    |---------------------|---------------------------------------|-----------------------------------|
+    | as in the survey    | yes                                   | recorded with the survey's values |
+    | as in the survey    | no                                    | read now                          |
+    | others              | yes or no                             | read now                          |
 
-    A read from cached pages is a weaker proof, which a second read may raise.
+    A read from cached pages is a weaker proof, and reading again may give a stronger one.
     """
 
     def __init__(self, task: RereadTask, copied: Mapping[int, Copied]) -> None:
-        self.read: dict[int, Surveyed] = {}  # rows that are recorded as they were read then
+        self.read: dict[int, Surveyed] = {}  # rows that are recorded with the survey's values
         self._rows: dict[int, Surveyed] = {}
         further = set(task.verify.digests) - {XXH3}
         if task.adopted is None or further or task.verify.whole_giants:
@@ -201,7 +203,7 @@ class _Adopted:
         }
 
     def unread(self, groups: Iterator[list[Expected]]) -> Iterator[list[Expected]]:
-        """Yield the rows, without a digest where only their times need a check."""
+        """Yield the rows. A row of which only the times need a check gets no digest."""
         if not self._rows:
             yield from groups
             return
@@ -215,7 +217,7 @@ class _Adopted:
             ]
 
     def touched(self, reread: _ReadRows) -> set[int]:
-        """Return the rows that must be read after all, and forget them."""
+        """Return the rows touched since the survey, which must be read, and forget them."""
         moved = {
             row
             for row, surveyed in self._rows.items()
@@ -227,7 +229,7 @@ class _Adopted:
         return moved
 
     def settle(self, reread: _ReadRows) -> None:
-        """Record the other rows as they were read then."""
+        """Give the other rows the survey's method."""
         for row, surveyed in self._rows.items():
             reread.methods[row] = METHODS.index(surveyed.method)
         self.read = self._rows
@@ -254,7 +256,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     absent: set[int] = set()
     rows = len(copied) - changes.gone
     missing = task.shard.rows - len(copied) - len(changes.voids)
-    # All reads below happen after this time.
+    # the time before all reads below
     now = clock.both(task.records.parent)
     carried, adopted = judge(task, copied, now), _Adopted(task, copied)
     outcome.carried = carried.files, carried.bytes
@@ -267,7 +269,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
         verify = task.verify
         whole = verify.whole_giants
         storage = limited(facts(task.data), task.probe)
-        # Jobs may have read files of an adopted tree before it became this staging.
+        # Other jobs may have read an adopted tree's files before, so pages of them may be cached.
         direct = direct_reads(storage, verify.direct, published=task.adopted is not None)
         work = ReadWork(task.data, digests=verify.digests, whole=whole, direct=direct)
         left = rows - len(carried)
@@ -315,7 +317,7 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
 
 
 def _note(task: RereadTask) -> None:
-    """Durably note that a linked row differs from its release."""
+    """Durably write the file that says that a linked row differs from its release."""
     from penstock.fs import small_files
 
     if task.damage is not None:
@@ -324,7 +326,7 @@ def _note(task: RereadTask) -> None:
 
 
 def _not_gone(task: RereadTask, changes: Amendments, outcome: Outcome) -> list[int]:
-    """Return rows whose object is gone but whose path exists: a late attempt wrote it."""
+    """Return the rows whose object is gone but whose path exists, since a late attempt wrote it."""
     from penstock.tables.shards import read_shard
 
     if not changes.gone:
@@ -344,7 +346,7 @@ def _in_parts(rows: Iterable[int], copied: Mapping[int, Copied]) -> frozenset[in
 
 
 def _take_back(task: RereadTask, bad: Sequence[int], contradicted: Container[int] = ()) -> None:
-    """Take back all records of bad rows: overlapping attempts may each have recorded a row."""
+    """Take back all records of the `bad` rows, as each of several overlapping attempts may have made one."""
     journal.take_back(
         task.journals,
         task.shard.digest,
@@ -359,7 +361,7 @@ def _from_release(record: Copied) -> bool:
     return record.linked and not record.staging
 
 
-_BLANK = Expected("", 0)  # in place of a row that is carried over
+_BLANK = Expected("", 0)  # takes the place of a row that is carried over
 
 
 def _nothing() -> None:
@@ -367,7 +369,7 @@ def _nothing() -> None:
 
 
 def _stronger(first: Proof, second: Proof) -> Proof:
-    """Return the stronger proof; of equals, the first."""
+    """Return the stronger proof, or the first if they are equally strong."""
     return first if source_rank(first.grade) >= source_rank(second.grade) else second
 
 
@@ -390,9 +392,9 @@ def _wanted(
     carried: Container[int],
     absent: set[int],
 ) -> Iterator[list[Expected]]:
-    """Yield the rows with the digest that each must have, "" where it need not be read.
+    """Yield the rows, each with the digest that it must have.
 
-    Rows without a journal line, and rows carried over, are added to `absent` before their group is handed on.
+    Before it yields a group, it adds its rows without a file, and its rows carried over, to `absent`.
     """
     row = 0
     for group in shard:
@@ -413,7 +415,7 @@ def _wanted(
                     expecting(entry, as_giant(record.digest), entry.checksum, in_parts=True, owed=owed)
                 )
             else:
-                # Bytes that came over the network were compared with it then.
+                # Bytes that were fetched from the source were compared with its checksum at that time.
                 linked = record.linked or entry.reuse is not None
                 checksum = entry.checksum if linked and record.source_proof != entry.checksum else ""
                 rows.append(expecting(entry, record.digest, checksum))
@@ -453,12 +455,12 @@ def _write(
     adopted: Mapping[int, Surveyed],
     read_at: int,
 ) -> None:
-    """Write the shard's records. `read_at`: seconds since the epoch after which all was read."""
+    """Write the shard's records. `read_at`, in seconds since the epoch, is a time before all reads."""
     from penstock.tables.manifest import extend_shard
     from penstock.tables.shards import numbered
 
     host = task.host
-    # A file copied on the target was written for this release.
+    # With the way `copy`, files were written for this release, and are shared with no other release.
     links = copied.links() if task.way != "copy" else ()
     grades, passed = Counter[str](), Counter[str]()
 
@@ -467,7 +469,7 @@ def _write(
         record_columns = copied.columns(rows, _KNOWN)
         methods = [METHODS[code] for code in map(reread.methods.__getitem__, rows)]
         written = record_columns["written_host"]
-        # Few combinations: each is graded once.
+        # Grade each combination once, as there are few of them.
         read_by, times = [host] * count, [read_at] * count
         for place, row in enumerate(rows if adopted else ()):
             if row in adopted:
@@ -510,7 +512,7 @@ def _write(
 
 
 def _carry(records: Mapping[str, list[Any]], carried: CarriedRows, rows: Sequence[int]) -> None:
-    """Put the last reading of rows carried over into their records."""
+    """Put the values of the last reading into the records of rows carried over."""
     from penstock.engine.carried_rows import LastReading
 
     names = LastReading._fields

@@ -1,5 +1,5 @@
-"""Streams (threads of a worker) that read stored rows back: `Rereader` for verify, `Auditor` for audits;
-large files from front to end with several threads, past this machine's caches.
+"""Streams (threads of a worker) that read stored rows back: `Rereader` for verify, `Auditor` for audits. Also
+reads a large file from front to end with several threads.
 """
 
 from __future__ import annotations
@@ -42,21 +42,19 @@ if TYPE_CHECKING:
     from penstock.fs.cold_read import ColdReader, RangeRead
 
 
-# Reads a file from front to end with several threads, past this machine's caches.
-#
 # Whole-file digests of a giant (an object copied in parts over several shards) need its bytes in order.
 
 PIECE = 4 << 20  # bytes that a thread reads at a time
-READERS = 4  # threads that read one file
+READERS = 4  # the number of threads that read a file together
 
 
 def read_in_order(
     reader: Callable[[], ColdReader], path: str, size: int, consume: Callable[[memoryview], None]
 ) -> None:
-    """Call `consume` with every byte of the file, once, in order, in this thread.
+    """Call `consume`, in this thread, with all bytes of the file in order.
 
-    At most READERS + 1 pieces are in memory. `reader` makes a reader for one thread. Raises the errors of
-    reading and of `consume`.
+    At most READERS + 1 pieces are in memory. Each thread calls `reader` to make its own reader. Raises the
+    errors of reading and of `consume`.
     """
     own = threading.local()
     opened: list[ColdReader] = []
@@ -85,42 +83,38 @@ def read_in_order(
             piece_reader.close()
 
 
-# Streams (threads of a worker) that read stored rows back: `Rereader` for verify, `Auditor` for audits.
+# A row is a file, or a part of a giant. A row's method says whether its reading bypassed this machine's
+# caches (`direct`, `dropped`) or not (`cached`). A `Rereader` reads:
 #
-# A row is a file, or a part of a giant (an object copied in parts over several shards). A row's method says
-# how it was read: past this machine's caches (`direct`, `dropped`), or through them (`cached`). A `Rereader`
-# reads:
-#
-# | row                         | what is read                                                              |
+# | row                         | bytes that are read                                                       |
 # |-----------------------------|---------------------------------------------------------------------------|
-# | without a digest            | nothing; fstat gives size and times                                       |
+# | without a digest            | none; fstat gives size and times                                          |
 # | copied at once,             | its bytes, once; their digest is compared with the copy's                 |
 # | or a giant's part           |                                                                           |
-# | copied in parts             | all bytes, once, in order; they also prove what no part could: the        |
-# |                             | checksum that the copy left owed, and the listing's                       |
-# | a giant's last part,        | its bytes; then the whole giant from front to end for whole-file digests, |
-# | with `whole`                | among them the one over its parts, which publish compares                 |
+# | copied in parts             | all bytes, once, in order; they also prove the checksums that no part     |
+# |                             | could prove: the copy's owed checksum, and the listing's                  |
+# | a giant's last part,        | its bytes, and then the whole giant from front to end for whole-file      |
+# | with `whole`                | digests, one of which is over its parts and is compared by publish        |
 
-COLD_TRIES = 3  # reads of a row at most, where reads can pass the caches and one did not
+COLD_TRIES = 3  # the most reads of a row, if reads can bypass the caches but did not
 
 
 class ColdStream(Stream):
-    """Reads with its own descriptors past this machine's caches, as far as they can be passed."""
+    """Reads with its own descriptors, and bypasses this machine's caches if possible."""
 
     def __init__(self, *, reader: Callable[[], ColdReader], **common: Any) -> None:
         super().__init__(**common)
         self.reader, self.cold = reader, reader()
 
     def prepare(self, entries: Sequence[Expected], ahead: int) -> None:  # noqa: ARG002 (for sources)
-        """See `Stream.prepare`: small files among them are read together."""
-        # Path, offset and length of the rows with a digest to compare.
+        """As `Stream.prepare`, but read small files together."""
+        # Only rows with a digest are compared, and so read.
         self.cold.expect((e.path, e.offset, e.length if e.part >= 0 else e.size) for e in entries if e.digest)
 
     def at_once(self, entry: Expected) -> RangeRead | None:
-        """Return how a small whole file was read, if it was read together with others and is right; else
-        None.
+        """Return the reading of a small whole file that was read together with others and is right, or None.
 
-        This shortcut exists because Python's time a file limits the reading of many small files.
+        This shortcut exists because the time that Python takes for each file limits reading of small files.
         """
         size = entry.size
         prefetched = self.cold.announced(entry.path, 0, size) if entry.part < 0 else None
@@ -135,7 +129,8 @@ class ColdStream(Stream):
         return reading
 
     def consumer(self, digest: Any, sums: Sequence[tuple[Any, Any]] = ()) -> Any:
-        """Make a consumer of blocks: paced, hashed, counted. It raises Stopped once the engine stops."""
+        """Return a function that takes blocks, and paces, hashes and counts them. It raises Stopped when the
+        engine stops."""
         updates = [digest.update, *(running.update for _, running in sums)]
         counters, slot, limiter, stopped = self.counters, self.slot, self.limiter, self.stopping.is_set
 
@@ -156,20 +151,20 @@ class ColdStream(Stream):
 
 
 class Rereader(ColdStream):
-    """Compares rows with what was written.
+    """Compares stored rows with the bytes that were written.
 
-    `do` raises DamagedError where digest or size differ, and IntegrityError where bytes contradict a source
-    checksum that the copy did not compare.
+    `do` raises DamagedError if digest or size differ, and IntegrityError if the bytes contradict a checksum
+    of the source that the copy did not compare.
     """
 
     def __init__(self, *, digests: Sequence[str], whole: bool = False, **common: Any) -> None:
-        """`digests`: further digests to make of each whole file. `whole`: of giants, too."""
+        """`digests` are further digests to compute of each whole file and, if `whole` is set, each giant."""
         super().__init__(**common)
         self.whole = whole
         self.digests = [d for d in digests if d != XXH3]
 
     def do(self, row: int, entry: Expected) -> RereadRow:
-        """Read one row by the table above."""
+        """Read one row according to the table above."""
         at_once = self.at_once(entry) if not (self.digests or entry.checksum) else None
         if at_once is not None and (at_once.method != "cached" or not self.cold.passes):
             return _reread_row(row, at_once)
@@ -196,7 +191,8 @@ class Rereader(ColdStream):
                 raise _broken(entry, f"written as {expected}, read back as {expected._replace(value=read)}")
             for checksum, running in checksums:
                 contradicted(entry.key, checksum, running.hexdigest(), entry.token)
-            # Another reader may just have cached a page: that alone must not lower the whole release's grade.
+            # Read again if cached pages were used: a page that another reader happened to cache must not
+            # lower the grade of the whole release.
             if reading.method != "cached" or not self.cold.passes:
                 break
         parts = digest.parts if isinstance(digest, GiantDigest) and not in_parts else b""
@@ -219,11 +215,11 @@ class Rereader(ColdStream):
 
 
 class Auditor(ColdStream):
-    """Compares rows with the manifest's digests. A row that differs, or cannot be read, is a result, not a
+    """Compares rows with the manifest's digests. A row that differs, or cannot be read, gives a result and no
     failure."""
 
     def do(self, row: int, entry: Expected) -> AuditedRow:
-        """Read one row, once. Raises IntegrityError where it differs from what was published."""
+        """Read one row, once. Raises IntegrityError if it differs from the published bytes."""
         digest = xxhash.xxh3_128()
         length = entry.size if entry.part < 0 else entry.length
         reading = self.cold.read(entry.path, entry.offset, length, self.consumer(digest))
@@ -235,7 +231,7 @@ class Auditor(ColdStream):
         return AuditedRow(row, reading.method)
 
     def attempt(self, row: int, entry: Expected) -> AuditedRow:
-        """See `Stream.attempt`; errors about the row become its result, with the error in `why`."""
+        """As `Stream.attempt`, but return an error about the row as its result, with the error in `why`."""
         at_once = self.at_once(entry)
         if at_once is not None:
             return AuditedRow(row, at_once.method)
@@ -259,7 +255,7 @@ def _reread_row(row: int, reading: RangeRead) -> RereadRow:
 
 
 def _owed(entry: Expected) -> list[tuple[SourceChecksum, Sum]]:
-    """Return the checksums that the row's parts could not prove: the one that the copy owes, and the
+    """Return the checksums that the row's parts could not prove: the copy's owed checksum and the
     listing's."""
     checksums = [SourceChecksum.parse(Proof.parse(entry.owed).checksum)] if entry.owed else []
     checksums += [checksum for checksum in listed(entry) if checksum.kind == "full"]

@@ -1,5 +1,5 @@
-"""A reading of a shard's rows that saves its results as it goes, and leaves out rows whose data is not here
-(behind a tier, or only a stub of the file), so that no stream opens them.
+"""Reads a shard's rows, and saves the results every few seconds. No stream opens rows whose data is not on
+this file system (behind a tier, or only a stub of the file).
 """
 
 from __future__ import annotations
@@ -29,14 +29,12 @@ if TYPE_CHECKING:
     from penstock.host.pacing import Allowances
 
 
-# Leaves out rows whose data is not here (behind a tier, or only a stub of the file), so that no stream opens
-# them.
-#
-# The vendor's command takes a moment for some hundred files, so a thread queries the next rows meanwhile.
+# The vendor's command takes a moment for some hundred files. So a thread queries the next rows while the
+# previous rows are read.
 
 Row = TypeVar("Row", Expected, Entry)
 ROWS = 2048  # rows whose states are queried at a time
-ZEROS = 1 << 30  # bytes; a larger row without blocks is not compared with as many zeros
+ZEROS = 1 << 30  # bytes of the largest row without blocks whose digest is compared with that of zeros
 
 
 @contextlib.contextmanager
@@ -47,11 +45,12 @@ def rows_here(
     leave: Callable[[int, Row, DataState], bool],
     asks: Callable[[int], bool] = lambda _: True,
 ) -> Iterator[Iterable[list[Row]]]:
-    """Yield all rows in order, in groups of at most ROWS; a row's number is its place among them.
+    """Yield all rows in order, in groups of at most ROWS. Rows are numbered from 0 in this order.
 
-    The state of each row is queried that is not in `done` and for which `asks(row)` holds. Where its data is
-    not here, `leave(row, entry, state)` decides: if True, the row joins `done` before its group is handed on.
-    `states` is closed at the end; None: all data is here, and the groups stay as they are.
+    It queries the state of each row that is not in `done` and for which `asks(row)` returns True. If the
+    row's data is not here and `leave(row, entry, state)` returns True, it adds the row to `done` before it
+    yields the group. `states` is closed at the end. If it is None, all data is here, and the groups stay as
+    they are.
     """
     if states is None:
         yield groups
@@ -96,7 +95,7 @@ def _ahead(
     asking: ThreadPoolExecutor,
     asks: Callable[[int], bool],
 ) -> Iterator[tuple[list[Row], Future[dict[str, DataState]]]]:
-    """Yield each group with its answer, which is requested one group ahead."""
+    """Yield each group with its rows' states, which are queried one group ahead."""
     before: tuple[list[Row], Future[dict[str, DataState]]] | None = None
     for first, group in groups:
         paths = [entry.path for row, entry in enumerate(group, first) if asks(row)]
@@ -109,25 +108,25 @@ def _ahead(
 
 
 class Recall:
-    """Decides which rows are read though their data is not here.
+    """Decides which rows are read although their data is not here.
 
-    | the row                                          | is read |
-    |--------------------------------------------------|---------|
-    | zeros alone, by its digest, and has no blocks    | yes     |
-    | tiered, within what is left of the bytes         | yes     |
-    | any other                                        | no      |
+    | the row                                                    | is read |
+    |------------------------------------------------------------|---------|
+    | its digest is that of zeros, and the file has no blocks    | yes     |
+    | it is tiered, and not larger than the bytes left to recall | yes     |
+    | any other                                                  | no      |
     """
 
     def __init__(self, most: int) -> None:
-        """`most`: bytes of tiered files that may be fetched back, in all rows together."""
+        """`most` is the number of bytes that may be recalled, in all tiered files together."""
         self._left = most
 
     def reads(self, entry: Expected, state: DataState) -> bool:
-        """Decide by the table. A tiered row that is read takes its length from the bytes left."""
+        """Decide according to the table. The length of a tiered row that is read counts as recalled."""
         return (state.hinted and _is_hole(entry)) or self.fetches(entry, state)
 
     def fetches(self, entry: Expected | Entry, state: DataState) -> bool:
-        """Decide by the second line alone, for rows without a digest."""
+        """Decide according to the table's second line only, for rows without a digest."""
         length = length_of(entry)
         if state.place != "tiered" or length > self._left:
             return False
@@ -136,19 +135,19 @@ class Recall:
 
 
 def length_of(entry: Expected | Entry) -> int:
-    """Return the bytes of a whole file, or of a giant's part."""
+    """Return the size of a whole file, or of a giant's part."""
     return entry.size if entry.part < 0 else entry.length
 
 
 def _is_hole(entry: Expected) -> bool:
-    """Return whether the row is all zeros, by its digest: a file of such rows may have no blocks."""
+    """Return whether the row's digest is that of zeros. A file of zeros may have no blocks."""
     length = length_of(entry)
     return length <= ZEROS and entry.digest == _zeros(length)
 
 
 @lru_cache(maxsize=256)
 def _zeros(length: int) -> str:
-    """Return the digest of so many zeros: about 0.06 s a GiB."""
+    """Return the digest of `length` zeros. It takes about 0.06 s a GiB."""
     digest, block = xxhash.xxh3_128(), bytes(1 << 20)
     for _ in range(length >> 20):
         digest.update(block)
@@ -156,39 +155,35 @@ def _zeros(length: int) -> str:
     return str(of_hex(digest.hexdigest()))
 
 
-# A reading of a shard's rows that saves its results as it goes: an audit (`audit_shard`) or a survey
-# (`survey_shard`).
-#
-# A killed element resumes where its results were last saved. A row whose data is not on this file system is
-# not opened, unless the results want it read all the same.
+# After a kill, an audit (`audit_shard`) or survey (`survey_shard`) resumes where results were last saved.
 
-EVERY = 3.0  # seconds between two writes of the results: what a kill can cost
-PAUSE_FACTOR = 20  # a slow write (many findings) is followed by this many times its duration
+EVERY = 3.0  # seconds between two writes of the results, whose work a kill can cost
+PAUSE_FACTOR = 20  # after a slow write (many findings), no write for this many times its duration
 
 
 class ResumableReading(Generic[Row]):
-    """One attempt at a shard; subclasses keep the results."""
+    """One attempt to read a shard. Subclasses keep the results."""
 
     def __init__(self, data: Path, named: str, recall: int, done: set[int]) -> None:
-        """`named`: the kind of file system whose rules hold, as in `target.filesystem`. `recall`: bytes of
-        tiered files that may be fetched back. `done`: rows that earlier attempts have results of."""
+        """`named` is the kind of file system whose rules apply, as in `target.filesystem`. `recall` is the
+        number of bytes of tiered files that may be recalled. `done` has the rows with earlier results."""
         self._data, self._named, self._done = data, named, done
         self.recall = Recall(recall)
 
     def add(self, answer: BatchAnswer) -> None:
-        """Take a worker's results of one batch."""
+        """Keep a worker's results of one batch."""
         raise NotImplementedError
 
     def leave(self, row: int, entry: Row, state: DataState) -> bool:
-        """Return whether a row whose data is not here is left out; that is then its result."""
+        """Return whether a row whose data is not here is not opened, and keep that as its result."""
         raise NotImplementedError
 
     def write(self) -> None:
-        """Write what was added; durable on return."""
+        """Durably write the results kept so far."""
         raise NotImplementedError
 
     def tend(self) -> None:
-        """Do a subclass's periodic work; called several times a second."""
+        """Do a subclass's periodic work. It is called several times a second."""
 
     def read(
         self,
@@ -198,8 +193,8 @@ class ResumableReading(Generic[Row]):
         stop: StopCheck,
         share: Allowances | None = None,
     ) -> None:
-        """Read the shard's `rows` that are not done. Raises the errors of `PoolRun.go`; what was read until
-        then is written."""
+        """Read the shard's `rows` that are not done. Writes the results even after an error. Raises the
+        errors of `PoolRun.go`."""
         outcome, left = run.outcome, run.shard.rows - len(self._done)
         run.start_reading(work, left, share)
 

@@ -1,5 +1,5 @@
-"""The rows of a shard that an attempt still has to copy, each with the version of its object to read; and the
-rows as they were copied, without what left the source.
+"""The rows of a shard that an attempt must still copy, each with the version of its object to read. Also the
+rows as they were copied, without those whose object left the source.
 """
 
 from __future__ import annotations
@@ -23,29 +23,27 @@ if TYPE_CHECKING:
     from penstock.engine.tasks import CopyTask, Outcome
 
 
-# A shard's rows as they were copied: in the version now in staging, without what left the source.
+# The shard's file is never rewritten. Its journals amend it, and each row keeps its number.
 #
-# The shard's file is never rewritten: its journals amend it, and a row keeps its number.
-#
-# A giant is an object whose parts are rows of several shards. Once it changes at the source, it is copied
-# whole. Then the row of its first part stands for all of it, and its other rows for nothing.
+# A giant is an object whose parts are rows of several shards. If it changes at the source, it is copied
+# whole. Then the row of its first part is the whole object, and its other rows are void.
 
 
 @dataclass
 class Amendments:
-    """What a shard's journals amend."""
+    """The changes to a shard's rows that its journals record."""
 
-    wholes: frozenset[int] = frozenset()  # rows of a giant's first part that stand for all of it
-    voids: frozenset[int] = frozenset()  # rows of such a giant's other parts, which stand for nothing
+    wholes: frozenset[int] = frozenset()  # rows of a giant's first part that now are the whole object
+    voids: frozenset[int] = frozenset()  # rows of such a giant's other parts, which have no file
     # Rows copied in another version of their object than planned, with that version (size, token, time,
-    # version id). None: the object is gone.
+    # version id); None if the object is gone.
     pins: dict[int, Pin | None] = field(default_factory=dict)
 
     @classmethod
     def read(cls, journals: Path, shard_digest: str, copied: Mapping[int, Copied]) -> Self:
         """Read a shard's amendments from its journals, and from the records `copied` replayed from them.
 
-        Raises as `journal.replay`.
+        Raises the errors of `journal.replay`.
         """
         rows = copied.odd() if isinstance(copied, CopiedRows) else copied
         pins = {row: record.pin for row, record in rows.items() if record.pin is not None or not lies(record)}
@@ -56,20 +54,20 @@ class Amendments:
 
     @property
     def gone(self) -> int:
-        """Number of rows whose object left its source."""
+        """The number of rows whose object left its source."""
         return sum(pin is None for pin in self.pins.values())
 
     @property
     def changed(self) -> int:
-        """Number of rows copied in another version than planned."""
+        """The number of rows copied in another version than planned."""
         return len(self.pins) - self.gone
 
     def left_out(self, row: int) -> bool:
-        """Return whether the row stands for nothing in the release."""
+        """Return whether the row has no file in the release: it is void, or its object is gone."""
         return row in self.voids or (row in self.pins and self.pins[row] is None)
 
     def of(self, row: int, entry: Entry) -> Entry:
-        """Return the row as it was copied; an entry of 0 bytes where it stands for nothing."""
+        """Return the row as it was copied, or an entry of 0 bytes if it is left out."""
         if self.left_out(row):
             return entry._replace(part=-1, offset=0, size=0, length=0, reuse=None)
         if row in self.wholes:
@@ -78,7 +76,7 @@ class Amendments:
         return entry if pin is None else pin.of(entry)
 
     def rows(self, shard: Iterable[Sequence[Entry]]) -> Iterator[Sequence[Entry]]:
-        """Yield the groups of `shards.read_shard`, each row as `of` returns it."""
+        """Yield the groups of `shards.read_shard`, with each row as `of` returns it."""
         if not self:
             yield from shard
             return
@@ -90,8 +88,7 @@ class Amendments:
     def columns(
         self, shard: Iterable[tuple[Sequence[int], pa.RecordBatch]]
     ) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
-        """Yield the groups of `shards.numbered`, each row as `of` returns it, without rows that stand for
-        nothing."""
+        """Yield the groups of `shards.numbered`, with each row as `of` returns it, without rows left out."""
         from penstock.tables.shards import as_columns, as_rows
 
         touched = self.pins.keys() | self.wholes | self.voids
@@ -108,21 +105,19 @@ class Amendments:
 
 
 def lies(copied: Copied) -> bool:
-    """Return whether staging has something for the row: its object did not leave the source."""
+    """Return whether staging has a file for the row, as its object did not leave the source."""
     return copied.digest != journal.GONE
 
 
-# The rows of a shard that an attempt still has to copy, each with the version of its object to read.
-#
-# Writes into the journals only to take back records on which attempts disagree (`journal.settle`).
-
-
 class RowsLeft:
-    """The rows that a shard's journals leave to be copied."""
+    """The rows that must still be copied according to a shard's journals.
+
+    It writes to the journals only to take back records on which attempts disagree (`journal.settle`).
+    """
 
     def __init__(self, task: CopyTask, multipart: Multipart, outcome: Outcome) -> None:
-        """Count what earlier attempts did, and give `multipart` the parts of unfinished files. Raises as
-        `journal.replay`."""
+        """Count the rows that earlier attempts did, and give `multipart` the parts of unfinished files.
+        Raises the errors of `journal.replay`."""
         journal.settle(task.journals, task.shard.digest, run=task.run, host=task.host)
         copied = journal.replay(task.journals, task.shard.digest, outcome.warnings, multipart.unfinished)
         self._path, self._taken_back = task.rows, multipart.unfinished.taken_back
@@ -131,7 +126,7 @@ class RowsLeft:
         self.rows, self.bytes = task.shard.rows, task.shard.bytes  # rows left, and their bytes
         if copied or self.amendments or multipart.unfinished.parts:
             self.rows, self.bytes = _count_done(self.groups(), self.done, multipart, outcome)
-        # A giant that is copied whole is recorded with its version, even where that is the planned one.
+        # A giant that is copied whole is recorded with its version, even if that is the planned version.
         wholes = {row for row in self.amendments.wholes if row not in self.done}
         # giants that this attempt copies whole, and their versions, which must be recorded first
         self.whole_giants = {row: Pin.planned(entry) for row, entry in self.entries(wholes).items()}
@@ -141,8 +136,8 @@ class RowsLeft:
         self.unlinked = _Union(self.done, self.amendments.pins.keys() | self._taken_back)
 
     def groups(self) -> Iterator[Sequence[Entry]]:
-        """Return all rows of the shard. A linked row that did not read back loses its link: else it would be
-        linked for ever."""
+        """Return all rows of the shard. A linked row that did not read back is returned without its link, or
+        it would be linked again and again."""
         from penstock.tables.shards import read_shard
 
         return _without_links(self.amendments.rows(read_shard(self._path)), self._taken_back)
@@ -161,9 +156,9 @@ class RowsLeft:
 
 
 def need_no_copy(copied: Container[int], voids: Collection[int]) -> Container[int]:
-    """Return the rows copied and the rows that stand for nothing (`Amendments.voids`).
+    """Return the rows copied and the void rows (`Amendments.voids`).
 
-    Not as a set, which takes 70 bytes a row.
+    The result is no set, as a set takes 70 bytes a row.
     """
     return _Union(copied, voids) if voids else copied
 
@@ -181,7 +176,7 @@ class _Union:
 def _count_done(
     shard: Iterable[Sequence[Entry]], done: Container[int], multipart: Multipart, outcome: Outcome
 ) -> tuple[int, int]:
-    """Count the done rows in the outcome; return how many are left, and their bytes."""
+    """Count the done rows in the outcome, and return the number of rows left and their bytes."""
     row = rows = total = 0
     begun = multipart.unfinished.parts
     for group in shard:
@@ -198,7 +193,7 @@ def _count_done(
 
 
 def _without_links(shard: Iterator[Sequence[Entry]], rows: Collection[int]) -> Iterator[Sequence[Entry]]:
-    """Yield the shard's rows; `rows` of them must be copied whatever is on the target."""
+    """Yield the shard's rows, with `rows` marked to be copied even if the target has their files."""
     if not rows:
         yield from shard
         return

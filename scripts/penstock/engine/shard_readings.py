@@ -1,5 +1,5 @@
-"""Reads one shard for an audit (the rows of a published release that are not as published), and for adopt (a
-listing compared with a tree that penstock did not write).
+"""Reads one shard for an audit or for adopt. An audit finds rows of a release that differ from the published
+rows. Adopt compares a listing with a tree that penstock did not write.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from penstock.host.pacing import Allowances
 
 
-# Reads a shard of a published release back and names the rows that are not as published.
-#
-# Results are saved durably every few seconds, so that a killed audit resumes there. A damaged row is a
+# An audit saves its results durably every few seconds, so that it can resume after a kill. A damaged row is a
 # finding, not a failure: the shard is done when every row was checked.
 
 
@@ -47,25 +45,25 @@ class AuditTask:
     data: Path  # the release's `data` folder
     state: Path  # the file of results, where the next attempt resumes
     engine: EngineConfig
-    # what the file system did when the release was planned
+    # plan's measurements of the file system before the release was copied
     probe: ProbeReport = field(default_factory=ProbeReport)
-    named: str = AUTO  # the kind of file system whose rules hold, as in `target.filesystem`
-    recall: int = 0  # bytes of tiered files that may be fetched back to be read
-    direct: str = "unshared"  # `verify.direct`
+    named: str = AUTO  # the kind of file system whose rules apply, as in `target.filesystem`
+    recall: int = 0  # bytes of tiered files that may be recalled to be read
+    direct: str = "unshared"  # the setting `verify.direct`
 
 
 @dataclass
 class AuditedRows:
-    """What the attempts so far saw of a shard."""
+    """The results of all attempts at a shard so far."""
 
     shard: str
     rows: bytearray  # 1 for each row that was checked
-    # rows that are not as published, or could not be read
+    # rows that differ from the published bytes, or could not be read
     bad: list[AuditedRow] = field(default_factory=list)
     methods: Counter[str] = field(default_factory=Counter)
     files: int = 0
     bytes: int = 0
-    # 1 for each row not opened, since its data is not here; by place and reason
+    # for each place of data and reason: 1 for each row that was not opened, since its data is in that place
     away: dict[tuple[str, str], bytearray] = field(default_factory=dict)
 
     @property
@@ -106,7 +104,7 @@ class AuditedRows:
 
     @classmethod
     def read(cls, path: Path, shard: ShardInfo) -> AuditedRows:
-        """Read the results of this very shard; for another shard's file, or none, every row is unchecked."""
+        """Read the results of this shard. Without a file, or with another shard's, every row is unchecked."""
         audited = cls(shard.digest, bytearray(shard.rows))
         try:
             raw = small_files.read_json(path)
@@ -126,17 +124,17 @@ class AuditedRows:
 
 
 def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outcome, AuditedRows]:
-    """Check every row that no earlier attempt saw; return the counts, and what all attempts saw.
+    """Check every row that no earlier attempt checked. Returns the counts, and the results of all attempts.
 
-    Raises InterruptedRunError after a tidy stop, and FailedError for what concerns more than a row. What was
-    seen until then is kept.
+    Raises InterruptedRunError after a tidy stop, and FailedError if the error concerns more than a row. The
+    results until then are kept.
     """
     outcome = Outcome()
     audited = AuditedRows.read(task.state, task.shard)
     outcome.resumed_files, outcome.resumed_bytes = audited.files, audited.bytes
     if audited.left:
         with contextlib.closing(PoolRun(outcome, task.engine, task.shard, report)) as run:
-            # Imported while the workers start.
+            # These imports are made while the workers start.
             from penstock.fs.capabilities import direct_reads, facts
             from penstock.fs.probe_judgement import limited
             from penstock.tables.shards import read_expected
@@ -173,7 +171,7 @@ def _set(rows: bytearray, ranges: Iterable[tuple[int, int]]) -> None:
 
 
 def _ranges(rows: bytearray) -> list[tuple[int, int]]:
-    """Return the runs of ones: [start, end)."""
+    """Return the ranges [start, end) in which all bytes are 1."""
     out = []
     start = rows.find(1)
     while start >= 0:
@@ -184,35 +182,33 @@ def _ranges(rows: bytearray) -> list[tuple[int, int]]:
     return out
 
 
-# Compares one shard of a listing with a tree that penstock did not write, for adopt.
-#
-# Results are saved durably every few seconds, so that a killed element resumes there. A row that differs is a
-# result; a row whose source cannot be reached now is a failure.
+# Adopt saves its results durably every few seconds, so that an element can resume after a kill. A row that
+# differs is a result. A row whose source cannot be reached is a failure.
 
 
 @dataclass(frozen=True)
 class SurveyTask:
     shard: ShardInfo
     rows: Path
-    data: Path  # the tree
-    survey: Path  # the folder of results
+    data: Path  # the tree's folder
+    survey: Path  # the folder for the results
     dataset: DatasetConfig
     engine: EngineConfig
     verify: VerifyConfig
     plan: PlanConfig
     host: str
     read_source: bool = False
-    named: str = AUTO  # see `RereadTask`
-    recall: int = 0  # bytes of tiered files of the tree that may be fetched back to be read
+    named: str = AUTO  # the kind of file system whose rules apply, as in `target.filesystem`
+    recall: int = 0  # bytes of tiered files of the tree that may be recalled to be read
 
 
 def survey_shard(
     task: SurveyTask, report: Report, stop: StopCheck, share: Allowances | None = None
 ) -> Outcome:
-    """Compare every row that no earlier attempt compared. `share`: see `copy_shard`.
+    """Compare every row that no earlier attempt compared. `share` is explained at `copy_shard`.
 
-    Raises InterruptedRunError after a tidy stop, and FailedError for what concerns more than a row. What was
-    seen until then is kept.
+    Raises InterruptedRunError after a tidy stop, and FailedError if the error concerns more than a row. The
+    results until then are kept.
     """
     from penstock.tables.shards import ShardSurvey, read_shard
 
@@ -234,7 +230,7 @@ def survey_shard(
 
 
 def _amount(task: SurveyTask, rows: set[int]) -> tuple[int, int]:
-    """Return the rows and bytes done before."""
+    """Return the number of these rows, and their bytes."""
     from penstock.tables.shards import read_shard
 
     numbered = enumerate(entry for group in read_shard(task.rows) for entry in group)

@@ -1,8 +1,8 @@
 """Runs worker processes over the rows of a shard, for copy, verify, audit and adopt.
 
-`PoolRun()` starts the workers, `start` gives them work, `go` feeds them batches and ends them, `close` kills
-what is left. `rest` replaces `start` and `go` where no row is left. Only the workers touch sources and files
-of the target.
+`PoolRun()` starts the workers, `start` gives them work, `go` feeds them batches and ends them, and `close`
+kills those still running. If no row is left, call `rest` instead of `start` and `go`. Only the workers access
+sources and files of the target.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from penstock.host.pacing import Allowance, Allowances
 
 
-COLD_STREAMS = 4  # of each worker at first, where reads pass the caches and wait for a device
+COLD_STREAMS = 4  # streams of each worker at first, if reads bypass the caches and wait for a device
 
 
 class PoolRun:
-    """A run of the pool: workers, the growing outcome, the reports. For one thread.
+    """A run of the workers, with the outcome so far and the reports. For one thread.
 
-    The constructor starts the workers, so that they load while the caller finds out what is left. It raises
-    FailedError where no process can be started.
+    The constructor starts the workers, so that they load while the caller determines the rows left. It raises
+    FailedError if no process can be started.
     """
 
     def __init__(
         self, outcome: Outcome, engine: EngineConfig, shard: ShardInfo, report: Report, units: int = 0
     ) -> None:
-        """`units`: pieces of work that can run in parallel, where they are more than the rows."""
+        """`units` is the number of jobs that can run in parallel, if it is larger than the number of rows."""
         self.outcome, self.engine, self.shard, self.report = outcome, engine, shard, report
         self._ops: Callable[[], float] | None = None
         self._share: Allowances | None = None
@@ -75,7 +75,7 @@ class PoolRun:
         )
 
     def _most_bytes(self) -> int | None:
-        """Return the bytes a second that the element may ever read; None: no limit."""
+        """Return the most bytes a second that the element may ever read; None: no limit."""
         most = self._share().most if self._share else math.inf
         if math.isinf(most):
             return self.engine.limit
@@ -94,18 +94,18 @@ class PoolRun:
         share: Allowances | None = None,
         before: int = 0,
     ) -> None:
-        """Give the workers `work`, and end those that what is left does not need.
+        """Give the workers `work`, and end the workers that are not needed for the rows left.
 
-        - `rows`, `total`: what can be done in parallel, and its bytes.
-        - `local`: calls on source and target wait for no network and no fsync.
-        - `each`: streams of each worker at first, where calls wait.
-        - `ahead`: each stream prefetches small objects.
-        - `ops`: metadata operations a second allowed on the target, called ten times a second; None: no
-          budget.
-        - `share`: what the element may read of the source; None: `engine.limit` (bytes a second) alone holds.
-        - `before`: bytes that the caller did itself.
+        - `rows`, `total`: the number of jobs that can run in parallel, and their bytes.
+        - `local`: whether calls on source and target wait for no network and no fsync.
+        - `each`: streams of each worker at first, if calls wait.
+        - `ahead`: whether each stream prefetches small objects.
+        - `ops`: returns the metadata operations a second allowed on the target, and is called ten times a
+          second; None: no budget.
+        - `share`: limits what the element reads from the source; None: only `engine.limit` (bytes a second).
+        - `before`: bytes that the caller processed itself.
 
-        Raises FailedError where the share is gone.
+        Raises FailedError if the share is gone.
         """
         self._ops, self._share = ops, share
         if share is not None:
@@ -137,7 +137,7 @@ class PoolRun:
         self.pool.set_up(setup, self.tuner.streams, ahead=ahead)
 
     def start_reading(self, work: ReadWork | SurveyWork, left: int, share: Allowances | None = None) -> None:
-        """As `start`, for rows that are read past the caches."""
+        """As `start`, for rows that are read from storage and not from caches."""
         total = self.shard.bytes - self.outcome.resumed_bytes
         self.start(work, rows=left, total=total, local=False, each=COLD_STREAMS, share=share)
 
@@ -152,14 +152,14 @@ class PoolRun:
         first: Multipart | None = None,
         again: Callable[[], Iterator[Batch] | None] | None = None,
     ) -> None:
-        """Feed all jobs, then those of `again` until it returns None, and end the workers. Call once.
+        """Feed all jobs, then the jobs of `again` until it returns None, and end the workers. Call it once.
 
-        `take` gets each batch with its answer. `idle` and `stop` are called ten times a second. All run in
-        the caller's thread. `view`, `first`: see `multipart.Ahead`.
+        It calls `take` with each batch and its answer, and `idle` and `stop` ten times a second, all in the
+        caller's thread. `multipart.Ahead` explains `view` and `first`.
 
         Raises the first error that concerns more than a row, and the errors of `take`, `idle` and `stop`.
         After a PenstockError or KeyboardInterrupt, workers get `pool.GRACE` seconds to finish (`pool.STOPPED`
-        after a signal), and their answers still reach `take`. After any other error (a bug) these are lost.
+        after a signal), and `take` still gets their answers. After any other error (a bug) these are lost.
         """
 
         def tick() -> None:
@@ -183,7 +183,7 @@ class PoolRun:
         self.tell()
 
     def counted_before(self, fed: Callable[[], bool] | None) -> Callable[[], bool] | None:
-        """Wrap `fed` for `Pool.fed`: each call first counts what was moved, which `tick` does seldom."""
+        """Wrap `fed` for `Pool.fed`. Each call first reports the bytes moved, as `tick` does so seldom."""
         if fed is None:
             return None
 
@@ -197,13 +197,13 @@ class PoolRun:
         self.pool.shared_memory.allowance = now[:3]
 
     def _look(self) -> float:
-        """Hand on the target's budget to the workers; return the bytes a second that they may read."""
+        """Give the workers the target's current budget, and return the bytes a second that they may read."""
         if self._ops is not None:
             self.pool.shared_memory.ops = self._ops()
         return self._share().rate if self._share is not None else math.inf
 
     def _bound(self, rate: float) -> None:
-        """Lower the streams to what the share feeds now. A share of nothing leaves them as they are."""
+        """Lower the number of streams to those that the share feeds now. If it is 0, do not change them."""
         if self._share is None or self.engine.streams is not None or rate <= 0:
             return
         if self.tuner.bound(int(min(self._most * sizing.SMALL, rate) // sizing.SMALL)):
@@ -213,19 +213,19 @@ class PoolRun:
         self.outcome.failures.extend(failed.failure for failed in failures)
 
     def tell(self) -> None:
-        """Report the totals (files, bytes, failed rows) when they changed; they never decrease."""
+        """Report the totals (files, bytes, failed rows) if they changed. They never decrease."""
         outcome = self.outcome
         moved = outcome.resumed_bytes + max(outcome.bytes, self.pool.shared_memory.total())
         files = outcome.resumed_files + outcome.files
         now = (files, max(self._reported[1], min(moved, self.total)), len(outcome.failures))
-        # Reports go on during a PAUSE: they keep the run's notice of what it will still write from growing
-        # old.
+        # Reports go on while the PAUSE file exists, to keep up to date the run's notice of the bytes that it
+        # will still write.
         if now != self._reported or root_files.standing_pause() is not None:
             self._reported = now
             self.report(*now)
 
     def rest(self) -> None:
-        """Report the totals and note the time, where the workers have nothing to do."""
+        """Report the totals and note the time, if the workers have nothing to do."""
         self.tell()
         self._spent()
 
@@ -242,7 +242,8 @@ class PoolRun:
             outcome.why += f"; {self.tuner.story}"
 
     def close(self) -> None:
-        """Kill the workers that are left. On return the share's thread writes nothing more."""
+        """Kill the workers still running, or keep them for the next shard (`pool.put_back`). On return the
+        share's thread writes nothing more."""
         if self._share is not None:
             self._share.hand_to(None)
         pool.put_back(self.pool)

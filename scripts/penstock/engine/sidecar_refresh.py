@@ -1,8 +1,8 @@
 """Rereads the checksum files beside the data, for objects that changed since the listing.
 
-The run keeps a list of the checksum files of its listing (`RunLayout.stated`). For a changed object, only
-those in its own folder and the folders above are read. Where these are more than MANY (a sidecar for each
-object), only files whose name begins with the object's are read.
+The run keeps a list of its listing's checksum files (`RunLayout.stated`). For a changed object, only checksum
+files in its folder and the folders above are read. If these are more than MANY (a sidecar for each object),
+only files whose name begins with the object's name are read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Entry, SourceChecksum
     from penstock.engine.open_sources import Sources
 
-MANY = 1000  # checksum files read for the changed objects of one source, whatever their names
+MANY = 1000  # the most checksum files of a source that are read for its changed objects, whatever their names
 
 
 def restated(
@@ -32,7 +32,7 @@ def restated(
     attempts: int,
     wait: Callable[[float], None],
 ) -> dict[tuple[int, str], SourceChecksum]:
-    """Return what the checksum files state now of these objects, by source and key.
+    """Return the checksums that the files state now for these objects, by source and key.
 
     Retries a failed read up to `attempts` times, after `wait(seconds)`. Raises ObjectError for a file that
     cannot be read, or is no checksum file.
@@ -49,7 +49,7 @@ def restated(
 
 
 def _of(keys: Sequence[str], files: Sequence[str]) -> list[str]:
-    """Return the files that may state something of these keys."""
+    """Return the files that may state checksums of these keys."""
     folders = {folder for key in keys for folder in _above(key)}
     near = [key for key in files if key.rpartition("/")[0] in folders]
     if len(near) <= MANY:
@@ -66,7 +66,7 @@ def _above(key: str) -> Iterable[str]:
 def _content(
     sources: Sources, source: int, key: str, attempts: int, wait: Callable[[float], None]
 ) -> Iterator[bytes]:
-    """Yield the checksum file's content now; nothing where it is gone."""
+    """Yield the checksum file's current content, or nothing if it is gone."""
 
     def attempt() -> bytes | None:
         listed = sources.get(source).list_one(key)

@@ -1,5 +1,5 @@
-"""How many worker processes and streams (threads that move rows) an element runs, and why, in words; and how
-the number of active streams is tuned while the engine runs.
+"""Decides the numbers of worker processes and streams (threads that move rows) of an element, and explains
+them in words. Also tunes the number of active streams while the engine runs.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ if TYPE_CHECKING:
     from penstock.host.resources import JobEnvironment
 
 
-# Tunes the number of active streams (threads that move rows) while the engine runs.
+# How the number of active streams changes while the engine runs (an increase is called a climb):
 #
-# the store asked for less (503, SlowDown)   half, at once, no more than once a second; then the
-#                                            number climbs again by a quarter every 5 s without
-# its share of the network link feeds fewer  as many as it feeds, at once
-# CPUs busy                                  stays: more streams would only wait for each other
-# CPUs idle, last climb helped               double, up to the most
-# CPUs idle, last climb did not help         back to what it was, and hold for 10 s
-# parts of large objects                     double until the CPUs have no time left, or a climb did not help:
-#                                            only a climb shows whether the store limits each connection
+# a store reported overload (503, SlowDown)  halved at once, but at most once a second; then it climbs by a
+#                                            quarter after every 5 s without such a report
+# the share of the link feeds fewer streams  at once as many as it feeds
+# CPUs busy                                  unchanged: more streams would only wait for each other
+# CPUs idle, last climb helped               doubled, up to the most
+# CPUs idle, last climb did not help         the number before the climb, for at least 10 s
+# parts of large objects                     doubled until the CPUs are busy, or a climb did not help: only a
+#                                            climb shows whether the store limits each connection
 
 WINDOW = 0.4  # seconds over which rate and load are measured
 # fraction of busy CPU time from which CPUs count as busy; FULL for parts of large objects
 BUSY, FULL = 0.75, 0.9
-BETTER = 1.1  # a climb helped where it multiplied the rate by this
-HOLD = 10.0  # seconds without a climb after one that did not help
-CALM = 5.0  # seconds without a climb after the store asked for less
+BETTER = 1.1  # the factor by which the rate must grow for a climb to have helped
+HOLD = 10.0  # seconds without a climb after a climb that did not help
+CALM = 5.0  # seconds without a climb after a store reported overload
 
 
 class Tuner:
-    """Decides the number of streams; its caller runs `streams` of them. Times are seconds of one monotonic
-    clock."""
+    """Decides the number of active streams, `streams`, which its caller applies. Times are seconds of one
+    monotonic clock."""
 
     def __init__(self, first: int, least: int, most: int, cpus: int, now: float, busy: float) -> None:
         """Begin with `first` streams, and stay between `least` and `most`.
 
-        `cpus`: CPUs that the element may use; `busy`: as in `step`.
+        `cpus` is the number of CPUs that the element may use. `busy` is explained at `step`.
         """
         self.streams = max(least, min(first, most))
-        self.peak = self.streams  # the most streams active at a time
-        self.probing = False  # parts of large objects are copied, and each climb has helped so far
+        self.peak = self.streams  # the most streams that were active at a time
+        self.probing = False  # whether parts of large objects are copied, and each climb helped so far
         self.words: list[str] = []  # the first dozen changes, each with its reason
         self._least, self._most, self.cpus = least, most, cpus
         self._since, self._work, self._busy = now, 0.0, busy
@@ -57,7 +57,7 @@ class Tuner:
         self._pressures = 0
 
     def pressure(self, now: float) -> bool:
-        """Halve the streams: the store asked for less. Returns whether `streams` changed."""
+        """Halve the streams, as a store reported overload. Returns whether `streams` changed."""
         self._pressures += 1
         self._hold = now + CALM
         self._before = None
@@ -81,13 +81,13 @@ class Tuner:
         return now - self._since >= WINDOW
 
     def restart(self, now: float, work: float, busy: float) -> None:
-        """Begin a new window with these totals; the old one says nothing."""
+        """Drop the current window, and begin a new window with these totals."""
         self._since, self._work, self._busy = now, work, busy
 
     def step(self, now: float, work: float, busy: float) -> bool:
-        """Measure, and change `streams` by the table; return whether they changed.
+        """Measure, change `streams` according to the table above, and return whether it changed.
 
-        `work`: bytes moved so far; `busy`: seconds of busy CPUs so far (`pool.busy_seconds`).
+        `work` is the bytes moved so far, `busy` the CPU seconds used so far (`pool.busy_seconds`).
         """
         span = now - self._since
         if span < WINDOW:
@@ -120,14 +120,14 @@ class Tuner:
 
     @property
     def story(self) -> str:
-        """The changes and their reasons, for the receipt."""
+        """The changes with their reasons, for the receipt."""
         text = "; ".join(self.words)
         if self._pressures:
             text += f"; asked for less {self._pressures} times"
         return text.lstrip("; ")
 
 
-# How many worker processes and streams (threads that move rows) an element runs, and why, in words.
+# The numbers of worker processes and streams of an element:
 #
 #     configured            processes                        streams (processes x threads)
 #     workers, streams      as configured                    as configured, at least one a process
@@ -136,34 +136,34 @@ class Tuner:
 #     anything else, fsync  one a CPU                        4 a CPU at first, up to 64
 #     parts of objects      one a CPU                        8 a CPU at first, up to 64
 #     few rows              no more than rows                no more than rows
-#     little memory         no more than it holds            the same
-#     ulimit -u, pids.max   no more than they leave          the same
+#     little memory         no more than fit into it         no more than fit into it
+#     ulimit -u, pids.max   no more than they allow          no more than they allow
 #     a byte limit          -                                no more than the limit feeds
 #
-# "At first": the pool climbs from there while that helps (`stream_tuning`). Small objects of S3 are
-# prefetched, with no more than 64 requests on their way in all.
+# "At first" means that `Tuner` increases the number while that helps. Small objects of S3 are prefetched,
+# with no more than 64 pending requests in all.
 
-MOST_STREAMS = 64  # of one element, in all its workers; the limit of prefetched objects too
-AHEAD = 16  # small objects that a stream prefetches, at most
-WORKER_BYTES = 64 << 20  # memory reckoned for a worker process
-STREAM_BYTES = 2 << 20  # memory reckoned for a stream
-# threads beside the streams: of the element (heartbeat, display, a helper), of a worker
+MOST_STREAMS = 64  # the most streams of an element, in all its workers, and the most objects they prefetch
+AHEAD = 16  # the most small objects that a stream prefetches
+WORKER_BYTES = 64 << 20  # memory that is reckoned for a worker process
+STREAM_BYTES = 2 << 20  # memory that is reckoned for a stream
+# threads besides the streams, in the element's process (heartbeat, display, a helper) and in a worker
 OWN_THREADS, WORKER_THREADS = 4, 3
-# Streams of each worker at first, where calls wait; EACH_LARGE for parts of large objects, since a store
-# limits each connection.
+# Streams of each worker at first, if calls wait for a network or an fsync. EACH_LARGE applies to parts of
+# large objects, since a store limits each connection.
 EACH = 4
 EACH_LARGE = 8
-SMALL = 1 << 20  # bytes of the largest object that comes in one block (`stream.BLOCK`) and may be prefetched
-ROWS_A_WORKER = 64  # small rows that make up for the start of a worker
+SMALL = 1 << 20  # bytes of the largest object that fits into one block (`stream.BLOCK`) and may be prefetched
+ROWS_A_WORKER = 64  # small rows that are worth the start of a worker
 
 
 class Sizing(NamedTuple):
-    """The decision of `size`; `streams` and `most` are of all workers together."""
+    """The decision of `size`. `streams` and `most` are numbers for all workers together."""
 
     workers: int
-    streams: int  # at first
+    streams: int  # active streams at first
     most: int
-    why: str  # what decided each number, for people and the outcome
+    why: str  # the reason for each number, for people and the outcome
 
 
 def size(
@@ -180,20 +180,20 @@ def size(
     each: int = 4,
     processes: int | None = None,
 ) -> Sizing:
-    """Decide the sizes by the table above; at least one worker and one stream.
+    """Decide the numbers by the table above, with at least one worker and one stream.
 
-    - `rows`, `total`: rows left to do, and their bytes.
-    - `memory`: bytes free for the engine.
-    - `local`: source and target are disks of this machine.
+    - `rows`, `total`: the rows left to do, and their bytes.
+    - `memory`: bytes of memory free for the engine.
+    - `local`: whether source and target are disks of this machine.
     - `workers`, `streams`: the configured numbers, if any.
-    - `limit`: bytes a second, if limited.
-    - `each`: streams of a worker at first, where calls wait.
-    - `processes`: processes and threads that may be started; None: any number.
+    - `limit`: the byte limit a second, if any.
+    - `each`: streams of a worker at first, if calls wait for a network or an fsync.
+    - `processes`: the number of processes and threads that may be started; None: any number.
     """
     processes = sys.maxsize if processes is None else max(0, processes - OWN_THREADS)
     mean = total // rows if rows else 0
     words = [f"{cpus} CPUs ({cpus_from})", f"{rows} rows of {mean} bytes on average"]
-    # A worker is worth its start for a few dozen small rows, or a large one.
+    # A worker is worth its start if it gets a few dozen small rows, or one large row.
     useful = rows if mean >= SMALL else -(-rows // ROWS_A_WORKER)
     bounds = [
         (MOST_STREAMS, f"no more than {MOST_STREAMS} streams"),
@@ -214,7 +214,7 @@ def size(
         (processes - count * WORKER_THREADS, "so few threads: ulimit -u, pids.max"),
     ]
     if limit is not None:
-        # A stream that waits long for its turn would lose its connection.
+        # A stream that waits long for its share of the limit would lose its connection.
         bounds.append((limit // SMALL, f"a limit of {limit} bytes a second"))
     top, why = (
         (4 * count, "local disks") if local else (MOST_STREAMS, "calls that wait for a network or an fsync")
@@ -227,12 +227,12 @@ def size(
 
 
 def asked_ahead(streams: int) -> int:
-    """Return how many small objects each stream may prefetch, from 1 to AHEAD."""
+    """Return the number of small objects that each stream may prefetch, from 1 to AHEAD."""
     return max(1, min(AHEAD, MOST_STREAMS // streams))
 
 
 def _least(value: int, why: str, bounds: list[tuple[int, str]]) -> tuple[int, str]:
-    """Return the least of a value and its bounds, at least 1, and its reason."""
+    """Return the least of a value and its bounds, but at least 1, with its reason."""
     for bound, reason in bounds:
         if bound < value:
             value, why = max(1, bound), reason
@@ -240,15 +240,14 @@ def _least(value: int, why: str, bounds: list[tuple[int, str]]) -> tuple[int, st
 
 
 def cpus(environment: JobEnvironment, machine: int | None = None) -> tuple[int, str]:
-    """Return the CPUs that this element may use, and where the number comes from. `machine`: CPUs of this
-    machine.
+    """Return the number of CPUs that this element may use, and where the number comes from.
 
-    | the cluster or the site says | the kernel lets it run on       | counts                                |
-    |------------------------------|---------------------------------|---------------------------------------|
-    | nothing                      | any number                      | the kernel's                          |
-    | a number                     | as many, or more                | the cluster's                         |
-    | a number                     | fewer, not all of the machine's | the kernel's: the element is confined |
-    | a number                     | fewer, all of the machine's     | the cluster's: nothing confines it    |
+    | cluster or site states | the kernel lets the element run on | result                                 |
+    |------------------------|------------------------------------|----------------------------------------|
+    | no number              | any number                         | the kernel's number                    |
+    | a number               | as many, or more                   | the stated number                      |
+    | a number               | fewer, but not all of `machine`    | the kernel's: the element is confined  |
+    | a number               | fewer, and all of `machine`        | the stated number: nothing confines it |
     """
     allowed = len(os.sched_getaffinity(0))
     confined = allowed < (machine or os.cpu_count() or 1)
@@ -258,9 +257,9 @@ def cpus(environment: JobEnvironment, machine: int | None = None) -> tuple[int, 
 
 
 def beside(engine: EngineConfig) -> EngineConfig:
-    """Configure an engine that reads back beside one that copies.
+    """Return the settings of an engine that reads back while another engine copies.
 
-    It gets a quarter of the CPUs and an eighth of the memory: a cold read mostly waits for its device.
+    It gets a quarter of the CPUs and an eighth of the memory, as a cold read mostly waits for its device.
     """
     environment = resources.current_job()
     bounds = [
@@ -275,8 +274,7 @@ def beside(engine: EngineConfig) -> EngineConfig:
 
 
 def free_memory(environment: JobEnvironment, limit: int | None = None) -> int:
-    """Return half of the memory that is free, granted by the cluster, or allowed by cgroups, whichever is
-    less."""
+    """Return half of the free memory, the cluster's grant, or the cgroups' limit, whichever is least."""
     free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):

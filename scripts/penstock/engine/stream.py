@@ -1,5 +1,5 @@
-"""A stream: one thread of a worker, with its buffer, its counter and its retries; it prefetches small objects
-before their turn.
+"""A stream: the work of one thread of a worker, with its buffer, its byte counter, its retries, and its
+prefetching of small objects.
 """
 
 from __future__ import annotations
@@ -36,38 +36,37 @@ if TYPE_CHECKING:
     from penstock.host.pacing import Pace
 
 
-# A stream: one thread of a worker, with its buffer, its counter and its retries.
-#
 # Subclasses copy a row, read it back, or compare it with its source. A row is an entry of the shard: a file,
-# or a part of a giant.
+# or a part of a giant (a file too large for one stream).
 #
-# A row is retried after transient errors, with growing pauses, up to `attempts` times without progress. Bytes
-# that contradict a checksum are read once more: a wire may flip a bit. A permanent error fails that row
-# alone. An error that is not about one row (no space, fenced, configuration) ends the shard.
+# After a transient error a stream tries the row again, with growing pauses, until `attempts` tries in
+# succession made no progress. If bytes contradict a checksum, it reads them once more, since the network may
+# have flipped a bit. A permanent error fails only its row. An error that is not about one row (no space,
+# fenced, configuration) ends the shard.
 
 BLOCK = 1 << 20  # bytes of a read and a write; a smaller object is read whole
-# Seconds between two tries of a row while credentials are renewed or a server refuses connections, whatever
-# `attempts` is. They grow up to LOOKS times as long. The parent decides how long a renewal may take
-# (`credential_renewal`), and stops the workers.
+# RENEWAL: seconds between two tries of a row while credentials are renewed or a server refuses connections.
+# The pause grows up to LOOKS times as long, and these tries do not count towards `attempts`. If a renewal
+# takes too long, the parent stops the workers (`credential_renewal`).
 RENEWAL, LOOKS = 1.0, 5
 
 
-# A shard ends once VAIN rows of a stream failed in succession for transient errors, and no stream of the
-# element moved a byte for GIVEN_UP seconds. Else each of a million rows of a lost source would be retried for
-# minutes.
+# A shard ends if VAIN rows of a stream in succession failed with transient errors, and no stream of the
+# element moved a byte for GIVEN_UP seconds. Without this rule, each of a million rows of a lost source would
+# be retried for minutes.
 GIVEN_UP = 180.0
 VAIN = 2
-PAUSE_LOOK = 0.2  # seconds between looks at the shared memory in a hold
-AFTER_HOLD = 60.0  # seconds after a hold in which a transient error may be its doing
+PAUSE_LOOK = 0.2  # seconds between two looks at the shared memory during a pause
+AFTER_HOLD = 60.0  # seconds after a pause in which the pause may be the cause of a transient error
 
 
 class Stopping(threading.Event):
-    """A worker's stop flag, which holds its streams while PAUSE stands at the root (`target.root_files`).
+    """A worker's stop flag, which also pauses its streams while the root's PAUSE file (`root_files`) exists.
 
-    The parent watches for PAUSE and passes it on in shared memory. Each stream checks this flag before a row
-    and after each block. `is_set` blocks while `paused()`, until the flag is set: nothing more is read or
-    written, and what is under way stays open. During a long hold a server may close its connection. A row
-    that fails right after is tried once more, without counting as an attempt.
+    The parent watches for that file, and sets `paused` in shared memory. Each stream calls `is_set` before a
+    row and after each block. It blocks while `paused()` is true and the flag is not set: the stream reads and
+    writes nothing, but keeps its files and connections open. During a long pause a server may close its
+    connection. A row that then fails is tried once more, which does not count as an attempt.
     """
 
     def __init__(self, paused: Callable[[], bool]) -> None:
@@ -84,7 +83,7 @@ class Stopping(threading.Event):
 
     @property
     def lately_held(self) -> bool:
-        """Whether streams held within the last AFTER_HOLD seconds."""
+        """Whether streams were paused within the last AFTER_HOLD seconds."""
         return time.monotonic() - self._held < AFTER_HOLD
 
 
@@ -93,16 +92,16 @@ def _lately_held(stopping: threading.Event) -> bool:
 
 
 class Stopped(Exception):  # noqa: N818
-    """Raised inside a stream when the engine stops; the row is left as it is."""
+    """Raised inside a stream when the engine stops. The row is left as it is."""
 
 
 def of_row(error: PenstockError) -> bool:
-    """Return whether an error concerns one row alone; any other ends the shard."""
+    """Return whether an error concerns one row alone. Any other error ends the shard."""
     return isinstance(error, (ObjectError, SourceChangedError, TransientError))
 
 
 class Stream:
-    """Base of `Copier`, `Rereader`, `Auditor` and `Surveyor`, which do one row by `do`. For one thread."""
+    """Base of `Copier`, `Rereader`, `Auditor` and `Surveyor`, whose `do` handles one row. For one thread."""
 
     def __init__(
         self,
@@ -115,43 +114,43 @@ class Stream:
         tell: Callable[[int, Any], None],
         requests: Pace | None = None,
     ) -> None:
-        """`counters[slot]`: bytes that this stream moved, in shared memory. `limiter`, `requests`: paces of
-        the bytes read and of the requests; None: no limit. `tell(kind, value)` sends a message to the parent.
+        """`counters[slot]` counts the bytes that this stream moved, in shared memory. `limiter` paces the
+        bytes read, `requests` the requests; None: no limit. `tell(kind, value)` sends the parent a message.
         """
         self.slot, self.counters, self.stopping = slot, counters, stopping
         self.attempts, self.limiter, self.tell = attempts, limiter, tell
         self.requests = requests
         self.retries = self.linked = self.taken = 0
-        self.vain_tries = 0  # failed tries of the present row since it last made progress
+        self.vain_tries = 0  # failed tries of the current row since it last made progress
         self.retried: Counter[str] = Counter()
         self.slowest: Sequence[SlowObject] = ()
-        self.fast = 0.0  # seconds under which a row is none of this stream's slowest
-        # released when a line of `record` is in the journal, and at a stop
+        self.fast = 0.0  # seconds that a row must exceed to be one of this stream's slowest
+        # released when a line that `record` sent is in the journal, and at a stop
         self.recorded = threading.Semaphore()
         self._vain, self._done, self._moved, self._moved_at = 0, -1, -1, 0.0
         self._total, self._total_at = -1, 0.0
-        # One page more than a block, so that a read shows an object longer than it was listed.
+        # One page more than a block, so that a read reveals an object that is longer than listed.
         self.view = memoryview(mmap.mmap(-1, BLOCK + mmap.PAGESIZE))
 
     def prepare(self, entries: Sequence[Any], ahead: int) -> None:
-        """Prefetch the rows that `attempt` will get next, in this order, at most `ahead` at once. Never
-        raises."""
+        """Prefetch the rows that `attempt` will get next, in this order, with at most `ahead` requests at
+        once. Never raises."""
 
     def do(self, row: int, entry: Any) -> Any:
-        """Try one row once; return its result, or raise any PenstockError. Adds bytes to the counter."""
+        """Try one row once, and add the bytes it moves to the counter. Raises any PenstockError."""
         raise NotImplementedError
 
     def rest(self) -> None:
-        """Close idle connections; the next row opens them again. Never raises."""
+        """Close idle connections, which the next row opens again. Never raises."""
 
     def settle(self) -> None:
-        """Do what the finished rows need before they may be reported; here nothing.
+        """Do the work that finished rows need before they may be reported. The base class does nothing.
 
-        After a PenstockError none of them is reported.
+        If it raises a PenstockError, none of these rows is reported.
         """
 
     def notes(self) -> tuple[int, int, int]:
-        """Return retries, linked rows and rows taken over since the last call."""
+        """Return the numbers of retries, of rows linked and of rows taken over since the last call."""
         counts = self.retries, self.linked, self.taken
         self.retries = self.linked = self.taken = 0
         return counts
@@ -163,16 +162,16 @@ class Stream:
             self.fast = self.slowest[-1][0]
 
     def asks(self) -> None:
-        """Wait before a request to a source until the element's share allows it."""
+        """Wait until the element's share of requests allows another request to a source."""
         if self.requests:
             if self.limiter:
                 self.limiter.ready()
             self.requests.take(1)
 
     def record(self, line: str, size: int) -> None:
-        """Hand the parent a line for the journal, about `size` bytes of the present row.
+        """Send the parent a journal line that covers about `size` bytes of the current row.
 
-        Returns once this stream's line before it is recorded. Raises Stopped.
+        Afterwards it waits until this stream's previous line is recorded. Raises Stopped.
         """
         self.tell(RECORD, (self.slot, line.encode(), size))
         self.recorded.acquire()
@@ -180,7 +179,7 @@ class Stream:
             raise Stopped
 
     def attempt(self, row: int, entry: Any) -> Any:
-        """Do a row, with retries. Raises the error of the last try, or Stopped."""
+        """Try a row until `do` succeeds or no retry is left. Raises the error of the last try, or Stopped."""
         try:
             return self._try(self.do, row, entry)
         except PenstockError as error:
@@ -190,7 +189,7 @@ class Stream:
                 self.vain_tries = 0
 
     def again(self, do: Callable[[Any, Any], Any], subject: Any, entry: Any, error: PenstockError) -> Any:
-        """Repeat `do(subject, entry)` after a try that failed by `error`. All retries of a row share
+        """Repeat `do(subject, entry)` after a try that failed with `error`. All retries of a row count in
         `vain_tries`."""
         ask = partial(self._try, do, subject, entry)
         return retrying(
@@ -205,9 +204,9 @@ class Stream:
         self._count(error)
 
     def _try(self, do: Callable[[Any, Any], Any], subject: Any, entry: Any) -> Any:
-        """Call `do`, again while it waits for renewed credentials or a connection, and once after a hold.
+        """Call `do`, repeat it while credentials or connections are refused, and once after a pause.
 
-        Reports an overloaded store to the parent.
+        Reports an overloaded store, or refused credentials, to the parent.
         """
         before = self.counters[self.slot]
         free, refused = True, 0
@@ -246,9 +245,9 @@ class Stream:
         return now - self._total_at < GIVEN_UP
 
     def gives_up(self, error: PenstockError, rows: int, moved: int) -> TransientError | None:
-        """Return the shard's error if this error of a row means the end: see GIVEN_UP.
+        """Return the error that ends the shard if the row's `error` fulfils the rule at GIVEN_UP, else None.
 
-        `rows`: rows of its slice that this stream did; `moved`: bytes of all streams of the element.
+        `rows` counts the rows done in the stream's slice, `moved` the bytes of all the element's streams.
         """
         now = time.monotonic()
         if not error.retry or rows != self._done or moved > self._moved or _lately_held(self.stopping):
@@ -272,11 +271,11 @@ class Stream:
             raise Stopped
 
     def close(self) -> None:
-        """Close descriptors and connections; the buffer goes with its last view."""
+        """Close descriptors and connections. The buffer is freed with its last view."""
 
 
 def cause(error: PenstockError) -> str:
-    """Return why a row is retried, in one of few phrases, without names and figures."""
+    """Return why a row is retried, as one of a few phrases without names and figures."""
     if status := getattr(error, "status", 0):
         return f"HTTP {status}"
     below = error.__cause__ or error.__context__
@@ -285,7 +284,7 @@ def cause(error: PenstockError) -> str:
 
 
 def _nonsense(entry: Any, error: ValueError) -> TransientError:
-    """Make the error of a nonsensical answer: it fails one object, not the shard."""
+    """Return the error for a nonsensical answer of a source, which fails one object and not the shard."""
     return TransientError(
         "the source's answer makes no sense",
         where=printable(str(entry.key)),
@@ -294,27 +293,25 @@ def _nonsense(entry: Any, error: ValueError) -> TransientError:
 
 
 def failure(entry_path: str, error: PenstockError) -> tuple[str, str, int, bool, bool]:
-    """Return the fields of a `tasks.Failure` as a plain tuple, for the frame to the parent."""
+    """Return the fields of a `tasks.Failure` as a plain tuple, for the message to the parent."""
     why = str(error).partition("\n")[0]
     contradicts = isinstance(error, IntegrityError) and not isinstance(error, DamagedError)
     return printable(entry_path), why, error.exit_code, error.retry, contradicts
 
 
-# Prefetches small objects for a stream before their turn.
-#
-# One thread with several requests on their way takes a fifth less CPU than as many threads with one request
-# each. Those hand the interpreter lock to one another.
+# One thread with several pending requests takes a fifth less CPU time than a thread for each request. Such
+# threads must hand the interpreter lock to one another.
 
-# Bytes that a stream prefetches at most. 2, 4 and 8 MiB took the same time; 1 MiB took a tenth more, and
-# several threads, for objects of that size.
+# The most bytes that a stream prefetches. With 2, 4 and 8 MiB a copy took the same time. With 1 MiB, it took
+# a tenth more, and for objects of that size it needed several threads.
 AHEAD_BYTES = 4 << 20
 
 
 class Prefetch:
-    """The requests of one stream.
+    """The prefetching requests of one stream.
 
-    `asker` maps a source's index to its request function; None for a source whose bytes are local. With
-    `linking`, rows that may be linked or taken over are not requested.
+    `asker` returns the request function of a source by its index, or None if the source's bytes are local.
+    If `linking` is set, rows that may be linked or taken over are not requested.
     """
 
     def __init__(self, asker: Callable[[int], Callable[[Entry], None] | None], *, linking: bool) -> None:
@@ -323,10 +320,9 @@ class Prefetch:
         self._depth = self._asked = self._bytes = 0
 
     def begin(self, entries: Sequence[Entry], depth: int) -> None:
-        """Set the rows that come next, in order, and the most requests on their way; `depth` 1 prefetches
-        nothing.
+        """Set the rows that come next, in order, and the most pending requests; a `depth` of 1 means none.
 
-        The answers to all earlier requests must have been read.
+        Call it only when the answers to all earlier requests have been read.
         """
         self._coming = deque(entries if depth > 1 else ())
         self._depth, self._asked, self._bytes = depth, 0, 0
@@ -335,7 +331,8 @@ class Prefetch:
         return bool(self._coming)
 
     def turn(self, entry: Entry) -> None:
-        """Request this row, unless done before, and as many after it as `depth` and AHEAD_BYTES allow."""
+        """Request this row unless it was requested before, and the following rows within `depth` and
+        AHEAD_BYTES."""
         coming = self._coming
         while coming and coming[0].path != entry.path:
             self._bytes -= coming.popleft().size

@@ -1,16 +1,16 @@
-"""A stream that reads rows of a tree that penstock did not write, and compares them with their source, for
-adopt.
+"""A stream for adopt: it reads rows of a tree that penstock did not write, and compares them with their
+source.
 
 It takes an `Entry` and returns a `Surveyed`. A difference is a result, not a failure.
 
-| the source states a checksum of the bytes | `read_source` | compared by                            |
+| the source states a checksum of the bytes | `read_source` | the row is compared with               |
 |-------------------------------------------|---------------|----------------------------------------|
 | yes, and it can be computed               | any           | that checksum (`checksums.Sums`)       |
 | no                                        | yes           | the source's bytes, read for this      |
-| no                                        | no            | nothing but the size                   |
+| no                                        | no            | only the size                          |
 
-A row whose bytes differed when last read is compared as with `read_source`. A source that cannot be reached
-now fails the row: a later attempt compares it.
+A row whose bytes differed when last read is compared as if `read_source` were set. If the source cannot be
+reached, the row fails, and a later attempt compares it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.sources.port import Reader
 
 
-READ_GRADE = "full"  # source grade of rows compared with all bytes of the source
+READ_GRADE = "full"  # the source grade of rows compared with all bytes of the source
 
 
 class _Seen(NamedTuple):
@@ -50,11 +50,11 @@ class _Seen(NamedTuple):
 
 
 class _OtherBytesError(IntegrityError):
-    """The source, when read, has other bytes."""
+    """The source was read, and has other bytes than the tree."""
 
 
 class Surveyor(Stream):
-    """Reads the tree past this machine's caches, as far as possible, and the source by the table."""
+    """Reads the tree, bypassing this machine's caches if possible, and the source according to the table."""
 
     def __init__(
         self,
@@ -68,15 +68,15 @@ class Surveyor(Stream):
         part_bytes: int,
         **common: Any,
     ) -> None:
-        """`reader` makes a reader of the tree. `policy`: `verify.source_checksum`. `differed`: rows whose
-        bytes differed when last read. A whole file of `giant_bytes` or more gets digests of its parts of
-        `part_bytes`."""
+        """`reader` makes a reader of the tree. `policy` is the setting `verify.source_checksum`. `differed`
+        has the rows whose bytes differed when last read. A whole file of `giant_bytes` or more gets digests
+        of its parts, each of `part_bytes`."""
         super().__init__(**common)
         self.cold, self.sources, self.policy = reader(), sources, policy
         self.read_source, self.differed = read_source, differed
         self.giant_bytes, self.part_bytes = giant_bytes, part_bytes
         self.readers: dict[int, Reader] = {}
-        self._at_source = False  # whether the present step concerns the source, not the tree
+        self._at_source = False  # whether an error now would concern the source, not the tree
         self._of_source = Pump(self, lambda _: None)
 
     def prepare(self, entries: Sequence[Entry], ahead: int) -> None:  # noqa: ARG002 (for sources)
@@ -87,10 +87,10 @@ class Surveyor(Stream):
             reader.close()
 
     def do(self, row: int, entry: Entry) -> Surveyed:
-        """Compare one row; return what was seen of a row that does not differ.
+        """Compare one row. Returns the result if it does not differ.
 
-        Raises DamagedError where the tree has no file of the listed size, and another IntegrityError where
-        the bytes differ. Any other PenstockError: tree or source cannot be read.
+        Raises DamagedError if the tree has no file of the listed size, and another IntegrityError if the
+        bytes differ. Raises any other PenstockError if the tree or the source cannot be read.
         """
         checksums = self._checksums(entry)
         sums = Sums(entry, checksums, lambda: checksums, policy=self.policy)
@@ -113,7 +113,7 @@ class Surveyor(Stream):
             how = READ
             if entry.part < 0:
                 grade = READ_GRADE
-                # Of a file with parts, the source's digest covers all its bytes; only the parts are kept.
+                # A file with parts has only a digest over its parts, and no digest of all bytes as a proof.
                 proof = (
                     ""
                     if reading.parts
@@ -128,9 +128,9 @@ class Surveyor(Stream):
         )  # fmt: skip
 
     def attempt(self, row: int, entry: Entry) -> Surveyed:
-        """See `Stream.attempt`. Raises only Stopped, and errors of the source that are not about the object.
+        """As `Stream.attempt`, but return other errors as the row's result.
 
-        All else becomes the row's result.
+        Raises only Stopped, and errors of the source that are not about the object.
         """
         differed = READ if row in self.differed else ""
         try:
@@ -151,9 +151,9 @@ class Surveyor(Stream):
             return Surveyed(row, UNREAD, differed, error.why or error.what)
 
     def _read(self, entry: Entry, sums: Sums) -> _Seen:
-        """Read the row's bytes in the tree, into `sums` too.
+        """Read the row's bytes in the tree, and feed them to `sums`.
 
-        Raises DamagedError where there is no regular file of the listed size.
+        Raises DamagedError if the tree has no regular file of the listed size.
         """
         self._at_source = False
         giant = entry.part < 0 and entry.size >= max(self.giant_bytes, self.part_bytes + 1)
@@ -178,7 +178,7 @@ class Surveyor(Stream):
         return _Seen(of_hex(digest.hexdigest()), b"", reading.method, reading.stat)
 
     def _as_in_source(self, entry: Entry, reading: _Seen) -> None:
-        """Raise `_OtherBytesError` unless the source has the same bytes in the row's range."""
+        """Read the row's range in the source, and raise `_OtherBytesError` if its bytes differ."""
         self._at_source = True
         before = self.counters[self.slot]
         length = entry.length if entry.part >= 0 else entry.size
@@ -195,7 +195,7 @@ class Surveyor(Stream):
         except BaseException:
             body.abandon()
             raise
-        # Progress counts only the bytes of the tree.
+        # Only bytes of the tree count as progress.
         self.counters[self.slot] = before
         source_digest = str(digest.digest()) if digest is not None else source_digest
         if source_digest != reading.digest:
@@ -214,7 +214,7 @@ class Surveyor(Stream):
         try:
             stated = reader.checksum(entry)
         except PenstockError:
-            # The connection may hold the rest of an answer.
+            # The rest of an answer may still arrive on this connection, so do not use it again.
             self.readers.pop(entry.source).close()
             raise
         return self.sources.get(entry.source).checksum(entry) if stated is None else stated
@@ -233,7 +233,8 @@ class Surveyor(Stream):
 
 
 class _Nowhere:
-    """Takes the source's bytes that are only compared: into a digest over parts, if any."""
+    """Takes the place of a pending file, as the source's bytes are only compared. If a digest over parts is
+    given, it updates the digest."""
 
     def __init__(self, digest: GiantDigest | None) -> None:
         self._digest = digest
@@ -243,7 +244,7 @@ class _Nowhere:
             self._digest.update(data)
 
     def skip(self, count: int) -> None:
-        """Take a hole of the source as zeros."""
+        """Treat a hole of the source as zeros."""
         while self._digest is not None and count > 0:
             self._digest.update(_ZEROS[: min(count, len(_ZEROS))])
             count -= len(_ZEROS)

@@ -1,8 +1,8 @@
 """The kinds of work of a worker process (copy, read back, survey), and the streams of each.
 
-The parent pickles a `Setup` to each worker; it may hold secrets. `streams` prepares the worker: limit of open
-files, umask where it copies, facts of the tree's file system. A worker imports only what its kind of work
-needs.
+The parent sends each worker a pickled `Setup`, which may hold secrets. `streams` prepares the worker: it sets
+the limit of open files and, for copying, the umask, and queries the tree's file system. A worker imports only
+the modules that its kind of work needs.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class CopyWork(NamedTuple):
     data: Path  # staging's `data` folder
     writer: WriterOptions
     dataset: DatasetConfig
-    credentials: Sequence[Any]  # of each source, as its kind resolves them
-    policy: str  # `verify.source_checksum`
-    # Digests that verify makes of whole giants (objects whose parts are rows of several shards). A source
-    # checksum by one of them need not hold yet.
+    credentials: Sequence[Any]  # the credentials of each source, as its kind resolves them
+    policy: str  # the setting `verify.source_checksum`
+    # Digests that verify computes of whole giants (objects whose parts are rows of several shards). A
+    # source's checksum with such an algorithm is checked then.
     later: Sequence[str]
     base: Path | None  # `data` of the release whose unchanged files are linked
-    way: str  # how they come into staging: `link`, `reflink` or `copy`
-    stagings: Mapping[str, Abandoned]  # other runs' staging trees, by run, that files are taken over from
+    way: str  # how unchanged files come into staging: `link`, `reflink` or `copy`
+    stagings: Mapping[str, Abandoned]  # other runs' staging trees, by run, from which files are taken over
 
 
 class ReadWork(NamedTuple):
@@ -49,9 +49,9 @@ class ReadWork(NamedTuple):
     data: Path  # `data` of a staging or a release
     # whether a row that differs from its digest is a result (audit) or a failure (verify)
     audit: bool = False
-    digests: Sequence[str] = ()  # digests to make of each file, besides the one compared
-    whole: bool = False  # whether giants get digests of the whole file, too
-    direct: DirectReads = "all"  # what is read by O_DIRECT, where the file system supports it
+    digests: Sequence[str] = ()  # digests to compute of each file, besides the digest compared
+    whole: bool = False  # whether giants get digests of the whole file too
+    direct: DirectReads = "all"  # which files are read with O_DIRECT, if the file system supports it
 
 
 class SurveyWork(NamedTuple):
@@ -60,22 +60,22 @@ class SurveyWork(NamedTuple):
     data: Path
     dataset: DatasetConfig
     credentials: Sequence[Any]
-    policy: str  # these three: see `CopyWork`
-    read_source: bool  # whether the source is read where it states no checksum
+    policy: str  # `CopyWork` explains dataset, credentials and policy
+    read_source: bool  # whether the source is read if it states no checksum
     differed: frozenset[int]  # rows whose source is always read, since their bytes differed when last read
-    giant_bytes: int  # bytes from which a whole file gets digests of its parts, too
-    part_bytes: int  # bytes of each of these parts but the last
-    direct: DirectReads = "all"  # see `ReadWork`
+    giant_bytes: int  # bytes from which a whole file gets digests of its parts too
+    part_bytes: int  # size of these parts except the last
+    direct: DirectReads = "all"  # which files are read with O_DIRECT, if the file system supports it
 
 
 class Setup(NamedTuple):
     """A worker's work, and its share of the element's streams."""
 
     work: CopyWork | ReadWork | SurveyWork
-    limit: int | None  # bytes a second read from the source by all workers of the element
-    attempts: int  # tries of each row
-    # Whether bytes and requests go by a share of a network link (`host.pacing`), in shared memory; `limit` is
-    # then the most.
+    limit: int | None  # bytes a second that all workers of the element together may read from the source
+    attempts: int  # the most tries of a row
+    # Whether a share of a network link (`host.pacing`), in shared memory, limits bytes and requests. `limit`
+    # then is the upper bound.
     share: bool = False
     ops: bool = False  # whether metadata operations on the target have a budget; the rate is in shared memory
     streams: int = 1
@@ -84,10 +84,10 @@ class Setup(NamedTuple):
 
 
 def streams(work: CopyWork | ReadWork | SurveyWork, spend: Spend) -> tuple[Maker, Renew]:
-    """Return a maker of streams, to be called in each stream's thread, and a function that takes new
+    """Return a function that makes a stream, to be called in its thread, and a function that takes new
     credentials.
 
-    `spend` waits until so many metadata operations on the target are allowed. Raises OSError where a tree's
+    `spend` waits until a number of metadata operations on the target is allowed. Raises OSError if a tree's
     file system cannot be queried.
     """
     if isinstance(work, CopyWork):
@@ -139,12 +139,12 @@ def _surveying(work: SurveyWork) -> tuple[Maker, Renew]:
 
 
 def _cold(data: Path, direct: DirectReads) -> Callable[[], ColdReader]:
-    """Return a maker of readers of the tree `data`."""
+    """Return a function that makes a reader of the tree `data`."""
     from penstock.fs.capabilities import facts
     from penstock.fs.cold_read import ColdReader
     from penstock.fs.safe_open import raise_limit
 
-    # Every stream holds some dozens of files open; many sites' soft limit is 1,024.
+    # Every stream keeps some dozens of files open, and many sites have a soft limit of 1,024.
     raise_limit()
     storage = facts(data)
     return lambda: ColdReader(data, storage, direct)

@@ -1,10 +1,10 @@
 """A worker process: `python -m penstock.engine.worker <socket fd> <shared memory fd>`.
 
-It takes batches (rows sent and answered together) from its parent over a socket. A few threads do their rows,
-by the streams of the set-up (`work_kinds`). Answers go through the socket; counters of bytes are in shared
-memory.
+It receives batches (rows sent and answered together) from its parent over a socket, and sends its answers
+back over it. A few threads work on the rows, each with a stream (`stream`) of the kind that the set-up
+chooses (`work_kinds`). Shared memory holds the streams' byte counters.
 
-The main thread only listens: when the parent is gone, the socket closes and the process ends at once.
+The main thread only reads messages. If the parent ends, the socket closes and the process ends at once.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     from penstock.engine.work_kinds import Setup
 
 
-SLICE = 64  # rows that a thread takes at a time while others are idle
+SLICE = 64  # rows that a thread takes at a time while other threads are idle
 
-RESTING = 0.5  # seconds that a thread waits for a slice between checks of `scarce`
+RESTING = 0.5  # seconds that a thread waits for a slice before it checks `scarce`
 
 
 class Received:
-    """A batch as it came in one frame. Any thread may do a slice of it."""
+    """A batch from the parent. Several threads may each do a slice of it."""
 
     __slots__ = ("entries", "failures", "finished", "kind", "notes", "number", "results", "rows", "slices")
 
     def __init__(self, number: int, rows: list[int], kind: int, entries: list[tuple[Any, ...]]) -> None:
-        """`kind`, `entries`: see `row_codec.to_wire`."""
+        """`kind` and `entries` are the two values that `row_codec.to_wire` returns."""
         self.number, self.rows, self.kind, self.entries = number, rows, kind, entries
         self.results: list[Any] = []
         self.failures: list[tuple[Any, ...]] = []
@@ -57,14 +57,14 @@ class Received:
 
 
 class Worker:
-    """The threads of one process and what they share."""
+    """The threads of one process, and the state they share."""
 
     def __init__(self, channel: wire.Channel, shared_memory: SharedMemory) -> None:
         self.channel, self.shared_memory = channel, shared_memory
         self.begin()
 
     def begin(self) -> None:
-        """Reset, at the start and before another shard's set-up."""
+        """Set all state to its initial values, at the start and before each further shard's set-up."""
         shared_memory = self.shared_memory
         self.cpu = time.process_time() if hasattr(self, "queue") else 0.0
         self.queue: SimpleQueue[tuple[Received, int, int] | None] = SimpleQueue()
@@ -72,7 +72,7 @@ class Worker:
         self.gate = threading.Condition()
         self.streams = 0
         self.ahead = 1
-        self.scarce = False  # a server takes no further connections: a stream without work holds none
+        self.scarce = False  # whether a server takes no further connections: idle streams then close theirs
         self.ended = False
         self.threads: list[threading.Thread] = []
         self.make: Callable[..., Stream] = _unset
@@ -82,7 +82,7 @@ class Worker:
         self.sent: dict[int, float] = {}
 
     def setup(self, setup: Setup) -> None:
-        """Handle the set-up message: make the streams, start the first threads."""
+        """Handle the set-up message: prepare to make streams of its kind, and start the first threads."""
         from penstock.engine import work_kinds
 
         if self.ended:
@@ -114,8 +114,8 @@ class Worker:
         self.set_streams(setup.streams, setup.ahead)
 
     def set_streams(self, number: int, ahead: int, scarce: bool = False) -> None:
-        """Activate `number` threads, each prefetching `ahead` small objects. The others wait after their
-        slice."""
+        """Make `number` threads active, each prefetching up to `ahead` small objects. The others finish their
+        slice and wait."""
         self.ahead, self.scarce = ahead, scarce
         with self.gate:
             self.streams = number
@@ -126,10 +126,10 @@ class Worker:
             thread.start()
 
     def tell(self, kind: int, value: Any) -> None:
-        """Send RECORD (a journal line), PRESSURE (a store asked for less) or EXPIRED (it refuses the
-        credentials).
+        """Send RECORD (a journal line), PRESSURE (a store reported overload) or EXPIRED (a store refused
+        credentials) to the parent.
 
-        The last two go to the parent at most five times a second each.
+        PRESSURE and EXPIRED are each sent at most five times a second.
         """
         now = time.monotonic()
         if kind == wire.RECORD or now - self.sent.get(kind, 0.0) > 0.2:
@@ -139,8 +139,8 @@ class Worker:
     def take(self, number: int, rows: list[int], kind: int, entries: list[tuple[Any, ...]]) -> None:
         """Cut a batch into slices for idle threads.
 
-        Where none is idle, one thread does the whole batch: its files are neighbours, and threads in one
-        folder only wait for each other.
+        If at most one thread is idle, one thread does the whole batch. A batch's files are neighbours, and
+        threads in one folder only wait for each other.
         """
         batch = Received(number, rows, kind, entries)
         size = len(rows)
@@ -151,7 +151,7 @@ class Worker:
             self.queue.put((batch, start, min(size, start + step)))
 
     def run(self, index: int) -> None:
-        """Do slices until the end, as a thread."""
+        """Work on slices until the worker ends. Each thread runs this method."""
         try:
             stream = self.make(slot=self.first_slot + index)
         except PenstockError as error:
@@ -164,9 +164,9 @@ class Worker:
         stream.close()
 
     def next(self, index: int, stream: Stream) -> tuple[Received, int, int] | None:
-        """Wait for a thread's next slice, while it is active; None at the end.
+        """Wait until the thread is active and a slice is in the queue, and return it; None at the end.
 
-        While connections are scarce, the stream closes its own after RESTING seconds of waiting.
+        While connections are `scarce`, the waiting stream closes its own every RESTING seconds.
         """
         while True:
             active = index < self.streams
@@ -180,8 +180,8 @@ class Worker:
                 stream.rest()
 
     def slice(self, stream: Stream, batch: Received, start: int, end: int) -> None:
-        """Do some rows of a batch. Only rows that `Stream.settle` made ready are reported; a later attempt
-        redoes the others."""
+        """Work on some rows of a batch. If `Stream.settle` fails, none of them is reported, and a later
+        attempt does them again."""
         rows, entries, results = batch.rows, batch.entries, []
         attempt, stopped, clock = stream.attempt, self.stopping.is_set, time.perf_counter
         fatal: PenstockError | None = None
@@ -222,8 +222,8 @@ class Worker:
             self.report(batch)
 
     def report(self, batch: Received) -> None:
-        """Send a batch's answer: number, rows done, results, failures, and notes (bytes, retries, linked,
-        taken over)."""
+        """Send a batch's answer: its number, the number of rows done, results, failures, and notes (bytes,
+        retries, rows linked, rows taken over)."""
         done = len(batch.results)
         lines = done and isinstance(batch.results[0], str)
         results: Any = "".join(batch.results).encode() if lines else to_wire(batch.results)
@@ -236,7 +236,7 @@ class Worker:
         self.channel.send(wire.FATAL, error)
 
     def end(self) -> None:
-        """Let the threads finish, then send BYE with CPU time, causes of retries, and slowest rows."""
+        """Let the threads finish. Then send BYE with the CPU time, causes of retries and slowest rows."""
         with self.gate:
             self.ended = True
             self.streams = len(self.threads)
@@ -286,7 +286,7 @@ def _ignore(_: Any) -> None:
 
 
 def main() -> None:
-    """Run the worker that the command line names; ends the process by `os._exit`."""
+    """Run a worker with the descriptors on the command line. It ends the process by `os._exit`."""
     resources.collect_garbage_rarely()
     channel = wire.Channel(socket.socket(fileno=int(sys.argv[1])))
     worker = Worker(channel, SharedMemory(int(sys.argv[2])))
@@ -308,7 +308,7 @@ def main() -> None:
         if limit is None:
             raise
         worker.fatal(limit)
-    # Without the interpreter's shutdown: threads may still hang in a slow call for a dead parent.
+    # Skip the interpreter's shutdown: it would wait for threads that hang in a slow call.
     os._exit(0)
 
 

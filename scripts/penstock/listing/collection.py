@@ -27,7 +27,6 @@ from penstock.listing.listers import stated
 from penstock.sources.backoff import retrying
 from penstock.sources.listing_order import DisorderError
 from penstock.sources.port import Continued
-from penstock.tables.listing_file import ListingWriter, read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.dataset.context import Context
     from penstock.listing.listers import Lister
     from penstock.sources.port import Source
+    from penstock.tables.listing_file import ListingWriter
 
 
 # Puts the checksums of checksum files (`datasets.*.checksums`) into the listing, so that the copy proves
@@ -76,6 +76,8 @@ def attach(
     These are taken out of `stated`, where only unlisted keys stay. Returns digest, rows and bytes of the new
     listing, and the number of rows with a stated checksum.
     """
+    from penstock.tables.listing_file import ListingWriter, read_listing
+
     lines = sum(map(len, stated.values()))
     with ListingWriter(result) as writer:
         for batch in read_listing(listing):

@@ -1,7 +1,8 @@
-"""Where datasets land: the durable POSIX target. Only this package changes the target's tree.
+"""The durable POSIX target to which datasets are copied. Only this package changes the target's tree.
 
-File systems differ by rows of `fs.kinds`, not by code here; tests/contracts/storage_contract.py is the
-conformance suite. All paths are those of `core.layout`. Functions that make, close, reveal or remove folders
-are idempotent, also after a crash. Errors of the file system are raised by `fs.errno_map`, those of small
-files as OSError. `spend` waits for metadata operations (`operation_budget`).
+Differences between file systems are in the table `fs.kinds`, not in code here. The conformance suite is
+tests/contracts/storage_contract.py. All paths come from `core.layout`. Functions that make, close, reveal or
+remove folders are idempotent, even after a crash. `fs.errno_map` turns errors of the file system into
+penstock's errors, except for small files, which raise OSError. `spend` (`operation_budget`) waits until
+metadata operations are allowed.
 """

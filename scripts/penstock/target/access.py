@@ -1,4 +1,4 @@
-"""Group, mode and ACL of one file or folder: compared, and set where they differ; and which accounts a
+"""Compares group, mode and ACL of a file or folder, and sets those that differ. Also decides which accounts a
 configuration trusts, by name or number.
 """
 
@@ -23,27 +23,26 @@ if TYPE_CHECKING:
 
 
 def is_listed(uid: int, names: Sequence[str]) -> bool:
-    """Return whether one of these names or numbers is account `uid`. Unknown names match nobody.
+    """Return whether one of these names or numbers is account `uid`. Unknown names match no account.
 
-    | a listed name or number               | matches                                       |
+    | a listed name or number               | matches if                                    |
     |---------------------------------------|-----------------------------------------------|
-    | a name that this machine knows        | where its number is, or this account's name   |
-    | a number                              | where it is the number                        |
+    | a name that this machine knows        | its number is `uid`, or it is `uid`'s name    |
+    | a number                              | it is `uid`                                   |
     """
     return any(user_number(name) == uid or (name and user_name(uid) == name) for name in names)
 
 
 def owners_told(root: Path, names: Sequence[str]) -> Sequence[str]:
-    """Return the accounts whose releases count below a root: `target.owners`, else the root's owner and this
-    account.
+    """Return the accounts whose releases count below a root.
 
-    Raises OSError.
+    They are `names` (`target.owners`) or, if it is empty, the root's owner and this account. Raises OSError.
     """
     return names or tuple(dict.fromkeys((str(root.stat().st_uid), str(os.geteuid()))))
 
 
 def naming(uid: int) -> str:
-    """Hint how `penstock gate` and `penstock path` come to accept this account's releases."""
+    """Return a hint on how to make `penstock gate` and `penstock path` accept this account's releases."""
     entry = f"`target: {{owners: [{user_name(uid) or uid}]}}`"
     return (
         f"write {entry} into the configurations of those who read it, or have the administrator write it "
@@ -60,34 +59,32 @@ def _in_words(name: str) -> str:
     return f"{user} (uid {name})" if user else name if user or not name.isdecimal() else f"uid {name}"
 
 
-# Group, mode and ACL of one file or folder: compared, and set where they differ.
+# `Access` (`config.access_rules`) is the wanted state. An ACL of None is not configured, and is not read. On
+# BeeGFS a chown and an ACL cost a round trip each, so as few calls as possible are made, in this order:
 #
-# `Access` (`config.access_rules`) is the wanted state; an ACL of None is not configured, and not read. On
-# BeeGFS a chown and an ACL cost a round trip each, so calls are few:
-#
-# | what differs                    | calls that change it, in this order                                   |
+# | what differs                    | call                                                                  |
 # |---------------------------------|-----------------------------------------------------------------------|
-# | the group                       | chown (which can clear mode bits)                                     |
-# | what the ACL allows             | setxattr (which sets the nine bits of the mode, and can clear setgid) |
-# | the mode, after these           | chmod (its group bits are the ACL's mask: the ACL allows what it did) |
+# | the group                       | chown, which can clear mode bits                                      |
+# | what the ACL allows             | setxattr, which sets the nine bits of the mode, and can clear setgid  |
+# | the mode, after these calls     | chmod; its group bits are the ACL's mask, so the ACL allows the same  |
 # | the default ACL of a folder     | setxattr                                                              |
 #
-# The order of earlier changes does not matter. ACLs are compared by what they allow: an inherited ACL with
-# wider entries and a narrower mask is right, and costs no call.
+# Any state before these calls leads to the same result. ACLs are compared by what they allow: an inherited
+# ACL with wider entries and a narrower mask is right, and costs no call.
 
 
 class ActualAccess(NamedTuple):
-    """What a file or folder has, by `look`."""
+    """The access that a file or folder has, as `look` reads it."""
 
     mode: int  # the permission bits, with setuid, setgid and sticky
     gid: int
-    links: int  # names (hard links) of the inode
-    kind: int  # by stat.S_IFMT
-    acl: Acl | None  # None: no ACL, or not read since none is wanted; `default` likewise
-    default: Acl | None  # inherited by what is made in the folder
+    links: int  # number of the inode's names (hard links)
+    kind: int  # the file type, from stat.S_IFMT
+    acl: Acl | None  # None if there is no ACL, or it was not read as none is wanted; also of `default`
+    default: Acl | None  # the ACL that new entries of the folder inherit
 
     def in_words(self, wanted: Access) -> str:
-        """Name mode, group and wanted ACLs, for a message."""
+        """Return mode, group and those ACLs that are wanted, for a message."""
         text = f"mode {self.mode:04o} and group {self.gid}"
         if wanted.acl is not None:
             text += f", ACL {posix_acl.in_words(self.acl)}"
@@ -97,7 +94,7 @@ class ActualAccess(NamedTuple):
 
 
 def look(place: PathOrFd, wanted: Access, *, follow: bool = True) -> ActualAccess:
-    """Read by one stat, and a getxattr for each wanted ACL."""
+    """Read the access with one stat, and a getxattr for each wanted ACL."""
     status = os.stat(place) if isinstance(place, int) else os.stat(place, follow_symlinks=follow)
     acl = None if wanted.acl is None else owners.read_acl(place, follow=follow)
     default = None if wanted.default is None else owners.read_acl(place, owners.DEFAULT, follow=follow)
@@ -116,7 +113,7 @@ def right(actual: ActualAccess, wanted: Access, gid: int | None) -> bool:
 
 
 def give(place: PathOrFd, actual: ActualAccess, wanted: Access, gid: int | None) -> None:
-    """Set what differs from `actual`, without reading it back."""
+    """Set what of `wanted` and `gid` differs from `actual`, without reading it back."""
     mode, changed = actual.mode, False
     if gid is not None and actual.gid != gid:
         os.chown(place, -1, gid)
@@ -133,7 +130,7 @@ def give(place: PathOrFd, actual: ActualAccess, wanted: Access, gid: int | None)
 
 
 def put_right(place: PathOrFd, wanted: Access, gid: int | None) -> bool:
-    """`look`, then `give` what differs; return whether something did."""
+    """Call `look`, and `give` if the access differs. Returns whether it differed."""
     actual = look(place, wanted)
     if right(actual, wanted, gid):
         return False

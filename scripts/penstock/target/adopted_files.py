@@ -1,9 +1,10 @@
 """Takes a tree that penstock did not write into staging, for `penstock adopt --seal`.
 
-One rename moves its top folder, then files are settled one by one. Nothing is deleted: what the release must
-not hold is moved aside, to a folder beside the tree's old place. A file's mode, group, time and ACL change
-only while it is the file that was read: same inode, size and time, one name, this account's, not open for
-writing. A file that fails only one of the last three is moved aside, and the release gets a copy (`own`).
+One rename moves its top folder, and then each file gets its final access ("is settled"). No file is deleted:
+files that do not belong in the release are moved aside, to a folder beside the tree's old place. A file's
+mode, group, time and ACL are changed only if six facts hold. Its inode, size and time are those of the file
+that was read. It has only one name, belongs to this account, and is not open for writing. If only some of the
+last three fail, the file is moved aside, and the release gets a copy (`own`).
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ if TYPE_CHECKING:
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-OPERATIONS = 4  # metadata operations that settling a file costs, at most
+OPERATIONS = 4  # the most metadata operations that settling a file costs
 
 
 def try_move(tree: Path, releases: Path, aside: Path) -> None:
-    """Try whether `move_tree` can work: rename an empty folder from beside the tree to `releases`.
+    """Try whether `move_tree` can work, by renaming an empty folder from beside the tree into `releases`.
 
-    Removes such folders of this account that killed commands left an hour ago or more. Raises PreflightError
-    where the rename fails, where a mount is inside the tree, or where nothing could be moved to `aside`.
+    Also removes trial folders of this account that killed commands left an hour ago or earlier. Raises
+    PreflightError if the rename fails, a mount is inside the tree, or no file could be moved to `aside`.
     """
     _refuse_mounts(tree)
     _refuse_aside(aside)
@@ -68,7 +69,7 @@ def try_move(tree: Path, releases: Path, aside: Path) -> None:
 
 
 def _refuse_mounts(tree: Path) -> None:
-    """Refuse a tree with mounts inside: after a reboot, and elsewhere, their files would be missing."""
+    """Raise PreflightError if mounts are in the tree: elsewhere, or after a reboot, their files are gone."""
     inside = sorted(mount.point for mount in mounts() if f"{mount.point}/".startswith(f"{tree}/"))
     if inside:
         raise PreflightError(
@@ -119,9 +120,9 @@ def _immovable(tree: Path, releases: Path, error: OSError) -> PreflightError:
 
 
 def move_tree(tree: Path, data: Path, inode: int) -> None:
-    """Rename `tree`, the folder of this inode, to `data`, durably; done already where `data` is that folder.
+    """Durably rename the folder `tree` with this inode to `data`, unless `data` already is this folder.
 
-    Raises PreflightError where it cannot be renamed, FailedError where it is in neither place.
+    Raises PreflightError if it cannot be renamed, FailedError if it is in neither place.
     """
     if _inode(data) != inode:
         if _inode(tree) != inode:
@@ -132,7 +133,7 @@ def move_tree(tree: Path, data: Path, inode: int) -> None:
                 hint="find out who moved it; nothing else was changed",
             )
         try:
-            # Not replaced by the rename: BeeGFS renames no folder over another.
+            # Remove the old folder first, as BeeGFS cannot rename a folder over another.
             with contextlib.suppress(FileNotFoundError):
                 os.rmdir(data)
             try:
@@ -159,13 +160,13 @@ def _inode(path: Path) -> int:
 
 
 class Settled(NamedTuple):
-    """What became of a file of an adopted tree."""
+    """The result of settling a file of an adopted tree."""
 
-    why: str  # why the file is not taken over; "" where it is
+    why: str  # why the file is not taken over; "" if it is
     mtime_ns: int = 0
-    ctime_ns: int = 0  # both as they are now, in ns since the epoch; 0 with `why`
-    certain: bool = False  # nothing touched the file since it was read
-    # it is the file that was read, but not this account's alone: `AdoptedFiles.own` may help
+    ctime_ns: int = 0  # both times after settling, in ns since the epoch; 0 with `why`
+    certain: bool = False  # whether the file was not touched since it was read
+    # whether it is the file that was read, but is not this account's alone: `AdoptedFiles.own` may help
     others: bool = False
 
 
@@ -186,14 +187,14 @@ class AdoptedFiles:
         note: Callable[[str, str], None] = lambda _path, _to: None,
         spend: Callable[[int], None] = unlimited,
     ) -> None:
-        """`aside`: the folder for what the release must not hold. `note` gets each path before it is moved
-        there, and its new place. `keep_mtime`: files get the source's time."""
+        """`aside` is the folder for files that do not belong in the release. Before each move to it, `note`
+        is called with the path and its new place. If `keep_mtime` is set, files get the source's time."""
         self._note = note
         self._mode, self._gid, self._keep_mtime, self._fsync = file_mode & FILE_BITS, gid, keep_mtime, fsync
         self._rules, self._spend, self._aside, self._data = rules, spend, aside, data
         self._uid, self._leases = os.geteuid(), True
         try:
-            # The kernel reports another opener by this signal, which would end the process.
+            # If a leased file is opened, the kernel sends this signal, which would end the process.
             signal.signal(signal.SIGIO, signal.SIG_IGN)
         except ValueError:
             self._leases = False
@@ -205,11 +206,10 @@ class AdoptedFiles:
     def settle(
         self, path: str, *, inode: int, size: int, mtime_ns: int, ctime_ns: int, wanted_ns: int
     ) -> Settled:
-        """Give a file its final mode, group, ACL and, where times are kept, `wanted_ns`, if it is the file
-        that was read.
+        """Give a file its final mode, group and ACL, and with `keep_mtime` the time `wanted_ns`.
 
-        `inode`, `size` and times (ns) are those of that reading. Another file is not changed, and named in
-        `Settled.why`. Thread-safe for different paths.
+        It changes only the file that was read with this `inode`, `size` and these times (ns). `Settled.why`
+        says why a file was not changed. Thread-safe for different paths.
         """
         self._spend(OPERATIONS)
         try:
@@ -273,9 +273,9 @@ class AdoptedFiles:
         return Settled("", nearest_time(now.st_mtime_ns), now.st_ctime_ns, certain)
 
     def _is_being_written(self, fd: int) -> bool:
-        """Return whether a process has the file open for writing: a read lease is refused then.
+        """Return whether a process has the file open for writing, since the kernel then refuses a read lease.
 
-        Covers this machine, or all clients where the file system asks them. False where leases are
+        It covers this machine, or all clients if the file system asks them. Returns False if leases are
         unsupported.
         """
         if not self._leases:
@@ -290,11 +290,10 @@ class AdoptedFiles:
         return False
 
     def own(self, path: str, *, inode: int, size: int) -> int:
-        """Move a file aside, and put a copy of this account's alone in its place, with shared blocks where
-        possible.
+        """Move a file aside, and put a copy that only this account owns in its place, durably.
 
-        Durable on return. Returns the copy's inode; 0, with nothing changed, where no file of this inode and
-        size can be read. The caller has the copy read back: its bytes are not compared.
+        They share blocks if possible. Returns the copy's inode, or 0 without any change if no file of this
+        inode and size can be read. Bytes are not compared here, so the caller must have the copy read back.
         """
         parent, _, name = path.rpartition("/")
         temporary = f".p.{secrets.token_hex(8)}"
@@ -330,10 +329,9 @@ class AdoptedFiles:
                 raise storage_error(error, "cannot copy", path) from None
 
     def set_aside(self, path: str) -> str:
-        """Move `path` out of the release, to the same path below `aside`, with a number added where that is
-        taken.
+        """Durably move `path` out of the release, to the same path below `aside`.
 
-        Durable on return. Returns the new place; "" where nothing is at `path`.
+        If that path exists, a number is added. Returns the new place, or "" if `path` is missing.
         """
         parent, _, name = path.rstrip("/").rpartition("/")
         try:
@@ -383,7 +381,7 @@ def _is_there(name: str, folder: int) -> bool:
 
 
 def _make_folders(folder: Path) -> None:
-    """Make a folder and those missing above it, for this account alone; fails for a link in the way."""
+    """Make a folder and missing folders above it, for this account alone. Fails if a link is in the way."""
     missing: list[Path] = []
     while not os.path.lexists(folder):
         missing.append(folder)

@@ -1,4 +1,4 @@
-"""The durability barrier of file systems that syncfs reaches: ext4, XFS, btrfs, WEKA.
+"""The durability barrier for file systems whose disks syncfs reaches: ext4, XFS, btrfs, WEKA.
 
 One syncfs replaces an fsync for each file.
 """
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class Barrier:
-    """A durability barrier for all that is written below `data` after this object was made.
+    """A durability barrier for all files written below `data` after this object was made.
 
-    The constructor opens the descriptor, since the kernel reports a failed write-back only to descriptors
-    that were open then. Where syncfs does not reach the servers (BeeGFS, NFS, Lustre), the writer must use
-    `fsync`. The constructor raises OSError.
+    The constructor opens a descriptor, since the kernel reports a failed write-back only to descriptors that
+    are open at that time. If syncfs does not reach the servers (BeeGFS, NFS, Lustre), the writer must use
+    `fsync` instead. The constructor raises OSError.
     """
 
     def __init__(self, data: Path) -> None:
@@ -29,10 +29,11 @@ class Barrier:
         self._fd = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def wait(self) -> None:
-        """Make durable by one syncfs what was written before.
+        """Make all bytes written before durable, with one syncfs.
 
-        Raises NoSpaceError where the target is full, FailedError for any other error. Then everything since
-        the last successful call must be written again, never only synced: the kernel may have dropped it.
+        Raises NoSpaceError if the target is full, FailedError for any other error. Then all bytes since the
+        last successful call must be written again. A further sync is not enough: the kernel may have dropped
+        the bytes.
         """
         try:
             libc.syncfs(self._fd)

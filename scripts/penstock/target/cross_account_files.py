@@ -1,27 +1,27 @@
-"""Small JSON files by which accounts that share a target inform each other: notices and postings.
+"""Small JSON files with which accounts that share a target inform each other: notices and postings.
 
 | file                     | folder                 | written by  | a reader trusts              | mode |
 |--------------------------|------------------------|-------------|------------------------------|------|
-| a notice                 | a folder that its      | the owner   | its content, whichever       | 0644 |
-|                          | owner alone may write  |             | account the file belongs to  |      |
-| a posting: one account's | a folder that many may | any account | that its maker says so       | 0644 |
-| word to all              | write, sticky (1777)   |             |                              |      |
+| a notice                 | only its owner may     | the owner   | its content, whichever       | 0644 |
+|                          | write in it            |             | account the file belongs to  |      |
+| a posting: a message of  | many accounts may      | any account | that its maker says so       | 0644 |
+| one account to all       | write, sticky (1777)   |             |                              |      |
 
-Notices: the last audit (`dataset.verdicts`) and who stages now (`dataset.staging_notice`). Postings: readers'
-pins (`dataset.pins`). The mark of a removal (`keep.removals`) is a notice made like a posting, so
-that one process has it. All but `touch` is durable on return.
+Notices report the last audit (`dataset.verdicts`) and who stages now (`dataset.staging_notice`). Postings are
+readers' pins (`dataset.pins`). The mark of a removal (`keep.removals`) is a notice made like a posting, so
+that only one process can make it. All functions except `touch` are durable on return.
 
 A notice is trusted because only its folder's owner and root can make a file there. The file's account does
 not count: a restore by root, or a partial chown, must neither close a gate nor forget the findings.
 
-The kernel states whose a posting is (`st_uid` of the open file), never its name or content. O_EXCL gives a
-name to one account, and the sticky folder keeps others from changing it. Not a posting, but counted: what is
-no plain file, is too long, or is a further name of a file in the folder. A hard link elsewhere, as backups
-make, changes nothing. An incomplete posting (its maker is writing, or died) holds its name, with a `value` of
-None.
+The kernel states who made a posting (`st_uid` of the open file). Its name and content do not. O_EXCL gives a
+name to one account, and the sticky folder keeps others from changing the file. A file that is not plain, is
+too long, or is a further name of a file in the folder is no posting. It is only counted. A hard link
+elsewhere, as backups make, does not matter. A posting is incomplete while its maker writes it, or if its
+maker died. It keeps its name, and its `value` is None.
 
-Postings are for people, and for decisions that cost little when wrong: quotas and modes enforce, files ask. A
-folder's listing may be some seconds old on another node; O_EXCL never is.
+Postings are for people, and for decisions that cost little when wrong: quotas and modes enforce a rule, files
+only ask. Another node's listing of a folder may be some seconds old, but O_EXCL never is.
 """
 
 from __future__ import annotations
@@ -49,31 +49,31 @@ READABLE = 0o644
 FOLDER_OF_OWNER = 0o755
 FOLDER_OF_ALL = 0o1777
 OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-LONGEST = 1 << 16  # bytes of a posting, at most
-# Errors after which a posting may still exist. Not EAGAIN: an account can cause it for its own file, by a
-# lease.
+LONGEST = 1 << 16  # the most bytes of a posting
+# Errors after which a posting may still exist. EAGAIN is no such error, as an account can cause it for its
+# own file with a lease.
 UNANSWERED = (PASSING | EXHAUSTED) - {errno.EAGAIN, errno.EBUSY}
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Posting(NamedTuple):
-    """One account's word to all others."""
+    """A message of one account to all others."""
 
     name: str
-    uid: int  # its maker
-    made: float  # its modification time, in seconds since the epoch, by the file system's clock
-    value: Any  # None: incomplete
+    uid: int  # the account that made it
+    made: float  # the file's modification time, in seconds since the epoch, by the file system's clock
+    value: Any  # the message; None if it is incomplete
 
 
 class Postings(NamedTuple):
-    """The postings in a folder that many may write."""
+    """The postings in a folder in which many accounts may write."""
 
-    posted: list[Posting]  # by name
-    others: int  # names without a posting: no plain file, too long, unreadable, or removed meanwhile
+    posted: list[Posting]  # the postings, sorted by name
+    others: int  # number of names without a posting: not plain, too long, unreadable, or removed meanwhile
 
 
 def write_notice(path: Path, value: Any) -> None:
-    """Make or replace a notice, whole, and its folder."""
+    """Make or replace a whole notice, and make its folder."""
     small_files.make_dirs(path.parent, FOLDER_OF_OWNER)
     small_files.write_json(path, value, mode=READABLE)
 
@@ -99,11 +99,11 @@ def forget_notice(path: Path) -> None:
 
 
 def make_folder_as_above(path: Path) -> None:
-    """Make a folder where all accounts may post that may write in the folder above.
+    """Make a folder for postings of all accounts that may write in the folder above.
 
-    It takes that folder's mode and group. Where group or others may write it is sticky (1777 in a folder like
-    /tmp): each account changes only its own postings. Raises FailedError where something stands there that
-    others may empty.
+    It takes the mode and group of the folder above. If group or others may write, it is sticky (1777 in a
+    folder like /tmp), so that each account can change only its own postings. Raises FailedError if the path
+    is no folder, or others may remove files in it.
     """
     above = stat.S_IMODE(path.parent.stat().st_mode) & (stat.S_ISGID | FOLDER_OF_ALL)
     small_files.make_dirs(path, above | stat.S_ISVTX if above & OF_OTHERS else above)
@@ -119,10 +119,10 @@ def make_folder_as_above(path: Path) -> None:
 
 
 def make_folder_for_readers(path: Path, like: Path) -> None:
-    """Make or correct a sticky folder in which those may post who may read the folder `like`.
+    """Make or correct a sticky folder in which all accounts that may read the folder `like` may post.
 
-    Those are its owner, group, everybody, and the users and groups of its ACL, each where allowed to read.
-    Raises FailedError for what is no folder of this account.
+    The modes and ACL of `like` say whether owner, group, everybody, and the ACL's users and groups may read
+    it. Raises FailedError if the folder belongs to another account.
     """
     small_files.make_dirs(path, 0o700)
     status, acl = like.stat(), _acl(like)
@@ -142,7 +142,7 @@ def make_folder_for_readers(path: Path, like: Path) -> None:
 
 
 def post(folder: Path, name: str, value: Any) -> bool:
-    """Make a posting; return False where an account has that name. On an error the name is free again."""
+    """Make a posting. Returns False if a posting has that name. On an error, the name is free again."""
     try:
         fd = os.open(folder / name, _NEW, READABLE)
     except FileExistsError:
@@ -162,7 +162,7 @@ def post(folder: Path, name: str, value: Any) -> bool:
 
 
 def touch(folder: Path, name: str) -> None:
-    """Set a posting's or notice's time to now, by the file system's clock: its process lives."""
+    """Set a posting's or notice's time to now, by the file system's clock, as its process still runs."""
     os.utime(folder / name, follow_symlinks=False)
 
 
@@ -174,7 +174,7 @@ def withdraw(folder: Path, name: str) -> None:
 
 
 def posting_names(folder: Path) -> list[str]:
-    """List the names of all postings in order, without opening any. Skips dot files."""
+    """Return the sorted names of all postings, without opening a file. Skips dot files."""
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except FileNotFoundError:
@@ -182,7 +182,7 @@ def posting_names(folder: Path) -> list[str]:
 
 
 def postings(folder: Path, names: Sequence[str] | None = None) -> Postings:
-    """Read the postings of these names, or of all. Raises OSError where the file system does not answer."""
+    """Read the postings of these names, or all. Raises OSError if the file system is unresponsive."""
     names = posting_names(folder) if names is None else names
     met: set[int] = set()
     read = [_posting(folder, name, met) for name in names]
@@ -200,8 +200,8 @@ def _acl(folder: Path) -> Acl | None:
 
 
 def _give_rights(fd: int, mode: int, gid: int, setgid: int, acl: Acl | None) -> bool:
-    """Give a folder mode and group, and full rights to each ACL entry that may read; return whether that
-    changed it."""
+    """Give a folder mode and group, and full rights to each ACL entry that may read. Returns whether it
+    changed."""
     changed = set_owner_mode(fd, mode | setgid, gid)
     if acl is not None:
         wanted = tuple(entry._replace(bits=7 if entry.bits & 4 else 0) for entry in acl)
@@ -213,13 +213,13 @@ def _give_rights(fd: int, mode: int, gid: int, setgid: int, acl: Acl | None) -> 
 
 
 def _posting(folder: Path, name: str, met: set[int]) -> Posting | None:
-    """Read a posting; None where there is none, or its inode is among those `met`."""
+    """Read a posting, and add its inode to `met`. Returns None for no posting, or an inode in `met`."""
     try:
         fd = small_files.descriptor(folder / name)
     except OSError as error:
         if error.errno in UNANSWERED:
             raise
-        # Withdrawn, no plain file, or closed to readers by its mode.
+        # The posting was withdrawn, is no plain file, or has a mode that keeps readers out.
         return None
     status = os.fstat(fd)
     if status.st_ino in met or status.st_size > LONGEST:

@@ -1,10 +1,10 @@
 """A dataset's folders on the target: made with their modes, and checked to belong to one account.
 
-The owner of `<root>/<dataset>` is the one account that stages the dataset; all others are refused before
-anything changes. The root is the operator's: it may be a link, and anybody's.
+Only the owner of `<root>/<dataset>` stages the dataset. Every other account is rejected before anything
+changes. The operator manages the root, which may be a link and may belong to any account.
 
-The state is the folder `.penstock` with runs and journals, in the dataset's folder or below
-`target.state_root`. In the latter case a file `.penstock` in the dataset's folder points there.
+The state is the folder `.penstock` with runs and journals. It is in the dataset's folder, or below
+`target.state_root`. In the second case, the dataset's folder has a file `.penstock`, the pointer to it.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 _POINTER = re.compile(r"releases/([^/]+)")
 _NEXT_POINTER = re.compile(r"\.current\.[0-9a-f]{16}")
-# Seconds after which a temporary file counts as left by a killed command. Living commands need one for
-# moments; a job's answer stays until preflight read it, which waits for minutes.
+# Seconds after which a temporary file counts as left by a killed command. A running command needs such a file
+# for moments only. A job's answer stays until preflight, which waits for minutes, has read it.
 LEFT_AFTER = 3600.0
-# folders by which `adopted_files.try_move` tries a rename
+# names of the folders with which `adopted_files.try_move` tries a rename
 ADOPT_TRIALS = re.compile(rf"{re.escape(ADOPT_TRIAL)}[0-9a-f]{{16}}")
 _ANSWERS = re.compile(rf"{re.escape(ANSWER)}\d.*")
 _LEFT = re.compile(rf"\.try-[0-9a-f]{{16}}.*|{small_files.UNFINISHED.pattern}")
@@ -85,14 +85,14 @@ def check_root(root: Path) -> None:
 def check_owner(layout: DatasetLayout) -> None:
     """Raise PreflightError unless the dataset's folders are plain folders of this account.
 
-    They must be closed to everybody else's writes, and not replaceable by others. Raises also as
-    `check_state` and `check_shape`; OlderVersionError and NewerFormatError for a state of another version of
-    penstock.
+    Not everybody may write in them, and other accounts must not be able to replace them. Raises the errors of
+    `check_state` and `check_shape` too, and OlderVersionError or NewerFormatError if another version of
+    penstock made the state.
     """
     for root in (layout.root, layout.state_root):
         if root is not None:
             _check_names_stay(root)
-    away = layout.state == layout.state_pointer and _pointed(layout) is not None  # `check_state` says it
+    away = layout.state == layout.state_pointer and _pointed(layout) is not None  # see `check_state`
     for path in (layout.folder, layout.releases, *(() if away else (layout.state.parent, layout.state))):
         try:
             status = os.lstat(path)
@@ -115,9 +115,9 @@ def check_owner(layout: DatasetLayout) -> None:
 
 
 def check_shape(layout: DatasetLayout) -> None:
-    """Raise FindingsError where the dataset's folder, or one that readers use, is no folder.
+    """Raise FindingsError if the dataset's folder, or a folder that readers use, is no folder.
 
-    What this account may not look at is skipped.
+    Folders that this account may not look at are skipped.
     """
     _check_folders(layout, (layout.folder, *layout.folders_of_readers))
 
@@ -141,17 +141,17 @@ def _check_folders(layout: DatasetLayout, folders: Iterable[Path]) -> None:
 
 
 def _check_names_stay(root: Path) -> None:
-    """Raise PreflightError where others than the root's owner may rename what is in it.
+    """Raise PreflightError if accounts other than the root's owner may rename its entries.
 
-    A dataset's folder could become a link to anywhere between two calls of a step.
+    They could replace a dataset's folder with a link between two calls of a step.
 
-    | may write in the root          | sticky | answer                                    |
-    |--------------------------------|--------|-------------------------------------------|
-    | its owner alone                |        | used                                      |
-    | a group, everybody             | yes    | used: names belong to those who made them |
-    | the owner's own group, without | no     | used: umask 002 gives it to each folder   |
-    | other members                  |        |                                           |
-    | another group, everybody       | no     | PreflightError                            |
+    | may write in the root              | sticky | result                                            |
+    |------------------------------------|--------|---------------------------------------------------|
+    | only its owner                     | any    | accepted                                          |
+    | a group, or everybody              | yes    | accepted: only who made an entry may rename it    |
+    | the owner's own group, which has   | no     | accepted: umask 002 lets it write in each folder  |
+    | no other members                   |        |                                                   |
+    | another group, or everybody        | no     | PreflightError                                    |
     """
     try:
         status = os.stat(root)
@@ -172,7 +172,7 @@ def _check_names_stay(root: Path) -> None:
 
 
 def _is_own_group(status: os.stat_result) -> bool:
-    """Return whether the group is the owner's alone: it has the owner's name, and no other member."""
+    """Return whether the group has the owner's name and no other member."""
     try:
         group, owner = grp.getgrgid(status.st_gid), pwd.getpwuid(status.st_uid).pw_name
         return group.gr_name == owner and set(group.gr_mem) <= {owner}
@@ -181,7 +181,7 @@ def _is_own_group(status: os.stat_result) -> bool:
 
 
 def owns(layout: DatasetLayout) -> bool:
-    """Return whether this account stages the dataset, or nobody does yet."""
+    """Return whether this account stages the dataset, or no account does yet."""
     try:
         return os.lstat(layout.folder).st_uid == os.geteuid()
     except OSError:
@@ -198,8 +198,8 @@ def _unreadable(path: Path, error: OSError) -> PreflightError:
 
 
 def make_folder(layout: DatasetLayout) -> bool:
-    """Make the dataset's folder, and a missing root, as `prepare` does. Returns whether the folder was
-    missing."""
+    """Make the dataset's folder, and the root if it is missing, as `prepare` does. Returns whether the
+    dataset's folder was missing."""
     check_owner(layout)
     check_root(layout.root)
     missing = not os.path.lexists(layout.folder)
@@ -209,12 +209,12 @@ def make_folder(layout: DatasetLayout) -> bool:
 
 
 def prepare(layout: DatasetLayout) -> None:
-    """Make missing folders, durably and whatever the umask: `<dataset>` and `releases` 0755, `.penstock`
-    0700.
+    """Durably make missing folders, whatever the umask is. `<dataset>` and `releases` get the mode 0755,
+    `.penstock` 0700.
 
-    Raises as `check_root` and `check_owner`.
+    Raises the errors of `check_root` and `check_owner`.
     """
-    # First, since who does not own the dataset has no use for write permission in its root.
+    # Check the owner first: telling others to get write permission in the root would not help them.
     check_owner(layout)
     check_root(layout.root)
     if layout.state_root is not None:
@@ -239,10 +239,10 @@ def prepare(layout: DatasetLayout) -> None:
 def open_staging(
     layout: DatasetLayout, release: str, dir_mode: int, gid: int | None, rules: AccessRules = NO_RULES
 ) -> Path:
-    """Return the `data` folder of a release's staging, made where it is missing.
+    """Return the `data` folder of a release's staging, which is made if it is missing.
 
-    Staging itself is closed (0700) until it is revealed. `data` has the setgid bit, the group and the default
-    ACL, which all below it inherits. Raises FailedError when the release is published already.
+    The staging folder has the mode 0700 until it is published. `data` has the setgid bit, group and default
+    ACL that all files and folders below it inherit. Raises FailedError if the release is already published.
     """
     if os.path.lexists(layout.release(release)):
         raise FailedError(
@@ -267,7 +267,7 @@ def open_staging(
 
 
 def close_staging(layout: DatasetLayout, release: str) -> None:
-    """Set a staging's mode to 0700: a publish killed before its rename left it without a write bit."""
+    """Set a staging's mode to 0700, as a publish that was killed before its rename left no write bit."""
     try:
         _with_mode(layout.staging(release), 0o700)
     except OSError as error:
@@ -275,7 +275,8 @@ def close_staging(layout: DatasetLayout, release: str) -> None:
 
 
 def releases(layout: DatasetLayout) -> list[str]:
-    """List the published releases, sorted. Raises PreflightError where this account may not look."""
+    """Return the sorted names of the published releases. Raises PreflightError if this account may not look
+    there."""
     try:
         with os.scandir(layout.releases) as entries:
             return sorted(
@@ -288,9 +289,9 @@ def releases(layout: DatasetLayout) -> list[str]:
 
 
 def current(layout: DatasetLayout) -> str | None:
-    """Return the release that `current` names; None before the first.
+    """Return the release that the link `current` leads to, or None before the first release.
 
-    Raises FailedError when it is no link into `releases/`, PreflightError when this account may not look.
+    Raises FailedError if it is no link into `releases/`, and PreflightError if this account may not look.
     """
     try:
         text = os.readlink(layout.current)
@@ -318,16 +319,19 @@ def current(layout: DatasetLayout) -> str | None:
 
 
 def leads(layout: DatasetLayout) -> bool:
-    """Return whether `current` names an existing release."""
+    """Return whether `current` leads to an existing release."""
     named = current(layout)
     return named is not None and layout.release(named).is_dir()
 
 
 def _pointed(layout: DatasetLayout) -> StatePointer | None:
-    """Read the pointer to a state elsewhere; None: there is none. Raises FailedError for a damaged file."""
+    """Read the pointer to a state below a state root, or return None if there is no pointer.
+
+    Raises FailedError for a damaged pointer.
+    """
     try:
         kind = os.lstat(layout.state_pointer).st_mode
-        # Without a state root it is the state's folder; `_check_own` judges all else.
+        # Without a state root, this name is the state's folder, and `_check_own` judges other kinds.
         if stat.S_ISREG(kind) or (layout.state_root is not None and not stat.S_ISDIR(kind)):
             return dataset_documents.STATE_POINTER.from_json(
                 small_files.read(layout.state_pointer), layout.state_pointer
@@ -345,9 +349,10 @@ def _pointed(layout: DatasetLayout) -> StatePointer | None:
 
 
 def _bind_state(layout: DatasetLayout) -> None:
-    """Let the state below `target.state_root` and the dataset's folder name each other.
+    """Write the pointer from the dataset's folder to the state below `target.state_root`, and one back to it.
 
-    If two nodes make the first state at once, and one does not see the state root, only one goes on.
+    Two nodes may make the first state at once, while one of them has not mounted the state root. Only one
+    node then continues.
     """
     pointed = _pointed(layout)
     made = StateRoot(pointed.id if pointed else secrets.token_hex(8), str(layout.root.absolute()))
@@ -359,24 +364,24 @@ def _bind_state(layout: DatasetLayout) -> None:
 
 
 def check_state(layout: DatasetLayout) -> None:
-    """Raise PreflightError where the dataset's state is not here, or belongs to another dataset.
+    """Raise PreflightError if the dataset's state is missing here, or belongs to another dataset.
 
-    Two nodes must never work on one staging by two states.
+    Two nodes must never work on one staging with two different states.
 
-    | `.penstock` in the   | `target.    | `.penstock` below it      | answer                            |
-    | dataset's folder     | state_root` |                           |                                   |
-    |----------------------|-------------|---------------------------|-----------------------------------|
-    | a folder, or nothing | none        |                           | used                              |
-    | a file               | none        |                           | refused: set `target.state_root`  |
-    | a folder             | set         |                           | refused: two states               |
-    | a file               | set         | names the same id, or was | used                              |
-    |                      |             | made by hand              |                                   |
-    | a file               | set         | names another id or root  | refused: another's                |
-    | a file               | set         | missing                   | refused: not mounted, or lost     |
-    | nothing, and         | set         | missing                   | refused: not mounted, or lost     |
-    | a release            |             |                           |                                   |
-    | nothing, no release  | set         | missing                   | the first run                     |
-    | nothing              | set         | exists                    | used (killed before it was bound) |
+    | `.penstock` in the   | `target.    | `.penstock` below         | result                                |
+    | dataset's folder     | state_root` | `target.state_root`       |                                       |
+    |----------------------|-------------|---------------------------|---------------------------------------|
+    | a folder, or missing | not set     |                           | accepted                              |
+    | a file               | not set     |                           | error: `target.state_root` is unset   |
+    | a folder             | set         |                           | error: two states                     |
+    | a file               | set         | has the same id, or was   | accepted                              |
+    |                      |             | made by hand              |                                       |
+    | a file               | set         | has another id or root    | error: belongs to another dataset     |
+    | a file               | set         | missing                   | error: not mounted, or lost           |
+    | missing, but there   | set         | missing                   | error: not mounted, or lost           |
+    | is a release         |             |                           |                                       |
+    | missing, no release  | set         | missing                   | accepted: the first run               |
+    | missing              | set         | exists                    | accepted: killed before `_bind_state` |
     """
     pointed = _pointed(layout)
     if layout.state_root is None:
@@ -411,7 +416,7 @@ def check_state(layout: DatasetLayout) -> None:
 
 
 def need_state(layout: DatasetLayout) -> None:
-    """Raise PreflightError where the dataset's state is missing."""
+    """Raise PreflightError if the dataset's state is missing."""
     if layout.state.is_dir():
         return
     made = f"`mkdir -p -m 700 {layout.state}`, and " if layout.state_root is not None else ""
@@ -426,9 +431,9 @@ def need_state(layout: DatasetLayout) -> None:
 
 
 def _id_of_state(layout: DatasetLayout) -> str | None:
-    """Return the id of the state below `target.state_root`; None where a person made or unbound the folder.
+    """Return the id of the state below `target.state_root`, or None if a person made or detached the folder.
 
-    Raises PreflightError for another root's state, whose journals would be taken for this root's.
+    Raises PreflightError for the state of another root, whose journals would be read as this root's.
     """
     try:
         bound = dataset_documents.STATE_ROOT.from_json(
@@ -455,7 +460,7 @@ def _id_of_state(layout: DatasetLayout) -> str | None:
 
 
 def probe(layout: DatasetLayout) -> ProbeReport:
-    """Measure what the file system really does, in hidden folders. The caller holds the dataset's lock.
+    """Measure in hidden folders what the file system really does. The caller must hold the dataset's lock.
     Raises no OSError."""
     from penstock.fs import probe
 
@@ -463,20 +468,20 @@ def probe(layout: DatasetLayout) -> ProbeReport:
 
 
 def sweep_leftovers(layout: DatasetLayout) -> None:
-    """Remove what killed commands of this account left in the dataset's folders and at the root.
+    """Remove files and folders that killed commands of this account left in the dataset and at the root.
 
     | name                     | left by                               | removed                         |
     |--------------------------|---------------------------------------|---------------------------------|
-    | `.penstock-probe`        | a probe: by the lock's holder alone   | at once                         |
-    | `.penstock-rehearsal`    | a rehearsal: by the same              | at once                         |
-    | `.current.<hex>`         | a move of `current`: by the same      | at once                         |
-    | `.try-<hex>`             | preflight, without the lock           | after `LEFT_AFTER`, by its time |
-    | `.<hex>.tmp`             | a document that was being written     | the same                        |
-    | `.penstock-adopt-<hex>`  | an adoption, without the lock         | the same                        |
-    | `.penstock-probe-<job>`  | preflight's jobs, without the lock    | the same                        |
+    | `.penstock-probe`        | a probe, with the lock                | at once                         |
+    | `.penstock-rehearsal`    | a rehearsal, with the lock            | at once                         |
+    | `.current.<hex>`         | a move of `current`, with the lock    | at once                         |
+    | `.try-<hex>`             | preflight, without the lock           | if unchanged for `LEFT_AFTER`   |
+    | `.<hex>.tmp`             | a document that was being written     | if unchanged for `LEFT_AFTER`   |
+    | `.penstock-adopt-<hex>`  | an adoption, without the lock         | if unchanged for `LEFT_AFTER`   |
+    | `.penstock-probe-<job>`  | preflight's jobs, without the lock    | if unchanged for `LEFT_AFTER`   |
 
-    The caller holds the dataset's lock. What cannot be removed stays until the next command; nothing reads
-    it. Never raises.
+    The caller must hold the dataset's lock. Entries that cannot be removed stay until the next command, and
+    no command reads them. Never raises.
     """
     from penstock.target.tree_removal import remove_tree
 
@@ -493,7 +498,7 @@ def sweep_leftovers(layout: DatasetLayout) -> None:
 
 
 def sweep_pointers(layout: DatasetLayout) -> None:
-    """Remove the temporary links that other commands were about to rename to `current`, durably."""
+    """Durably remove the temporary links that killed commands were about to rename to `current`."""
     with os.scandir(layout.folder) as entries:
         old = [e.path for e in entries if _NEXT_POINTER.fullmatch(e.name) and e.is_symlink()]
     for path in old:
@@ -504,7 +509,7 @@ def sweep_pointers(layout: DatasetLayout) -> None:
 
 
 def sweep_old(folder: Path, names: re.Pattern[str]) -> None:
-    """Remove this account's files and empty folders of these names, unchanged for `LEFT_AFTER`."""
+    """Remove this account's files and empty folders with such names if unchanged for `LEFT_AFTER` seconds."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         left = [entry for entry in entries if names.fullmatch(entry.name)]
         before = clock.now(folder) - LEFT_AFTER if left else 0.0
@@ -539,7 +544,7 @@ def _make(path: Path, mode: int) -> None:
 
 
 def _with_mode(path: Path, mode: int, gid: int | None = None) -> None:
-    """Set `mode`, but keep a setgid bit: it gives new folders the group of a project's folder."""
+    """Set `mode`, but keep a setgid bit, which gives new folders the group of a project's folder."""
     fd = _open(path)
     try:
         set_owner_mode(fd, mode | (os.fstat(fd).st_mode & stat.S_ISGID), gid)

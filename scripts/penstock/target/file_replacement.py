@@ -1,7 +1,7 @@
-"""Replaces damaged files of a published release, each whole: a reader sees the old or the new.
+"""Replaces damaged files of a published release. Readers see either the old file or the whole new file.
 
-Folders of a release have no write bit: the owner gets it while files in them are replaced. A killed repair
-leaves such folders and temporary files; the next repair in the folder removes the files and the bit.
+Folders of a release have no write bit. While files in a folder are replaced, its owner has the write bit. A
+killed repair may leave this bit and temporary files. The next repair in the folder removes both.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPEN_AT_ONCE = 128  # folders that a mender keeps open
+_OPEN_AT_ONCE = 128  # the most folders that a mender keeps open
 _BLOCK = 1 << 20  # bytes copied through this process at a time
-_OF_A_FILE = 4  # metadata operations of a file: its mode, its times, and two renames
-_OF_A_FOLDER = 2  # metadata operations of a folder: opened to its owner, and closed again
+_OF_A_FILE = 4  # metadata operations for a file: setting its mode and times, and two renames
+_OF_A_FOLDER = 2  # metadata operations for a folder: setting its owner's write bit, and removing it
 _REMOVE_IT = "nothing is deleted that penstock did not write: move it away, audit and repair again"
 
 
@@ -50,9 +50,9 @@ class _Folder:
 class Mender:
     """Replaces files below `data`. Thread-safe for different paths, which are relative to `data`.
 
-    Close it: only then do all folders have their published mode again. Files and folders get the published
-    mode, group, ACL and, where this account may give it, owner; None leaves a group or owner as it is. A
-    missing `data` is made again; OSError where something else is in its place.
+    Files and folders get the published mode, group and ACL, and if this account may set it, the owner. A
+    group or owner of None is left as it is. Only `close` gives all folders their published mode again. A
+    missing `data` is made again. The constructor raises OSError if `data` is no folder.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class Mender:
             self._root = os.open(data, _FOLDER)
         except FileNotFoundError:
             self._root = _made_again(data)
-            # So that it gets its published mode on `close`.
+            # Enter it, so that `close` gives it its published mode.
             self._enter("")
 
     def check(self, path: str) -> None:
-        """Enter the folder of `path` as `replace` does, to find out before any fetch whether that can work.
+        """Enter the folder of `path` as `replace` does, to find out before any fetch whether it can work.
 
-        Raises ObjectError when a folder is at `path`, or something else in a folder's place; else storage
+        Raises ObjectError if `path` is a folder, or a folder above it is a link or file. Also raises storage
         errors.
         """
         parent, _, name = path.rpartition("/")
@@ -90,9 +90,9 @@ class Mender:
             _refuse_folder(folder, name)
 
     def replace(self, path: str, mtime_ns: int, new: Path) -> None:
-        """Put the file `new`, on the same file system and with durable bytes, at `path`.
+        """Move the file `new` to `path`. It must be on the same file system, and its bytes durable.
 
-        On an error `path` is as it was. Raises as `check`.
+        On an error, `path` is unchanged. Raises the errors of `check`.
         """
         self._before(path, _OF_A_FILE)
         parent, _, name = path.rpartition("/")
@@ -100,21 +100,21 @@ class Mender:
         with _telling("cannot repair", path), self.within(parent) as folder:
             _refuse_folder(folder, name)
             self._dress(path, mtime_ns, new)
-            # Not every file system renames between folders in one step; readers see only the second rename.
+            # Not every file system renames atomically between folders. Readers see only the second rename.
             os.rename(new, temporary, dst_dir_fd=folder)
             _name(folder, temporary, name)
 
     def dress(self, path: str, mtime_ns: int, new: Path) -> None:
-        """Give the file `new` the mode, group, owner, ACL and time of `path`, durably."""
+        """Durably give the file `new` the mode, group, owner and ACL published for `path`, and the time."""
         self._spend(2)
         with _telling("cannot repair", path):
             self._dress(path, mtime_ns, new)
 
     def link_or_copy(self, path: str, mtime_ns: int, new: Path) -> None:
-        """Put a link to the dressed file `new` at `path`, durably.
+        """Durably make a hard link at `path` to the file `new`, which `dress` has prepared.
 
-        A copy instead, where `path` has another mode, group, owner, ACL or time, or no link can be made. On
-        an error `path` is as it was. Raises as `check`.
+        If `path` needs another mode, group, owner, ACL or time, or no link can be made, it becomes a copy. On
+        an error, `path` is unchanged. Raises the errors of `check`.
         """
         self._before(path, _OF_A_FILE)
         parent, _, name = path.rpartition("/")
@@ -143,7 +143,7 @@ class Mender:
         os.fsync(fd)
 
     def _alike(self, fd: int, path: str, mtime_ns: int) -> bool:
-        """Return whether a file is already as `path` should be, so that both can be one inode."""
+        """Return whether a file already has the access and time of `path`, so that both can be one inode."""
         status, wanted = os.fstat(fd), self._rules.file(path, self._file_mode)
         owner = self._uid is None or os.geteuid() != 0 or status.st_uid == self._uid
         return owner and status.st_mtime_ns == mtime_ns and right(look(fd, wanted), wanted, self._gid)
@@ -163,13 +163,13 @@ class Mender:
             os.close(made)
 
     def set_mode(self, path: str) -> None:
-        """Give `path` its published mode, group, owner and ACL again; "." is `data`. Raises ObjectError when
-        this account cannot."""
+        """Give `path` its published mode, group, owner and ACL again ("." is `data`). Raises ObjectError if
+        this account may not."""
         self._spend(1)
         try:
             fd = os.open(".", _PATH, dir_fd=self._root) if path == "." else self._any(path)
             try:
-                # A descriptor without read access: unreadable files can be set right, too.
+                # The descriptor needs no read access, so even unreadable files can be corrected.
                 self._set(f"/proc/self/fd/{fd}", fd, path)
             finally:
                 os.close(fd)
@@ -177,7 +177,7 @@ class Mender:
             raise _file_error(error, "cannot set mode or owner", path) from None
 
     def sweep(self, path: str) -> bool:
-        """Remove what a killed repair left, where `path` is a temporary name; else return False."""
+        """If `path` is a temporary name, remove this file of a killed repair. Otherwise return False."""
         self._before(path, 1)
         parent, _, name = path.rpartition("/")
         if parent == ".." or not TEMPORARY.fullmatch(name):
@@ -186,14 +186,14 @@ class Mender:
             return True
 
     def make(self, path: str) -> bool:
-        """Make a folder and those above it; return False where it exists. Durable once this is closed."""
+        """Make a folder and the folders above it, durable after `close`. Returns False if it exists."""
         self._before(f"{path}/", 1)
         existing = self.holds(path)
         with _telling("cannot make the folder", path), self.within(path):
             return not existing
 
     def holds(self, path: str) -> bool:
-        """Return whether something has this name (`../name`: beside `data`)."""
+        """Return whether any file or folder has this name. `../name` is a name beside `data`."""
         above, below = path.startswith("../"), path.removeprefix("../")
         try:
             if above:
@@ -206,9 +206,9 @@ class Mender:
 
     @contextlib.contextmanager
     def within(self, parent: str) -> Iterator[int]:
-        """Yield a folder's descriptor, while its owner may write in it.
+        """Yield a folder's descriptor. Meanwhile the folder's owner may write in it.
 
-        The first entry removes temporary files of a killed repair. A folder that vanished is made again.
+        Entering a folder first removes temporary files of a killed repair. A missing folder is made again.
         """
         self._before(f"{parent}/", 0)
         with self._lock:
@@ -221,7 +221,7 @@ class Mender:
                 folder.users -= 1
 
     def close(self) -> None:
-        """Give every opened folder its published mode again. One that fails does not stop the others."""
+        """Give every opened folder its published mode again, even if that fails for some of them."""
         problem: OSError | None = None
         with self._lock:
             while self._open:
@@ -270,7 +270,7 @@ class Mender:
         return folder
 
     def _make(self, path: str) -> int:
-        """Make a folder that vanished, in its entered parent."""
+        """Enter the parent of a missing folder, and make the folder."""
         above, _, name = path.rpartition("/")
         folder = self._enter(above)
         os.mkdir(name, 0o700, dir_fd=folder.fd)
@@ -298,7 +298,7 @@ class Mender:
             wanted = self._rules.folder(path, self._dir_mode)
         else:
             wanted = self._rules.file(path, self._file_mode)
-        # As in audits: the owner's own file is as published, even where root gave it the dataset later.
+        # As in audits, a file of this account has the right owner, even if root gave the dataset to another.
         mine = os.geteuid() != 0 and status.st_uid == os.geteuid()
         uid = -1 if mine or self._uid is None or status.st_uid == self._uid else self._uid
         gid = -1 if self._gid is None or status.st_gid == self._gid else self._gid
@@ -314,7 +314,7 @@ class Mender:
         put_right(name, wanted, None)
 
     def _own(self, fd: int) -> None:
-        """Give a file its owner, as root. Other accounts own what they make."""
+        """As root, give a file its published owner. Other accounts own the files that they make."""
         if self._uid is not None and os.geteuid() == 0 and os.fstat(fd).st_uid != self._uid:
             os.fchown(fd, self._uid, -1)
 
@@ -325,7 +325,7 @@ class Mender:
 
 
 def _made_again(data: Path) -> int:
-    """Make a release's folder `data`, while its own folder has the owner's write bit."""
+    """Make a release's folder `data` again. Meanwhile the release's folder has the owner's write bit."""
     release = os.open(data.parent, _FOLDER)
     try:
         mode = stat.S_IMODE(os.fstat(release).st_mode)
@@ -341,7 +341,7 @@ def _made_again(data: Path) -> int:
 
 
 def _name(folder: int, temporary: str, name: str) -> None:
-    """Rename a whole file to its name, durably; on an error remove it."""
+    """Durably rename a whole file to its final name, or remove it on an error."""
     try:
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
@@ -351,7 +351,7 @@ def _name(folder: int, temporary: str, name: str) -> None:
 
 
 def _linked(new: Path, folder: int, temporary: str) -> bool:
-    """Link a file into the folder; return False where that is refused, or makes a symbolic link (BeeGFS)."""
+    """Link a file into the folder. Returns False if that fails, or makes a symbolic link (BeeGFS)."""
     try:
         os.link(new, temporary, dst_dir_fd=folder, follow_symlinks=False)
     except OSError as error:
@@ -366,8 +366,8 @@ def _linked(new: Path, folder: int, temporary: str) -> bool:
 
 @contextlib.contextmanager
 def standing(data: Path, path: str) -> Iterator[int | None]:
-    """Yield a descriptor to read the file at `path` below `data`, without following links; None for no
-    regular file."""
+    """Open the file at `path` below `data`, without following links, and yield its descriptor to read it.
+    Yields None if there is no regular file."""
     fd = None
     try:
         with contextlib.suppress(OSError):
@@ -384,10 +384,10 @@ def standing(data: Path, path: str) -> Iterator[int | None]:
 
 
 def copy_range(old: int, new: int, offset: int, length: int) -> bool:
-    """Copy these bytes between two files; return False when `old` cannot be read or is too short.
+    """Copy these bytes from `old` to `new`. Returns False if `old` cannot be read or is too short.
 
-    By reference where the file system shares blocks, else within it, else through this process. A hole of
-    `old` leaves `new` as it is: a hole in a new file. Raises OSError when `new` cannot be written.
+    The file system shares the blocks or copies them, if it can. Otherwise this process copies them. For a
+    hole of `old` it writes nothing, so a new file has a hole too. Raises OSError if `new` cannot be written.
     """
     end = offset + length
     if os.fstat(old).st_size < end:
@@ -402,7 +402,7 @@ def copy_range(old: int, new: int, offset: int, length: int) -> bool:
                 return True
             start = stop = offset
         if stop <= start < end:
-            # The file system does not report its holes: all may be data.
+            # The file system does not report holes, so copy all bytes up to the end.
             stop = end
         if start < stop and not _copy(old, new, start, stop - start):
             return False
@@ -412,7 +412,7 @@ def copy_range(old: int, new: int, offset: int, length: int) -> bool:
 
 def _copy(old: int, new: int, offset: int, length: int) -> bool:
     done = 0
-    # Unsupported here or between these two, or a read error: the plain way shows which.
+    # An error here means that the call is not supported, or that reading fails. The loop below shows which.
     with contextlib.suppress(OSError):
         while done < length:
             count = os.copy_file_range(old, new, length - done, offset + done, offset + done)
@@ -439,7 +439,7 @@ def _write_at(fd: int, view: memoryview, offset: int) -> None:
 
 
 def _refuse_folder(parent: int, name: str) -> None:
-    """Raise for a folder at the path, before anything is fetched."""
+    """Raise IsADirectoryError if the path is a folder, before anything is fetched."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
@@ -459,7 +459,7 @@ def _telling(what: str, path: str) -> Iterator[None]:
 
 
 def _file_error(error: OSError, what: str, path: str) -> Exception:
-    """Make a penstock error. A link or file in a folder's place concerns this path alone."""
+    """Return a penstock error. If a link or file is in a folder's place, it concerns this path alone."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EXDEV):
         return ObjectError(
             "a link or a file stands in a folder's place", where=printable(path), hint=_REMOVE_IT

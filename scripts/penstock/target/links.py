@@ -1,8 +1,8 @@
-"""Brings files into staging that are on the target already: links from a release, links or moves from
-abandoned stagings.
+"""Brings files into staging that already are on the target. Files of a release are linked, files of abandoned
+stagings are linked or moved.
 
-Of a release, only a file's link count and ctime change. Sizes are bytes, times nanoseconds since the epoch,
-paths relative to `data`.
+In the release, only the file's link count and ctime change. Sizes are bytes, times are nanoseconds since the
+epoch, and paths are relative to `data`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from penstock.target.staging_folder import StagingFolder
 
-# After these errors a file is copied instead; any other is raised.
+# After one of these errors the file is copied instead. Any other error is raised.
 _UNLINKABLE = frozenset(
     {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOENT, errno.ENOTDIR}
 )
 
 
-# Units, in ns, in which file systems keep times: 1 for most; 100 for NTFS and SMB; micro- and milliseconds
-# for some of FUSE and NFS; seconds for Lustre, BeeGFS and small inodes of ext4.
+# Units, in ns, in which file systems keep times. Most keep nanoseconds. NTFS and SMB keep units of 100 ns,
+# and some of FUSE and NFS micro- or milliseconds. Lustre, BeeGFS and small inodes of ext4 keep seconds.
 _GRAINS = (1, 100, 10**3, 10**6, 10**9)
 
 
@@ -38,8 +38,8 @@ class Abandoned(NamedTuple):
     """The tree of another run's staging."""
 
     data: Path
-    # The inode of `data` when the run was planned: a folder with another inode is another tree, and nothing
-    # is moved out of it. 0: unknown, and files are only linked.
+    # The inode of `data` when the run was planned. A folder with another inode is another tree, out of which
+    # no file is moved. 0 if it is unknown; then files are only linked.
     inode: int = 0
 
 
@@ -47,25 +47,25 @@ class Linked(NamedTuple):
     """A file that was linked."""
 
     inode: int
-    before_ns: int  # its ctime before the link, which changes it; 0 where an earlier attempt linked
-    after_ns: int  # its ctime after the link
+    before_ns: int  # the file's ctime before the link changed it; 0 if an earlier attempt made the link
+    after_ns: int  # the file's ctime after the link
 
 
 def keeps(seen_ns: int, wanted_ns: int) -> bool:
-    """Return whether a file set to `wanted_ns` may show `seen_ns`: equal, or rounded down to a unit of
-    `_GRAINS`."""
+    """Return whether a file whose time was set to `wanted_ns` may show `seen_ns`, which is equal or rounded
+    down to a unit of `_GRAINS`."""
     return any(seen_ns == wanted_ns - wanted_ns % grain for grain in _GRAINS)
 
 
 _OF_A_LINK = 2  # metadata operations: a link, and a rename
-_STANDING = Linked(0, 0, 0)  # in place of a link whose name exists already
+_STANDING = Linked(0, 0, 0)  # takes the place of a link whose name already exists
 
 
 class Linker:
     """Links files of published releases into staging, and takes over files of abandoned stagings. For one
     thread.
 
-    Methods raise FailedError where this attempt was overtaken (`StagingFolder.look`), and by
+    Methods raise FailedError if this attempt is fenced (`StagingFolder.look`), and errors according to
     `errno_map.storage_error`.
     """
 
@@ -73,12 +73,11 @@ class Linker:
         self._staging = staging
 
     def link(self, base_data: Path, path: str, size: int, mtime_ns: int, held_as: str = "") -> bool:
-        """Hard-link an unchanged file of a release, there at `held_as` or `path`; return False to have it
-        copied.
+        """Hard-link an unchanged file of a release, which is there at `held_as` or else `path`.
 
-        A file shared with another release must never be changed. So its size, time (as far as the target
-        keeps it), mode, group and ACL must be exactly those wanted. A link changes the inode's ctime in both
-        releases.
+        Returns False if it must be copied. A file shared with another release must never be changed. So its
+        size, time (as far as the target keeps it), mode, group and ACL must be exactly those wanted. A link
+        changes the inode's ctime in both releases.
         """
         self._staging.before(path, _OF_A_LINK)
         return self._link(base_data, path, size, mtime_ns, held_as)
@@ -101,7 +100,7 @@ class Linker:
             raise storage_error(error, "cannot link", path) from None
         try:
             made = os.stat(temporary, dir_fd=folder, follow_symlinks=False)
-            # BeeGFS can be set to make symbolic links instead, silently.
+            # BeeGFS can be configured to make symbolic links instead, without an error.
             same = (made.st_dev, made.st_ino) == (status.st_dev, status.st_ino)
             if same:
                 os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -111,14 +110,14 @@ class Linker:
         except OSError as error:
             raise storage_error(error, "cannot link", path) from None
         finally:
-            # Where both names were one file already, rename does nothing and leaves the temporary name.
+            # If both names already were one file, rename does nothing and leaves the temporary name.
             with contextlib.suppress(OSError):
                 os.unlink(temporary, dir_fd=folder)
 
     def held(self, base_data: Path, path: str, size: int, mtime_ns: int | None) -> int | None:
-        """Open an unchanged file of a release for reading; the caller closes it.
+        """Open an unchanged file of a release for reading. The caller closes the descriptor.
 
-        Returns None for no readable regular file of this size and, if given, time.
+        Returns None if there is no readable regular file of this size and, if given, this time.
         """
         self._staging.look()
         parent, name = split(path)
@@ -137,10 +136,10 @@ class Linker:
         return None
 
     def link_many(self, base_data: Path, files: Sequence[tuple[str, int, int]]) -> list[Linked | None]:
-        """As `link`, for the path, size and time of many files, in order; None: copy that file.
+        """As `link`, for many files, given by path, size and time. The result has None for a file to copy.
 
-        Enters a folder once for files that follow one another. Each is linked straight to its final name,
-        since a link is atomic: three calls a file. A name left by a dead attempt is linked by `link`.
+        It enters a folder once for consecutive files. It links each file straight to its final name, since a
+        link is atomic, with three calls a file. If a dead attempt left that name, it uses `link`.
         """
         for path, _, _ in files:
             self._staging.before(path, _OF_A_LINK)
@@ -174,7 +173,7 @@ class Linker:
         return made
 
     def _link_one(self, base: int, folder: int, path: str, size: int, mtime_ns: int) -> Linked | None:
-        """Link a file; None where it cannot be linked, `_STANDING` where its name exists."""
+        """Link a file. Returns None if it cannot be linked, `_STANDING` if its name already exists."""
         name = path.rpartition("/")[2]
         try:
             status = os.stat(name, dir_fd=base, follow_symlinks=False)
@@ -184,7 +183,7 @@ class Linker:
             after = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if (after.st_dev, after.st_ino) == (status.st_dev, status.st_ino):
                 return Linked(status.st_ino, status.st_ctime_ns, after.st_ctime_ns)
-            # BeeGFS can be set to make symbolic links instead, silently.
+            # BeeGFS can be configured to make symbolic links instead, without an error.
             os.unlink(name, dir_fd=folder)
         except FileExistsError:
             return _STANDING
@@ -194,7 +193,7 @@ class Linker:
         return None
 
     def _link_again(self, base_data: Path, path: str, size: int, mtime_ns: int) -> Linked | None:
-        """Link a file whose name existed: how its ctime moved before is unknown."""
+        """Link a file whose name existed. Its ctime before the first link is then unknown."""
         if not self._link(base_data, path, size, mtime_ns):
             return None
         parent, name = split(path)
@@ -202,19 +201,20 @@ class Linker:
         return Linked(status.st_ino, 0, status.st_ctime_ns)
 
     def take_over(self, stagings: Sequence[Abandoned], path: str, size: int, mtime_ns: int) -> bool:
-        """Bring a file of an abandoned staging into staging; return False to have it copied.
+        """Bring a file of an abandoned staging into staging. Returns False if it must be copied.
 
-        | the file there                  | links are | it is                                      |
-        |---------------------------------|-----------|--------------------------------------------|
-        | of the final mode, group, ACL   | made      | linked                                     |
-        | the same                        | refused   | moved: one rename                          |
-        | of others, one name             | any       | given the final ones, and moved            |
-        | of others, a release's too      | any       | left: what a release shares is not changed |
-        | none of this size and time      |           | left                                       |
+        | mode, group and ACL in the      | hard      | result                                      |
+        | abandoned staging               | links     |                                             |
+        |---------------------------------|-----------|---------------------------------------------|
+        | final                           | allowed   | linked                                      |
+        | final                           | refused   | moved with one rename                       |
+        | others, and it has one name     | any       | gets the final ones, and is moved           |
+        | others, and a release shares it | any       | left: what a release shares is not changed  |
+        | no file of this size and time   |           | left                                        |
 
-        Its bytes are durable, by the other run's journal. A file already under its final name here counts as
-        moved: an attempt may have died between the move and its journal line. Verify reads every such file
-        back.
+        The other run's journal shows that the file's bytes are durable. A file that already has its final
+        name here counts as moved: an attempt may have died before it wrote the journal line. Verify reads
+        every such file back.
         """
         self._staging.before(path, _OF_A_LINK)
         return any(
@@ -223,7 +223,7 @@ class Linker:
         ) or self.holds(path, size, mtime_ns)
 
     def holds(self, path: str, size: int, mtime_ns: int | None) -> bool:
-        """Return whether a regular file of this size, and of this time if given, has this name."""
+        """Return whether a regular file of this size and, if given, this time has this name."""
         parent, name = split(path)
         try:
             status = os.stat(name, dir_fd=self._staging.enter(parent, make=False), follow_symlinks=False)
@@ -238,9 +238,9 @@ class Linker:
         )
 
     def move(self, staging: Abandoned, path: str, size: int, mtime_ns: int | None) -> bool:
-        """Rename a file out of an abandoned staging, over a file of that name here.
+        """Rename a file from an abandoned staging to this staging, over any file of the same name.
 
-        Returns False where the table of `take_over` says `left`. Without a time only the size is compared.
+        Returns False if the table of `take_over` says "left". Without a time, only the size is compared.
         """
         self._staging.before(path, 1)
         return self._move(staging, path, size, mtime_ns)
@@ -260,7 +260,7 @@ class Linker:
             if status.st_nlink != 1 and not right:
                 return False
             folder = self._staging.enter(parent, make=True)
-            # A staging renamed since it was planned or opened is now a release, or another run's.
+            # A staging that was renamed since planning or opening now is a release or belongs to another run.
             opened = os.fstat(root)
             if opened.st_ino != staging.inode or not os.path.samestat(
                 os.stat(staging.data, follow_symlinks=False), opened
@@ -271,7 +271,7 @@ class Linker:
             try:
                 os.rename(name, name, src_dir_fd=base, dst_dir_fd=folder)
             except PermissionError:
-                # That run's permissions step closed its folders.
+                # The other run's permissions step removed the write bit of its folders.
                 os.fchmod(base, stat.S_IMODE(os.fstat(base).st_mode) | 0o700)
                 os.rename(name, name, src_dir_fd=base, dst_dir_fd=folder)
         except OSError as error:

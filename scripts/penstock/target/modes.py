@@ -1,9 +1,9 @@
-"""Final modes, group and ACLs of a release: checked, and set where they differ.
+"""Checks the final modes, group and ACLs of a release's files and folders, and sets those that differ.
 
-Files come with theirs (`staging_writer`). Giants, whose parts several attempts write, get them from whoever
-reads a part back first (`finish_giants`). So each file needs a look only where somebody else wrote files, or
-publish found one with other permissions. Folders lose their write bit from the deepest up, which also keeps
-late attempts out (of accounts other than root).
+A file gets its final permissions when it is written (`staging_writer`). A giant, whose parts several attempts
+write, gets them when its first part is read back (`finish_giants`). So all files are checked only if others
+wrote files too, or publish found a file with other permissions. Folders lose their write bit, the deepest
+first. That also keeps late attempts from writing, except attempts of root.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.fs.tree import Level, Row
 
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-TOGETHER = 4096  # files or folders collected before several threads change them
+TOGETHER = 4096  # the number of collected files or folders that several threads then change
 
 
 def file_mode(policy: PermissionsConfig) -> int:
@@ -54,8 +54,8 @@ def dir_mode(policy: PermissionsConfig) -> int:
 
 
 def group_id(policy: PermissionsConfig) -> int | None:
-    """Return the configured group's number, if any. Raises PreflightError for a group unknown to this
-    machine."""
+    """Return the configured group's number, if any. Raises PreflightError if this machine does not know the
+    group."""
     if policy.group is None:
         return None
     number = group_number(policy.group)
@@ -69,9 +69,9 @@ def group_id(policy: PermissionsConfig) -> int | None:
 
 
 def access_rules(policy: PermissionsConfig) -> AccessRules:
-    """Resolve the policy's ACL entries to numbers, with its modes for paths of a pattern.
+    """Return the policy's rules: its ACL entries, with users and groups as numbers, and its modes by path.
 
-    Raises PreflightError for a user or group unknown to this machine, ConfigError for an unusable pattern.
+    Raises PreflightError if this machine does not know a user or group, ConfigError for an unusable pattern.
     """
     named: dict[tuple[int, str], NamedEntry] = {}
     for text in policy.acl:
@@ -101,10 +101,10 @@ def _number(tag: int, who: str, text: str) -> int:
 
 
 class FinalAccess:
-    """Mode, group and ACL of everything in a release."""
+    """Mode, group and ACL of all files and folders of a release."""
 
     def __init__(self, policy: PermissionsConfig, gid: int | None) -> None:
-        """A `gid` of None allows any group. Raises as `access_rules`."""
+        """A `gid` of None allows any group. Raises the errors of `access_rules`."""
         self.rules, self.gid = access_rules(policy), gid
         self.file_mode, self.dir_mode = file_mode(policy), dir_mode(policy)
 
@@ -115,7 +115,7 @@ class FinalAccess:
         return self.rules.folder(path, self.dir_mode)
 
     def held(self, paths: Sequence[str], modes: Sequence[int], gids: Sequence[int]) -> bool:
-        """Return whether files have their mode and group, by the `st_mode` and `st_gid` of each."""
+        """Return whether all files have the right mode and group. Their stats give `modes` and `gids`."""
         if self.gid is not None and not set(gids) <= {self.gid}:
             return False
         if not self.rules.by_path:
@@ -125,15 +125,15 @@ class FinalAccess:
 
 
 class FilePermissions:
-    """Compares files below `data` with their final permissions, by a walk's lstats. ACLs are read only where
-    configured."""
+    """Compares files below `data`, of which a walk gives the lstats, with their final permissions. ACLs are
+    read only if some are configured."""
 
     def __init__(self, data: Path, final: FinalAccess, spend: Callable[[int], None] = unlimited) -> None:
         self._final, self._spend = final, spend
         self._root, self._calls = os.open(data, OPEN_FOLDER), Calls()
 
     def held(self, paths: Sequence[str], modes: Sequence[int], gids: Sequence[int]) -> bool:
-        """As `FinalAccess.held`, and whether the files have their ACLs."""
+        """As `FinalAccess.held`, but also check that the files have their ACLs."""
         if not self._final.held(paths, modes, gids):
             return False
         acls = self._calls.each(self._acls_held, paths) if self._final.rules.has_acl else ()
@@ -167,26 +167,27 @@ def set_permissions(
     *,
     giants: Collection[str] | None = None,
 ) -> ModesSet:
-    """Give `data` and each folder below it its final access, deepest first, and remove dead attempts'
-    temporary files.
+    """Give `data` and the folders below it their final access, the deepest first, and remove temporary files
+    of dead attempts.
 
-    One walk, which touches and rereads only what differs. Idempotent. Returns counts.
+    It makes one walk, and changes only entries that differ, which it then checks again. It is idempotent.
+    Returns counts.
 
-    | `giants` | files                                                                                   |
+    | `giants` | what happens to files                                                                   |
     |----------|-----------------------------------------------------------------------------------------|
-    | paths    | only names are read: their writer gave them their permissions. These paths are set,     |
-    |          | unless missing                                                                          |
-    | None     | are all checked, and set where they differ                                              |
+    | paths    | the files at these paths are checked and set, unless missing; of all others only the    |
+    |          | names are read, as their writer gave them their permissions                             |
+    | None     | all files are checked, and set if they differ                                           |
 
-    Raises FailedError for the first path that cannot be set or does not keep what was set, is neither file
-    nor folder, or is a shared file that would have to change.
+    Raises FailedError for the first path that is neither file nor folder, or whose access cannot be set or
+    does not stay as set. Also raises it for a file that must change but is shared with another release.
     """
     data, final = staging / DATA, FinalAccess(policy, gid)
     try:
         try:
             return _close(data, final, spend, giants)
         except PermissionError:
-            # Somebody else's mode keeps the owner out of a folder.
+            # A mode that others set keeps the owner out of a folder.
             tree_removal.open_folders(data)
             return _close(data, final, spend, giants)
     except OSError as error:
@@ -195,16 +196,16 @@ def set_permissions(
 
 
 def finish_giants(data: Path, policy: PermissionsConfig, gid: int | None, giants: Iterable[str]) -> None:
-    """Give giants of which all parts were written their final access, where it differs; skip missing files.
+    """Give giants, whose parts must all be written, their final access if it differs. Skips missing files.
 
-    Idempotent. Raises as `set_permissions`.
+    It is idempotent. Raises the errors of `set_permissions`.
     """
     final = FinalAccess(policy, gid)
     try:
         with _opened(data) as root:
             for path in giants:
-                # On NFS only an open asks the server: this node may remember old modes, and setting them
-                # twice moves the ctime that another node's reading has recorded.
+                # On NFS, only an open gets the current mode from the server. If this node set a mode again
+                # because of an old cached mode, the ctime that another node recorded would change.
                 with contextlib.suppress(OSError):
                     os.close(open_beneath(root, path, _LOOK))
                 _set(root, path, final.file(path), gid)
@@ -215,7 +216,7 @@ def finish_giants(data: Path, policy: PermissionsConfig, gid: int | None, giants
 def _close(
     data: Path, final: FinalAccess, spend: Callable[[int], None], giants: Collection[str] | None
 ) -> ModesSet:
-    """As `set_permissions`. Raises OSError, too."""
+    """Do the work of `set_permissions`. Also raises OSError."""
     rules, gid = final.rules, final.gid
     counts = {"files": 0, "folders": 0, "changed_files": 0, "changed_folders": 0, "swept": 0}
     files: list[str] = []
@@ -235,7 +236,7 @@ def _close(
             return sum(calls.each(some_changed, paths))
 
         def close_left(most: int) -> None:
-            """Change folders that the walk has left: all below them was left before."""
+            """If more than `most` folders are finished, change them. The walk has left all entries below."""
             if len(left) > most:
                 for _, together in groupby(sorted(left, key=_depth, reverse=True), _depth):
                     counts["changed_folders"] += change(list(together), final.folder)
@@ -289,8 +290,7 @@ def _is_right(row: Row, mode: int, gid: int | None) -> bool:
 
 
 def _differing(final: FinalAccess, level: Level, names: Sequence[str]) -> list[str]:
-    """Return the files of a folder to set: those that differ, or all where ACLs must be read. Skips temporary
-    files."""
+    """Return the files of a folder that differ, or all files if ACLs must be read. Skips temporary files."""
     looked = level.stats(names)
     differing = []
     for index, name in enumerate(names):
@@ -316,9 +316,9 @@ def _special(data: Path, path: str) -> FailedError:
 
 
 def unseal(data: Path, paths: Iterable[str]) -> None:
-    """Give giants of a staging their owner's write bit again, since parts are written anew in place.
+    """Give giants of a staging their owner's write bit again, so that parts can be written again in place.
 
-    Removes what is no regular file; skips missing files.
+    Removes paths that are no regular files, and skips missing files.
     """
     with _opened(data) as root:
         folders = Folders(root, 64)
@@ -365,9 +365,10 @@ def _depth(path: str) -> int:
 
 
 def _set(root: int, path: str, wanted: Access, gid: int | None) -> bool:
-    """Set what differs, and check that it stays; return False where nothing differs, or nothing is there.
+    """Set the access that differs, and check that it stays. Returns False if nothing differs, or the path is
+    missing.
 
-    Holds the file by a descriptor that needs no read permission and follows no link.
+    Uses a descriptor that needs no read permission and follows no link.
     """
     try:
         fd = open_beneath(root, path, HOLD) if path else os.open(".", HOLD, dir_fd=root)
@@ -389,7 +390,7 @@ def _set(root: int, path: str, wanted: Access, gid: int | None) -> bool:
         finally:
             os.close(fd)
     except FileNotFoundError:
-        return False  # publish names what is missing
+        return False  # publish reports missing files
     except OSError as error:
         raise FailedError(
             f"cannot set {_in_words(wanted, gid)}",

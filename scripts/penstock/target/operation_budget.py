@@ -1,9 +1,9 @@
-"""Metadata operations that wait for a budget of operations a second, for all runs of a root.
+"""Lets metadata operations wait for the budget (operations a second) that all runs of a root share.
 
-`spend(n)` is called, from any thread, before n operations, and returns when they may be made
-(`jobs.ownership`, by the key `target.ops`). What changes a metadata server's state counts: create, open for
-writing of shared files, rename, utimes, link, unlink, and a folder's first entry. Writes, fsyncs and reads of
-bytes do not.
+Any thread calls `spend(n)` before n operations, and it returns when they may be made (`jobs.ownership`, by
+the setting `target.ops`). Operations that change a metadata server's state count: create, opening shared
+files for writing, rename, utimes, link, unlink, and the first entry of a folder. Writes, fsyncs and reads of
+bytes do not count.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_REMEMBERED = 1 << 16  # folders remembered as entered; some MiB
+_REMEMBERED = 1 << 16  # the most folders that are remembered as entered; they take some MiB
 
 
 def unlimited(_: int, /) -> None:
-    """Wait for nothing: `spend` of a target without a budget."""
+    """Return at once. This is `spend` for a target without a budget."""
 
 
 class FolderBudget:
-    """Waits by `spend` for operations in folders. Thread-safe.
+    """Calls `spend` for operations in folders. Thread-safe.
 
-    The first entry of a folder costs `entering` operations more; `entered` folders count as entered ("" is
-    the top folder).
+    The first entry of a folder costs `entering` additional operations. The folders `entered` already count as
+    entered ("" is the top folder).
     """
 
     def __init__(self, spend: Callable[[int], None], entering: int, *entered: str) -> None:
         self._spend, self._entering, self._entered = spend, entering, set(entered)
 
     def before(self, path: str, operations: int) -> None:
-        """Wait until so many operations may be made at the relative path `path`, and its folder entered."""
+        """Wait until `operations` may be made at the relative path `path`, and its folder may be entered."""
         if self._spend is unlimited:
             return
         parent = path.rpartition("/")[0]

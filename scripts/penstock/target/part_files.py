@@ -1,10 +1,10 @@
-"""Parts of one file, written by several streams, attempts and nodes.
+"""Writes parts of a file that several streams, attempts and nodes write together.
 
-A giant is an object split into parts over several shards: its parts go into one file under its final name.
-Parts of any other large file go into a temporary file, which is renamed only with all its bytes. The journal
-names it, so that the next attempt resumes it. Parts have disjoint offsets, so their order does not matter,
-and an attempt that was given up can only replace bytes by the same bytes. Sizes and offsets are bytes, times
-nanoseconds since the epoch.
+A giant is an object split into parts over several shards. Its parts are written into one file under its final
+name. Parts of any other large file are written into a temporary file, which is renamed only with all its
+bytes. The journal records the temporary name, so that the next attempt can resume the file. Parts do not
+overlap, so their order does not matter, and a fenced attempt can only replace bytes with the same bytes.
+Sizes and offsets are bytes, times are nanoseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PART = _RANGE | os.O_CREAT
 class Parts:
     """Writes parts of giants, and of other large files. For one thread.
 
-    Raises by `errno_map.storage_error`, and FailedError where this attempt was overtaken.
+    Raises errors according to `errno_map.storage_error`, and FailedError if this attempt is fenced.
     """
 
     def __init__(self, staging: StagingFolder) -> None:
@@ -40,9 +40,9 @@ class Parts:
     def begin_part(self, path: str, size: int, offset: int, length: int) -> Pending:
         """Open a giant's file under its final name, `size` long, to be written from `offset`.
 
-        Its owner may write it until all parts are copied (`modes.finish_giants`). A longer file is cut: each
-        part's bytes are written or read back anyway. Raises FailedError for no file, or one shared with a
-        release.
+        The owner keeps its write bit until all parts are copied (`modes.finish_giants`). A longer file is
+        cut, as all parts are written or read back anyway. Raises FailedError if the path is no regular file,
+        or the file is shared with a release.
         """
         if offset < 0 or length < 0 or offset + length > size:
             raise ValueError(f"part [{offset}, {offset + length}) of {size} bytes")
@@ -65,7 +65,7 @@ class Parts:
             self._staging.alive(pending)
             if status.st_size != size:
                 os.ftruncate(fd, size)
-            # Mode and ACL come when all parts are copied; the group now, since quotas count by it.
+            # Mode and ACL are set when all parts are copied. The group is set now, as quotas count by group.
             if self._staging.gid not in (None, status.st_gid):
                 os.chown(fd, -1, self._staging.gid)
         except BaseException as error:
@@ -80,9 +80,9 @@ class Parts:
         return pending
 
     def finish_part(self, pending: Pending, mtime_ns: int | None = None) -> None:
-        """Make the part durable (by mode), set the time, close.
+        """Make the part durable (with `fsync`), set the file's time, and close it.
 
-        Every part sets the same time after its own last write, so that the last part leaves it.
+        Every part sets the same time after its last write, so that the file has it after the last part.
         """
         self._staging.before(pending.path, 1)
         fd = pending.fd
@@ -102,11 +102,10 @@ class Parts:
             raise
 
     def begin_multipart(self, path: str, temporary: str, size: int, *, holes: bool = False) -> None:
-        """Make the temporary file of a large file in the folder of `path`, `size` long; on an error it is
-        gone.
+        """Make the temporary file of a large file, `size` long, in the folder of `path`. An error removes it.
 
-        Blocks are reserved where the file system can, unless the file will have `holes`. Its owner may write
-        it until `finish_multipart`.
+        If the file system can, blocks are reserved, unless the file will have `holes`. The owner has the
+        write bit until `finish_multipart`.
         """
         self._staging.before(path, 1)
         self._staging.look()
@@ -130,10 +129,10 @@ class Parts:
     def begin_range(
         self, path: str, temporary: str, size: int, offset: int, *, named: bool = False
     ) -> Pending | None:
-        """Open the temporary file of `begin_multipart` to write from `offset`; end it by `finish_part`.
+        """Open the temporary file of `begin_multipart` to write from `offset`. `finish_part` closes it.
 
-        Returns None when another attempt renamed it. With `named`, a complete file is then opened for reading
-        under its final name.
+        If another attempt renamed it, returns None, or with `named` opens the complete file for reading under
+        its final name.
         """
         self._staging.before(path, 1)
         parent, name = split(path)
@@ -162,7 +161,7 @@ class Parts:
         return pending
 
     def sync(self, pending: Pending) -> None:
-        """With `fsync`: make the bytes written so far durable."""
+        """With `fsync`, make the bytes written so far durable."""
         if self._staging.fsync:
             try:
                 os.fsync(pending.fd)
@@ -170,11 +169,11 @@ class Parts:
                 raise storage_error(error, "cannot write", pending.path) from None
 
     def finish_multipart(self, path: str, temporary: str, size: int, mtime_ns: int) -> bool:
-        """Give a complete temporary file its time, durability and final name, then its mode, group and ACL.
+        """Set a complete temporary file's time, make it durable, rename it, and set mode, group and ACL.
 
-        Returns True, too, where another attempt did so: the temporary file is gone, and a file of this size
-        has the name. False: neither exists. The mode follows the name, so that an attempt that dies between
-        leaves no temporary file that the next cannot write.
+        Returns True also if another attempt did so: the temporary file is gone, and the final name has a file
+        of this size. Returns False if neither file exists. The mode is set after the rename, so that a dying
+        attempt never leaves a temporary file that the next attempt cannot write.
         """
         self._staging.before(path, 1 + self._staging.naming)
         parent, name = split(path)
@@ -207,8 +206,8 @@ class Parts:
         return True
 
     def _named(self, folder: int, path: str, size: int) -> bool:
-        """Return whether another attempt renamed the file; redo what it may not have reached: durability and
-        mode."""
+        """Return whether another attempt renamed the file. If so, make it durable and set its mode again, as
+        that attempt may have died before."""
         parent, name = split(path)
         if not _stands(folder, name, size):
             return False
@@ -240,7 +239,7 @@ def multipart_stands(data: Path, path: str, temporary: str, size: int) -> bool:
 
 
 def _stands(folder: int, name: str, size: int) -> bool:
-    """Return whether an unshared file of this size has this name. Its bytes are proven by a later read."""
+    """Return whether an unshared file of this size has this name. A later read proves its bytes."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

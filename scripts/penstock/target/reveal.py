@@ -1,5 +1,5 @@
-"""Reveals a release, and moves the link `current` to it: the only two changes that a reader can see. Also
-puts a small file, such as a signature, beside the seal of a published release.
+"""Publishes a release under its name (`reveal`), and moves the link `current` to it. Also puts a small file,
+such as a signature, beside the seal of a published release.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ if TYPE_CHECKING:
     from penstock.core.posix_acl import Acl
 
 
-# Reveals a release, and moves the link `current` to it: the only two changes that a reader can see.
-#
-# Both are durable and idempotent, after a crash at any point. A reader that resolves `current` always gets a
-# complete release.
+# Readers see only these two changes. Both are durable, and can be repeated after a crash at any point. A
+# reader that resolves `current` always gets a complete release.
 
 
 def reveal(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) -> None:
-    """Give a complete staging its release's name, by one rename within `releases/`.
+    """Give a complete staging its release's name, with one rename within `releases/`.
 
-    Its top folder takes the mode, group and ACL of its `data` (already final); manifests and seal take group
-    and read bits. The name must be free: rename(2) would silently replace an empty folder. `assert_held` is
-    called right before the rename, and raises where this run was overtaken. Raises FailedError.
+    The top folder takes the mode, group and ACL of `data`, which are already final. Manifests and seal take
+    its group and read bits. The name must be free, as rename(2) would replace an empty folder without an
+    error. `assert_held` is called right before the rename, and raises an error if another run has taken over
+    the dataset. Raises FailedError.
     """
     staging, final = layout.staging(release), layout.release(release)
     try:
@@ -65,13 +64,13 @@ def reveal(layout: DatasetLayout, release: str, assert_held: Callable[[], None])
 def point(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) -> None:
     """Make `current` a relative link to the release, replacing the old link in one step.
 
-    The new link is made, then `assert_held` is called, then the link is renamed. A run that overtakes
-    this one claims the dataset, then removes such links (`dataset_folders.sweep_pointers`). So a run that
-    slept between `assert_held` and the rename has no link left to rename. A run that made its link later
-    fails in `assert_held`, and removes the link itself.
+    It makes a temporary link, calls `assert_held`, and renames the link. Another run that takes over the
+    dataset claims it first, and then removes such links (`dataset_folders.sweep_pointers`). If this run was
+    suspended between `assert_held` and the rename, it has no link left to rename. If it makes its link later,
+    `assert_held` fails, and it removes the link itself.
 
-    The caller holds the dataset's lock. Raises the errors of `assert_held`; FailedError when the release is
-    missing, or something other than a link is in the way.
+    The caller must hold the dataset's lock. Raises the errors of `assert_held`, and FailedError if the
+    release is missing or `current` is no link.
     """
     try:
         if not _is_folder(layout.release(release)):
@@ -101,7 +100,7 @@ def point(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) 
 
 
 def _is_folder(path: Path) -> bool:
-    """Return whether a folder has this name. Raises FailedError for anything else."""
+    """Return whether this path is a folder, or False if it is missing. Otherwise, raises FailedError."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -116,7 +115,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _sealed(folder: Path) -> None:
-    """Raise FailedError for a staging without a seal: it is incomplete."""
+    """Raise FailedError if a staging has no seal or manifest, and so is incomplete."""
     for name in (SEAL, MANIFEST):
         try:
             if stat.S_ISREG(os.lstat(folder / name).st_mode):
@@ -139,7 +138,7 @@ def open_to_readers(staging: Path) -> None:
     with os.scandir(staging) as entries:
         names = sorted(e.name for e in entries if e.name != DATA)
     for name in names:
-        if UNFINISHED.fullmatch(name):  # of a durable write that was killed
+        if UNFINISHED.fullmatch(name):  # the temporary file of a write that was killed
             os.unlink(staging / name)
             continue
         fd = os.open(staging / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -169,7 +168,7 @@ def open_to_readers(staging: Path) -> None:
 
 
 def _acl(data: Path) -> Acl | None:
-    """Read an ACL; None where there is none, or can be none."""
+    """Return the ACL, or None if there is none or the file system has no ACLs."""
     try:
         return owners.read_acl(data, follow=False)
     except OSError as error:
@@ -179,10 +178,10 @@ def _acl(data: Path) -> Acl | None:
 
 
 def put_beside(layout: DatasetLayout, release: str, name: str, write: Callable[[Path], None]) -> None:
-    """Have `write` make the file, whole and durable; it gets the modes of the manifests.
+    """Call `write`, which must make the whole file durably, and give the file the modes of the manifests.
 
-    The release's own folder has its owner's write bit meanwhile, `data` never. Idempotent after a crash.
-    Raises FailedError.
+    Meanwhile the release's top folder, but never `data`, has its owner's write bit. It can be repeated after
+    a crash. Raises FailedError.
     """
     folder = layout.release(release)
     try:

@@ -1,19 +1,19 @@
-"""The room of a target while it is filled: writers end before `target.keep_free` is reached.
+"""Watches the free space of a target while it is filled, so that writers stop before `target.keep_free`.
 
-Plan counts what fits, but others write later: other roots' runs, plans of the same moment, a job's
-checkpoints. So each process that copies calls a `RoomWatch` several times a second. It reads statvfs and,
-once a minute, the kernel's quotas.
+Plan checks whether the data fits, but others write later: runs of other roots, runs planned at the same time,
+a job's checkpoints. So each process that copies calls a `RoomWatch` several times a second. It reads statvfs
+and, once a minute, the kernel's quotas.
 
-| what is free beyond `keep_free`                       | then               |
+| free space beyond `keep_free`                         | result             |
 |-------------------------------------------------------|--------------------|
-| less than others take while this process ends, and    | NoSpaceError       |
-| than it takes itself meanwhile, or has left to write  |                    |
-| more                                                  | it checks later on |
+| less than other processes will write until this one   | NoSpaceError       |
+| has ended, plus what it will write itself             |                    |
+| more                                                  | it checks later    |
 
-It checks once a minute where much is free, and more often the sooner `keep_free` can be reached. Rates cover
-the last half second or more. Where a file's blocks are reserved at once (ext4, XFS), free space leaps and
-shows no rate of others: files begun between two checks may pass `keep_free`. Quotas that only a vendor's
-commands know appear as EDQUOT.
+If much space is free, it checks once a minute, and more often the sooner `keep_free` can be reached. Rates
+are measured over half a second or more. On ext4 and XFS a file's blocks are reserved at once. Free space then
+drops in steps, which show no rate of others, and files begun between two checks may use some of `keep_free`.
+If only a vendor's commands know a quota, the writes fail with EDQUOT.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-EVERY, SHORTEST = 60.0, 0.1  # seconds between two checks, at most and at least
-FASTEST = 16 << 30  # bytes a second that all writers together may take, before it was measured
-ENDS = 1.0  # seconds in which a process that was stopped writes nothing more
-LATEST = 2.0  # seconds by which it is expected to be called late, at most
-WINDOW = 0.5  # seconds, at least, over which rates are measured
-UNCOUNTED = 512 << 20  # bytes that this process has written and does not count yet, at most
+EVERY, SHORTEST = 60.0, 0.1  # the most and the fewest seconds between two checks
+FASTEST = 16 << 30  # bytes a second that all writers together are assumed to write, before it is measured
+ENDS = 1.0  # seconds after which a stopped process writes nothing more
+LATEST = 2.0  # the most seconds by which the next call is expected to be late
+WINDOW = 0.5  # the fewest seconds over which rates are measured
+UNCOUNTED = 512 << 20  # the most bytes that this process has written but does not count yet
 
 
 class _Look(NamedTuple):
     at: float
     free: int
     moved: int
-    taken: int  # by others, since the first look, at least: what this process writes may be taken earlier
-    # than it is counted here, and later
+    taken: int  # the fewest bytes that others took since the first look: free space may shrink before or
+    # after this process counts the bytes that it wrote
 
 
 class RoomWatch:
-    """Watches the room of the file system and quotas of `folder`, of which `keep` bytes stay free.
+    """Watches the free space and quotas of `folder`, so that `keep` bytes stay free.
 
-    `gid`: the group of new files; None: the folder's. `reserves`: a file's blocks are reserved at once.
-    `local`: writes are counted at once, so holes count as nothing; a server counts later.
+    `gid` is the group of new files; None: the folder's. `reserves` says that a file's blocks are reserved at
+    once. `local` says that writes change the free space at once, so that holes take none.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class RoomWatch:
         self._last: _Look | None = None
 
     def __call__(self, moved: int = 0, left: int = 0) -> None:
-        """Check, if it is time to. `moved`: bytes that this process wrote; `left`: that it will still write.
+        """Check if a check is due. This process has written `moved` bytes, and will still write `left` bytes.
 
-        Raises NoSpaceError. A file system that does not answer stops nobody.
+        Raises NoSpaceError. If the file system is unresponsive, the work continues.
         """
         now = self._clock()
-        # A process called late once, on a loaded machine, may be late again.
+        # If this call is late, as on a loaded machine, the next may be late too.
         ends, self._called = ENDS + min(LATEST, now - self._called), now
         if now < self._due:
             return

@@ -1,5 +1,5 @@
-"""The files by which an administrator directs all work below a root: `PAUSE`, while which nothing reads or
-writes data, and `HOLD`, which closes the gates of datasets and releases.
+"""The files with which an administrator controls all work below a root. While the file PAUSE exists, no
+process reads or writes data. The file HOLD closes the gates of datasets and releases.
 """
 
 from __future__ import annotations
@@ -23,28 +23,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# Reads the files by which an administrator directs all work below a root: `PAUSE` and `HOLD`.
+# Whether PAUSE or HOLD counts:
 #
-# | `<root>/<name>`                                           | counts                                  |
+# | the file                                                  | counts                                  |
 # |-----------------------------------------------------------|-----------------------------------------|
-# | is missing, or the root is                                | no                                      |
-# | belongs to another account than uid 0 or the root's owner | no, and that is reported                |
-# | a plain file with one name, of one of these two           | yes, also where its text cannot be read |
-# | a link, a folder, a FIFO, a file with more names, of one  | yes, without its text: what was meant   |
-# | of these two                                              | is in doubt, and a doubt closes         |
+# | it, or the root, is missing                               | no                                      |
+# | neither uid 0 nor the root's owner owns it                | no, and that is reported                |
+# | one of these two owns it, and it is a plain file with     | yes, even if its text cannot be read    |
+# | one name                                                  |                                         |
+# | one of these two owns it, and it is a link, a folder, a   | yes, without its text: in doubt,        |
+# | FIFO, or a file with several names                        | penstock pauses or closes               |
 
 
 class RootFile(NamedTuple):
-    """A file of that name, as it stands at the root."""
+    """A PAUSE or HOLD file at the root."""
 
-    by: str = ""  # the account that owns it
-    text: str = ""  # its first bytes
-    unread: str = ""  # why `text` is incomplete; "" where it is whole
-    ignored: str = ""  # why it does not count; "" where it does
+    by: str = ""  # the account that owns the file
+    text: str = ""  # the file's first bytes
+    unread: str = ""  # why `text` is incomplete; "" if it is whole
+    ignored: str = ""  # why the file does not count; "" if it counts
 
 
 def read_root_file(root: Path, name: str, most: int) -> RootFile | None:
-    """Read the file, at most `most` bytes of text. Raises OSError where the root does not answer."""
+    """Read the file, but at most `most` bytes. Raises OSError if the root's file system is unresponsive."""
     path = root / name
     try:
         status, owner = path.lstat(), root.stat().st_uid
@@ -64,34 +65,35 @@ def read_root_file(root: Path, name: str, most: int) -> RootFile | None:
     return RootFile(by, content[:most].decode("utf-8", "replace"), unread)
 
 
-# `<root>/PAUSE`: while this file stands, whatever works below the root neither reads nor writes data.
+# `<root>/PAUSE`: while this file exists, no process that works below the root reads or writes data.
 #
-# An administrator makes it with a text for people (`echo "BeeGFS is being updated, until 18:00" > PAUSE`),
-# and removes it. `root_files` decides whose file counts.
+# An administrator makes it with a text for people (`echo "BeeGFS is being updated, until 18:00" > PAUSE`).
+# When they remove it, the work continues.
 #
-# | what works below the root            | while PAUSE stands                                               |
+# | what works below the root            | while the PAUSE file exists                                      |
 # |--------------------------------------|------------------------------------------------------------------|
-# | workers of an element                | hold before the next row or block (`engine.stream`)              |
-# | an element                           | holds before it begins; its lock, notice and progress go on      |
-# | an element whose time limit comes    | ends with its state kept; that uses up no retry                  |
-# | a step                               | holds before it takes the lock, and wherever it checks for a stop |
-# | arrays                               | those that live go on and hold; no further one is submitted      |
-# | status, path, gate, cancel, limit    | answer                                                           |
+# | workers of an element                | they pause before the next row or block (`engine.stream`)        |
+# | an element                           | it pauses before it begins, but keeps lock, notice and progress  |
+# |                                      | up to date                                                       |
+# | an element at its time limit         | it ends and keeps its state, which uses up no retry              |
+# | a step                               | it pauses before it takes the lock, and at each check for a stop |
+# | arrays                               | running arrays pause, and no further array is submitted          |
+# | status, path, gate, cancel, limit    | they work as usual                                               |
 #
-# A process checks every EVERY seconds at most, by an lstat in its own thread. So all rest within EVERY
-# seconds and the time of a block or row; where folders are cached (NFS, acdirmax) up to that much later.
-# Steps, engine and arrays call `standing_pause`, and wait themselves.
+# A process checks with an lstat in its own thread, at most every EVERY seconds. So all processes pause within
+# EVERY seconds and the time of a block or row. If the file system caches folders (NFS, acdirmax), they may
+# pause later by that time. Steps, engine and arrays call `standing_pause`, and wait themselves.
 
 PAUSE_NAME = "PAUSE"
 EVERY = HEARTBEAT / 2  # seconds between two checks of a process: 5
 LONGEST_PAUSE = 2048  # bytes of the text that are read
-ANSWER_WITHIN = 10.0  # seconds that a root may take to answer a check
+ANSWER_WITHIN = 10.0  # seconds that a check of the root may take
 
 
 class Pause(NamedTuple):
-    """A PAUSE that counts."""
+    """A PAUSE file that counts."""
 
-    text: str  # one printable line, or why the file cannot be read; "" where it is empty
+    text: str  # one printable line, or why the file cannot be read; "" if it is empty
     by: str  # the account that made it
 
     def __str__(self) -> str:
@@ -102,11 +104,11 @@ class RootPause(NamedTuple):
     """The result of one check of a root."""
 
     pause: Pause | None = None
-    ignored: str = ""  # why a file of that name does not count
+    ignored: str = ""  # why an existing PAUSE file does not count
 
 
 def look_for_pause(root: Path) -> RootPause:
-    """Read PAUSE at this root, without a time limit. Raises OSError where the root does not answer."""
+    """Read the root's PAUSE file, without a time limit. Raises OSError if the file system is unresponsive."""
     file = read_root_file(root, PAUSE_NAME, LONGEST_PAUSE)
     if file is None:
         return RootPause()
@@ -116,7 +118,8 @@ def look_for_pause(root: Path) -> RootPause:
 
 
 def words(root: Path) -> str:
-    """Return the text of the PAUSE, or why it does not count, for messages; "" for no PAUSE or no answer."""
+    """Return the PAUSE file's text, or why the file does not count, for messages. Returns "" without such a
+    file, or if the file system is unresponsive."""
     try:
         pause, ignored = look_for_pause(root)
     except OSError:
@@ -125,8 +128,8 @@ def words(root: Path) -> str:
 
 
 class PauseWatch:
-    """Checks a root now and then, for all threads of a process. `tell` gets a line when PAUSE comes, goes or
-    is ignored."""
+    """Checks a root's PAUSE file regularly, for all threads of a process. It calls `tell` with a line when
+    the file appears, disappears or is ignored."""
 
     def __init__(
         self,
@@ -140,16 +143,16 @@ class PauseWatch:
         self._root, self._tell, self._every, self._within, self._clock = root, tell, every, within, clock
         self._looked = float("-inf")
         self._seen = RootPause()
-        self.stood_at = float("-inf")  # the clock's time when a check last found PAUSE
+        self.stood_at = float("-inf")  # the clock's time when a check last saw a PAUSE file that counts
         self._lock, self._asking = threading.Lock(), threading.Lock()
 
     def __call__(self) -> Pause | None:
-        """Return the PAUSE of the last check; check again when that is more than `every` seconds old.
+        """Return the result of the last check, after a new check if that is more than `every` seconds old.
 
-        A root that does not answer is waited for once, for `within` seconds; until it answers, the last
-        result counts.
+        It waits only once, for `within` seconds, for an unresponsive file system. Until that responds, the
+        last result counts.
         """
-        # One thread checks; the others take the last result instead of waiting for a file system.
+        # One thread checks. The others use the last result instead of waiting for the file system.
         if self._clock() - self._looked >= self._every and self._lock.acquire(blocking=False):
             try:
                 self._look()
@@ -172,8 +175,8 @@ class PauseWatch:
             self._tell(f"{where} is not obeyed: {ignored}")
 
     def _answer(self) -> RootPause | None:
-        """Check the root; None: no answer. A hung mount holds a daemon thread, which does not keep the
-        process."""
+        """Check the root. Returns None if its file system is unresponsive. A mount that hangs blocks only a
+        daemon thread, which does not keep the process from ending."""
         if not self._asking.acquire(blocking=False):
             return None
         answers: SimpleQueue[RootPause | None] = SimpleQueue()
@@ -198,7 +201,7 @@ _watches: list[PauseWatch] = []
 
 @contextlib.contextmanager
 def watching(watch: PauseWatch) -> Iterator[None]:
-    """Have `standing_pause` report the PAUSE at this watch's root, in all threads, while the block runs."""
+    """While the block runs, `standing_pause` reports the PAUSE at this watch's root, in all threads."""
     _watches.append(watch)
     try:
         yield
@@ -207,44 +210,43 @@ def watching(watch: PauseWatch) -> Iterator[None]:
 
 
 def standing_pause() -> Pause | None:
-    """Return the PAUSE for which this process should rest; None while it may work, or watches no root."""
+    """Return the PAUSE for which this process must wait, or None if it may work or watches no root."""
     return _watches[-1]() if _watches else None
 
 
-# `<root>/HOLD`: a file by which a root's owner or administrator closes the gates of datasets and releases.
+# `<root>/HOLD`: a file with which the root's owner or an administrator closes gates of datasets and releases.
 #
-# A gate (`dataset.gate`) is the check before a training job reads a release. `root_files` decides whose file
-# counts.
+# A gate (`dataset.gate`) is the check before a training job reads a release. An example of the file:
 #
 #     # storage target 17 lost bytes, ticket 4711
 #     imagenet                 read again first
 #     coco/20260314-5f0c2a91   the same
 #
-# | a line                                                   | holds                                    |
+# | a line, or the file                                      | closes the gates of                      |
 # | -------------------------------------------------------- | ---------------------------------------- |
-# | `dataset reason`                                         | the dataset: each release, also those to |
-# |                                                          | come                                     |
-# | `dataset/release reason`                                 | that release                             |
-# | is empty, or begins with `#`                             | nothing                                  |
-# | any other                                                | every dataset below the root: nobody     |
-# |                                                          | knows what it was meant to close         |
-# | a file that counts, and cannot be read, or has more than | the same                                 |
+# | `dataset reason`                                         | all releases of the dataset, including   |
+# |                                                          | future ones                              |
+# | `dataset/release reason`                                 | this release                             |
+# | an empty line, or a line that begins with `#`            | no release                               |
+# | any other line                                           | every dataset below the root, as nobody  |
+# |                                                          | knows which dataset was meant            |
+# | a file that counts, but cannot be read, or has more than | every dataset below the root             |
 # | LONGEST_HOLD bytes or a second name                      |                                          |
 #
-# Nothing is remembered: without its line, or without the file, a gate opens at once.
+# Penstock remembers no line: when its line, or the file, is removed, a gate opens at once.
 
 HOLD_NAME = "HOLD"
-LONGEST_HOLD = 64 << 10  # bytes of the file: some thousand lines
-NAMED = 10  # lines named in one warning
+LONGEST_HOLD = 64 << 10  # the most bytes of the file: some thousand lines
+NAMED = 10  # the most lines that a warning lists
 LONGEST_REASON = 500  # characters of a reason that are shown
 
 
 class Hold(NamedTuple):
-    """One line of a HOLD that counts."""
+    """One line of a HOLD file that counts. It closes gates ("holds" releases)."""
 
-    line: int  # counted from 1; 0 where the whole file could not be read
-    dataset: str  # "" holds every dataset
-    release: str  # "" holds each release
+    line: int  # number of the line, from 1; 0 if the file could not be read
+    dataset: str  # the dataset that the line holds; "" for every dataset
+    release: str  # the release that the line holds; "" for all releases
     reason: str
     by: str  # the account that owns the file
 
@@ -254,7 +256,7 @@ class Hold(NamedTuple):
         return f"{self.dataset}/{self.release}" if self.release else self.dataset
 
     def covers(self, release: str) -> bool:
-        """Return whether this line holds the release; for "", whether it holds all releases."""
+        """Return whether this line holds the release or, for "", whether it holds all releases."""
         return self.release in ("", release)
 
     def __str__(self) -> str:
@@ -262,18 +264,18 @@ class Hold(NamedTuple):
 
 
 def of_dataset(layout: DatasetLayout) -> list[Hold]:
-    """Return the lines that hold the dataset, or releases of it, in order."""
+    """Return the lines that hold the dataset or any of its releases, in order."""
     file = read_root_file(layout.root, HOLD_NAME, LONGEST_HOLD)
     return [hold for hold in _holds(file) if hold.dataset in ("", layout.dataset)]
 
 
 def standing_holds(layout: DatasetLayout, release: str = "") -> Hold | None:
-    """Return the first line that holds this release or, without a release, all of the dataset."""
+    """Return the first line that holds this release or, without a release, the whole dataset."""
     return next((hold for hold in of_dataset(layout) if hold.covers(release)), None)
 
 
 def warning(root: Path) -> str:
-    """Explain why a HOLD at this root may not do what was meant; "" for no problem."""
+    """Explain why the root's HOLD file may not work as intended. Returns "" if it has no problem."""
     try:
         file = read_root_file(root, HOLD_NAME, LONGEST_HOLD)
         if file is not None and file.ignored:

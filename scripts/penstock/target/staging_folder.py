@@ -1,5 +1,7 @@
-"""The staging folder as one attempt sees it: its folders, its modes, whether it is still this attempt's, and
-a file that is being written in order, under a temporary or its final name.
+"""The staging folder, as used by one attempt, and a file that is being written in it.
+
+An attempt is one start of an element (the process that copies one shard). It is fenced when another attempt
+or a later step took over its work. Then it stops at its next check (`alive`, `look`).
 """
 
 from __future__ import annotations
@@ -37,11 +39,11 @@ _NO_REFLINK = frozenset(
 
 
 class Pending:
-    """A file, or one part of a large file, that is being written: `fd` takes the bytes, from `position`.
+    """A file, or one part of a large file, that is being written through `fd`, from `position` on.
 
-    `path` is relative to `data`; `parent` and `name` are its folder and last name. `temporary` is its present
-    name, "" for a giant, which has its final name. `size` is the whole file's. `part`: other attempts write
-    the same file. `holes`: zeros were skipped.
+    `path` is relative to `data`, and consists of the folder `parent` and the file's `name`. `temporary` is
+    the current name, or "" for a giant, which has its final name from the start. `size` is the size of the
+    whole file. `part` says whether other attempts write the same file, `holes` whether zeros were skipped.
     """
 
     __slots__ = ("fd", "holes", "name", "parent", "part", "path", "position", "size", "temporary")
@@ -60,7 +62,7 @@ class Pending:
         self.holes = False
 
     def write_all(self, view: memoryview) -> None:
-        """Write a block at `position`, also by short writes."""
+        """Write a whole block at `position`, with several calls if writes are short."""
         try:
             while view:
                 done = os.pwrite(self.fd, view, self.position)
@@ -70,7 +72,7 @@ class Pending:
             raise storage_error(error, "cannot write", self.path) from None
 
     def reflink(self, fd: int) -> bool:
-        """Share all blocks of another file of this size; return False where the file system cannot."""
+        """Share all blocks of another file of this size. Returns False if the file system cannot do it."""
         try:
             libc.reflink(self.fd, fd)
         except OSError as error:
@@ -97,7 +99,7 @@ class Pending:
             raise storage_error(error, "cannot read a file of a release", self.path) from None
 
     def skip(self, count: int) -> None:
-        """Leave a hole for `count` zeros where possible. In a giant's file, older bytes there are zeroed."""
+        """Skip `count` zeros, which become a hole if possible. In a giant's file, old bytes are cleared."""
         self.holes = True
         if self.part:
             try:
@@ -107,26 +109,22 @@ class Pending:
         self.position += count
 
 
-# The staging folder as one attempt sees it: its folders, its modes, and whether it is still this attempt's.
-#
-# An attempt is one start of an element (the process that copies one shard). It is fenced when another attempt
-# or a later step took over its work, and stops at its next check (`alive`, `look`). No path leaves `data`,
-# and no link is followed.
+# No path leads out of `data`, and links are never followed.
 
 OPEN_FOLDER_OR_LINK = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-PREALLOCATE = 1 << 20  # bytes from which blocks are reserved before the first write, where possible
-# seconds between checks of the staging folder, by one stat: how long an overtaken attempt writes on
+PREALLOCATE = 1 << 20  # bytes from which blocks are reserved before the first write, if possible
+# seconds between checks of the staging folder, each one stat; a fenced attempt writes no longer than that
 LOOK_EVERY = 1.0
-# folders whose names an attempt remembers as durable: some MiB; forgotten ones are synced again
+# the most folders that an attempt remembers as durable, in some MiB; it syncs forgotten folders again
 CERTAIN = 1 << 16
 
 
 class StagingFolder:
-    """The shared base of all ways of writing below `data`; for one thread.
+    """The base class of all writers below `data`, for one thread.
 
-    `attempt` names it in messages. `durability` is `fsync` or `syncfs`. `keep_mtime`: files get the source's
-    time. Modes, group (None: the folder's) and rules are the release's. `preallocate` False: no blocks are
-    reserved.
+    Modes, `gid` (None: the folder's group) and `rules` are those of the release. `durability` is `fsync` or
+    `syncfs`. Messages name the `attempt`. If `keep_mtime` is set, files get the source's time. Blocks are
+    reserved only if `preallocate` is set.
     """
 
     def __init__(
@@ -147,14 +145,14 @@ class StagingFolder:
             raise ValueError(f"durability {in_quotes(durability)}")
         self.data = data
         self._file_mode, self._rules, self._ruled = file_mode & FILE_BITS, rules, bool(rules)
-        # While the tree grows, the owner may write in every folder, and the group comes from the setgid bit.
-        # The permissions step sets the final mode.
+        # Until the permissions step sets the final mode, the owner may write in every folder, and new entries
+        # get their group from the setgid bit.
         self.dir_mode = (dir_mode & DIR_BITS) | (0o700 if gid is None else 0o2700)
         self.gid = gid
         self.fsync = durability == "fsync"
         self._attempt = attempt
         self.keep_mtime = keep_mtime
-        # metadata operations that name a file: a rename, and its time before
+        # metadata operations for a file's final name: the rename, and with `keep_mtime` setting its time
         self.naming = 2 if keep_mtime else 1
         self.before = FolderBudget(spend, 1, "").before
         try:
@@ -164,15 +162,15 @@ class StagingFolder:
         self._identity = _identity(self._root, data)
         self._folders = Folders(self._root, folders_kept())
         self._bases: dict[Path, tuple[int, Folders]] = {}
-        self.parent: str | None = None  # the folder that was entered last, and its descriptor
-        self.parent_fd = -1
-        # whether a new file's access depends on its folder, by its setgid bit or default ACL
+        self.parent: str | None = None  # the folder that was entered last
+        self.parent_fd = -1  # its descriptor
+        # whether a new file's access depends on its folder's setgid bit or default ACL
         self._by_folder = gid is not None or rules.has_acl
-        # Modes with which new files got the right group and ACL, in that folder or in all: further files of
-        # such a mode are not checked.
+        # Modes with which new files got the right group and ACL: further files with such a mode are not
+        # checked. If `_by_folder` is set, this holds for the last entered folder only.
         self._certain_modes: set[int] = set()
-        self.touched: set[str] = set()  # folders whose names `settle` makes durable
-        # folders whose names, up to the top, a `settle` of this attempt makes durable
+        self.touched: set[str] = set()  # folders with new names, which `settle` makes durable
+        # folders whose own names, and all names above, a `settle` of this attempt has made or makes durable
         self._certain: set[str] = set()
         self.preallocate = preallocate and facts(data).traits.preallocate
         self._looked = time.monotonic()
@@ -181,7 +179,7 @@ class StagingFolder:
         self.new_prefix()
 
     def file_mode(self, path: str) -> int:
-        """Return a file's mode; it includes the mask of an inherited ACL."""
+        """Return a file's mode, including the mask of an inherited ACL."""
         return self._rules.file(path, self._file_mode).mode if self._ruled else self._file_mode
 
     def access(self, path: str) -> Access:
@@ -189,7 +187,7 @@ class StagingFolder:
         return self._rules.file(path, self._file_mode)
 
     def discard(self, pending: Pending) -> None:
-        """Close and remove an unfinished file; of a giant's part only close the descriptor. Never raises
+        """Close and remove an unfinished file. For a giant's part, only close the descriptor. Never raises
         OSError."""
         if pending.fd >= 0:
             fd, pending.fd = pending.fd, -1
@@ -200,9 +198,10 @@ class StagingFolder:
                 os.unlink(pending.temporary, dir_fd=self.enter(pending.parent, make=False))
 
     def alive(self, pending: Pending) -> None:
-        """Raise FailedError when this attempt was fenced; call now and then while a large file is written.
+        """Raise FailedError if this attempt is fenced. Call it every now and then while writing a large file.
 
-        That is: its file is gone, a file in parts lost its write bit, or the staging folder moved. One fstat.
+        The attempt is fenced if its file is gone, a file in parts lost its write bit, or the staging folder
+        was moved. Mostly it costs one fstat.
         """
         try:
             status = os.fstat(pending.fd)
@@ -216,10 +215,9 @@ class StagingFolder:
             self.look()
 
     def settle(self) -> None:
-        """With `fsync`: make the names of new files durable (on BeeGFS and NFS they are). Call before
-        journaling them.
+        """With `fsync`, make the names of new files durable (on BeeGFS and NFS they already are).
 
-        With `syncfs` the barrier does it.
+        Call it before the files are journaled. With `syncfs`, the barrier makes names durable instead.
         """
         touched, self.touched = self.touched, set()
         for parent in sorted(touched, reverse=True):
@@ -230,7 +228,7 @@ class StagingFolder:
                 raise storage_error(error, "cannot make the names durable of folder", parent or ".") from None
 
     def close(self) -> None:
-        """Close the descriptors, after all pending files were finished or discarded."""
+        """Close all descriptors. Finish or discard all pending files before."""
         self._folders.close()
         for fd, folders in self._bases.values():
             folders.close()
@@ -242,12 +240,12 @@ class StagingFolder:
             os.close(fd)
 
     def at(self, parent: str, *, make: bool) -> int:
-        """As `enter`, without a call for the folder that was entered last."""
+        """As `enter`, but without a system call if the folder was entered last."""
         return self.parent_fd if parent == self.parent else self.enter(parent, make=make)
 
     def enter(self, parent: str, *, make: bool) -> int:
-        """Return the descriptor of a folder below `data`, valid until the next call; `make` makes it where
-        missing."""
+        """Return the descriptor of a folder below `data`, valid until the next call. If `make` is set, a
+        missing folder is made."""
         if make and self.fsync:
             fd = self._make_noting(parent)
         else:
@@ -258,8 +256,8 @@ class StagingFolder:
         return fd
 
     def relieved(self, error: OSError) -> bool:
-        """Close the folders kept here if `error` reports too many open files; return whether to repeat the
-        call."""
+        """If `error` reports too many open files, close the folders kept open. Returns whether to repeat the
+        failed call."""
         if error.errno not in EXHAUSTED or self.parent is None:
             return False
         self.parent, self.parent_fd = None, -1
@@ -269,9 +267,9 @@ class StagingFolder:
         return True
 
     def _make_noting(self, parent: str) -> int:
-        """Make a missing folder, and note its name and those above for `settle`.
+        """Make a missing folder, and note its name and the names of all folders above for `settle`.
 
-        Also where another stream or a dead attempt made them, which may not have made them durable.
+        Existing folders are noted too: a stream or dead attempt that made them may not have synced them.
         """
         fd = self._folders.make(parent, self.dir_mode, self.gid)
         if parent not in self._certain:
@@ -285,25 +283,25 @@ class StagingFolder:
         return fd
 
     def dress(self, fd: int, path: str) -> None:
-        """Give a new file of the last entered folder its mode, group and ACL, where its creation did not.
+        """Give a new file in the last entered folder its mode, group and ACL, unless its creation did.
 
-        A file system may change modes, not apply default ACLs, or give another group: the first file of each
-        mode shows it.
+        A file system may change modes, ignore default ACLs, or set another group. The first file of each mode
+        shows whether it does.
         """
         mode = self.file_mode(path)
         if mode not in self._certain_modes and not self.put_right(fd, path):
             self._certain_modes.add(mode)
 
     def put_right(self, place: PathOrFd, path: str, also: int = 0) -> bool:
-        """Give the file at `place` the access of `path`, with the mode bits `also`; return whether it
-        differed."""
+        """Give the file at `place` the access of `path`, with the additional mode bits `also`. Returns
+        whether it differed."""
         wanted = self.access(path)
         return access.put_right(place, wanted._replace(mode=wanted.mode | also), self.gid)
 
     def put_named_right(self, folder: int, name: str, path: str) -> None:
-        """`put_right` of a file by its name in an open folder, durably with `fsync`; follows no link.
+        """Call `put_right` for a file named `name` in an open folder. Follows no link.
 
-        An attempt that put it right may have died before that was durable.
+        With `fsync`, make it durable even if nothing differs: an attempt that set it may have died before.
         """
         held = os.open(name, HOLD, dir_fd=folder)
         try:
@@ -318,7 +316,7 @@ class StagingFolder:
             os.close(held)
 
     def reserve(self, fd: int, size: int) -> None:
-        """Reserve `size` bytes of a new file, where worthwhile and supported."""
+        """Reserve `size` bytes for a new file, if that is worthwhile and supported."""
         if size >= PREALLOCATE and self.preallocate:
             try:
                 libc.fallocate(fd, size)
@@ -333,9 +331,9 @@ class StagingFolder:
         return time.monotonic() - self._looked > LOOK_EVERY
 
     def look(self) -> None:
-        """Raise FailedError where the staging folder is gone or replaced.
+        """Raise FailedError if the staging folder is gone or was replaced.
 
-        Publishing renames it, and nothing may be written into it from then on.
+        Publishing renames it, and from then on nothing may be written into it.
         """
         try:
             status = os.stat(self.data)
@@ -348,7 +346,7 @@ class StagingFolder:
         self._looked = time.monotonic()
 
     def fenced(self, path: str, why: str) -> FailedError:
-        """Make the error of an attempt that was overtaken."""
+        """Return the error of a fenced attempt."""
         return FailedError(
             f"attempt {self._attempt} was overtaken and stops",
             where=printable(path),
@@ -362,9 +360,10 @@ class StagingFolder:
         return f"{self._prefix}{self._count:08x}"
 
     def at_once(self, parent: str, size: int, mode: int) -> str:
-        """As `temporary`, if creating a file of `size` bytes with `mode` is all that is needed; else "".
+        """As `temporary`, but return "" if a new file of `size` bytes needs more calls than its creation.
 
-        So its folder was entered last, `dress` changes nothing, no blocks are reserved, and no `look` is due.
+        It needs more unless its folder was entered last, `dress` would change nothing with this `mode`, no
+        blocks are reserved, and no `look` is due.
         """
         if (
             parent != self.parent
@@ -377,12 +376,12 @@ class StagingFolder:
         return f"{self._prefix}{self._count:08x}"
 
     def new_prefix(self) -> None:
-        """Draw another prefix, after another attempt had a temporary name already."""
+        """Draw another random prefix, as a temporary name of the current prefix already existed."""
         self._prefix, self._count = f".p.{secrets.token_hex(4)}", 0
 
     def base(self, data: Path) -> tuple[int, Folders]:
-        """Open another tree that files are linked or moved from; return its descriptor and folders, open
-        until `close`."""
+        """Open another tree, from which files are linked or moved. Returns its descriptor and folders, which
+        stay open until `close`."""
         opened = self._bases.get(data)
         if opened is None:
             fd = os.open(data, OPEN_FOLDER_OR_LINK)
@@ -391,9 +390,9 @@ class StagingFolder:
 
 
 def _identity(fd: int, path: Path) -> tuple[int, int] | None:
-    """Return what identifies this folder; None where inode numbers change from stat to stat.
+    """Return the device and inode of this folder, or None if inode numbers change from stat to stat.
 
-    On such file systems (FUSE without `use_ino`) only a missing folder can be noticed.
+    On such file systems (FUSE without `use_ino`), `look` can only notice that a folder is missing.
     """
     held, named = os.fstat(fd), os.stat(path)
     same = (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino)
@@ -401,9 +400,9 @@ def _identity(fd: int, path: Path) -> tuple[int, int] | None:
 
 
 def split(path: str) -> tuple[str, str]:
-    """Split a path into folder and name; raise for absolute paths and for paths that end in a slash.
+    """Split a path into folder and name. Raises FailedError if it is absolute or ends in a slash.
 
-    `/a` would name the same file as `a`. Other paths that are not normalised fail when opened.
+    `/a` would lead to the same file as `a`. Other paths that are not normalised fail when they are opened.
     """
     parent, _, name = path.rpartition("/")
     if path[:1] == "/" or not name:

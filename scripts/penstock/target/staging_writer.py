@@ -1,11 +1,11 @@
-"""Writes files into a release's staging: whole files here, parts and links by the modules that it joins.
+"""Writes files into a release's staging: whole files here, parts with `part_files`, and links with `links`.
 
-A file has its final name only with all its bytes, final mode, group, ACL and time. A large file written in
-parts gets mode and ACL right after its name; a giant when all its parts are there. With `durability="fsync"`
-its bytes are on the servers' disks before that name exists. With `"syncfs"` they are once `Barrier.wait` has
-returned. An attempt that was given up can only replace bytes by the same bytes, and stops at its next check
-(`alive`). No path leaves `data`, no link is followed. Times are nanoseconds since the epoch, sizes bytes,
-paths relative to `data`.
+A file gets its final name only with all its bytes and its final mode, group, ACL and time. A large file
+written in parts gets mode and ACL right after its name, and a giant when all its parts exist. With
+`durability="fsync"`, a file's bytes are on the servers' disks before its final name exists. With `"syncfs"`,
+they are when `Barrier.wait` returns. A fenced attempt can only replace bytes with the same bytes, and stops
+at its next check (`alive`). No path leads out of `data`, and links are never followed. Times are nanoseconds
+since the epoch, sizes are bytes, and paths are relative to `data`.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class WriterOptions(TypedDict):
-    """The access of every file of a release, and who writes it."""
+    """The access of a release's files, and how an attempt writes them."""
 
     file_mode: int
     dir_mode: int
     gid: int | None  # None: the folder's group
-    # `fsync`: each file before it has its name; `syncfs`: all at once, by the caller's `barrier.Barrier`
+    # `fsync`: each file is synced before it has its name; `syncfs`: the caller's `Barrier` syncs all at once
     durability: str
-    attempt: str  # names this attempt in messages
+    attempt: str  # the attempt's name in messages
     keep_mtime: bool  # whether files get the source's time
-    rules: NotRequired[AccessRules]  # other modes by path, and the ACL
-    # False: the probe found that blocks cannot be reserved. Else the table of file systems decides.
+    rules: NotRequired[AccessRules]  # other modes for some paths, and the ACL
+    # False if the probe showed that blocks cannot be reserved. Otherwise, the table of file systems decides.
     preallocate: NotRequired[bool]
 
 
 def prepare_process() -> None:
-    """Clear the umask, since modes are given exactly, and raise the limit of open files. Once a process."""
+    """Clear the umask, so that new files get exact modes, and raise the limit of open files. Call it once in
+    a process."""
     os.umask(0)
     raise_limit()
 
@@ -56,9 +57,9 @@ class _ShortError(Exception):
 
 
 class StagingWriter:
-    """Writes into a staging's `data`, for one thread: whole files here, parts by `Parts`, links by `Linker`.
+    """Writes into a staging's `data`, for one thread. It also has the methods of `Parts` and `Linker`.
 
-    Raises by `errno_map.storage_error`, and FailedError where this attempt was overtaken.
+    Raises errors according to `errno_map.storage_error`, and FailedError if this attempt is fenced.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class StagingWriter:
         self.move, self.holds = links.move, links.holds
 
     def close(self) -> None:
-        """Close the descriptors, after all pending files were finished or discarded."""
+        """Close all descriptors. Finish or discard all pending files before."""
         self._staging.close()
 
     def __enter__(self) -> Self:
@@ -85,7 +86,7 @@ class StagingWriter:
         self.close()
 
     def begin(self, path: str, size: int, *, holes: bool = False) -> Pending:
-        """Make a temporary file in the folder of `path`, with its final access; with `holes`, no blocks are
+        """Make a temporary file with its final access in the folder of `path`. With `holes`, no blocks are
         reserved."""
         self._staging.before(path, 1)
         return self._begin(path, size, holes=holes)
@@ -120,8 +121,8 @@ class StagingWriter:
     def finish(self, pending: Pending, mtime_ns: int) -> None:
         """Set the file's time, make it durable (with `fsync`), close it and rename it.
 
-        On an error the temporary file is gone and the final name is as before. The file must then be written
-        again, never only synced.
+        On an error, the temporary file is gone and the final name unchanged. The file must then be written
+        again, as syncing it again proves nothing.
         """
         self._staging.before(pending.path, self._staging.naming)
         self._finish(pending, mtime_ns)
@@ -147,7 +148,7 @@ class StagingWriter:
             raise
 
     def put(self, path: str, data: memoryview, mtime_ns: int) -> None:
-        """`begin`, `write_all` and `finish` a file whose bytes are in memory: the hot path of small files."""
+        """Write a file whose bytes are in memory, in the way that costs the fewest calls for small files."""
         staging = self._staging
         staging.before(path, 1 + staging.naming)
         parent, _, name = path.rpartition("/")
@@ -178,7 +179,7 @@ class StagingWriter:
         except BaseException as error:
             staging.discard(Pending(fd, path, parent, name, temporary, len(data), False, 0))
             if isinstance(error, _ShortError):
-                # A nearly full disk: the plain way shows how it ends.
+                # The disk may be nearly full. The plain way writes the rest, or raises the right error.
                 self._put_slowly(path, data, mtime_ns)
                 return
             if isinstance(error, OSError):
@@ -186,7 +187,7 @@ class StagingWriter:
             raise
 
     def remove(self, path: str) -> None:
-        """Remove a file whose object left the source, as durably as `finish`."""
+        """Remove a file whose object left the source. The removal is as durable as `finish`."""
         self._staging.before(path, 1)
         parent, name = split(path)
         try:

@@ -1,15 +1,15 @@
 """The marker of a dataset's state folder (`.penstock/state.json`): whether this version can use the state.
 
-From version 1.0 on it is the first file made in a state.
+From version 1.0 on, the marker is the first file made in a state folder.
 
-| the state's folder        | `state.json`                | the state is                                |
+| the state folder          | `state.json`                | result                                      |
 |---------------------------|-----------------------------|---------------------------------------------|
-| is missing, or is         |                             | none, or not this account's to judge        |
-| closed to this account    |                             |                                             |
-| holds nothing of a run    | missing                     | new: `mark_state` marks it                  |
-| holds what a run leaves   | missing                     | of a version before 1.0: OlderVersionError  |
-| any                       | of a known format           | used                                        |
-| any                       | of a higher format          | NewerFormatError                            |
+| missing, or closed to     |                             | there is no state, or this account cannot   |
+| this account              |                             | check it                                    |
+| has no files of a run     | missing                     | a new state, which `mark_state` marks       |
+| has files of a run        | missing                     | a version before 1.0: OlderVersionError     |
+| exists                    | of a known format           | accepted                                    |
+| exists                    | of a higher format          | NewerFormatError                            |
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from penstock.fs import small_files
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
-# One of these, at least, is in the state of a dataset that was ever staged, adopted or audited.
+# If a dataset was ever staged, adopted or audited, its state has at least one of these names.
 _OF_A_RUN = frozenset({"adoptions", "audits", "claims", "history.jsonl", "repairs", "runs"})
 
 
 def check_marker(layout: DatasetLayout) -> bool:
-    """Return whether the dataset has a marked state; False for none yet, or where this account may not look.
+    """Return whether the dataset has a marked state. False if there is none, or this account may not look.
 
-    Raises OlderVersionError and NewerFormatError for another version's state, FailedError for a damaged
-    marker.
+    Raises OlderVersionError or NewerFormatError if another version made the state, and FailedError for a
+    damaged marker.
     """
     path = layout.state_marker
     try:
@@ -54,14 +54,15 @@ def check_marker(layout: DatasetLayout) -> bool:
 
 
 def mark_state(layout: DatasetLayout) -> None:
-    """Mark an existing state folder durably, if unmarked. Raises as `check_marker`, and OSError."""
+    """Durably mark an existing state folder, if it has no marker. Raises the errors of `check_marker`, and
+    OSError."""
     if not check_marker(layout):
         marker = dataset_documents.STATE_MARKER.to_json(StateMarker(penstock.__version__))
         small_files.create_file(layout.state_marker, small_files.json_line(marker))
 
 
 def drop_state(layout: DatasetLayout) -> None:
-    """Remove a state folder that is empty, or has only its marker. Raises OSError where it has more."""
+    """Remove a state folder that is empty, or has only its marker. Raises OSError if it has more files."""
     if os.listdir(layout.state) == [layout.state_marker.name]:
         content = small_files.read(layout.state_marker)
         layout.state_marker.unlink()

@@ -1,6 +1,6 @@
-"""Removes temporary files and trees of a target, and gives the owner's write bit again.
+"""Removes temporary files and trees of a target, and gives folders their owner's write bit again.
 
-All by descriptors, never through a link.
+All functions use descriptors, and never follow a link.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-AGAIN = (0.2, 1.0, 3.0)  # seconds before each further try to remove a tree in which a folder is not empty yet
+AGAIN = (0.2, 1.0, 3.0)  # seconds before each further try to remove a tree that still has a full folder
 TIMED = 8192  # files removed between two reports to `moved`
 _STANDING = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY})
 
 
 def sweep_temporaries(data: Path) -> int:
-    """Remove dead attempts' temporary files from a staging's `data`; return how many.
+    """Remove dead attempts' temporary files from a staging's `data`, durably, and return their number.
 
-    Durable: after a power cut one could else come back in the published tree, whose names rely on fsync. Call
-    when no attempt of copy is known to live; a temporary file that one renames or removes meanwhile is no
-    error. A folder that the permissions step closed is opened to its owner meanwhile.
+    Otherwise a file could come back in the published tree after a power cut. Call it when no attempt of copy
+    should be running. If an attempt renames or removes a temporary file meanwhile, that is no error. A folder
+    without its owner's write bit has it meanwhile.
     """
     try:
         return _sweep(data)
@@ -59,7 +59,7 @@ def _sweep(data: Path) -> int:
 
 
 def remove_temporaries(folder: int, names: Sequence[str]) -> int:
-    """`sweep_temporaries` for these names of an open folder."""
+    """Remove the temporary files among these names in an open folder, and return their number."""
     temporaries = [name for name in names if TEMPORARY.fullmatch(name)]
     if not temporaries:
         return 0
@@ -76,7 +76,8 @@ def remove_temporaries(folder: int, names: Sequence[str]) -> int:
 
 
 def open_folders(data: Path) -> None:
-    """Give the owner all permissions in a staging's folders again, to copy after the permissions step."""
+    """Give the owner all permissions in a staging's folders again, so that files can be copied after the
+    permissions step."""
     root = _opened_root(data)
     folders = Folders(root, 64)
     try:
@@ -90,9 +91,9 @@ def open_folders(data: Path) -> None:
 
 
 def remove_empty(data: Path, paths: Iterable[str]) -> None:
-    """Remove the empty folders above these paths (relative to `data`), deepest first, durably.
+    """Durably remove the empty folders above these paths (relative to `data`), the deepest first.
 
-    A folder in which the owner may no longer write stays.
+    A folder stays if its owner may not write in the folder above.
     """
     root = os.open(data, OPEN_FOLDER)
     folders = Folders(root, 64)
@@ -126,15 +127,14 @@ def _remove_upward(folders: Folders, folder: str) -> None:
 def remove_tree(
     path: Path, spend: Callable[[int], None] = unlimited, *, moved: Callable[[int], None] | None = None
 ) -> None:
-    """Remove a folder and all below it, durably, by descriptors, never through a link. A missing tree is
-    fine.
+    """Durably remove a folder and all its content. A missing tree is no error.
 
-    Folders closed to their owner are opened first. `moved` is called with times of the file system's clock,
-    in ns since the epoch, from before the first unlink to after the last.
+    Folders first get all their owner's bits. `moved` is called before the first unlink, after the last, and
+    between, with times of the file system's clock in ns since the epoch.
 
-    On NFS, a file that a process of this node has open stays as .nfsXXXX until it is closed. Its folder is
-    retried for some seconds (`AGAIN`), as is a folder in which a late writer makes a file. Raises FailedError
-    that names such a file.
+    On NFS, a file that a process of this node has open stays as .nfsXXXX until it is closed. The removal of
+    its folder is tried again for some seconds (`AGAIN`). This also covers a folder in which a late writer
+    makes a file. Raises FailedError, which names such a file.
     """
     try:
         root = _opened_root(path)
@@ -174,7 +174,7 @@ def remove_tree(
 def remove_release(
     path: Path, spend: Callable[[int], None] = unlimited, *, moved: Callable[[int], None] | None = None
 ) -> None:
-    """`remove_tree` of a release, its seal first: no seal ever stands beside half a tree."""
+    """Remove a release's seal, and then its tree with `remove_tree`, so that no partial tree has a seal."""
     try:
         fd = _opened_root(path)
     except FileNotFoundError:
@@ -202,13 +202,13 @@ def _empty(folders: Folders, spend: Callable[[int], None], moved: Callable[[int]
             for at in range(0, len(files), TIMED):
                 calls.each(partial(_remove, os.unlink, fd, spend), files[at : at + TIMED])
                 if moved is not None:
-                    # An unlink moves its folder's times, too.
+                    # An unlink changes the folder's times too.
                     moved(os.fstat(fd).st_ctime_ns)
             calls.each(partial(_remove, os.rmdir, fd, spend), lower)
 
 
 def _held_open(folders: Folders) -> str:
-    """Find a file that NFS renamed, since it was removed while open (fs/nfs/unlink.c); "" for none."""
+    """Return a file that NFS renamed because it was removed while open (fs/nfs/unlink.c), or ""."""
     with contextlib.suppress(OSError):
         for folder, files, _ in _depth_first(folders):
             for name in files:
@@ -218,7 +218,7 @@ def _held_open(folders: Folders) -> str:
 
 
 def _open_to_owner(folder: int) -> int:
-    """Give the owner all bits; return the mode of before."""
+    """Give the owner all bits, and return the previous mode."""
     mode = stat.S_IMODE(os.fstat(folder).st_mode)
     if mode & 0o700 != 0o700:
         os.fchmod(folder, mode | 0o700)
@@ -236,7 +236,7 @@ def _remove(
 
 
 def _opened_root(path: Path) -> int:
-    """Open a folder, after giving its owner all bits."""
+    """Open a folder, and give its owner all bits."""
     try:
         fd = os.open(path, OPEN_FOLDER)
     except PermissionError:
@@ -251,7 +251,7 @@ def _opened_root(path: Path) -> int:
 
 
 def _opened(folders: Folders, folder: str) -> int:
-    """As `_opened_root`, for a folder below."""
+    """As `_opened_root`, for a folder below the root."""
     try:
         fd = folders.get(folder)
     except PermissionError:
@@ -262,9 +262,9 @@ def _opened(folders: Folders, folder: str) -> int:
 
 
 def _give_bits(held: int) -> None:
-    """Give a folder's owner all bits by a descriptor that needs no read permission, and close it.
+    """Give a folder's owner all bits through a descriptor that needs no read permission, and close it.
 
-    Another account's folder stays as it is: the open that follows reports it by name.
+    A folder of another account is not changed, and the caller's next open fails with an error that names it.
     """
     try:
         with contextlib.suppress(PermissionError):
@@ -274,8 +274,8 @@ def _give_bits(held: int) -> None:
 
 
 def _depth_first(folders: Folders) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield (folder, other names, folder names), deepest first, giving each folder its owner's bits on the
-    way down."""
+    """Yield (folder, names of its files, names of its folders), the deepest first. Gives each folder's owner
+    all bits on the way down."""
     stack: list[tuple[str, list[str] | None, list[str]]] = [("", None, [])]
     while stack:
         folder, files, lower = stack.pop()
