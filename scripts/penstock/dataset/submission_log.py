@@ -49,9 +49,9 @@ class ArrayBook:
         whole_nodes: bool | None = None,
         at_once: int = 0,
         spec_cores: int | None = None,
-    ) -> None:
+    ) -> ArrayLine:
         """Note, before the submission, an array of this name for the shards `indices`. `time` is its limit in
-        seconds (0: none)."""
+        seconds (0: none). Return the note."""
         line = ArrayLine(
             intent=name,
             step=step,
@@ -68,6 +68,7 @@ class ArrayBook:
             spec_cores=spec_cores,
         )
         self._append(line)
+        return line
 
     def tried(self, name: str) -> None:
         """Note that an array without an answer is about to be submitted again."""

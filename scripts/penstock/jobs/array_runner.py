@@ -355,7 +355,7 @@ def _submit(watch: Watch, shards: Sequence[int], workers: int) -> bool:
     alone = context.config.cluster.of(step).node_alone if context.cluster.abilities.has_nodes else None
     cores = patiently(watch, partial(context.cluster.spec_cores, step))
     # The array also covers held shards: if a holder gives up its shard, a running worker takes it at once.
-    watch.book.intend(
+    intended = watch.book.intend(
         name, step, context.cluster.kind, watch.open, cluster, workers=workers, call=watch.call,
         base=base, time=limit, whole_nodes=alone, at_once=workers, spec_cores=cores,
     )  # fmt: skip
@@ -374,9 +374,8 @@ def _submit(watch: Watch, shards: Sequence[int], workers: int) -> bool:
     watch.queue.taken()
     watch.submitted = time.monotonic()
     watch.book.submitted(name, array)
-    submission = watch.book.line(name)
-    assert submission is not None
-    live = WatchedArray(submission._replace(array=array, at=time.time()), array, workers)
+    # The book is not read back: a run that has taken over the dataset meanwhile may have removed it.
+    live = WatchedArray(intended._replace(array=array, at=time.time()), array, workers)
     live.statuses = {base + number: Status(State.PENDING) for number in range(workers)}
     watch.live.append(live)
     watch.own_arrays.add(name)
