@@ -39,8 +39,7 @@ TIME = "time"  # the unit of a time: seconds since the epoch in a row, a timesta
 
 
 class ElementRow(NamedTuple):
-    """A start. Each column has its unit, or "", and its meaning. Unknown values are None; null in the
-    file."""
+    """A start. Each column has its unit, or "", and its meaning. Unknown values are None (null in files)."""
 
     step: Annotated[str, "", "`copy`, also where it read back beside it, or `verify`"]
     element: Annotated[int, "", "its number, over all arrays of the step"]

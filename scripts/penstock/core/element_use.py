@@ -1,4 +1,4 @@
-"""Computes what a run's elements waited for and used, by their own, the controller's and SLURM's figures."""
+"""Computes the waits and use of a run's elements, from their own, the controller's and SLURM's figures."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,14 +8,14 @@ from typing import Annotated, NamedTuple
 from penstock.core.element_documents import ElementRow
 from penstock.core.typed_json import LEFT_OUT, NOTHING
 
-# origin of a figure: SLURM's accounting, the submitting process, or the element itself
+# origins of a figure: SLURM's accounting, the submitting process, or the element itself
 SLURMDBD, CONTROLLER, ELEMENT = "slurmdbd", "controller", "element"
-# seconds from which an element's CPU efficiency has meaning: shorter ones mostly start and end
+# least seconds for which an element's CPU efficiency is meaningful: shorter elements mostly start and end
 LONG_ENOUGH = 10.0
 
 
 class Wait(NamedTuple):
-    """Seconds in a queue, and the origin of the element's start. None, "": not known."""
+    """Seconds in a queue, and the origin of the element's start time. None and "" mean not known."""
 
     seconds: float | None = None
     by: str = ""
@@ -29,11 +29,12 @@ def queue_wait(
     began: float,
     ran_before: float = 0.0,
 ) -> Wait:
-    """Compute how long an element waited in its last array's queue before its last start; never below 0, as
-    nodes' clocks differ. 0 stands for unknown.
+    """Compute how long an element waited in its last array's queue before its last start. The result is never
+    below 0, although nodes' clocks differ. An argument of 0 means unknown.
 
-    `booked`: by slurmdbd. `submitted`: by the controller. `start_time`: SLURM's StartTime, seen by the
-    controller. `began`: by the element. `ran_before`: seconds that it had run in that array before.
+    `booked`: the wait according to slurmdbd. `submitted`: time noted by the controller. `start_time`: SLURM's
+    StartTime, seen by the controller. `began`: start noted by the element. `ran_before`: seconds of its
+    earlier runs in that array.
 
     | slurmdbd | submitted | StartTime | element's start | wait                               | by         |
     |----------|-----------|-----------|-----------------|------------------------------------|------------|
@@ -51,8 +52,8 @@ def queue_wait(
 
 
 def whole_node(asked: bool | None, cpus: int, node_cpus: int, *, nodes: bool) -> bool | None:
-    """Return whether an element had its node to itself. `asked`: by --exclusive or core-spec, None: not
-    recorded. `nodes`: the cluster has nodes at all.
+    """Return whether an element had its node to itself. `asked`: whether it requested this, by --exclusive or
+    core-spec; None: not recorded. `nodes`: whether the cluster has nodes at all.
 
     | nodes | asked    | CPUs granted       | whole node |
     |-------|----------|--------------------|------------|
@@ -71,16 +72,16 @@ def whole_node(asked: bool | None, cpus: int, node_cpus: int, *, nodes: bool) ->
 
 
 class StepUse(NamedTuple):
-    """Use of the elements of a step, or of all. Waits and runs are seconds, memory is bytes, efficiency a
-    fraction; None: known of no element."""
+    """Use of the elements of a step, or of all steps. Waits and runs are in seconds, memory in bytes, and
+    efficiency is a fraction. None: not known for any element."""
 
-    step: str  # "": all steps
+    step: str  # "" for all steps
     elements: int
     node_hours: Annotated[float | None, LEFT_OUT] = None
     core_hours: Annotated[float | None, LEFT_OUT] = None
     cpu_seconds: Annotated[float | None, LEFT_OUT] = None
     cpu_efficiency: Annotated[float | None, LEFT_OUT] = None
-    memory_peak: Annotated[int | None, LEFT_OUT] = None  # the largest of any element
+    memory_peak: Annotated[int | None, LEFT_OUT] = None  # largest peak of any element
     wait_median: Annotated[float | None, LEFT_OUT] = None
     wait_longest: Annotated[float | None, LEFT_OUT] = None
     run_median: Annotated[float | None, LEFT_OUT] = None
@@ -88,30 +89,30 @@ class StepUse(NamedTuple):
 
 
 class Worst(NamedTuple):
-    """The element with a column's highest value (`cpu_efficiency`: lowest)."""
+    """The element with a column's highest value, or with the lowest `cpu_efficiency`."""
 
-    column: str  # of `elements.parquet`
+    column: str  # a column of `elements.parquet`
     step: str
-    element: int  # its number, over all arrays of the step
+    element: int  # the element's number, counted over all arrays of the step
     node: str
     value: float
 
 
 class Usage(NamedTuple):
-    """What a run's elements waited for and used; `elements.parquet` has it for each."""
+    """The waits and the use of a run's elements. `elements.parquet` has the figures of each element."""
 
     steps: Sequence[StepUse] = ()  # with a sum over all, if there are several
     worst: Sequence[Worst] = ()
-    # number of elements by origin of their `queue_wait` and `hours`
+    # numbers of elements by the origin of their `queue_wait` and `hours`
     sources: Mapping[str, Mapping[str, int]] = NOTHING
-    notes: Sequence[str] = ()  # what is missing, for people
-    # of each element with a known wait: when it began to wait, started, and ended; seconds since the epoch
+    notes: Sequence[str] = ()  # sentences on missing figures
+    # for each element with a known wait: when it began to wait, started and ended, in seconds since the epoch
     spans: Sequence[tuple[float, float, float]] = ()
     file: Annotated[str, LEFT_OUT] = ""  # path of `elements.parquet`
 
 
 def by_step(rows: Sequence[ElementRow]) -> list[StepUse]:
-    """Return a line for each step in the rows' order, and a sum if there are several."""
+    """Return the use of each step in the rows' order, and a sum if there are several steps."""
     steps = list(dict.fromkeys(row.step for row in rows))
     lines = [_together(step, [row for row in rows if row.step == step]) for step in steps]
     return [*lines, _together("", rows)] if len(lines) > 1 else lines
@@ -119,7 +120,7 @@ def by_step(rows: Sequence[ElementRow]) -> list[StepUse]:
 
 def _together(step: str, rows: Sequence[ElementRow]) -> StepUse:
     waits, runs = _known(row.queue_wait for row in rows), _known(row.seconds for row in rows)
-    # Not by their efficiencies, which are rounded: of the idlest elements to 0.
+    # Their efficiencies are not used here, since these are rounded, for the idlest elements to 0.
     both = [
         (row.cpu_seconds, row.granted_seconds)
         for row in rows
@@ -143,7 +144,7 @@ def _together(step: str, rows: Sequence[ElementRow]) -> StepUse:
 
 
 def spans(rows: Iterable[ElementRow]) -> list[tuple[float, float, float]]:
-    """Return `Usage.spans`, ascending. All of an element's waits count as directly before its last start."""
+    """Return `Usage.spans`, ascending. All waits of an element are put directly before its last start."""
     return sorted(
         (round(row.started - row.queue_wait, 3), round(row.started, 3), round(row.ended, 3))
         for row in rows
@@ -152,8 +153,8 @@ def spans(rows: Iterable[ElementRow]) -> list[tuple[float, float, float]]:
 
 
 def worst(rows: Sequence[ElementRow]) -> list[Worst]:
-    """Return the elements with the longest wait, longest run, most memory and lowest CPU efficiency; nothing
-    of a single row, which the table shows already."""
+    """Return the elements with the longest wait, longest run, most memory and lowest CPU efficiency. A single
+    row gives nothing, since the table shows it already."""
     if len(rows) < 2:
         return []
     long = [row for row in rows if (row.seconds or 0) >= LONG_ENOUGH]
@@ -181,6 +182,6 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """Sum the known values; None: none is known."""
+    """Return the sum of the known values, or None if no value is known."""
     summands = _known(values)
     return sum(summands) if summands else None

@@ -1,5 +1,5 @@
-"""What the steps report: events while they run, and the results of checks by preflight, plan and selftest.
-Steps emit events; views, logs and tests are sinks. Pure.
+"""Reports of the steps: events while they run, and the results of checks by preflight, plan and selftest.
+Steps emit events; views, logs and tests are sinks that receive them. Pure.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -11,40 +11,40 @@ from typing import ClassVar, Literal, NamedTuple
 
 # The result of a check of preflight, plan or selftest.
 #
-# A check is a pure function from typed facts to results; its caller decides what follows: preflight exits
-# with 3 where a result stops the run. Audits have findings instead (`core.audit_documents`).
+# A check is a pure function from typed facts to results. Its caller decides what follows: preflight exits
+# with 3 if a result stops the run. Audits have findings instead (`core.audit_documents`).
 
 Verdict = Literal["ok", "note", "warning", "stop"]
 VERDICTS: tuple[Verdict, ...] = ("ok", "note", "warning", "stop")  # from the lightest to the gravest
-ADMINISTRATOR = "ask the file system's administrator"  # ends advice to people without the rights
+ADMINISTRATOR = "ask the file system's administrator"  # end of advice to people who lack the rights
 
 
 class CheckResult(NamedTuple):
-    """A checked thing. All texts are for people, safe on a terminal (`core.human.printable`)."""
+    """The result of a check. All texts are readable and safe on a terminal (`core.human.printable`)."""
 
-    about: str  # the thing: `BeeGFS storage target 104`, `mount /mnt/weka`
+    about: str  # the thing that was checked: `BeeGFS storage target 104`, `mount /mnt/weka`
     found: str  # what was seen, with units, or "not known"
     # `note`: good to know; `warning`: the run may suffer; `stop`: the run cannot be right
     verdict: Verdict = "ok"
-    wanted: str = ""  # what would be in order; "": nothing to compare with
-    mend: str = ""  # what to do, by whom: a command or configuration key to paste; "" for `ok`
+    wanted: str = ""  # what would be in order; "" if there is nothing to compare with
+    mend: str = ""  # who should do what, with a command or configuration key to paste; "" for `ok`
 
 
 def gravest(results: Iterable[CheckResult]) -> Verdict:
-    """Return the gravest verdict; `ok` without results."""
+    """Return the gravest verdict, or `ok` if there are no results."""
     return max((result.verdict for result in results), key=VERDICTS.index, default="ok")
 
 
 def sentence(result: CheckResult) -> str:
-    """Return a sentence for a warning or a note: the thing, what was seen, and what to do."""
+    """Return a warning or a note as a sentence: the thing, what was seen, and what to do."""
     return f"{result.about}: {result.found}" + (f"; {result.mend}" if result.mend else "")
 
 
-# Events that steps report while they run. Views, logs and tests are sinks.
+# Events that steps report while they run.
 #
 # A sink is a callable that takes an Event. It must not raise, and must return soon.
 
-# how a step ended early: by an error, a signal, or `penstock cancel`
+# ways in which a step ends early: because of an error, a signal, or `penstock cancel`
 FAILED, STOPPED, CANCELLED = "FAILED", "stopped", "cancelled"
 
 
@@ -56,7 +56,7 @@ class Event:
 
     dataset: str
     step: str
-    # when it happened, by this host's monotonic clock; None: now
+    # time of the event on this host's monotonic clock; None means now
     at: float | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     @property
@@ -68,7 +68,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Started(Event):
-    """The step began; totals where they are known."""
+    """The step began. Totals that are not known are None."""
 
     kind = "start"
     files: int | None = None
@@ -87,7 +87,7 @@ class Progressed(Event):
     bytes: int | None = None
     failed: int | None = None
     states: Mapping[str, int] | None = None  # number of elements in each state
-    read_back_bytes: int | None = None  # of copy: read back by elements so far, which is the work of verify
+    read_back_bytes: int | None = None  # copy only: bytes that elements read back so far, work of verify
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Warned(Event):
 
 @dataclass(frozen=True)
 class Ended(Event):
-    """The step succeeded with this result, which its receipt holds, too."""
+    """The step succeeded with this result, which its receipt also contains."""
 
     kind = "end"
     result: Mapping[str, object] = field(default_factory=dict)

@@ -1,5 +1,5 @@
-"""Grades: how strongly a file is proven, weakest first, by its source's checksum (source grade) and by what
-was read back from the target (storage grade); and when a linked file is read back again. Pure.
+"""Grades state how strongly a file is proven: by its source's checksum (source grade), and by how it was read
+back from the target (storage grade). Also decides when a linked file is read back again. Pure.
 """
 
 from __future__ import annotations
@@ -10,33 +10,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-# Grades: how strongly a file is proven, weakest first. The source grade is by its source's checksum, the
-# storage grade by how it was read back from the target.
+# The grades, weakest first.
 
-# how strongly the source's statement proved the bytes in transit
+# source grades: how strongly the source's statement proved the bytes in transit
 SOURCE_GRADES = ("size", "etag-md5", "composite", "full")
-# How the stored bytes were read: not since they were written; perhaps from memory; past the caches of the
-# reading host; past its caches on another host than the writer.
+# Storage grades, in order: the stored bytes were not read since they were written; read perhaps from memory;
+# read past the caches of the reading host; so read on another host than the writing host.
 STORAGE_GRADES = ("written", "reread", "cold", "cold-other-node")
 
-# In a release's evidence, in place of the grade and method of a file not read back for it: it is the very
-# inode that an earlier release read back, with unchanged size and times.
+# Replaces grade and method, in a release's evidence, for a file that was not read back for this release. The
+# file is the very inode that an earlier release read back, with unchanged size and times.
 CARRIED = "carried"
 # Storage grades that a release's evidence counts, weakest first.
 EVIDENCE_GRADES = ("written", CARRIED, *STORAGE_GRADES[1:])
 
-SERVERS = "the servers"  # of a file system: their memory may answer a read in place of their disks
+SERVERS = "the servers"  # servers of a file system, which may answer a read from memory instead of disk
 SIZE_ONLY = SOURCE_GRADES[0]  # no source checksum proved the file: only its size was compared
-SOON = 600  # seconds after its writing in which a read may come from the servers' memory
+SOON = 600  # seconds after a file's writing in which the servers may answer a read from memory
 
 
 def audit_grade(methods: Iterable[str], *, whole: bool, servers: bool = False, owner: bool = True) -> str:
-    """Return what an audit saw of the stored bytes, by its ways of reading. Its grade stands before the first
-    comma.
+    """Return an audit's grade, judging by how it read the stored bytes, with an addition after a comma.
 
-    `whole`: it read all of the release. `servers`: the file system may have servers. `owner`: by the account
-    that owns the files; the kernel hides from others which of their pages are in memory (mincore(2)), so
-    others never get more than `reread`.
+    `whole`: the audit read all of the release. `servers`: the file system may have servers. `owner`: the
+    account that ran it owns the files. The kernel hides from other accounts which pages of the files are in
+    memory (mincore(2)), so these accounts never get more than `reread`.
 
     | read                                        | servers | grade                                    |
     |---------------------------------------------|---------|------------------------------------------|
@@ -47,7 +45,7 @@ def audit_grade(methods: Iterable[str], *, whole: bool, servers: bool = False, o
     | some perhaps from this node's memory, or by | any     | reread                                   |
     | another account than the owner              |         |                                          |
 
-    Where not all of the release was read, `, of the files that were read` follows.
+    If not all of the release was read, `, of the files that were read` follows.
     """
     ways = set(methods)
     if not ways:
@@ -58,15 +56,15 @@ def audit_grade(methods: Iterable[str], *, whole: bool, servers: bool = False, o
 
 
 def in_words(grade: str, methods: Iterable[str], *, servers: bool) -> str:
-    """Return a storage grade for people. `methods`: how files were read; `servers` as for `audit_grade`."""
+    """Return a storage grade in words. `methods`: how files were read; `servers`: as for `audit_grade`."""
     text = grade.replace("cold-other-node", "cold, another node")
     behind = grade.startswith("cold") and answered_by(methods, servers=servers) == SERVERS
     return f"{text}, perhaps from {SERVERS}' memory" if behind else text
 
 
 def answered_by(methods: Iterable[str], *, servers: bool, owner: bool = True) -> str:
-    """Return whose memory may have answered an audit's reads in place of the disks; "": nobody's. Arguments
-    as for `audit_grade`.
+    """Return the machines that may have answered an audit's reads from memory instead of the disks, or "" if
+    there are none. Arguments as for `audit_grade`.
 
     | read                                        | servers | memory of               |
     |---------------------------------------------|---------|-------------------------|
@@ -86,7 +84,7 @@ def answered_by(methods: Iterable[str], *, servers: bool, owner: bool = True) ->
 
 
 def read_delay(size: int, ctime_ns: int, read_at: int, shared: int) -> int | None:
-    """Return the seconds, rounded down, from a file's writing to its reading for its release; None: not
+    """Return the seconds, rounded down, from a file's writing to its reading for its release, or None if not
     known.
 
     | the file                                          | seconds                            |
@@ -96,8 +94,8 @@ def read_delay(size: int, ctime_ns: int, read_at: int, shared: int) -> int | Non
     | changed after its element had begun to read       | 0                                  |
     | any other                                         | from its ctime to that moment      |
 
-    The delay is never too long. The ctime also moves when a file's mode changes after the writing, and
-    `read_at` is the earlier of two clocks' times at which the element began.
+    The delay may be too short, but never too long. A change of the file's mode also moves its ctime, and
+    `read_at` is the time at which the element began, on the clock that shows the earlier time.
     """
     if shared or not size or not read_at:
         return None
@@ -105,13 +103,13 @@ def read_delay(size: int, ctime_ns: int, read_at: int, shared: int) -> int | Non
 
 
 def is_soon(size: int, ctime_ns: int, read_at: int, shared: int) -> bool:
-    """Return whether the file was read back within `SOON` of its writing, by `read_delay`."""
+    """Return whether the file was read back within `SOON` of its writing, according to `read_delay`."""
     seconds = read_delay(size, ctime_ns, read_at, shared)
     return seconds is not None and seconds < SOON
 
 
 def is_proven(source_grade: str) -> bool:
-    """Return whether a source checksum proved the file. Older rows have "" for unproven files."""
+    """Return whether a source checksum proved the file. Unproven files have "" in older rows."""
     return source_grade not in (SIZE_ONLY, "")
 
 
@@ -128,8 +126,8 @@ def storage_rank(grade: str) -> int:
 # Decides when a linked file, which shares an inode with an earlier release, is read back again
 # (`verify.linked`).
 #
-# The problem: all files of a first release were read in the same night, and would fall due in the same night.
-# So each file's path decides its own age, between half of the duration and all of it.
+# The problem: all files of a first release were read in the same night, and would be due in the same night.
+# So each file's path decides the age at which the file is due, between half of the duration and all of it.
 #
 # | the last reading                                    | the file is                |
 # |-----------------------------------------------------|----------------------------|
@@ -138,19 +136,19 @@ def storage_rank(grade: str) -> int:
 # | is younger than half of it                          | not due                    |
 # | else                                                | due from the file's own age|
 
-AHEAD = 86_400.0  # seconds: a reading further in the future than clocks differ counts as none
+AHEAD = 86_400.0  # most seconds by which clocks may differ; a reading further in the future is ignored
 
 
 class Now(NamedTuple):
-    """The time in seconds since the epoch, by two clocks: a host's and a file system's. Each is used so that
-    a wrong clock has files read early, and readings stated too old."""
+    """The time in seconds since the epoch, on two clocks: a host's and a file system's. If a clock is wrong,
+    files are read too early, and readings are stated as too old, never the reverse."""
 
-    earliest: float  # dates a reading, and limits the future
-    latest: float  # the end of ages
+    earliest: float  # the time given to a reading, and the limit for readings in the future
+    latest: float  # the moment up to which ages count
 
 
 def is_known(read_at: float, now: Now) -> bool:
-    """Return whether this can be the time of a reading; 0 stands for none."""
+    """Return whether this can be the time of a reading. 0 means that there was none."""
     return 0 < read_at <= now.earliest + AHEAD
 
 
@@ -160,7 +158,8 @@ def is_overdue(read_at: float, now: Now, longest: float) -> bool:
 
 
 def due_fraction(read_at: float, now: Now, longest: float) -> float:
-    """Return the due fraction of files last read at `read_at`: those whose path decides a lower one."""
+    """Return what fraction of the files last read at `read_at` is due: those whose own fraction, which their
+    path decides, is lower."""
     if is_overdue(read_at, now, longest):
         return 1.0
     return max(0.0, 2.0 * (now.latest - read_at) / longest - 1.0)

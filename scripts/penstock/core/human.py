@@ -1,6 +1,5 @@
-"""Text that is safe to show on a terminal, in a log and in a report; bytes, rates, durations and counts as
-people read them; times as stores and lists write them, and as messages show them. Pure, but for this host's
-time zone in `local`.
+"""Text that is safe on a terminal, in a log and in a report; readable bytes, rates, durations and counts;
+times as stores and lists write them, and as messages show them. Pure, except that `local` reads the zone.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 FIELD = 100  # characters shown of a field that another account wrote
-TEXT = 4200  # characters shown of a text with such fields: a path has up to 4,096 bytes
+TEXT = 4200  # characters shown of a text with such fields, since a path has up to 4,096 bytes
 _USER = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/@]*@")
 _QUERY = re.compile(
     r"(?i)([?&;](?:[\w.-]*(?:signature|credential|token|secret|passw|api[_-]?key|access[_-]?key)[\w.-]*"
@@ -32,8 +31,8 @@ _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def printable(text: str) -> str:
-    """Return one line, with all characters escaped that could steer a terminal or deceive the eye: control
-    and format characters (bidirectional overrides), and bytes that are not UTF-8."""
+    """Return a single line without characters that could control a terminal or deceive the eye. Control and
+    format characters (bidirectional overrides), and bytes that are not UTF-8, are escaped."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_shown(character) for character in text)
@@ -50,7 +49,7 @@ def masked(text: str) -> str:
 
 
 def masked_words(text: str) -> str:
-    """As `masked`, of another program's text: also mask the values of anything named key or secret.
+    """As `masked`, but for another program's text: also mask the values of anything named key or secret.
 
     >>> masked_words("no login: token=abc, password: 'x y'")
     'no login: token=..., password: ...'
@@ -59,7 +58,7 @@ def masked_words(text: str) -> str:
 
 
 def is_utf8(text: str) -> bool:
-    """Return whether the text can be written as UTF-8; surrogate escapes cannot."""
+    """Return whether the text can be written as UTF-8. Text with surrogate escapes cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -68,14 +67,14 @@ def is_utf8(text: str) -> bool:
 
 
 def in_quotes(value: object) -> str:
-    """Return a name or value for a message: in double quotes, printable."""
+    """Return a name or value for a message: printable, and in double quotes."""
     return f'"{printable(str(value))}"'
 
 
 def nearest(word: str, vocabulary: Iterable[str]) -> str:
-    """Return the word that a mistyped one meant, or "": the only one that begins with it, else that with the
-    fewest `slips`. At most a third of the longer word's letters may be slips; an option's dashes do not
-    count."""
+    """Return the word that a mistyped `word` meant, or "". It is the only word that begins with `word`, or
+    else the word with the fewest `slips`. At most a third of the longer word's letters may be slips. An
+    option's dashes do not count."""
     words = list(vocabulary)
     begun = [name for name in words if len(word) > 1 and name.startswith(word)]
     if len(begun) == 1:
@@ -102,20 +101,20 @@ def slips(word: str, meant: str) -> int:
 
 
 def did_you_mean(words: Iterable[str], vocabulary: Iterable[str]) -> str:
-    """Return the end of a message about unknown words: `; did you mean a?`, or ""."""
+    """Return the end of a message about unknown words, such as `; did you mean a?`, or ""."""
     candidates = list(vocabulary)
     meant = dict.fromkeys(filter(None, (nearest(word, candidates) for word in words)))
     return f"; did you mean {', '.join(meant)}?" if meant else ""
 
 
 def brief(text: object, most: int = FIELD) -> str:
-    """`printable` of a field that another account wrote, in at most `most` characters."""
+    """Return a field that another account wrote as `printable`, in at most `most` characters."""
     shown = printable(str(text)[: most + 1])
     return shown if len(shown) <= most else f"{shown[: most - 3]}..."
 
 
 def printable_lines(text: str) -> str:
-    """`printable` of each line; line feeds stay."""
+    """Return the text with each line made `printable`; line feeds stay."""
     return "\n".join(map(printable, text.split("\n")))
 
 
@@ -123,7 +122,7 @@ def _shown(character: str) -> str:
     if unicodedata.category(character) not in _UNSAFE:
         return character
     code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, by os.fsdecode
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, as os.fsdecode returns it
         return f"\\x{code - 0xDC00:02x}"
     short = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character)
     if short:
@@ -150,7 +149,7 @@ def digits(value: float) -> str:
 
 
 def scaled(value: float) -> tuple[float, int]:
-    """Return the value in the largest unit that leaves at least 1, and that unit's index in `PREFIXES`."""
+    """Return the value in the largest unit in which it is at least 1, and that unit's index in `PREFIXES`."""
     value, prefix = float(value), 0
     while abs(value) >= 1023.5 and prefix < len(PREFIXES) - 1:
         value /= 1024
@@ -169,7 +168,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def of_kinds(counts: Mapping[str, int]) -> list[str]:
-    """Format counts by kind as `1 empty folder`, `2 links`. Nouns come as plurals; zeros are left out."""
+    """Format counts by kind, a plural noun, as `1 empty folder`, `2 links`. Zeros are left out."""
     return [
         f"{count(number)} {re.sub(_PLURAL, _SINGULAR, kind) if number == 1 else kind}"
         for kind, number in counts.items()
@@ -190,7 +189,7 @@ def rate(bytes_per_second: float) -> str:
 
 
 def speed(count: float, seconds: float) -> str:
-    """Format the mean rate of so many bytes in so many seconds; `-` if no time has passed."""
+    """Format the mean rate of `count` bytes in `seconds`; `-` if no time has passed."""
     return rate(count / seconds) if seconds > 0 else UNKNOWN
 
 
@@ -244,10 +243,10 @@ _ISO_8601 = re.compile(
 def nanoseconds(text: str) -> int:
     """Parse ISO 8601 or RFC 3339 to nanoseconds since the epoch. Raises ValueError.
 
-    Hyphens, colons, seconds and the offset may be missing; no offset means UTC, a date alone its first
-    moment. A blank or either case of `t` may precede the time. Fractions below a nanosecond are cut off.
+    Hyphens, colons, seconds and the offset may be missing. Without an offset the time is UTC. A date alone is
+    its first moment. A blank, `t` or `T` may precede the time. Fractions below a nanosecond are cut off.
     """
-    if usual := _USUAL.fullmatch(text):  # as nearly all are: a page of a listing has a thousand
+    if usual := _USUAL.fullmatch(text):  # fast path for nearly all times: a page of a listing has a thousand
         return (_minute(usual[1]) + int(usual[2])) * SECOND + _fraction(usual[3])
     match = _ISO_8601.fullmatch(text.strip())
     if match is None:

@@ -1,8 +1,8 @@
-"""Turns keys into paths verbatim, or refuses them by name. List checks all keys before anything is copied.
+"""Uses keys as paths unchanged, or rejects them with a reason. List checks all keys before a copy begins.
 
 Keys are never URL-decoded or normalised: `%2e%2e`, blanks, newlines, quotes and bytes that are not UTF-8 are
-legal. Refused: names that no POSIX folder can hold, that would leave the release, or that penstock gives to
-its temporary files.
+legal. Rejected are names that no POSIX folder can have, that would leave the release, or that penstock gives
+to its temporary files.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from penstock.core.human import in_quotes
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-SEGMENT_BYTES = 255  # of one name in a path: NAME_MAX of Linux
-PATH_BYTES = 4000  # PATH_MAX is 4096; the rest is for the target's root and the release
-SHOWN = 1000  # offenders named at most; all are counted
+SEGMENT_BYTES = 255  # most bytes of a name in a path: NAME_MAX of Linux
+PATH_BYTES = 4000  # most bytes of a key; the rest of PATH_MAX, 4096, is for the target's root and release
+SHOWN = 1000  # most offenders that are shown; all are counted
 TEMPORARY = re.compile(r"\.p\.[0-9a-f]{16}")  # names of unfinished files in a release
 
 
@@ -66,8 +66,8 @@ def check_key(key: str, kept: Collection[str] = ()) -> str | None:
 
 
 def all_good(keys: Sequence[str], kept: Collection[str] = ()) -> bool:
-    """Return whether `check_key` passes a whole batch; False only means: check each key. The batch is joined
-    by a NUL segment and searched at the speed of memory."""
+    """Return whether `check_key` certainly passes a whole batch. If not, each key must be checked. The batch
+    is joined by a NUL segment and searched at the speed of memory."""
     if not keys:
         return True
     text = os.fsencode("/" + "/\0/".join(keys) + "/")
@@ -84,7 +84,7 @@ def all_good(keys: Sequence[str], kept: Collection[str] = ()) -> bool:
 
 @dataclass
 class Offenders:
-    """Refused keys: all are counted, the first ones kept to be shown."""
+    """Rejected keys. All are counted, and the first ones are kept to be shown."""
 
     total: int = 0
     shown: list[tuple[str, str]] = field(default_factory=list)
@@ -105,9 +105,9 @@ class Offenders:
 class Conflicts:
     """Finds collisions in a stream of paths in byte order.
 
-    A path that stands twice collides. So does a file that is a folder of another path (`a` beside `a/b`, even
-    with `a-c` between them). Memory holds only the prefixes of the newest path. Raises FailedError if the
-    stream is out of order: then nothing is certain.
+    A path that appears twice collides. So does a file that is a folder of another path (`a` beside `a/b`,
+    even with `a-c` between them). Only the prefixes of the newest path are in memory. Raises FailedError if
+    the stream is out of order, since then no result is certain.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
-"""What a node answers to preflight's probe, as one JSON document: its host, its cores, the target's mount and
-the sources. Pure; filled on the node, judged by preflight.
+"""A node's answer to preflight's probe, as a JSON document: the host, its cores, the target's mount and the
+sources. Pure. The node fills the document, and preflight judges it.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -14,13 +14,13 @@ class Nic(NamedTuple):
     """A physical network device."""
 
     name: str
-    node: int | None = None  # its NUMA node; None: not known
+    node: int | None = None  # NUMA node of the device; None if not known
 
 
 class Machine(NamedTuple):
     """The shape of a machine, in numbers of online CPUs (threads of cores). () and {}: not known."""
 
-    cores: Sequence[Sequence[int]] = ()  # the CPUs of each core, which are siblings
+    cores: Sequence[Sequence[int]] = ()  # the CPUs of each core (siblings)
     sockets: Sequence[Sequence[int]] = ()
     caches: Sequence[Sequence[int]] = ()  # the CPUs below each cache of level 3
     # the CPUs of each NUMA node that has any, by number
@@ -29,47 +29,45 @@ class Machine(NamedTuple):
 
 
 class HeldCores(NamedTuple):
-    """The cores held by a container of WEKA's client, or by all together."""
+    """The cores that a container of WEKA's client reserves, or that all its containers reserve together."""
 
-    container: str  # "": not known which
-    cpus: Sequence[int]  # in the kernel's numbers
-    by: str  # origin, for people: `weka local resources`
-    net: Sequence[str] = ()  # its network devices, as far as known by name
-    sure: bool = True  # False: its processes may use these CPUs, but it may hold fewer
+    container: str  # the container's name; "" if not known
+    cpus: Sequence[int]  # CPUs, as the kernel numbers them
+    by: str  # readable origin of this knowledge: `weka local resources`
+    net: Sequence[str] = ()  # names of its network devices, as far as known
+    sure: bool = True  # False: its processes may use these CPUs, but it may reserve fewer
 
 
 class FileValue(NamedTuple):
     """A setting in a file."""
 
     path: str
-    value: str | None = None  # None: the file does not set it, or cannot be read
+    value: str | None = None  # the setting's value; None if the file does not set it or cannot be read
     error: str = ""  # why the file cannot be read, or ""
 
 
 class NodeCores(NamedTuple):
     machine: Machine = Machine()
-    weka: bool = False  # WEKA is present at all: a mount, a process or its configuration
-    held: Sequence[HeldCores] = ()  # (): none known
+    weka: bool = False  # whether WEKA has a mount, a process or a configuration here
+    held: Sequence[HeldCores] = ()  # () if none are known
     # a mount's options give WEKA's client no core of its own (`num_cores=0` with `net=udp`)
     udp: bool = False
     isolate_cpusets: Sequence[FileValue] = ()
     constrain_cores: FileValue | None = None  # ConstrainCores of this node's cgroup.conf
 
 
-# A node's answer to preflight's probe, as one JSON document: the host, the target's mount and the sources.
-#
-# The probe's job writes it into the target's folder. Preflight reads and removes it, and keeps it in its
-# result (`nodes`).
+# The probe's job writes the answer into the target's folder. Preflight reads and removes the file, and keeps
+# the answer in its result (`nodes`).
 
 
 class HostSeen(NamedTuple):
     """The node as this account's job sees it."""
 
     name: str
-    kernel: str  # its release (`uname -r`)
+    kernel: str  # the kernel's release (`uname -r`)
     machine: str
-    cpus: int  # that the probe's job may use
-    memory: int  # bytes of the whole node
+    cpus: int  # number of CPUs that the probe's job may use
+    memory: int  # memory of the whole node in bytes
     uid: int
     gid: int
     groups: Sequence[int] = ()
@@ -79,7 +77,7 @@ class MountSeen(NamedTuple):
     """The file system of a folder, as a machine sees it (`fs.capabilities`)."""
 
     path: str
-    kind: str = ""  # its name in the table of file systems; "": not known, for the reason in `error`
+    kind: str = ""  # its name in penstock's table of file systems; "" if not known, for the reason in `error`
     options: str = ""
     device: str = ""
     free_bytes: int = 0
@@ -96,7 +94,7 @@ class OwnerSeen(NamedTuple):
 
     uid: int
     gid: int
-    user: str = ""  # the number's name there, or ""
+    user: str = ""  # name of the user number on that machine, or ""
     group: str = ""
 
 
@@ -104,16 +102,16 @@ class AclEntrySeen(NamedTuple):
     """A user or group of the dataset's ACL, as a machine knows it."""
 
     entry: str  # as in `permissions.acl`
-    number: int | None = None  # of that user or group there; None: the machine does not know the name
-    holder: str = ""  # name there of the number on the submitting machine; "": that number has no name
+    number: int | None = None  # number of that user or group there; None if the machine lacks the name
+    holder: str = ""  # name there of the number that it has on the submitting machine; "" if none
 
 
 class AclsSeen(NamedTuple):
-    """What a machine says of the dataset's ACLs (`permissions.acl`)."""
+    """The dataset's ACLs (`permissions.acl`) as a machine sees them."""
 
-    refused: str = ""  # why the target keeps no POSIX ACLs there; "": it answers a read of one
-    error: str = ""  # why that is not known
-    mapped: bool = False  # the machine says that user and group numbers are mapped on the target's mount
+    refused: str = ""  # why the target keeps no POSIX ACLs there; "" if an ACL could be read
+    error: str = ""  # why it is not known whether the target keeps ACLs
+    mapped: bool = False  # whether the target's mount there maps user and group numbers
     entries: Sequence[AclEntrySeen] = ()
 
 
@@ -121,16 +119,16 @@ class SourceSeen(NamedTuple):
     """A source of the dataset, opened on the node."""
 
     url: str
-    error: str = ""  # why it cannot be opened there, or ""
-    mount: MountSeen | None = None  # if the source is a folder
+    error: str = ""  # why the source cannot be opened there, or ""
+    mount: MountSeen | None = None  # the mount, if the source is a folder
 
 
 class BandwidthFolderSeen(NamedTuple):
     """The folder of the cap that all runs share (`bandwidth.folder`), as a machine sees it."""
 
     path: str
-    error: str = ""  # why elements cannot use it there, or ""
-    wrong: str = ""  # why the cap file is not trusted there; "": it is, or does not exist
+    error: str = ""  # why elements cannot use the folder there, or ""
+    wrong: str = ""  # why the cap file is not trusted there; "" if it is trusted or does not exist
     # whether the submitting machine sees the same folder at that path; None: not known
     same: bool | None = None
 
@@ -141,11 +139,11 @@ class NodeAnswer(NamedTuple):
     sources: Sequence[SourceSeen]
     # results of checks of the node's own mounts: `core.events.CheckResult`s
     checks: Sequence[Mapping[str, str]] = ()
-    penstock: str = ""  # the version on the node
+    penstock: str = ""  # the version of penstock on the node
     written: OwnerSeen | None = None  # owner of this answer's file, which the node made; None: not known
-    acls: AclsSeen | None = None  # None: no ACLs are configured
-    cores: NodeCores | None = None  # None: not known
-    link: BandwidthFolderSeen | None = None  # None: no cap is configured
+    acls: AclsSeen | None = None  # None if no ACLs are configured
+    cores: NodeCores | None = None  # None if not known
+    link: BandwidthFolderSeen | None = None  # None if no cap is configured
 
     @property
     def errors(self) -> list[str]:

@@ -1,11 +1,12 @@
-"""POSIX access control lists: entries as setfacl(1) writes them, and lists as in the kernel's xattrs.
+"""POSIX access control lists: entries in the form of setfacl(1), and lists in the form of the kernel's
+xattrs.
 
-A list has an entry for the owner, the owning group and others (the nine bits of the mode), named users and
-groups, and the mask: the most that named entries and the owning group may do. Where a file has a list, the
+A list has an entry for the owner, the owning group and others (the nine bits of the mode), and for named
+users and groups. Its mask limits the rights of named entries and the owning group. If a file has a list, the
 group bits of its mode are the mask (acl(5)), so a chmod changes the mask and no group's entry.
 
 The xattr's form (linux/posix_acl_xattr.h): a little-endian version, 2, then tag, rights and number of each
-entry, in the order of the tags (linux/posix_acl.h), numbers ascending within each.
+entry, in the order of the tags (linux/posix_acl.h), with ascending numbers within a tag.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from struct import Struct, error
 from typing import NamedTuple
 
 OWNER, USER, OWNING_GROUP, GROUP, MASK, OTHERS = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
-_NOBODY = 0xFFFFFFFF  # number of entries that name nobody (ACL_UNDEFINED_ID)
+_NOBODY = 0xFFFFFFFF  # uid or gid in entries without a name (ACL_UNDEFINED_ID)
 _VERSION = (2).to_bytes(4, "little")
 _ENTRY = Struct("<HHI")
 _WRITTEN = re.compile(r"(user|u|group|g):([^\x00-\x1f\x7f:]{1,255}):(?=.)(r?-?w?-?[xX]?-?)", re.ASCII)
@@ -28,10 +29,10 @@ class NamedEntry(NamedTuple):
 
     tag: int  # USER or GROUP
     who: str  # name or number
-    rights: str  # of `r`, `w`, and `x` or `X`: execute for folders, and for files that anybody may execute
+    rights: str  # letters of `rwxX`; `X`: execute for folders, and for files that anybody may execute
 
     def bits(self, mode: int, *, folder: bool) -> int:
-        """Return the rights as three bits: 4 read, 2 write, 1 execute. `mode`: of the file or folder."""
+        """Return the rights on a file or folder with this mode as three bits: 4 read, 2 write, 1 execute."""
         bits = sum(_RIGHTS.get(letter, 0) for letter in self.rights)
         return bits | ("X" in self.rights and (folder or mode & 0o111 != 0))
 
@@ -62,8 +63,8 @@ def parse(text: str) -> NamedEntry:
 
 
 def made(mode: int, named: dict[tuple[int, int], int]) -> Acl:
-    """Return the list for a mode and named entries, `{(tag, number): bits}`. The mask allows all that groups
-    and named users may do, as setfacl computes it."""
+    """Return the list for a mode and named entries, `{(tag, number): bits}`. Like setfacl, set the mask to
+    all rights that groups and named users have."""
     owning = mode >> 3 & 7
     mask = owning
     for bits in named.values():
@@ -79,7 +80,7 @@ def made(mode: int, named: dict[tuple[int, int], int]) -> Acl:
 
 
 def mask_of(acl: Acl) -> int:
-    """Return what the mask allows; without a mask, what the owning group may do."""
+    """Return the rights that the mask allows or, without a mask, those of the owning group."""
     by_tag = {entry.tag: entry.bits for entry in acl}
     return by_tag.get(MASK, by_tag.get(OWNING_GROUP, 0))
 
@@ -90,7 +91,7 @@ def shown_mode(mode: int, acl: Acl) -> int:
 
 
 def effective(acl: Acl) -> frozenset[AclEntry]:
-    """Return the entries with the mask applied, for comparison; without owner and others (the mode)."""
+    """Return the entries with the mask applied, for comparison. Owner and others are left out (the mode)."""
     mask = mask_of(acl)
     return frozenset(
         entry._replace(bits=entry.bits & mask) for entry in acl if entry.tag in (USER, OWNING_GROUP, GROUP)
@@ -113,12 +114,12 @@ def decode(raw: bytes) -> Acl:
 
 
 def size(named: int) -> int:
-    """Return the xattr's bytes for a list with so many named entries."""
+    """Return the number of bytes of the xattr for a list with this number of named entries."""
     return len(_VERSION) + _ENTRY.size * (named + 4)
 
 
 def in_words(acl: Acl | None) -> str:
-    """Return the named entries with their effective rights, for people; `none` without any."""
+    """Return the named entries with their effective rights in words, or `none` if there are none."""
     named_entries = [entry for entry in sorted(effective(acl or ())) if entry.tag != OWNING_GROUP]
     return (
         ",".join(f"{_LETTERS[tag]}:{number}:{letters(bits)}" for tag, bits, number in named_entries) or "none"

@@ -1,5 +1,5 @@
-"""Lists with ranges: of CPUs (`3-4,19`) as the kernel, SLURM and WEKA write them, and of SLURM's hosts
-(`n[01-12,20],login1`): from text to numbers and names, and back. Pure.
+"""Converts lists with ranges from text to numbers and names, and back: CPUs (`3-4,19`) as the kernel, SLURM
+and WEKA write them, and SLURM's hosts (`n[01-12,20],login1`). Pure.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _DIGITS = re.compile("[0-9]{1,6}", re.ASCII)
 
 
 def cpus(text: str) -> tuple[int, ...]:
-    """Return the CPUs of a list, sorted, each once; the kernel's may have strides (`0-10:2/4`). Raises
-    ValueError."""
+    """Return the CPUs of a list, sorted, each only once. The kernel's lists may have strides (`0-10:2/4`).
+    Raises ValueError."""
     numbers: set[int] = set()
     for range_text in filter(None, text.strip().split(",")):
         span, _, stride = range_text.strip().partition(":")
@@ -42,7 +42,7 @@ def _number(text: str) -> int:
 
 
 def listed(numbers: Iterable[int]) -> str:
-    """Return the list of these CPUs; "": none."""
+    """Return these CPUs as a list with ranges, or "" if there are none."""
     runs: list[list[int]] = []
     for cpu in sorted(set(numbers)):
         if runs and cpu == runs[-1][1] + 1:
@@ -66,13 +66,13 @@ def listed(numbers: Iterable[int]) -> str:
 
 _RANGES = r"\[[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*\]"
 _HOST = rf"[A-Za-z0-9][A-Za-z0-9._-]*(?:(?:{_RANGES}[A-Za-z0-9._-]+)*{_RANGES})?"
-# what `host_names` accepts. No slash: SLURM would read a file of that name
+# Texts that `host_names` accepts. They have no slash: SLURM would take such a text for the name of a file.
 FORM = re.compile(rf"{_HOST}(?:,{_HOST})*")
-MOST = 1 << 20  # names that a list may stand for
+MOST = 1 << 20  # largest number of names in a list
 
 
 def host_names(text: str) -> list[str]:
-    """Return the names, in order, each once. Raises ValueError, also for more than `MOST` names."""
+    """Return the names, in order, each only once. Raises ValueError, also for more than `MOST` names."""
     if not text:
         return []
     if not FORM.fullmatch(text):
@@ -102,7 +102,7 @@ def _numbers(text: str) -> list[str]:
 
 
 def host_list(names: Iterable[str]) -> str:
-    """Return the list of these names; a range stands for names that differ in their last number alone."""
+    """Return these names as a list. A range replaces names that differ only in their last number."""
     groups: dict[tuple[str, int], list[int]] = {}
     plain: list[str] = []
     for name in sorted(set(names)):
@@ -110,7 +110,7 @@ def host_list(names: Iterable[str]) -> str:
         if match is None:
             plain.append(name)
             continue
-        # Numbers with leading zeros have one width; those without have width 0.
+        # The width of a number with leading zeros is its length; other numbers have width 0.
         width = len(match[2]) if match[2][0] == "0" and len(match[2]) > 1 else 0
         groups.setdefault((match[1], width), []).append(int(match[2]))
     return ",".join([*plain, *(_word(*key, numbers) for key, numbers in groups.items())])

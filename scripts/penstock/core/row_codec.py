@@ -1,5 +1,5 @@
-"""The columns of a file's row, each declared once, and the one codec that makes rows and takes them apart by
-position: all other modules name a row's fields. Pure.
+"""The columns of a file's row, each declared once, and the codec for rows. Only this module makes rows, and
+takes them apart, by position: all other modules use the names of a row's fields. Pure.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
-# The columns of a file's row, each declared once: its content, its files and their formats, and whether the
-# seal covers it.
+# The columns of a file's row: content, the files with the column and their formats, and whether the seal
+# covers it.
 #
 # Derived from this table: schemas, encodings and defaults of all Parquet files (`tables.tables`); journal
 # lines (`core.row_codec`) and packed rows (`engine.journal`); what verify copies from the journal
 # to its records (`engine.reread_shard`); a giant's record (`run.reconciliation`); the seal's fields
 # (`core.seal`). `core.model` repeats the rows for the type checker; `tests/core/test_columns.py` compares.
 #
-# To add a column: a line here with a default, which says what files without it meant; a field in each row of
-# `core.model`; the code that fills it. A file's format is the highest of its columns: raise it if earlier
-# versions would misread the file.
+# To add a column, add a line here, a field in each row of `core.model`, and the code that fills the column.
+# The line needs a default that states the meaning of files without the column. A file's format is the highest
+# of its columns: raise it if earlier versions would misread the file.
 
 # The files of rows. `amended.parquet` and `stated.parquet` are listings.
 LISTING, SHARD, JOURNAL, RECORDS, MANIFEST = "listing", "shard", "journal", "records", "manifest"
@@ -50,14 +50,14 @@ AUDIT_SHARD, SURVEY = "audit shard", "survey"
 
 
 class ColumnType(NamedTuple):
-    """The values of a column and their Arrow types, by Arrow's names."""
+    """The values of a column and the names of their Arrow types."""
 
     stored: str
-    manifest: str  # in the manifest, which other tools read, too
-    # stored as `os.fsencode` makes it; in memory bytes that are not UTF-8 are surrogate escapes
+    manifest: str  # type in the manifest, which other tools read, too
+    # whether it is text, stored as `os.fsencode` returns it; in memory, bytes that are not UTF-8 are escaped
     text: bool = False
-    # the named tuple of values that are rows themselves, or None. Its fields are columns, typed as in the
-    # manifest, and its first field is never None.
+    # The named tuple of values that are rows themselves, or None. Its fields are columns, with the manifest's
+    # types, and its first field is never None.
     row: Any = None
 
 
@@ -66,14 +66,14 @@ WORD = ColumnType("binary", "string", text=True)  # text that penstock made
 BYTES = ColumnType("binary", "binary")
 NUMBER = ColumnType("int64", "int64")
 SMALL = ColumnType("int64", "int32")
-# Unsigned inode number: on BeeGFS a hash. Files with the former int64 are read, too
+# An inode number is unsigned, since BeeGFS uses a hash. Files with the former int64 can still be read
 # (`tables.tables.read_batches`).
 FILE_NUMBER = ColumnType("uint64", "uint64")
 REUSE = ColumnType("struct", "struct", row=Reuse)
 
 
 def first(values: Sequence[Any]) -> Any:
-    """Join a column that is the same in all parts of a giant."""
+    """Join a column whose values are equal in all parts of a giant."""
     return values[0]
 
 
@@ -83,14 +83,14 @@ def last(values: Sequence[Any]) -> Any:
 
 
 def each(values: Sequence[str]) -> str:
-    """Return every value once, sorted, separated by blanks."""
+    """Join a column as its different values, sorted and separated by blanks."""
     return " ".join(sorted(set(values)))
 
 
-# seals whose leaves cover a column; CARRYING: of releases with files that were carried over
+# Seals whose leaves cover a column: all, or only those of releases with files that were carried over.
 ALWAYS, CARRYING = 1, 2
 
-REQUIRED = object()  # in place of a default: a file without the column is damaged
+REQUIRED = object()  # replaces the default of a column without which a file is damaged
 
 
 class Column(NamedTuple):
@@ -98,15 +98,15 @@ class Column(NamedTuple):
 
     name: str
     kind: ColumnType
-    stands: Mapping[str, int]  # each file that has it: the first format with the column
-    default: object = REQUIRED  # value of rows whose file lacks the column, or that leave it open
-    sealed: int = 0  # ALWAYS, CARRYING, or 0: no fact of the data
-    rises: bool = False  # ascends or nearly does: stored as differences from row to row
-    repeats: bool = False  # few different values: stored by a dictionary
+    stands: Mapping[str, int]  # the files that have the column, with the first format that has it
+    default: object = REQUIRED  # value of rows whose file lacks the column, or that do not set it
+    sealed: int = 0  # ALWAYS, CARRYING, or 0 if it is no fact about the data
+    rises: bool = False  # the values (nearly) ascend, and are stored as differences from row to row
+    repeats: bool = False  # there are few different values, stored with a dictionary
     # Whether a listing's digest, and so the run's id, covers the column. False if it may change while the
-    # bytes do not, and for every added column: the same listing stays the same run.
+    # bytes do not. Also False for every added column, so that an unchanged listing keeps its run.
     identity: bool = True
-    # a giant's value from its parts', unless these are judged together
+    # computes a giant's value from the values of its parts, unless these are judged together
     joined: Callable[[Sequence[Any]], Any] = first
 
 
@@ -119,7 +119,7 @@ _READ = _first(AUDIT_SHARD)
 _SEEN = _first(RECORDS, MANIFEST)
 _SURVEYED = _first(SURVEY)
 
-# In the order of a seal's leaf.
+# The columns, in the order of a seal's leaf.
 COLUMNS = (
     Column("row", NUMBER, _first(JOURNAL, RECORDS, SURVEY)),
     Column("path", NAME, _PLANNED | _READ, sealed=ALWAYS, rises=True),
@@ -168,12 +168,12 @@ BY_NAME = {column.name: column for column in COLUMNS}
 
 
 def of_file(file: str, names: Iterable[str]) -> tuple[Column, ...]:
-    """Return the columns of a file in the order of `names`, the fields of its row."""
+    """Return a file's columns in the order of `names`, which are the fields of its row."""
     return tuple(BY_NAME[name] for name in names if name in BY_NAME and file in BY_NAME[name].stands)
 
 
 def file_format(file: str) -> int:
-    """Return the newest format of a file; 0: no such file."""
+    """Return the newest format of a file, or 0 if no such file exists."""
     return max(column.stands.get(file, 0) for column in COLUMNS)
 
 
@@ -187,7 +187,7 @@ def joined(parts: Sequence[Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: BY_NAME[name].joined([getattr(part, name) for part in parts]) for name in names}
 
 
-# Makes rows and takes them apart by position. Only this module does so: all others use a row's field names.
+# The codec.
 #
 # | form                             | made by                       | read by                   |
 # |----------------------------------|-------------------------------|---------------------------|
@@ -195,17 +195,17 @@ def joined(parts: Sequence[Any], names: Iterable[str]) -> dict[str, Any]:
 # | a frame to a worker or from it   | `to_wire`                     | `from_wire`               |
 # | a line of a journal              | `line_of`, `line`             | `copied_of`, `part_of`    |
 #
-# A frame is read by a process of this same version, so it holds the values alone. Later versions may read a
-# journal: a column without a place in `copied_line` stands by name in an object at the line's end, unless it
+# A process of this same version reads a frame, so a frame has only values. Later versions may read a journal.
+# So a column without a position in `copied_line` is stored by name, in an object at the line's end, unless it
 # has its default.
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 PART = "part"  # first value in a part's line
 
 _WIRE: tuple[type[Any], ...] = (Entry, Part, Expected, RereadRow, AuditedRow, Surveyed)
-# columns with a place in a journal's line
+# columns with a position in a journal's line
 _PLACED = ("row", "digest", "source_grade", "source_proof", "written_host", "staging")
-# columns that stand by name at its end
+# columns stored by name at the line's end
 NAMED = tuple(column.name for column in of_file(JOURNAL, Copied._fields) if column.name not in _PLACED)
 _compact = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -217,12 +217,12 @@ class ByName(Protocol):
 
 
 def rows(kind: type[Row], columns: ByName) -> list[Row]:
-    """Return rows of a kind of named tuple from all its fields, without a call for each row."""
+    """Return rows as named tuples of this kind from the columns of all its fields. No call for each row."""
     return _made(kind, zip(*(columns[name] for name in _fields(kind)), strict=True))
 
 
 def filled(kind: type[Row], columns: Mapping[str, Sequence[Any]], count: int) -> list[Row]:
-    """As `rows`, of `count` rows; fields that `columns` lacks get their defaults."""
+    """As `rows`, for `count` rows. Fields that are missing in `columns` get their defaults."""
     defaults: Mapping[str, Any] = kind._field_defaults  # type: ignore[attr-defined]
     lacking = {name: [value] * count for name, value in defaults.items() if name not in columns}
     return rows(kind, {**lacking, **columns})
@@ -245,14 +245,14 @@ def by_field(kind: type[Row], some: Sequence[Row]) -> dict[str, Sequence[Any]]:
 
 
 def arranged(kind: type[Row], names: Sequence[str]) -> Callable[[tuple[Any, ...]], Row]:
-    """Return a function that makes a row of values in the order of `names`."""
+    """Return a function that makes a row from values in the order of `names`."""
     order = itemgetter(*map(list(names).index, _fields(kind)))
     new = partial(tuple.__new__, kind)
     return lambda values: new(order(values))
 
 
 def to_wire(some: Sequence[Any]) -> tuple[int, list[tuple[Any, ...]]]:
-    """Return rows of one kind in `_WIRE` as the kind's number and plain values."""
+    """Return rows of the same kind as the kind's number in `_WIRE` and plain values."""
     if not some:
         return 0, []
     kind = type(some[0])
@@ -283,7 +283,7 @@ _REUSE = Entry._fields.index("reuse")
 
 
 def _plain(entry: Entry) -> tuple[Any, ...]:
-    """Return the entry as plain tuples: marshal writes no named tuples."""
+    """Return the entry as plain tuples, since marshal writes no named tuples."""
     if entry.reuse is None:
         return tuple(entry)
     return (*entry[:_REUSE], tuple(entry.reuse), *entry[_REUSE + 1 :])
@@ -302,23 +302,23 @@ _expected = arranged(Expected, (*_EXPECTED, "digest", "checksum", "in_parts", "o
 def expecting(
     entry: Entry, digest: str, checksum: str = "", *, in_parts: bool = False, owed: str = ""
 ) -> Expected:
-    """Return the row of a shard as verify reads it back. Every row of a shard is made here."""
+    """Return the row with which verify reads an entry back. All such rows of a shard are made here."""
     return _expected((*_of_entry(entry), digest, checksum, in_parts, owed))
 
 
 def line(value: Any) -> str:
-    """Return a journal's line. Without its line feed a line is not whole."""
+    """Return a journal's line. A line without its line feed is torn."""
     return text_line(_compact(value))
 
 
 def text_line(text: str) -> str:
-    """As `line`, of a value that is JSON already."""
+    """As `line`, for a value that is JSON already."""
     return f"{crc32(text.encode()):08x} {text}\n"
 
 
 def reused_line(row: int, reuse: Reuse, *, touched: bool = False) -> str:
-    """Return the `copied_line` of a row that is linked or taken over. Each word is encoded by itself, in half
-    the time of encoding a list."""
+    """Return the `copied_line` of a row that is linked or taken over. Each word is encoded by itself, which
+    takes half the time of encoding a list."""
     words: list[Any] = [hex_of(reuse.digest), reuse.source_grade, reuse.source_proof, reuse.written_host]
     if reuse.staging:
         words.append(reuse.staging)
@@ -328,14 +328,14 @@ def reused_line(row: int, reuse: Reuse, *, touched: bool = False) -> str:
 
 
 def fresh_line(row: int, digest: str, grade: str, checksum: str) -> str:
-    """Return the `copied_line` of a row that this attempt copied whole, by 32 hex digits. No word needs
-    escapes. Every small object pays for this line; making a `Copied` first would double its cost."""
+    """Return the `copied_line` of a row that this attempt copied whole. `digest`: 32 hex digits. No word
+    needs escapes. Every small object needs this line, and making a `Copied` first would double its cost."""
     return text_line(f'[{row},"{digest}","{grade}","{checksum}"]')
 
 
 def copied_line(copied: Copied) -> str:
-    """Return the line of a row that was copied, linked or taken over. The first line has the attempt and its
-    host; another version than the planned has its own line (`amend_line`)."""
+    """Return the line of a row that was copied, linked or taken over. The journal's first line has the
+    attempt and its host. A version that is not the planned version has a line of its own (`amend_line`)."""
     digest, proof = hex_of(copied.digest), proof_text(copied.source_proof, copied.owed)
     named = {name: getattr(copied, name) for name in NAMED if getattr(copied, name) != BY_NAME[name].default}
     value: list[Any] = [copied.row, digest, copied.source_grade, proof]
@@ -345,7 +345,7 @@ def copied_line(copied: Copied) -> str:
 
 
 def copied_of(value: list[Any], host: str, attempt: str, pin: Pin | None) -> Copied:
-    """Parse the JSON of `copied_line`; the other arguments come from other lines."""
+    """Parse the JSON of `copied_line`. The other arguments come from other lines."""
     named = value.pop() if isinstance(value[-1], dict) else {}
     row, digest, grade, proof, *writer = value
     checksum, owed = proof_of(proof)
@@ -375,7 +375,7 @@ def parts_of(lines: bytes) -> list[PartLine]:
 
 
 def body_of(raw: bytes) -> bytes | None:
-    """Return the JSON of a journal's line; None: the line is torn or damaged."""
+    """Return the JSON of a journal's line, or None if the line is torn or damaged."""
     body = raw[9:-1]
     whole = raw[-1:] == b"\n" and raw[8:9] == b" " and raw[:8] == b"%08x" % crc32(body)
     return body if whole else None

@@ -1,5 +1,5 @@
-"""The durable facts of one run, as JSON below `.penstock/runs/`: what list and plan wrote down, stretches of
-a broken listing, what the probe of the target found; and what the last rehearsal measured. Pure.
+"""The durable facts of a run, as JSON below `.penstock/runs/`: results of list and plan, listed ranges of an
+interrupted listing, and results of the probe of the target. Also the last rehearsal's measurements. Pure.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -14,14 +14,14 @@ from penstock.core.typed_json import Document, FileNumber
 
 @dataclass(frozen=True)
 class RunInfo:
-    """`run.json`, by list. Settings that decide the release's content never change; the engine and verify
-    parts of `config` follow the latest configuration."""
+    """`run.json`, written by list. Settings that decide the release's content never change, but the engine
+    and verify parts of `config` follow the latest configuration."""
 
-    # 16 hex digits of a hash over all that decides the release's content: listing, filter and more. The same
-    # source and configuration give the same run, also from another checkout.
+    # 16 hex digits of a hash over all that decides the release's content: listing, filter and more. An
+    # unchanged source and configuration give the same run, also from another checkout.
     run: str
     dataset: str
-    release: str  # the release's name, made once
+    release: str  # the release's name, which never changes
     created: str  # UTC, ISO 8601
     listing_digest: str  # `sha256:<hex>` over the listing's canonical rows
     files: int
@@ -32,14 +32,14 @@ class RunInfo:
     # Frozen: {"dataset": ..., "plan": ..., "engine": ..., "verify": ..., ...}, for
     # `config.serialization.RunConfig`. Never a secret.
     config: Mapping[str, object]
-    # [[upper bound of size, files, bytes], ...], powers of four from 4 KiB
+    # [[upper bound of size, files, bytes], ...]; the bounds are powers of four from 4 KiB
     histogram: Sequence[Sequence[int]] = ()
     # objects that list left out by policy: filtered, markers, links
     ignored: Mapping[str, int] = field(default_factory=dict)
-    # Names that share a file with another of the dataset: `files` of them, further ones `of` so many files,
-    # `bytes` more than in the source. Empty: there are none.
+    # Names that share a file with another name in the dataset: `files` is the number of such further names,
+    # `of` that of the shared files, and `bytes` what the copies need beyond the source. {} if there are none.
     hard_links: Mapping[str, int] = field(default_factory=dict)
-    # the sources' URLs by their own account, in the configuration's order; never a secret
+    # the sources' URLs as the sources themselves state them, in the configuration's order; never a secret
     sources: Sequence[str] = ()
     origins: Sequence[str] = ()  # store or file system of each source (`Source.origin`), in the same order
 
@@ -50,15 +50,15 @@ class ShardInfo:
 
     index: int
     rows: int
-    files: int  # files that end in this shard: a giant counts with its last part
+    files: int  # files that end in this shard; a giant counts where its last part is
     bytes: int
     reused: int  # rows linked from the current release, or taken over from another run's staging
-    digest: str  # `sha256:<hex>` of the shard's file: journals and receipts name it
+    digest: str  # `sha256:<hex>` of the shard's file; journals and receipts refer to it
 
 
 @dataclass(frozen=True)
 class PlanInfo:
-    """`plan.json`, by plan."""
+    """`plan.json`, written by plan."""
 
     run: str
     release: str
@@ -71,26 +71,26 @@ class PlanInfo:
     shards: Sequence[ShardInfo]
     part_bytes: int
     folders: int
-    why: Sequence[str] = ()  # for people: how many shards and why, how long it will take and why
+    why: Sequence[str] = ()  # sentences on the number of shards and the expected time, with reasons
     taken: int = 0  # files taken over from other runs' stagings, whole or in part
     taken_bytes: int = 0
-    # those runs, and the names of their stagings below `releases/`
+    # those other runs, and the names of their stagings below `releases/`
     stagings: Mapping[str, str] = field(default_factory=dict)
-    # Those runs, and the inode of `data` in each staging as planned: another staging may get its name later.
+    # Those runs, and the planned inode of `data` in each staging: another staging may get its name later.
     staging_inodes: Mapping[str, FileNumber] = field(default_factory=dict)
-    renamed: int = 0  # part of `unchanged` that `base` holds under other names, identified by checksums
+    renamed: int = 0  # those of `unchanged` that `base` has under other names, identified by checksums
     renamed_bytes: int = 0
     way: str = "link"  # how files of `base` get into this release: `link`, `reflink` or `copy`
-    # [run, path, size] of each giant moved here from such a staging before its parts are copied
+    # [run, path, size] of each giant that is moved here from such a staging before its parts are copied
     giants_taken: Sequence[Sequence[str]] = ()
-    # linked files may be carried over, if `verify.linked` says so; else all are read back
+    # whether linked files may be carried over, if `verify.linked` says so; else all of them are read back
     carries: bool = False
 
     @property
     def new_on_target(self) -> tuple[int, int]:
-        """Files and folders, and bytes, that a copy adds to the target, without linked or taken files. Files
-        copied within the target, since they cannot be linked (renamed, of an adopted tree), do not count
-        either."""
+        """Number of files and folders, and bytes, that a copy adds to the target. Files that are linked or
+        taken over do not count. Nor do files that cannot be linked (renamed, from an adopted tree), and so
+        are copied within the target."""
         files, size = self.files + self.folders - self.taken, self.bytes - self.taken_bytes
         return (
             files - self.unchanged if self.way == "link" else files,
@@ -107,11 +107,11 @@ PLAN = Document(PlanInfo, "a run's plan")
 
 
 class ListingSegment(NamedTuple):
-    """All objects with keys behind `after`, up to and with `upto`."""
+    """All objects whose keys sort after `after`, up to and including `upto`."""
 
-    after: str  # bytes of a key, in hex; "": from the first
+    after: str  # bytes of a key, in hex; "" to begin with the first key
     upto: str
-    listed: float  # when the first of them was listed, in seconds since the epoch
+    listed: float  # when the first of these objects was listed, in seconds since the epoch
     rows: int
 
     @property
@@ -185,10 +185,10 @@ class TrialOutcome(NamedTuple):
     answer: str = NOT_TRIED
     value: int | None = None
     error: str = ""  # the errno's name (`EOPNOTSUPP`), if a call failed
-    why: str = ""  # for people: what was seen instead, or why it was not tried
+    why: str = ""  # what was seen instead, or why it was not tried, in words
 
     def __str__(self) -> str:
-        """Return a line for people: `no (EXDEV)`, `4096`, `not tried: the file system is read-only`."""
+        """Return the outcome in words: `no (EXDEV)`, `4096`, `not tried: the file system is read-only`."""
         said = str(self.value) if self.answer == VALUE else self.answer
         if self.answer == NOT_TRIED:
             return ": ".join(filter(None, (said, self.why)))
@@ -197,10 +197,10 @@ class TrialOutcome(NamedTuple):
 
 
 class LinkCost(NamedTuple):
-    """Median duration of a call in microseconds, as this client saw it. All 0: not measured."""
+    """Median duration of calls in microseconds, as this client saw it. All are 0 if not measured."""
 
-    first_stat: float = 0.0  # of a file with one name
-    linked_stat: float = 0.0  # of a file with a second name in another folder
+    first_stat: float = 0.0  # stat of a file with a single name
+    linked_stat: float = 0.0  # stat of a file with a second name in another folder
     first_open: float = 0.0
     linked_open: float = 0.0
 
@@ -219,19 +219,19 @@ UNMEASURED = LinkCost()
 
 @dataclass(frozen=True)
 class ProbeReport:
-    """A probe. Runs from before there were probes have no abilities: none was tried."""
+    """The result of a probe. Runs older than the probe have no abilities, since nothing was tried."""
 
-    folder: str = ""  # where it was tried
+    folder: str = ""  # the folder in which it was tried
     beside: str = ""  # the second folder, to and from which links and renames were tried; "": none
-    kind: str = ""  # the file system, by its row of the table
+    kind: str = ""  # the file system, as named in penstock's table of file systems
     host: str = ""
-    kernel: str = ""  # its release, as of `uname -r`
+    kernel: str = ""  # the kernel's release, from `uname -r`
     at: str = ""  # UTC, ISO 8601
     seconds: float = 0.0
     abilities: Mapping[str, TrialOutcome] = field(default_factory=dict)
     link_cost: LinkCost = UNMEASURED
-    # what one process does a second, in sequence: `files` (small, written and renamed), `links`; empty: not
-    # measured
+    # rates a second of a single process, in sequence: `files` (small, written and renamed) and `links`. Empty
+    # if not measured.
     rates: Mapping[str, float] = field(default_factory=dict)
 
     def __getitem__(self, ability: str) -> TrialOutcome:
@@ -241,36 +241,36 @@ class ProbeReport:
         )
 
     def refused(self, ability: str) -> bool:
-        """Return whether the file system failed at it. What was not tried is not refused."""
+        """Return whether the file system lacks the ability. An ability that was not tried is not refused."""
         return self[ability].answer in (NO, ERROR)
 
 
 PROBE_REPORT = Document(ProbeReport, "what a file system did when it was tried")
 
 
-ENOUGH = 0.95  # fraction of the best rate that a sufficient number of streams reaches
+ENOUGH = 0.95  # fraction of the best rate at which a number of streams is sufficient
 
 
 class Leg(NamedTuple):
-    """Files copied and read back with one number of streams. Sizes are bytes."""
+    """Files copied and read back with the same number of streams. Sizes are in bytes."""
 
-    streams: int  # as given, else the most that were active at once
+    streams: int  # the requested number, or else the largest number active at once
     files: int
     bytes: int
-    seconds: float  # of copying
-    read_seconds: float  # of reading back
+    seconds: float  # seconds of copying
+    read_seconds: float  # seconds of reading back
     # Kolmogorov-Smirnov distance of the copied files' sizes from those of all files but giants
     distance: float
 
     @property
     def work(self) -> float:
-        """Copied a second, as shards are balanced: bytes, plus FILE_COST for each file. It depends least on
-        which files of the sample a leg got."""
+        """Cost copied a second, as in the balancing of shards: bytes, plus FILE_COST for each file. This rate
+        depends least on which files of the sample the leg got."""
         return (self.bytes + FILE_COST * self.files) / max(self.seconds, 1e-9)
 
     @property
     def rates(self) -> tuple[float, float, float]:
-        """Files and bytes copied, and bytes read back, a second."""
+        """Rates a second: files copied, bytes copied, and bytes read back."""
         copying, reading = max(self.seconds, 1e-9), max(self.read_seconds, 1e-9)
         return self.files / copying, self.bytes / copying, self.bytes / reading
 
@@ -279,24 +279,24 @@ class Rehearsal(NamedTuple):
     """A sample of the dataset, copied and read back on one node."""
 
     dataset: str
-    at: str  # its end: UTC, ISO 8601
+    at: str  # end of the rehearsal: UTC, ISO 8601
     host: str
-    files: int  # of the dataset, below `plan.giant_bytes`
-    sample: int  # files drawn of these
-    legs: Sequence[Leg]  # one for each number of streams
-    knee: int  # the sufficient number of streams; 0: only one number was tried
+    files: int  # files of the dataset that are smaller than `plan.giant_bytes`
+    sample: int  # number of these files that were drawn
+    legs: Sequence[Leg]  # a leg for each number of streams
+    knee: int  # the sufficient number of streams; 0 if only a single number was tried
     durability: str  # how files became durable: `fsync` or `syncfs`
-    # error of the earlier plan: its seconds for the kept leg, divided by the real ones, less 1
+    # error of the earlier plan: its seconds for the kept leg, divided by the real seconds, minus 1
     model_error: float = 0.0
 
     @property
     def leg(self) -> Leg:
-        """The leg that plans use: the knee's, or the only one."""
+        """The leg that plans use: the leg with `knee` streams, or the only leg."""
         return next((leg for leg in self.legs if leg.streams == self.knee), self.legs[0])
 
     @property
     def day(self) -> str:
-        """As `2 Nov`, in the reader's time zone."""
+        """The day of the rehearsal, such as `2 Nov`, in the reader's time zone."""
         moment = dt.datetime.fromisoformat(self.at).astimezone()
         return f"{moment.day} {moment:%b}"
 
@@ -313,7 +313,7 @@ REHEARSAL = Document(Rehearsal, "what a rehearsal measured", check=_check)
 
 
 def knee(legs: Sequence[Leg]) -> int:
-    """Return the smallest number of streams with ENOUGH of the best rate; 0 for fewer than two legs."""
+    """Return the smallest number of streams with ENOUGH of the best rate, or 0 for fewer than two legs."""
     if len(legs) < 2:
         return 0
     best = max(leg.work for leg in legs)

@@ -1,7 +1,7 @@
-"""What the steps return: the JSON of `--receipt` and `--progress json`. Copy, permissions, verify and publish
-also keep it in `receipts/<step>.json`, with its format's number.
+"""Results of the steps: the JSON of `--receipt` and `--progress json`. Copy, permissions, verify and publish
+also keep their result in `receipts/<step>.json`, with its format's number.
 
-A key keeps its meaning for ever. Times are seconds since the epoch, sizes bytes.
+A key keeps its meaning for ever. Times are in seconds since the epoch, sizes in bytes.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -22,17 +22,18 @@ class StepReceipt(TypedDict):
     dataset: str
     run: str
     release: str
-    published: bool  # the release is published: nothing was left to do
+    published: bool  # whether the release was published already, so that nothing was left to do
     started: float
     ended: float
-    seconds: NotRequired[float]  # of all commands that worked on the step
-    # read or copied by the last command that moved data: not what it found done, linked or carried over
+    seconds: NotRequired[float]  # seconds of all commands that worked on the step
+    # bytes that the last command to move data read or copied, without files done before, linked or carried
+    # over
     moved_bytes: NotRequired[int]
-    moved_seconds: NotRequired[float]  # of that command
+    moved_seconds: NotRequired[float]  # seconds of that command
     files: NotRequired[int]
     bytes: NotRequired[int]
     elements: NotRequired[int]
-    # of copy and verify: `commands`, `pyslurm 25.11.2`, or `pyslurm 25.11.2, then commands`; "": ran without
+    # copy and verify only: `commands`, `pyslurm 25.11.2`, or `pyslurm 25.11.2, then commands`; "" without
     # SLURM
     slurm_api: NotRequired[str]
 
@@ -40,7 +41,7 @@ class StepReceipt(TypedDict):
 class CopyReceipt(StepReceipt, total=False):
     """Copy's totals over all elements. `linked` and `taken` count rows."""
 
-    amended: int  # files of another version than the listed one
+    amended: int  # files whose version is not the listed version
     gone: int
     elements_run: int
     copied_rows: int
@@ -52,21 +53,21 @@ class CopyReceipt(StepReceipt, total=False):
 
 
 class ModesSet(TypedDict):
-    """Modes that permissions set, and how many files and folders it changed."""
+    """Modes that the step permissions set, and the number of files and folders that it changed."""
 
     files: int
     folders: int
     changed_files: int
     changed_folders: int
     swept: int  # temporary files of dead attempts that were removed
-    file_mode: str  # octal text, as `dir_mode`
+    file_mode: str  # octal text, as is `dir_mode`
     dir_mode: str
     gid: int | None
-    acl: Sequence[str]  # entries of named users and groups that everything has, by number
+    acl: Sequence[str]  # entries of named users and groups, by number, on every file and folder
 
 
 class PermissionsReceipt(StepReceipt, total=False):
-    """Modes of every file and folder, and how many this step changed."""
+    """Modes of every file and folder, and the number that this step changed."""
 
     folders: int
     changed_files: int
@@ -76,7 +77,7 @@ class PermissionsReceipt(StepReceipt, total=False):
     gid: int | None
     acl: Sequence[str]
     swept: int  # temporary files of dead attempts that were removed
-    copies: str  # digest of the attempts whose copies were closed (`dataset.receipts.copies`)
+    copies: str  # digest of the copy attempts whose files were given permissions (`dataset.receipts.copies`)
 
 
 class VerifyReceipt(StepReceipt, total=False):
@@ -89,18 +90,18 @@ class VerifyReceipt(StepReceipt, total=False):
     # linked files that were not read; they count in `files`, and `carried_bytes` in `bytes`
     carried_files: int
     carried_bytes: int
-    beside_copy_bytes: int  # read back by elements of copy, outside this step's seconds
+    beside_copy_bytes: int  # bytes that elements of copy read back, outside this step's seconds
 
 
 class PublishReceipt(StepReceipt, total=False):
-    """The sealed release, and where `current` leads."""
+    """The sealed release, and the release that `current` leads to."""
 
     giants: int
     seal: str  # `sha256:<hex>` of the seal's bytes
     root: str
     evidence: Mapping[str, object]
     manifests: Mapping[str, object]
-    previous: str | None  # the release that `current` named before
+    previous: str | None  # the release that `current` led to before
     moved: bool  # whether `current` was moved
     path: str
     current: str | None
@@ -132,10 +133,10 @@ class PlanResult(TypedDict):
     giants: int
     unchanged: int
     unchanged_bytes: int
-    renamed: int  # unchanged files that the release before holds under another name
+    renamed: int  # unchanged files that the previous release has under another name
     taken: int
     taken_bytes: int
-    shards: int  # their number
+    shards: int  # number of shards
     base: str | None
     folders: int
     why: Sequence[str]
@@ -143,15 +144,15 @@ class PlanResult(TypedDict):
 
 class PreflightResult(TypedDict):
     dataset: str
-    checked: Sequence[str]  # facts in order, and notes: a line each
+    checked: Sequence[str]  # lines with facts that are in order, and notes
     warnings: Sequence[str]
-    results: Sequence[CheckResult]  # every check, in order, with the warnings and stops
+    results: Sequence[CheckResult]  # every check in sequence, including warnings and stops
     # the nodes' answers to the probe (`core.node_answer`), each with its format
     nodes: Sequence[Mapping[str, object]]
 
 
 class SkippedJson(TypedDict):
-    """Files that an audit did not open, since their data is not here."""
+    """Files that an audit did not open, since their data is in an archive or a lower tier."""
 
     files: int
     bytes: int
@@ -162,13 +163,13 @@ class AuditResult(TypedDict):
     dataset: str
     release: str
     audit: str
-    status: str  # PASSED, FINDINGS, or PARTLY: no findings, but not all that was due was read
+    status: str  # PASSED, FINDINGS, or PARTLY if there are no findings but not all due files were read
     counts: Mapping[str, int]
     findings: Sequence[Finding]  # the first thousand
-    all_findings: str  # path of the file with all of them
+    all_findings: str  # path of the file with all findings
     skipped: Mapping[str, SkippedJson]  # files not opened, by `offline` and `tiered`
-    all_skipped: str  # path of the file that names them all; "": nothing was skipped
-    grade: str  # `core.grades.audit_grade`
+    all_skipped: str  # path of the file that lists all skipped files; "" if nothing was skipped
+    grade: str  # as from `core.grades.audit_grade`
     files: int  # files read; `bytes` likewise
     of_files: int
     rows: int
@@ -180,9 +181,9 @@ class AuditResult(TypedDict):
     owner: bool  # whether this account stages the dataset: the gate ignores other accounts' audits
     promise: str
     began: str  # UTC, ISO 8601
-    moved_bytes: int  # part of `bytes` that this command read, in `seconds`
+    moved_bytes: int  # those of `bytes` that this command read, in `seconds`
     seconds: float
-    # files read because their modification time differs, where the audit compared these
+    # files read because their modification time differs, if the audit compared these times
     touched: NotRequired[int]
 
 
@@ -192,7 +193,7 @@ class AmountJson(TypedDict):
 
 
 class SameJson(AmountJson):
-    """Files that equal the source's, and by which comparison."""
+    """Files that equal the source's files, and the kind of comparison that showed this."""
 
     how: str
     grade: str
@@ -204,12 +205,12 @@ class AdoptionResult(TypedDict):
     dataset: str
     tree: str
     adoption: str  # the comparison's id
-    status: str  # SAME, DIFFERS, or PARTLY: no difference, but not all bytes could be compared
+    status: str  # SAME, DIFFERS, or PARTLY if there is no difference but not all bytes could be compared
     same: Sequence[SameJson]
     counts: Mapping[str, AmountJson]  # by kind of difference, including kinds that are only reported
     differences: Sequence[Difference]  # the first thousand
-    all_differences: str  # path of the file with all of them
-    files: int  # of the listing; `bytes` likewise
+    all_differences: str  # path of the file with all differences
+    files: int  # files in the listing; `bytes` likewise
     bytes: int
     scanned: int
     ignored: Mapping[str, int]
@@ -230,9 +231,9 @@ class SealingResult(TypedDict):
     release: str
     path: str
     current: str | None
-    fetched: int  # files requested from the source, whole or in part; those of killed commands count
-    aside: Sequence[str]  # the folder of files that the release does not hold, if any were moved there
-    undo: str  # the folder that records moves, and the earlier modes and times of files
+    fetched: int  # files requested from the source, whole or in part, also by commands that were killed
+    aside: Sequence[str]  # the folder of files that the release does not contain, if any were moved there
+    undo: str  # the folder with records of moves, and of the earlier modes and times of files
 
 
 class OverruleResult(TypedDict):
@@ -244,21 +245,21 @@ class OverruleResult(TypedDict):
 
 
 class MendResult(TypedDict):
-    """What `penstock gate --mend` did."""
+    """The result of `penstock gate --mend`."""
 
     dataset: str
     release: str
     path: str
     status: str  # `WHOLE`, or `REPAIRED`
     files: int  # files whose names, sizes and modification times were compared
-    read: int  # files of these that were read past the caches
+    read: int  # those of `files` that were read past the caches
     read_bytes: int
     touched: int  # files read because their modification time is not the published one
-    promise: str  # what the look can miss, in words
+    promise: str  # what this quick check can miss, in words
     look_seconds: float
     repaired: int
-    also_repaired: Mapping[str, int]  # other release: number of shared files that were repaired there, too
-    also_in: Mapping[str, int]  # other release: number of shared files that are still damaged there
+    also_repaired: Mapping[str, int]  # by other release: number of shared files that were repaired there, too
+    also_in: Mapping[str, int]  # by other release: number of shared files that are still damaged there
     fetched_bytes: int
     repair_seconds: float
 
@@ -268,59 +269,59 @@ class RepairResult(TypedDict):
     release: str
     audit: str
     status: str  # REPAIRED, PARTLY or NOTHING
-    repaired: Sequence[Sequence[str]]  # [path, how] of each
-    unrepairable: Sequence[Sequence[str]]  # [path, why] of each
+    repaired: Sequence[Sequence[str]]  # [path, how] of each repaired file
+    unrepairable: Sequence[Sequence[str]]  # [path, why] of each file that could not be repaired
     left: Sequence[str]
-    also_repaired: Mapping[str, Sequence[str]]  # other release: repaired paths of inodes that it shared
-    # other release: number of damaged files that it still has, since they could not be repaired
+    also_repaired: Mapping[str, Sequence[str]]  # by other release: repaired paths of inodes that it shared
+    # by other release: number of its damaged files that could not be repaired
     also_in: Mapping[str, int]
     fetched_bytes: int
     moved_bytes: int  # bytes that this command fetched, in `seconds`
     seconds: float
-    # where an fsync of fetched files ended, if not on the servers' disks, by the nodes' mounts
+    # where an fsync of fetched files ended, judging by the nodes' mounts, if not on the servers' disks
     fsync_ends: NotRequired[str]
 
 
 class RollbackResult(TypedDict):
     dataset: str
-    release: str  # the release that `current` names now
-    left: str  # the release that it named before; "": the same
-    finished: bool  # the call only finished an interrupted rollback
+    release: str  # the release that `current` leads to now
+    left: str  # the release that it led to before; "" if it was `release`
+    finished: bool  # whether the call only finished an interrupted rollback
     path: str
 
 
 class CollectedRelease(TypedDict):
-    """What gc or remove did with a release, or would do."""
+    """The result of gc or remove for a release, also in a dry run."""
 
     release: str
     removed: bool
-    held_by: Sequence[str]  # in words; each begins with the rule, the pin or the run
+    held_by: Sequence[str]  # reasons to keep it; each begins with the rule, the pin or the run
     files: int  # as in its seal; `bytes` likewise
     bytes: int
 
 
 class CollectedStaging(TypedDict):
-    """What gc did with the staging of an unfinished run."""
+    """The result of gc for the staging of an unfinished run."""
 
     staging: str
     removed: bool
-    why: str  # why it stays
+    why: str  # why the staging is kept
 
 
 class Frees(NamedTuple):
-    """Space that a removal frees, counted beforehand: of inodes that lose all their names."""
+    """Space that a removal frees, counted beforehand. Only inodes that lose all their names count."""
 
     bytes: int
     inodes: int
-    shared_bytes: int  # of files that keep other names
-    # bytes by name, or by number without a name; `groups` likewise, `projects` by number
+    shared_bytes: int  # bytes of files that keep other names
+    # bytes by user name, or by number if there is no name; `groups` likewise, `projects` by number
     users: Mapping[str, int]
     groups: Mapping[str, int]
     projects: Mapping[str, int]
     unseen_folders: int  # files and folders that could not be read
 
     def in_words(self, verb: str) -> list[str]:
-        """Return lines for people: the sum, then by user, group and project."""
+        """Return readable lines: the sum, then the space by user, group and project."""
         amount = f"{human.size(self.bytes)} ({self.bytes:,} bytes) in {human.counted(self.inodes, 'inode')}"
         lines = [f"  {verb}: {amount}; {human.size(self.shared_bytes)} are shared with what stays"]
         for name, amounts in (("user", self.users), ("group", self.groups), ("project", self.projects)):
@@ -347,15 +348,15 @@ class Collected(TypedDict):
     ended_pins: Sequence[str]
     unpinned: Sequence[str]
     frees: Frees
-    cleared: int  # folders whose files were all removed
-    waits: str  # why files are left; "": none are
-    gone: NotRequired[str]  # the dataset's folder, if all of it is removed
+    cleared: int  # number of folders whose files were all removed
+    waits: str  # why files are left; "" if none are left
+    gone: NotRequired[str]  # path of the dataset's folder, if all of it is removed
 
 
 class Counts(TypedDict):
-    """Progress of a step that elements do."""
+    """Progress of a step whose work elements do."""
 
-    elements: int  # its shards
+    elements: int  # number of the step's shards
     done: int
     files: int
     bytes: int
@@ -371,17 +372,17 @@ class StagingStatus(TypedDict, total=False):
     files: int
     bytes: int
     idle_seconds: int
-    holds_tree: bool  # it is the rest of an adopted tree (`adopt --seal`)
+    holds_tree: bool  # whether it is the rest of an adopted tree (`adopt --seal`)
 
 
 class RunState(TypedDict, total=False):
-    """What a dataset's last run does, or how it ended (`jobs.dataset_state`); {} after a complete run."""
+    """The activity of a dataset's last run, or how the run ended (`jobs.dataset_state`); {} if completed."""
 
     # `listing`, `planning`, `copying`, `setting permissions`, `verifying`, `publishing`, `starting`,
-    # `waiting`, `stopped`, `failed`, `unknown`; `damaged`: its state is in no folder
+    # `waiting`, `stopped`, `failed`, `unknown`; `damaged` if the run's state is in no folder
     state: str
     step: str
-    percent: float  # of the step's bytes, or files if it has no bytes; of steps in elements
+    percent: float  # for steps in elements: finished part of the step's bytes, or of its files without bytes
     why: str
     to_do: str
     exit: int  # exit status of a failed or stopped run
@@ -392,20 +393,20 @@ class RunState(TypedDict, total=False):
 
 
 class StatusResult(TypedDict, total=False):
-    """Status of a dataset; keys without a value are left out."""
+    """Status of a dataset. Keys without a value are left out."""
 
     dataset: str
-    # `published`, `nothing published`, `held`, `damaged`, `foreign`, `newer`, `unreadable`, as `gate` judges;
-    # the last run's state, where `gate` is open and that run is unfinished
+    # The state as `gate` judges it: `published`, `nothing published`, `held`, `damaged`, `foreign`, `newer`,
+    # `unreadable`. If `gate` is open and the last run is unfinished: that run's state.
     state: str
     why: str
     to_do: str
     pause: str
-    hold: str  # what a HOLD at the root does not stop, although its author may expect it
+    hold: str  # what a HOLD file at the root does not stop, although its author may expect so
     current: str | None
     releases: Sequence[str]
     lock: str
-    path: str  # if `gate` is open
+    path: str  # path of the release's data, if `gate` is open
     files: int
     bytes: int
     sealed: str
@@ -416,12 +417,12 @@ class StatusResult(TypedDict, total=False):
     run: str
     release: str
     work: RunState  # the last run; for the dataset's owner
-    problem: str  # why the rest cannot be said
+    problem: str  # why the other keys are missing
     arrays: Sequence[str]
     abandoned: Sequence[str]
     pins: Sequence[str]  # [release and pin in words] of each valid pin
     pinned: int  # valid pins, including those whose file was not opened
-    ops: Sequence[str]  # holders of a share of `target.ops`: account, host, since when; if there is a budget
+    ops: Sequence[str]  # holders of a share of `target.ops`, if it is set: account, host, since when
 
 
 class Preview(TypedDict, total=False):

@@ -1,5 +1,5 @@
-"""The steps in the order of a run, and their differences: one table. Tests compare the workflow's rules with
-it; `penstock.run.<name>_step` does the work."""
+"""The table of steps, in the order of a run, with their differences. Tests compare the workflow's rules with
+this table. `penstock.run.<name>_step` does the work."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """A step. Each `bool` holds for the step where the table sets it."""
+    """A step. Each `bool` is a property of the step, if the table sets it."""
 
     name: str
     summary: str  # a line of the help
     of_run: bool = True  # part of staging a dataset; audit and repair work on a published release
     after_list: bool = False  # works on the run that list made (`--run`)
-    # ends with a receipt in the run's state, by which status and report see the end
+    # ends with a receipt in the run's state, from which status and report know of the end
     leaves_receipt: bool = False
     makes_change: bool = False  # writes to the dataset, under its lock
-    in_elements: bool = False  # elements of a job array do its work, one a shard
-    # Its elements copy files: they journal each file, change the target's metadata within `target.ops`, and
-    # refresh their run's notice of what it will still write.
+    in_elements: bool = False  # elements of a job array do its work, shard by shard
+    # Its elements copy files. They record each file in a journal, change the target's metadata within
+    # `target.ops`, and update the notice of how much their run will still write.
     copies: bool = False
     fetches: bool = False  # its elements read the source, within `bandwidth`
-    # Its elements got their shares of a rate (`--limit`) when it was planned: more of them at once than
-    # `cluster.max_elements` would exceed the rate.
+    # Its elements got their shares of a rate (`--limit`) when the step was planned. More elements at once
+    # than `cluster.max_elements` would exceed that rate.
     shares_rate: bool = False
     moves_bytes: bool = False  # reads or writes the data itself, so that a rate in bytes has a meaning
-    colour: str = "d"  # of its bars in the report, as a class of the style sheet
+    colour: str = "d"  # colour of its bars in the report, as a class of the style sheet
 
 
 TABLE = (
@@ -110,9 +110,9 @@ TABLE = (
 )
 
 BY_NAME = {step.name: step for step in TABLE}
-# Names of steps, in the table's order, as the tuples that follow.
+# The names of steps of a run, in the table's order. So are the names in the tuples below.
 OF_RUN = tuple(step.name for step in TABLE if step.of_run)
-# Steps of `penstock step NAME`; the others are commands of their own.
+# Steps that run as `penstock step NAME`; the other steps are commands of their own.
 SINGLE = tuple(step.name for step in TABLE if step.of_run and step.makes_change)
 # Steps with a rule in the workflow; their results are in `results/<dataset>/<run>/`.
 AFTER_LIST = tuple(step.name for step in TABLE if step.after_list)
@@ -124,11 +124,11 @@ MOVES_BYTES = frozenset(step.name for step in TABLE if step.moves_bytes)
 
 
 def typed(words: str) -> str:
-    """Return what follows `penstock` on a command line that begins with a step or another command."""
+    """Return the words to type after `penstock` for a step or another command."""
     return f"step {words}" if words.partition(" ")[0] in SINGLE else words
 
 
 def colour(name: str) -> str:
-    """Return the style sheet's class of a step's bars; unknown steps get a class that exists."""
+    """Return the style sheet's class for a step's bars. Unknown steps get a class that exists."""
     step = BY_NAME.get(name)
     return step.colour if step is not None else "d"
