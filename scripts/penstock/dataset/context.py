@@ -1,5 +1,5 @@
-"""What every step gets: the configuration, the cluster, the sink of events, the stop flag; and the words for
-a wait that lasts.
+"""The context of every step: configuration, cluster, sink of events and stop flag. It also has the messages
+about long waits.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Seconds between checks. The first message comes once a wait is older than half of this: within a minute.
+# Seconds between checks of a wait. Its first message comes once it has lasted half of this: within a minute.
 WORD = 25.0
 
 
 class Waiting:
-    """`with Waiting(say, "s3://bucket/"):` calls `say` from a thread once the block lasts longer than WORD
+    """`with Waiting(say, "s3://bucket/"):` calls `say` from a thread if the block lasts longer than WORD
     seconds. With `each`, only the wait for the next item counts. A signal ends the wait (`host.waits`)."""
 
     def __init__(self, say: Callable[[str], None], what: str) -> None:
@@ -60,7 +60,7 @@ class Waiting:
         self._thread.join()
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield the same items."""
+        """Yield `items`, and time the wait for each item."""
         for item in items:
             self._since = None
             with waits.whole():
@@ -83,17 +83,17 @@ HELD = 0.5  # seconds between checks for the end of a PAUSE; `target.root_files`
 
 
 class Stop(waits.Stop):
-    """The stop flag of this process, which long loops `check`. It also waits while the administrator's file
-    PAUSE stands at the root (`target.root_files`)."""
+    """The stop flag of this process, which long loops `check`. It also waits while the administrator's PAUSE
+    file exists at the root (`target.root_files`)."""
 
     def check(self) -> None:
-        """Return once no PAUSE stands. Raises InterruptedRunError after a signal."""
+        """Return once no PAUSE file exists. Raises InterruptedRunError after a signal."""
         self.signalled()
         self.hold()
         self.signalled()
 
     def hold(self) -> None:
-        """Return once no PAUSE stands or a signal came. For any thread."""
+        """Return once no PAUSE file exists or a signal came. Any thread may call it."""
         while root_files.standing_pause() is not None and not self.event.wait(HELD):
             pass
 
@@ -104,8 +104,8 @@ def layout_of(target: TargetConfig, name: str) -> DatasetLayout:
 
 
 def operations(target: TargetConfig) -> int:
-    """Return the metadata operations per second that all runs below this root share; 0: no limit.
-    `target.ops`, or else the table of file systems decides. Raises OSError."""
+    """Return the metadata operations per second that all runs below this root share; 0: no limit. The figure
+    is `target.ops`, or else it comes from the table of file systems. Raises OSError."""
     if target.ops is not None:
         return target.ops
     from penstock.fs.capabilities import facts
@@ -115,7 +115,7 @@ def operations(target: TargetConfig) -> int:
 
 
 class OpsHold(Protocol):
-    """A share that a step holds: `jobs.shares.Hold`, which stands above this room."""
+    """A share that a step holds: `jobs.shares.Hold`, which this package may not import."""
 
     @property
     def holder(self) -> str: ...
@@ -127,29 +127,30 @@ class OpsHold(Protocol):
 
 @dataclass
 class Context:
-    """Made by the command line for one command, and handed to every step of it."""
+    """The context of one command: the command line makes it and hands it to every step."""
 
     config: Config
     cluster: Cluster
     sink: Sink = silent
     stop: Stop = field(default_factory=Stop)
-    run: str = ""  # id of the run that the steps work on; "": the one that list made or found last
+    run: str = ""  # id of the run that the steps work on; "": the run that list made or found last
     program: str = "penstock"  # how this program was called, up to the command, for hints
-    new_release: bool = False  # list makes a new run even if a release holds the same (`--new-release`)
-    # plan may copy unchanged files on the target that cannot be linked (`--copy-unchanged`)
+    new_release: bool = False  # whether list makes a new run for a content already released (`--new-release`)
+    # whether plan may copy unchanged files on the target that cannot be linked (`--copy-unchanged`)
     copy_unchanged: bool = False
-    controller: str = ""  # the workflow above this step, `<pid>.<start time in ticks>`; "" for a step by hand
+    controller: str = ""  # process of this step's workflow, `<pid>.<start time in ticks>`; "" if run by hand
     clock: Callable[[], float] = time.time  # seconds since the epoch, for the age of readings
     hold: HeldDataset | None = None  # the present step's lock and claim (`jobs.dataset_hold`)
-    # the present step calls it before n metadata operations on the target (`target.operation_budget`)
+    # function that the present step calls before n metadata operations on the target
+    # (`target.operation_budget`)
     spend: Callable[[int], None] = unlimited
 
-    # the step's share of `target.ops`, for its elements too (`jobs.shares`)
+    # the share of `target.ops` for the step and its elements (`jobs.shares`)
     ops_hold: OpsHold | None = None
 
     @cached_property
     def ops(self) -> int:
-        """`operations` of this target, determined once. Raises OSError."""
+        """The result of `operations` for this target, determined once. Raises OSError."""
         return operations(self.config.target)
 
     def dataset(self, name: str) -> DatasetConfig:

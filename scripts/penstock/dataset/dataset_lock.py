@@ -16,11 +16,11 @@ rules:
 |                                 | or another's job |                          |                      |
 | unknown                         | the same         | for `PATIENCE`           | taken over           |
 
-The heartbeat counts even if SLURM reports the job as ended: when only its slurmd died, the job still writes.
-Only jobs of this cluster are queried, since job numbers repeat. Time is the monotonic clock without the time
-in which the file system did not answer; file times are compared only with each other. A nonce identifies a
-lock: inode numbers may change (FUSE without `use_ino`). A holder overtaken while frozen learns it from
-`assert_held`.
+The heartbeat counts even if SLURM reports the job as ended: if only its slurmd died, the job still writes.
+Only jobs of this cluster are queried, since job numbers repeat. Waits use the monotonic clock, without the
+time in which the file system was unresponsive. File times are compared only with each other. A nonce
+identifies a lock, because inode numbers may change (FUSE without `use_ino`). If the lock is taken over while
+its holder is frozen, `assert_held` tells the holder.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     from penstock.dataset.holder import Holder
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# left behind by a process killed during a takeover
+# names of files left behind by a process killed during a takeover
 _LEFT = re.compile(r"\.(dead|lock)\.[0-9a-f]{32}|\.try-[0-9a-f]{16}")
 _TEMPORARY = ".lock."  # prefix of a lock being made
 LONGEST = 65_536  # bytes; a longer file is no lock
 
 
 class _LockState(NamedTuple):
-    """A lock file at one moment: equal states mean that nobody touched or replaced it."""
+    """A lock file's state at one moment: two equal states mean that nobody touched or replaced the file."""
 
     mtime_ns: int
     content: bytes
@@ -72,10 +72,10 @@ def _nothing() -> None:
 
 
 class DatasetLock:
-    """Holds the dataset for the block; not reentrant, and for one thread.
+    """A context manager that holds the dataset. It is not reentrant, and only one thread may use it.
 
-    Entering may wait as the module's table says. It raises LockedError naming the holder, whatever `pause`
-    raises, and `errno_map.storage_error` if the file system refuses.
+    Entering it may wait as the module's table says. Entering raises LockedError naming the holder, any error
+    of `pause`, and the errors of `errno_map.storage_error` if the file system refuses.
 
     | argument                    | meaning                                                                  |
     |-----------------------------|--------------------------------------------------------------------------|
@@ -141,7 +141,7 @@ class DatasetLock:
             self._thread.join()
             self._thread = None
         try:
-            # A lock that was taken over stays with its new holder.
+            # A lock that was taken over is left to its new holder.
             with contextlib.suppress(OSError):
                 if self._ours():
                     self._give_back()
@@ -151,8 +151,8 @@ class DatasetLock:
                 os.close(fd)
 
     def assert_held(self) -> None:
-        """Raise LockedError (OvertakenError) unless this lock still stands. Call it right before each change
-        that readers see, and before removing files that a new holder may own."""
+        """Raise LockedError (OvertakenError) if the lock file is no longer this lock's. Call it right before
+        each change that readers see, and before removing files that a new holder may own."""
         for last in (False, False, True):
             try:
                 if self._fd >= 0 and self._ours():
@@ -160,8 +160,8 @@ class DatasetLock:
             except OSError as error:
                 raise storage_error(error, "cannot read the dataset's lock", str(self._path)) from None
             if not last:
-                # A process that removed this lock by mistake, judging an older one, restores it within
-                # moments.
+                # A process may have removed this lock by mistake, meaning an older lock. It restores it at
+                # once.
                 self._ended.wait(0.2)
         state = self._look()
         holder = holders.parse(state.content) if state else None
@@ -173,7 +173,7 @@ class DatasetLock:
         )
 
     def beats(self) -> bool:
-        """Check that a heartbeat reaches the path: set the file's time, and read it back by name."""
+        """Check that a heartbeat reaches the path: set the open file's time, and read it by name."""
         try:
             os.utime(self._fd, ns=(10**18, 10**18))
             state = self._look()
@@ -183,8 +183,8 @@ class DatasetLock:
         return state is not None and state.mtime_ns == 10**18
 
     def _create(self, me: Holder) -> bool:
-        """Return False if another lock stands. The lock appears whole; without hard links it is empty for a
-        moment."""
+        """Create the lock file; return False if another lock exists. The file appears complete, or empty for
+        a moment if the file system lacks hard links."""
         temporary = self._path.with_name(f"{_TEMPORARY}{me.nonce}")
         fd = os.open(temporary, _NEW, 0o600)
         try:
@@ -193,7 +193,7 @@ class DatasetLock:
         except BaseException as error:
             os.close(fd)
             if isinstance(error, OSError) and error.errno == errno.ESTALE:
-                return False  # as in `_link`: swept while this process was frozen; NFS answers ESTALE
+                return False  # swept while this process was frozen, as in `_link`; NFS reports ESTALE
             raise
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -219,11 +219,11 @@ class DatasetLock:
         return True
 
     def _link(self, temporary: Path, nonce: str) -> str:
-        """Return `made`, `taken`, or `impossible` on a file system without hard links."""
+        """Make the hard link. Return `made`, `taken`, or `impossible` on a file system without hard links."""
         try:
             give_name(temporary, self._path)
         except FileExistsError:
-            pass  # NFS also answers this if its first answer was lost: compare the nonce below
+            pass  # NFS also reports this if its first reply was lost, so the nonce is compared below
         except FileNotFoundError:
             return "taken"  # a holder swept the temporary file while this process was frozen
         except OSError as error:
@@ -268,8 +268,8 @@ class DatasetLock:
             self._tell(f"took over the lock of {who}: {how}")
 
     def _watch(self, first: _LockState, patience: float) -> None:
-        """Return once the lock stood still for `patience` seconds or is gone; raise LockedError if it
-        moved."""
+        """Return once the lock is unchanged for `patience` seconds or gone; raise LockedError if it
+        changed."""
         state: _LockState | None = first
 
         def moved() -> bool:
@@ -309,9 +309,9 @@ class DatasetLock:
         return state is not None and _nonce(state.content) == self._nonce
 
     def _give_back(self) -> None:
-        """Remove this lock, by `_remove` if possible. A full XFS has no room for the name that `_remove`
-        needs; then the lock is unlinked in place. Should another process take it over in that moment, its
-        `assert_held` notices."""
+        """Remove this lock, by `_remove` if possible. If a full XFS has no room for the name that `_remove`
+        needs, the lock is unlinked in place. Should another process take the lock over at that moment, its
+        `assert_held` notices the loss."""
         try:
             self._remove(lambda content: _nonce(content) == self._nonce, self._nonce)
         except OSError as error:
@@ -320,8 +320,8 @@ class DatasetLock:
             os.unlink(self._path)
 
     def _remove(self, is_judged: Callable[[bytes], bool], nonce: str) -> bool:
-        """Remove the lock file if its content is still the judged one; return whether it was. Of several
-        processes one succeeds. One that removed a newer lock by accident restores it."""
+        """Remove the lock file if its content is still the judged content; return whether it was removed. If
+        several processes try, one succeeds. A process that removed a newer lock by accident restores it."""
         dead = self._path.with_name(f".dead.{nonce}")
         try:
             os.rename(self._path, dead)
@@ -329,7 +329,7 @@ class DatasetLock:
         except FileNotFoundError:
             return False  # another process was faster, or swept the renamed file
         if not right:
-            # If a third process holds a lock by now, the owner of the removed lock notices in assert_held.
+            # If a third process holds a lock by now, the removed lock's owner notices in assert_held.
             with contextlib.suppress(FileExistsError):
                 try:
                     give_name(dead, self._path)
@@ -343,8 +343,8 @@ class DatasetLock:
         return right
 
     def _sweep(self) -> None:
-        """Remove files of killed takeovers untouched for `patience` when this lock was made. Ages are by the
-        file system's times. Younger files may belong to a takeover under way."""
+        """Remove files of killed takeovers that were untouched for `patience` when this lock was made. Ages
+        come from the file system's times. Younger files may belong to a takeover that is still running."""
         with contextlib.suppress(OSError):
             made = os.fstat(self._fd).st_ctime
             with os.scandir(self._path.parent) as entries:
@@ -395,8 +395,8 @@ def _write(fd: int, content: bytes) -> None:
 
 
 def _state(path: Path) -> _LockState:
-    """Read the lock that has this name now. Raises OSError. NFS answers ESTALE if another node replaced the
-    file between open and read; the next open finds the new file."""
+    """Read the lock that has this name now. Raises OSError. NFS reports ESTALE if another node replaced the
+    file between open and read. The next open finds the new file."""
     for _ in range(small_files.STALE_LOOKS - 1):
         try:
             return _read_state(path)
@@ -407,9 +407,9 @@ def _state(path: Path) -> _LockState:
 
 
 def _read_state(path: Path) -> _LockState:
-    """Read a lock, which may be a symbolic link: for a moment (`small_files.give_name`), or for good if its
-    maker died. Such a link counts as a lock of an unknown holder. Any other link, and what was never a lock,
-    raises NotPlainError: nobody waits for it."""
+    """Read a lock, which may be a symbolic link: for a moment (`small_files.give_name`), or forever if its
+    maker died. Such a link counts as a lock of an unknown holder. Other links and files that were never locks
+    raise NotPlainError, since waiting for them would be useless."""
     try:
         fd = os.open(path, small_files.FLAGS)
     except OSError as error:

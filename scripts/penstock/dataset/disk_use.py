@@ -1,21 +1,21 @@
 """Measures how much room folders take, and how much their removal frees, for `penstock du` and gc.
 
 An *area* is a set of folders that are added up together, such as one release. Releases share unchanged files
-by hard links, so a release frees only the inodes all of whose names lie in it:
+by hard links, so removing a release frees only inodes that have all their names in that release:
 
 | an inode has                         | counts as                                      |
 |--------------------------------------|------------------------------------------------|
 | one name                             | unique to its area                             |
-| several, all of them in one area     | unique to that area                            |
-| several, in more than one area       | shared, once; unless a name lies outside       |
-| more than were met in all areas      | outside: no removal of an area frees it        |
+| several names, all in one area       | unique to that area                            |
+| several names, in more than one area | shared, once, unless a name lies outside       |
+| more names than all areas have       | outside: no removal of an area frees it        |
 
-Sizes are `st_blocks`, as quotas count them. A file's project is that of its folder (FS_IOC_FSGETXATTR):
-folders hand it on, and file systems with projects refuse links between them.
+Sizes are `st_blocks`, as quotas count them. A file has its folder's quota project (FS_IOC_FSGETXATTR): new
+files inherit it, and file systems refuse hard links between projects.
 
-The problem: a dictionary that joins the names of 10^8 inodes takes 100 bytes each. So only inodes with
-several names become rows, of 64 bytes, which spill to TMPDIR beyond 524,288. Arrow adds them up in passes of
-at most PASS rows, chosen by bits of the inode number. Files with one name are summed on the way.
+A dictionary that joins the names of 10^8 inodes would take 100 bytes per inode. So only inodes with several
+names become rows of 64 bytes; beyond 524,288 rows, they spill to TMPDIR. Arrow adds the rows up in passes of
+at most PASS rows, chosen by bits of the inode number. Files with one name are summed at once.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from penstock.fs.tree import Level, Looked, Row
 
 BLOCK = 512  # bytes of one unit of `st_blocks`
-PASS = 1 << 20  # rows added up at once: 64 MiB
-# Multiplied by this, wrapped, inode numbers differ in the upper half even if they share a stride.
+PASS = 1 << 20  # most rows added up at once: 64 MiB
+# A factor that makes inode numbers, wrapped, differ in the upper half even if they share a stride.
 _MIXER = pa.scalar(0x9E3779B97F4A7C15, pa.uint64())
 _SCHEMA = pa.schema(
     [("device", pa.uint64()), ("inode", pa.uint64())]
@@ -55,7 +55,7 @@ Owner = tuple[int, int, int]  # user, group, project (0: none)
 
 
 class Area:
-    """Files, folders and bytes by owner that lie in one area alone; complete after `Use.ended`."""
+    """Files, folders and bytes, by owner, that only this area has; complete after `Use.ended`."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -81,19 +81,19 @@ class Area:
 
 
 class Use:
-    """Adds up areas: `area` and `add_tree` for each, then `ended` once. Its exit removes the temporary
+    """Adds up areas: call `area` and `add_tree` for each, then `ended` once. Its exit removes temporary
     files."""
 
     def __init__(self, *, projects: bool = False, in_memory: int | None = None, most: int = PASS) -> None:
-        """`projects`: count by quota project too, one more call per folder. `in_memory`: rows kept before
-        spilling; `most`: rows added up at once."""
+        """`projects`: count by quota project too, with one more system call per folder. `in_memory`: rows
+        kept before spilling. `most`: rows added up at once."""
         self._projects = projects
         kept = {} if in_memory is None else {"in_memory": in_memory}
         self._rows = SpilledRows(_SCHEMA, **kept)
         self._most = most
         self._areas: list[Area] = []
         self.files = 0  # names seen so far, without folders
-        self.bytes = 0  # of all those names: each name of an inode counts
+        self.bytes = 0  # bytes of those names: each name of an inode counts
 
     def area(self) -> Area:
         """Return a new, empty area."""
@@ -101,8 +101,8 @@ class Use:
         return self._areas[-1]
 
     def add_tree(self, area: Area, fd: int, spend: Callable[[int], None]) -> None:
-        """Add a folder and all below it, and close its descriptor. `spend(n)` is called before n metadata
-        operations. Vanished entries are left out; unreadable ones are counted."""
+        """Add the open folder `fd` and everything below it, and close `fd`. Calls `spend(n)` before n
+        metadata operations. Vanished entries are left out; unreadable entries are counted."""
         project = project_of(fd) if self._projects else 0
         area.add_folder(row_of(os.fstat(fd)), project)
         last = None
@@ -124,7 +124,7 @@ class Use:
                     area.unreadable += 1
 
     def add_names(self, area: Area, folder: int, names: Sequence[str], project: int) -> None:
-        """Add names in an open folder that are no folders. Raises OSError."""
+        """Add those `names` in an open folder that are not folders. Raises OSError."""
         self._files(columns(look(folder, names)), area, project)
 
     def _files(self, looked: Looked, area: Area, project: int) -> None:
@@ -163,7 +163,7 @@ class Use:
         return sums
 
     def _passes(self) -> Iterator[pa.Table]:
-        """Yield the rows of inodes with several names in passes; all rows of an inode are in one pass."""
+        """Yield the rows of inodes with several names in passes. All rows of an inode are in one pass."""
         passes = 1
         while len(self._rows) > passes * self._most:
             passes *= 2
@@ -184,11 +184,11 @@ class Use:
 
 
 class AreaSums:
-    """What the areas share. `add` also completes the areas."""
+    """Sums of what the areas share. `add` also completes the areas."""
 
     def __init__(self, areas: Sequence[Area]) -> None:
         self._areas = areas
-        # files and bytes: shared by several areas; with names outside all areas
+        # (files, bytes) that several areas share, and (files, bytes) with a name outside all areas
         self.in_several = self.outside = (0, 0)
         self._files: Counter[Owner] = Counter()
         self._bytes: Counter[Owner] = Counter()
@@ -226,8 +226,7 @@ class AreaSums:
             self._bytes[owner] += size
 
     def owners(self) -> list[OwnedUse]:
-        """Return files and bytes of all areas by user and group, the largest first; each inode counts
-        once."""
+        """Return files and bytes of all areas by user and group, most bytes first. Each inode counts once."""
         files, size = self._files.copy(), self._bytes.copy()
         for area in self._areas:
             files += area.files + area.folders

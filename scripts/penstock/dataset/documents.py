@@ -1,6 +1,5 @@
-"""JSON documents of a dataset's state as files, read and written in one way, with the words for people that
-each kind of document has; among them the outcomes of a run's elements, and the mark of a run that adopts a
-tree.
+"""Reads and writes the JSON documents of a dataset's state, with one set of rules and messages for all kinds.
+Among them are the outcomes of a run's elements, and the mark of a run that adopts a tree.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ if TYPE_CHECKING:
 
 # Reads and writes the JSON documents of a dataset's state (`core.documents`), with errors for people.
 #
-# | what is there             | `load`            | `find_whole` | `find`      | `need`      |
+# | the file has              | `load`            | `find_whole` | `find`      | `need`      |
 # |---------------------------|-------------------|--------------|-------------|-------------|
 # | a whole document          | it                | it           | it          | it          |
-# | nothing                   | FileNotFoundError | None         | None        | FailedError |
-# | no such document: damaged | ValueError        | None         | FailedError | FailedError |
-# | what cannot be read       | OSError           | FailedError  | FailedError | FailedError |
+# | (it does not exist)       | FileNotFoundError | None         | None        | FailedError |
+# | a damaged document        | ValueError        | None         | FailedError | FailedError |
+# | (it cannot be read)       | OSError           | FailedError  | FailedError | FailedError |
 # | another version's format  | NewerFormatError or OlderVersionError                        |
 
 T = TypeVar("T")
 
 
 def load(kind: Document[T], path: Path) -> T:
-    """Read a document, by the table above."""
+    """Read a document, with the results and errors of the table above."""
     return kind.from_json(small_files.read(path), path)
 
 
 def find_whole(kind: Document[T], path: Path) -> T | None:
-    """Read a document that can be made again: damage counts as missing. By the table above."""
+    """Read a document that can be made again, so damage counts as missing: see the table above."""
     try:
         return load(kind, path)
     except (FileNotFoundError, ValueError):
@@ -52,7 +51,7 @@ def find_whole(kind: Document[T], path: Path) -> T | None:
 
 
 def find(kind: Document[T], path: Path, hint: str = STATE_ANEW) -> T | None:
-    """Read a document, by the table above; `hint` says what to do if it is damaged."""
+    """Read a document according to the table above. `hint` says what to do if it is damaged."""
     try:
         return load(kind, path)
     except FileNotFoundError:
@@ -62,7 +61,7 @@ def find(kind: Document[T], path: Path, hint: str = STATE_ANEW) -> T | None:
 
 
 def need(kind: Document[T], path: Path, hint: str = STATE_ANEW) -> T:
-    """As `find`, for a document that must exist."""
+    """Read a document that must exist, according to the table above."""
     try:
         return load(kind, path)
     except (OSError, ValueError) as error:
@@ -74,8 +73,8 @@ def _unreadable(kind: Document[T], path: Path, error: Exception, hint: str) -> F
 
 
 def write(kind: Document[T], path: Path, document: T) -> None:
-    """Write a document durably, with missing folders above it. Raises by `errno_map.storage_error`:
-    NoSpaceError on a full target."""
+    """Write a document durably, with missing folders above it. Raises the errors of
+    `errno_map.storage_error`, such as NoSpaceError on a full target."""
     try:
         small_files.make_dirs(path.parent)
         small_files.write_json(path, kind.to_json(document))
@@ -84,8 +83,7 @@ def write(kind: Document[T], path: Path, document: T) -> None:
 
 
 def create(kind: Document[T], path: Path, document: T) -> bool:
-    """As `write`, unless the file exists: then return False and leave it. One of several processes
-    succeeds."""
+    """Write as `write` does, but return False if the file exists. If several processes try, one succeeds."""
     try:
         small_files.make_dirs(path.parent)
         return small_files.create_file(path, small_files.json_line(kind.to_json(document)))
@@ -94,38 +92,36 @@ def create(kind: Document[T], path: Path, document: T) -> bool:
 
 
 # Outcomes: why an element ended without a receipt, and whether a retry may help. The element writes
-# `outcomes/<step>/<index>.<generation>.json`; the controller reads it. Each claim of a shard has its own, so
-# a worker that wakes after another took its shard overwrites nothing (`jobs.shard_claims`).
+# `outcomes/<step>/<index>.<generation>.json`; the controller reads it. Each claim of a shard has its own
+# file. So a frozen worker whose shard another worker took overwrites nothing (`jobs.shard_claims`).
 
 
 def claimed(run: RunLayout, step: str, index: int, least: int = 0) -> int:
-    """Return the generation of a shard's highest claim, counted from the known claim `least`; 0 without one.
-    What stands above a gap is no claim."""
+    """Return the generation of a shard's highest claim, counted up from the known claim `least`; 0 without a
+    claim. Files above a gap in the numbers are not claims."""
     while os.path.lexists(run.claim(step, index, least + 1)):
         least += 1
     return least
 
 
 def find_outcome(run: RunLayout, step: str, index: int, generation: int) -> ElementOutcome | None:
-    """Return the outcome of this claim; None if it is missing or damaged. Raises FailedError,
-    NewerFormatError."""
+    """Return this claim's outcome; None if it is missing or damaged. Raises FailedError, NewerFormatError."""
     return find_whole(ELEMENT_OUTCOME, run.outcome(step, index, generation))
 
 
 def write_outcome(run: RunLayout, step: str, index: int, outcome: ElementOutcome) -> None:
-    """Write or replace the outcome of the claim that it names, durably. Raises by `errno_map.storage_error`:
-    NoSpaceError on a full target."""
+    """Write or replace an outcome, durably, for the claim that it names. Raises as `write`."""
     write(ELEMENT_OUTCOME, run.outcome(step, index, outcome.generation), outcome)
 
 
 def create_outcome(run: RunLayout, step: str, index: int, outcome: ElementOutcome) -> bool:
-    """As `write_outcome`, for an element that died before it wrote its own. False if an outcome exists."""
+    """Write the outcome for an element that died before it wrote its own. False if an outcome exists."""
     path = run.outcome(step, index, outcome.generation)
     return create(ELEMENT_OUTCOME, path, outcome)
 
 
-# The mark of a run that adopts a tree: its staging is a tree that penstock did not write. `penstock
-# adopt --seal` writes the mark. Plan, copy and whatever removes stagings obey it.
+# The mark of a run that adopts a tree: its staging is a tree that penstock did not write. `penstock adopt
+# --seal` writes the mark. Plan, copy and all code that removes stagings obey it.
 
 
 def read_adopted_tree(run: RunLayout) -> AdoptedTree | None:
@@ -140,7 +136,7 @@ def write_adopted_tree(run: RunLayout, tree: AdoptedTree) -> None:
 
 
 def stands_in(tree: AdoptedTree, data: Path) -> bool:
-    """Check by inode that this folder is the adopted tree; False if it is missing. Raises OSError."""
+    """Check by inode that `data` is the adopted tree; False if it is missing. Raises OSError."""
     try:
         return os.lstat(data).st_ino == tree.inode
     except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""The one judgement of a dataset: which release `current` names, and whether a job may read it. `gate`,
-`path`, `run`, `status`, `releases`, `show`, `rollback` and the report take it from here: they cannot differ.
+"""Judges a dataset: which release its link `current` names, and whether a job may read that release. `gate`,
+`path`, `run`, `status`, `releases`, `show`, `rollback` and the report all use this judgement, so they agree.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 def no_release(
     layout: DatasetLayout, names: Sequence[str], existing: Sequence[str], hint: str
 ) -> ConfigError:
-    """Return the error of a command given these names, none of which is among the `existing` releases."""
+    """Return the error for a command whose arguments `names` include no `existing` release."""
     return ConfigError(
         f"there is no release {', '.join(names)}",
         where=str(layout.releases),
@@ -53,17 +53,16 @@ def no_release(
 
 
 def named_by_current(release: str) -> str:
-    """Say that `current` leads nowhere."""
+    """Return a sentence saying that `current` names `release`, which does not exist."""
     return f"`current` names {printable(release)}, which is not there"
 
 
-# Decides which release `current` names and whether a job may read it, for every command and view alike.
+# Decides which release `current` names and whether a job may read it, for every command and view. Jobs wait
+# for the judgement, so its cost does not depend on the release's size. It reads a few small files and looks
+# up at most `SAMPLED` names; only audits read the data. It touches the folder of pins to learn the file
+# system's clock (`fs.clock`). The *seal* is `release.json`, in which publish wrote counts and digests.
 #
-# Jobs wait for the answer, so its cost does not depend on the release's size: it reads a few small files and
-# looks up at most `SAMPLED` names. Only audits read the data. It touches the folder of pins for the file
-# system's clock (`fs.clock`). The *seal* is `release.json`: counts and digests, written by publish.
-#
-# | looked at                                             | where it deviates                         |
+# | what is checked                                       | state if it fails                         |
 # |-------------------------------------------------------|-------------------------------------------|
 # | `<root>/HOLD` (`target.root_files`)                         | held                                      |
 # | `current`: a link into releases/                      | nothing is published, or it leads nowhere |
@@ -87,19 +86,19 @@ PUBLISHED, NOTHING, DAMAGED = "published", "nothing published", "damaged"
 HELD, FOREIGN, OLDER, NEWER = "held", "foreign", "older", "newer"
 UNREADABLE = "unreadable"  # this account may not read it, or the file system does not answer
 BAD = (HELD, DAMAGED, FOREIGN)  # states in which a command that shows the dataset exits with 4
-SAMPLED = 32  # names of data looked up in one judgement
-DIGESTED = 16 << 20  # bytes of the largest manifest that is digested: some 20 ms
+SAMPLED = 32  # most data files looked up by name in one judgement
+DIGESTED = 16 << 20  # bytes of the largest manifest that is digested, which takes some 20 ms
 _MAGIC = b"PAR1"
 _LINE = re.compile(rb"[0-9a-f]{32}  (data/[^\n]+)\n")
 _NOT_WHOLE = "the release is not whole"
 
 
 class NothingPublishedError(FindingsError):
-    """There is no `current`."""
+    """The dataset has no link `current`."""
 
 
 class HeldError(FindingsError):
-    """An administrator holds the release or the dataset (`target.root_files`)."""
+    """An administrator put the release or the dataset on hold, with a HOLD file (`target.root_files`)."""
 
 
 class ForeignError(FindingsError):
@@ -128,27 +127,27 @@ class Published(NamedTuple):
 
 @dataclass
 class Judgement:
-    """What is known of a release, and the first error that speaks against it."""
+    """The facts known about a release, and the first error that forbids reading it."""
 
     layout: DatasetLayout
     release: str = ""  # "" if `current` names none
-    error: PenstockError | None = None  # what `gate` and `path` raise; None: readable
+    error: PenstockError | None = None  # the error that `gate` and `path` raise; None: readable
     stored: seals.Stored | None = None  # the seal and its digest if readable, even with an error
     verdict: Verdict | None = None  # the result of its owner's audits
-    findings: Mapping[str, int] = field(default_factory=dict)  # the standing findings: kind to count
+    findings: Mapping[str, int] = field(default_factory=dict)  # number of unresolved findings by kind
     named: bool = False  # whether the wanted release exists
     shaped: bool = True  # whether the dataset's folders are folders
 
     @property
     def state(self) -> str:
-        """Name the state for people: PUBLISHED, or what the error stands for."""
+        """Return the state's name for people: PUBLISHED, or the state that `error` means."""
         if self.error is None:
             return PUBLISHED
         return next(state for kind, state in _STATES if isinstance(self.error, kind))
 
     @property
     def problem(self) -> str:
-        """Describe the error in one line for people; "" without one."""
+        """Describe the error in one line for people; "" if there is no error."""
         if self.error is None:
             return ""
         what, why = self.error.what, self.error.why
@@ -168,15 +167,15 @@ def judged(
     release: str | None = None,
     within: float | None = None,
 ) -> Judgement:
-    """Judge `release` (None: the one that `current` names); errors land in the judgement instead of being
+    """Judge `release` (None: the release that `current` names). Errors are stored in the judgement and not
     raised. The release must belong to one of the accounts `owners` (`target.owners`; (): the root's owner or
-    this account). With `within`, all of it must have been read back in the last `within` seconds
+    this account). With `within`, all its bytes must have been read back in the last `within` seconds
     (`verdicts.read_since`)."""
     return _looked_at(_begun(layout, release), owners, within, pointed=release is None)
 
 
 def _begun(layout: DatasetLayout, release: str | None) -> Judgement:
-    """Find the wanted release and check whether it is held."""
+    """Find the wanted release and check whether it is on hold."""
     judgement = Judgement(layout, release or "")
     _note(judgement, lambda: not_held(layout, judgement.release))
     judgement.shaped = _note(judgement, lambda: dataset_folders.check_shape(layout))
@@ -188,7 +187,7 @@ def _begun(layout: DatasetLayout, release: str | None) -> Judgement:
 
 
 def not_held(layout: DatasetLayout, release: str) -> None:
-    """Raise HeldError for a held release or dataset, OSError if the root does not answer."""
+    """Raise HeldError if the release or the dataset is on hold, OSError if the root is unresponsive."""
     held = root_files.standing_holds(layout, release)
     if held is not None:
         raise HeldError(
@@ -204,7 +203,7 @@ def not_held(layout: DatasetLayout, release: str) -> None:
 def _looked_at(
     judgement: Judgement, owners: Sequence[str], within: float | None, *, pointed: bool
 ) -> Judgement:
-    """Run the checks that read the release; those that need a sound seal stop at the first error."""
+    """Run the checks that read the release. After an error, checks that need a sound seal are skipped."""
     layout = judgement.layout
     if judgement.named:
         _note(judgement, lambda: _owned(layout, judgement.release, owners, pointed=pointed))
@@ -223,12 +222,12 @@ def passed(
     owners: Sequence[str] = (),
     release: str | None = None,
 ) -> Published:
-    """Judge as `judged`, and return the release or raise the judgement's error. FindingsError: nothing is
-    published, or the release is damaged or foreign. PreflightError: this account may not read it.
-    OlderVersionError, NewerFormatError: another version made it. FailedError: the file system does not
-    answer."""
+    """Judge as `judged` does, and return the release or raise the judgement's error. FindingsError: nothing
+    is published, or the release is damaged or foreign. PreflightError: this account may not read it.
+    OlderVersionError, NewerFormatError: another version made it. FailedError: the file system is
+    unresponsive."""
     judgement = _begun(layout, release)
-    # Nothing of a held release is read: its servers may not answer.
+    # A release on hold is not read, since its servers may be unresponsive.
     if judgement.state != HELD:
         _looked_at(judgement, owners, within, pointed=release is None)
     if judgement.error is not None or judgement.stored is None:
@@ -237,7 +236,7 @@ def passed(
 
 
 def _note(judgement: Judgement, look: Callable[[], None]) -> bool:
-    """Run a check and return whether it passed; the judgement keeps the first error."""
+    """Run the check `look` and return whether it passed. The judgement keeps only its first error."""
     try:
         look()
     except PenstockError as error:
@@ -301,8 +300,8 @@ def _named(judgement: Judgement, release: str | None) -> None:
 
 def _owned(layout: DatasetLayout, release: str, owners: Sequence[str], *, pointed: bool) -> None:
     """Raise ForeignError if an untrusted account owns a folder above the release, the release or its seal.
-    Whoever may make folders in the root or the dataset could show readers anything. `pointed`: check
-    `current` too."""
+    Accounts that may make folders in the root or the dataset could give readers other data. `pointed`: check
+    the link `current` too."""
     trusted = access.owners_told(layout.root, owners)
     folder = layout.release(release)
     above = (layout.folder, layout.releases, *([layout.current] if pointed else []))
@@ -326,7 +325,7 @@ def _owned(layout: DatasetLayout, release: str, owners: Sequence[str], *, pointe
 def _sealed(judgement: Judgement) -> None:
     """Load the seal; raise FindingsError if it is missing, damaged, or of another dataset or release."""
     layout, folder = judgement.layout, judgement.layout.release(judgement.release)
-    # PermissionError passes: an unreadable seal is not a missing one.
+    # PermissionError is passed on: an unreadable seal is not a missing seal.
     try:
         judgement.stored = seals.load(layout, judgement.release)
     except (FileNotFoundError, NotADirectoryError):
@@ -343,7 +342,7 @@ def _sealed(judgement: Judgement) -> None:
 
 
 def _audited(judgement: Judgement) -> None:
-    """Load the audits' result; raise FindingsError if it is damaged, since the findings are unknown then."""
+    """Load the audits' result; raise FindingsError if it is damaged, since its findings are then unknown."""
     judgement.verdict = verdicts.read(judgement.layout, judgement.release)
     judgement.findings = verdicts.standing(judgement.verdict)
 
@@ -391,7 +390,7 @@ def _read_within(judgement: Judgement, *, within: float | None) -> None:
     if within is None:
         return
     since = verdicts.read_since(judgement.verdict, judgement.stored.seal) if judgement.stored else None
-    # Readers may touch the folder of pins for the file system's clock.
+    # The folder of pins shows the file system's clock, and readers may touch it.
     age = None if since is None else clock.now(judgement.layout.pins) - since.timestamp()
     if age is not None and -clock.BOUND <= age <= within:
         return
@@ -407,7 +406,7 @@ def _read_within(judgement: Judgement, *, within: float | None) -> None:
 
 
 def current(layout: DatasetLayout) -> str:
-    """Return the release that `current` names; raise FindingsError without one."""
+    """Return the release that `current` names; raise FindingsError if it names none."""
     try:
         release = dataset_folders.current(layout)
     except FailedError as error:
@@ -462,14 +461,14 @@ def _data(folder: Path, seal: Seal) -> None:
             raise _broken(folder, f"{printable(os.fsdecode(path))} is missing") from None
         if not stat.S_ISREG(status.st_mode):
             raise _broken(folder, f"{printable(os.fsdecode(path))} is no file")
-    # A release of giants alone may have no line in the checksum file.
+    # A release that has only giant files may have no line in the checksum file.
     if not named and not any(files for _, _, files in os.walk(data)):
         raise _broken(folder, f"its {DATA} folder holds no file")
 
 
 def _sampled(sums: Path) -> Iterator[bytes]:
-    """Yield up to `SAMPLED` names spread over a checksum file. Unreadable lines are skipped: an audit
-    compares the checksum file."""
+    """Yield up to `SAMPLED` names spread over a checksum file. Unreadable lines are skipped here, since
+    audits compare the checksum file itself."""
     try:
         with small_files.opened(sums) as file:
             size = os.fstat(file.fileno()).st_size
@@ -486,8 +485,8 @@ def _sampled(sums: Path) -> Iterator[bytes]:
 
 
 def _listed(folder: Path) -> Iterator[bytes]:
-    """As `_sampled`, from the manifest, for a release without a checksum file."""
-    from penstock.tables.manifest import some_paths  # 50 ms that most releases need not
+    """Yield names as `_sampled` does, but from the manifest, for a release without a checksum file."""
+    from penstock.tables.manifest import some_paths  # the import takes 50 ms, which most releases save
 
     try:
         for path in some_paths(folder / MANIFEST, SAMPLED):

@@ -1,9 +1,9 @@
-"""`history.jsonl`: a line per publication, rollback, removal, repair and later signing of a dataset's
-releases, and per reader's pin that the owner withdrew.
+"""`history.jsonl`: the history of a dataset's releases. It has a line for each publication, rollback,
+removal, repair and later signing, and for each reader's pin that the owner withdrew.
 
-Publish and the commands of `keep` append under the dataset's lock; `look.details` reads the file by
-itself. Lines also say when penstock moved the ctime of hard-linked files (`ctime_intervals`): audits must not
-take that for a change from outside.
+Publish and the commands of `keep` append lines under the dataset's lock. `look.details` reads the file with
+its own code. Lines also record when penstock moved the ctime of hard-linked files (`ctime_intervals`), so
+that audits do not mistake that for a change from outside.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 
-MOST_DAMAGED = 1000  # A crash damages one line; a file with more damaged lines than this is no history.
+MOST_DAMAGED = 1000  # most damaged lines: a crash damages one line, so a file with more is no history
 
 
 def lines(layout: DatasetLayout) -> Iterator[HistoryLine]:
-    """Yield the lines, newest first; none without a history. Damaged lines are skipped. Raises, while
-    iterated, NewerFormatError, and OSError if the file cannot be read or is no history."""
+    """Yield the lines, newest first; nothing if the dataset has no history. Damaged lines are skipped. During
+    iteration it raises NewerFormatError, or OSError if the file cannot be read or is no history."""
     try:
         content = small_files.read(layout.history)
-    except (FileNotFoundError, NotADirectoryError):  # its state may lie below another `target.state_root`
+    except (FileNotFoundError, NotADirectoryError):  # the state may be below another `target.state_root`
         return
     damaged = 0
     for raw in small_files.backwards(content):
@@ -64,8 +64,8 @@ def append(layout: DatasetLayout, line: HistoryLine) -> None:
 
 
 def intervals(layout: DatasetLayout) -> Intervals:
-    """Return when penstock moved ctimes of files that releases share, by the history and by processes' files.
-    What cannot be read is left out, so that such a change counts as one from outside."""
+    """Return when penstock moved ctimes of files that releases share, from the history and from processes'
+    files. Intervals that cannot be read are left out, so their changes count as changes from outside."""
     recorded: list[HistoryLine] = list(ctime_intervals.pending(layout.intervals).values())
     with contextlib.suppress(OSError, NewerFormatError):
         recorded += lines(layout)
@@ -74,9 +74,9 @@ def intervals(layout: DatasetLayout) -> Intervals:
 
 @contextlib.contextmanager
 def moving(layout: DatasetLayout, release: str) -> Iterator[Recorder]:
-    """Yield a recorder to call with each ctime (nanoseconds) that the body moves of files that releases
-    share. `release`: what they are linked into or removed from. Needs no lock, since it writes a file of its
-    own; if that fails, there is no interval and no error."""
+    """Yield a recorder. The body calls it with each ctime (nanoseconds) that it moves on files that releases
+    share. `release`: the release into which these are linked or from which they are removed. It needs no
+    lock, since it writes its own file. If that fails, no interval is recorded and no error raised."""
     moved = Recorder(layout.intervals, moves_of(layout, release))
     try:
         yield moved
@@ -85,13 +85,13 @@ def moving(layout: DatasetLayout, release: str) -> Iterator[Recorder]:
 
 
 def moves_of(layout: DatasetLayout, release: str) -> CtimeInterval:
-    """Return the line of an interval in which this process moves ctimes, without its times."""
+    """Return the line for an interval in which this process moves ctimes, without the interval's times."""
     return CtimeInterval(dataset=layout.dataset, release=release, author=this_author())
 
 
 def note_intervals(layout: DatasetLayout) -> None:
     """Turn the recorded intervals into a few lines for each release, and remove their files. Raises OSError.
-    The caller holds the dataset's lock. It may be repeated after a kill: a line that stands twice is
+    The caller holds the dataset's lock. The call may be repeated after a kill: a repeated line is
     harmless."""
     pending = ctime_intervals.pending(layout.intervals)
     for release in dict.fromkeys(line.release for line in pending.values()):
@@ -110,7 +110,7 @@ def this_author() -> Author:
 
 
 def user() -> str:
-    """Return the account's name, or its number without one."""
+    """Return the account's name, or its number if it has no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -118,21 +118,21 @@ def user() -> str:
 
 
 def published_seal(layout: DatasetLayout, release: str) -> str | None:
-    """Return `sha256:<hex>` of the release's seal as last published or signed; None if no line says so.
-    Raises as `lines`."""
+    """Return `sha256:<hex>` of the release's seal as last published or signed; None if no line has it. Raises
+    as `lines`."""
     sealing = (line for line in lines(layout) if isinstance(line, Publication | Signing))
     return next((line.seal for line in sealing if line.release == release and line.seal), None)
 
 
 def claim_of(layout: DatasetLayout, run: str) -> int:
-    """Return the number of the claim by which the run was last published; 0 if no line says so. Raises as
+    """Return the number of the claim under which the run was last published; 0 if no line has it. Raises as
     `lines`."""
     publications = (line for line in _publications(layout) if line.run == run)
     return next((line.claim or 0 for line in publications), 0)
 
 
 def last_claim(layout: DatasetLayout) -> int:
-    """Return the highest claim number in any line; 0 without one. Raises as `lines`."""
+    """Return the highest claim number in any line; 0 if no line has one. Raises as `lines`."""
     return max((line.claim or 0 for line in lines(layout)), default=0)
 
 

@@ -1,5 +1,5 @@
-"""Who holds a lock and whether that process still lives; and for what a reader's pin is placed: the job of
-this process, or else the script or shell that called it.
+"""Who holds a lock, and whether that process is still running. Also the owner of a reader's pin: this
+process's job, or else the script or shell that called it.
 """
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
@@ -18,15 +18,14 @@ from penstock.fs.owners import account
 from penstock.host import resources
 from penstock.host.proc import process_stat
 
-# Who holds a lock, a run's claim, a reader's pin or a share of a network link, and whether that process
-# lives.
+# Holders: the process that holds a lock, a run's claim, a reader's pin or a share of a network link.
 #
 # | the holder is on                | its process            | verdict                                       |
 # |---------------------------------|------------------------|-----------------------------------------------|
-# | this host, this boot, this      | dead, a zombie, or its | dead: taken over at once                      |
+# | this host, this boot, this      | gone, a zombie, or its | dead: taken over at once                      |
 # | PID namespace                   | number is another's    |                                               |
-# | the same                        | there                  | alive                                         |
-# | anywhere else                   | cannot be seen         | unknown: the scheduler and the heartbeat say  |
+# | the same                        | running                | alive                                         |
+# | anywhere else                   | not visible            | unknown: scheduler and heartbeat decide       |
 
 
 @dataclass(frozen=True)
@@ -38,21 +37,21 @@ class Holder:
     user: str
     host: str
     boot: str
-    namespace: str  # of the process numbers: containers of a host may not see each other's processes
+    namespace: str  # the PID namespace: containers on a host may not see each other's processes
     pid: Annotated[int, typed_json.between(1, 1 << 31)]
     start: str  # the process's start time in kernel ticks, which differs if the number is reused
     job: str  # the job's number; "" if the process is not proven to be in one (`JobEnvironment.proven`)
-    restart: str  # how often the job was restarted, decimal
-    nonce: str  # random: distinguishes two locks of one process
-    since: str  # UTC, ISO 8601
-    cluster: str  # of the job: clusters on one file system have equal job numbers
+    restart: str  # number of the job's restarts, in decimal
+    nonce: str  # random digits that distinguish two locks of one process
+    since: str  # time in UTC, ISO 8601
+    cluster: str  # the job's cluster: several clusters on one file system may use the same job numbers
 
     def to_json(self) -> bytes:
         """Return the bytes of a lock file."""
         return json.dumps(asdict(self), sort_keys=True).encode() + b"\n"
 
     def describe(self) -> str:
-        """Describe the holder in one line, escaped: other accounts hold shares of a network link."""
+        """Describe the holder in one line, escaped, since another account may have written it."""
         on = f" of cluster {brief(self.cluster)}" if self.cluster else ""
         job = f", SLURM job {brief(self.job)}{on}" if self.job else ""
         run = f"run {brief(self.run)}, " if self.run else ""
@@ -85,7 +84,7 @@ def this_process(run: str, command: str) -> Holder:
 
 
 def parse(content: bytes) -> Holder | None:
-    """Parse a lock file; None for anything else, such as a half-written or foreign file."""
+    """Parse a lock file; None if it is not a lock, such as a half-written or foreign file."""
     try:
         return from_json(typed_json.bounded_loads(content))
     except ValueError:
@@ -102,7 +101,7 @@ def from_json(raw: Any) -> Holder | None:
 
 
 def lives(holder: Holder) -> bool | None:
-    """Apply the module's table: True alive, False certainly dead, None unknown."""
+    """Whether the holder's process is running, according to the table above; None: unknown."""
     if not is_here(holder):
         return None
     started = start_time(holder.pid)
@@ -120,7 +119,7 @@ def lives(holder: Holder) -> bool | None:
 
 
 def is_here(holder: Holder) -> bool:
-    """Whether this process sees the holder's number: same host, boot and PID namespace."""
+    """Whether the holder's process number is valid here: same host, boot and PID namespace."""
     here = (socket.gethostname(), boot_id(), pid_namespace())
     return (holder.host, holder.boot, holder.namespace) == here and all(here)
 
@@ -142,20 +141,20 @@ def pid_namespace() -> str:
 
 
 def start_time(pid: int) -> str | None:
-    """Return the start time in kernel ticks; "dead" for a zombie; None if it cannot be read."""
+    """Return a process's start time in kernel ticks; "dead" for a zombie; None if it cannot be read."""
     process = process_stat(pid)
     return process and ("dead" if process.ended else process.start)
 
 
 class PinOwner(NamedTuple):
-    """The reader: a job or a process."""
+    """The reader who owns a pin: a job or a process."""
 
-    holder: Holder  # the pin lasts as long as its process
+    holder: Holder  # the reader's process; the pin lasts until it ends
     program: str  # the name of that process's program
 
     @property
     def key(self) -> str:
-        """A key common to all pins of this start of the job, or of this process."""
+        """The key common to all pins of this start of the job, or of this process."""
         holder = self.holder
         if holder.job:
             return f"{os.geteuid()}-{holder.cluster or 'cluster'}-{holder.job}-{holder.restart}"
@@ -163,7 +162,7 @@ class PinOwner(NamedTuple):
 
 
 def this_owner() -> PinOwner:
-    """Return the reader for whom this process runs. What /proc hides is left empty."""
+    """Return the reader for whom this process runs. Fields that /proc hides are empty."""
     holder = this_process("", "path")
     pid = _reader(os.getpid())
     process = process_stat(pid)
@@ -174,7 +173,7 @@ def this_owner() -> PinOwner:
 
 
 def _reader(pid: int) -> int:
-    """Return the process that most likely lives as long as the reading.
+    """Return the process that most likely runs as long as the data are read.
 
     | this process is called                         | its process group is led by | reader             |
     |------------------------------------------------|-----------------------------|--------------------|
@@ -196,7 +195,7 @@ def _reader(pid: int) -> int:
 
 
 def _above(pid: int) -> list[int]:
-    """Return the processes above, the parent first."""
+    """Return the processes above `pid`, its parent first."""
     ancestors: list[int] = []
     while (process := process_stat(pid)) is not None and process.parent > 0:
         pid = process.parent

@@ -1,5 +1,5 @@
-"""How the last command that staged a dataset ended, where that was no success, and when one last succeeded;
-and where an account keeps the state of an audit or a comparison of a dataset that is another account's.
+"""How the last command that staged a dataset failed, and when such a command last succeeded. Also where an
+account keeps the state of its audit or comparison of another account's dataset.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 def own_layout(layout: DatasetLayout) -> DatasetLayout:
-    """Return the dataset's paths with the state below XDG_STATE_HOME or `~/.local/state`. Makes nothing.
-    Without a home the path is relative and leads nowhere."""
+    """Return the dataset's paths with the state below XDG_STATE_HOME or `~/.local/state`. Creates nothing.
+    Without a home the path is relative and does not exist."""
     configured = os.environ.get("XDG_STATE_HOME")
     home = Path(configured).absolute() if configured else Path(os.path.expanduser("~/.local/state"))
     place = hashlib.sha256(os.fsencode(layout.root.absolute())).hexdigest()[:16]
@@ -43,9 +43,9 @@ def own_layout(layout: DatasetLayout) -> DatasetLayout:
 
 
 def state_beside(layout: DatasetLayout, what: str) -> DatasetLayout:
-    """As `own_layout`, and make the state's folder durably with its version marker. `what` names the state
-    for people, such as `this audit`. Raises PreflightError if the folder cannot be made, OlderVersionError
-    and NewerFormatError if another version made it."""
+    """Return the paths of `own_layout`, and make the state's folder durably with its version marker. `what`
+    names the state for people, such as `this audit`. Raises PreflightError if the folder cannot be made,
+    OlderVersionError and NewerFormatError if another version made it."""
     own = own_layout(layout)
     try:
         if not own.state.is_absolute():
@@ -68,27 +68,27 @@ def state_beside(layout: DatasetLayout, what: str) -> DatasetLayout:
 # How the last unsuccessful command on a dataset ended, and when one last succeeded.
 #
 #     <state>/ended.json       `core.dataset_documents.LastEnd`, in SIZE bytes
-#     <state>/.ended.room      the same file while there is nothing to say: room for the next note, one of
-#     whose
-#                              reasons is a full file system
+#     <state>/.ended.room      the same file while no failure is noted: it keeps room for the next note, since
+#                              a full file system may be the failure
 #
-# If a first run fails before there is a state, `ended.json` lies in the account's own state (`own_state`).
+# If a first run fails before the dataset has a state, `ended.json` is in the account's own state
+# (`own_state`).
 #
 #     <state>/succeeded        empty; touched when a run publishes, or finds its release unchanged, and the
 #                              gate is open
 #
-# A step that begins renames the note back, so that its own kill leaves no older reason standing. Errors while
+# A step that begins renames the note back. So if it is killed, no older reason is shown for it. Errors while
 # writing notes are ignored.
 
-SIZE = 4096  # bytes of the note, padded with blanks: one block of most file systems
-_LONGEST = 600  # characters of the note's reason and of its hint
+SIZE = 4096  # bytes of the note, padded with blanks: one block on most file systems
+_LONGEST = 600  # most characters in the note's reason and in its hint
 _REASONS = {5: "the source changed", 6: "no space"}  # exit statuses that name a cause
 _OPEN = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def begin(layout: DatasetLayout, *, reserve: bool) -> None:
-    """Withdraw an earlier note as a step begins; with `reserve`, make room for the next. Raises no OSError.
-    The holder of the dataset's lock calls it."""
+    """Withdraw an earlier note as a step begins. With `reserve`, also make room for the next note. Raises no
+    OSError. The holder of the dataset's lock calls it."""
     with contextlib.suppress(OSError):
         own_layout(layout).ended.unlink(missing_ok=True)
     with contextlib.suppress(OSError, NewerFormatError):
@@ -106,8 +106,8 @@ def begin(layout: DatasetLayout, *, reserve: bool) -> None:
 
 def note(layout: DatasetLayout, end: LastEnd) -> None:
     """Write this note durably, if this account stages the dataset. Raises neither OSError nor PenstockError.
-    The note of a first run makes the dataset's folders. Only list makes a root, or a state below
-    `target.state_root`; until then the note lies in the account's own state."""
+    For a first run it makes the dataset's folders. Only list makes a root, or a state below
+    `target.state_root`. Until then the note is in the account's own state."""
     try:
         if os.path.lexists(layout.folder) and not dataset_folders.owns(layout):
             return
@@ -135,8 +135,8 @@ def note(layout: DatasetLayout, end: LastEnd) -> None:
 
 
 def find(layout: DatasetLayout) -> LastEnd | None:
-    """Return the standing note; None if there is none or it cannot be read. For a dataset without a state,
-    the account's own state is read."""
+    """Return the note; None if it does not exist or cannot be read. For a dataset without a state, the note
+    is in the account's own state."""
     if not os.path.lexists(layout.state):
         layout = own_layout(layout)
     try:
@@ -146,7 +146,7 @@ def find(layout: DatasetLayout) -> LastEnd | None:
 
 
 def succeed(layout: DatasetLayout) -> None:
-    """Record that a run ended with 0. The holder of the dataset's lock calls it. Raises no OSError."""
+    """Record that a run ended with exit status 0. The dataset's lock holder calls it. Raises no OSError."""
     with contextlib.suppress(OSError):
         try:
             os.utime(layout.succeeded)
@@ -155,9 +155,9 @@ def succeed(layout: DatasetLayout) -> None:
 
 
 def last_success(layout: DatasetLayout) -> float | None:
-    """Return when a run last ended with 0, in seconds since the epoch by the file system's clock; None:
-    never. Times ahead of that clock are ignored. An older state without the file goes by its history. Raises
-    OSError if this account may not read it, NewerFormatError."""
+    """Return when a run last ended with exit status 0, in seconds since the epoch by the file system's clock;
+    None: never. Times ahead of that clock are ignored. For an older state without the file `succeeded`, the
+    history decides. Raises OSError if this account may not read the file, NewerFormatError."""
     now = clock.now(layout.pins)
     try:
         moments = [os.lstat(layout.succeeded).st_mtime]
@@ -168,7 +168,7 @@ def last_success(layout: DatasetLayout) -> float | None:
 
 
 def described(layout: DatasetLayout, end: LastEnd) -> RunState:
-    """Return the state, cause and remedy of a dataset whose last command ended like this."""
+    """Return the state, cause and remedy for a dataset whose last command ended as `end` says."""
     state: RunState = {"exit": end.exit}
     state["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end.given.at))
     if end.step:
@@ -185,7 +185,7 @@ def described(layout: DatasetLayout, end: LastEnd) -> RunState:
 
 
 def to_do(layout: DatasetLayout, end: LastEnd) -> str:
-    """Say what a person does about an error that ended a step.
+    """Return advice about the error that ended a step.
 
     | exit status | the message's hint        | advice                                           |
     |-------------|---------------------------|--------------------------------------------------|

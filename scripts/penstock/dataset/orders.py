@@ -1,5 +1,5 @@
-"""What a person ordered of work that is under way: the durable marks of `penstock cancel` and of `penstock
-limit DATASET --nodes N`, which the controller of the dataset obeys.
+"""Orders that a person gives about running work: the durable marks of `penstock cancel` and of `penstock
+limit DATASET --nodes N`. The dataset's controller obeys them.
 """
 
 from __future__ import annotations
@@ -28,18 +28,17 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
 
 
-# What a person ordered of work under way: a command writes it, the controller obeys it (`cancel_mark`,
-# `throttle_mark`). `last_end` uses `given` for who started a command.
+# An order about running work: a command writes its file, the controller obeys it. `last_end` uses `given` to
+# record who started a command.
 
 
 def given() -> Given:
-    """Describe an order that this process gives now."""
+    """Return who gives an order now: the account and node of this process, and the time."""
     return Given(time.time(), account(os.geteuid()), socket.gethostname())
 
 
 def write_order(where: Path, content: Mapping[str, object], what: str, verb: str) -> None:
-    """Write the order's file, durably. Raises NoSpaceError, and FailedError with the hint to `verb` as the
-    owner."""
+    """Write the order's file, durably. Raises NoSpaceError, FailedError with the hint to `verb` as owner."""
     try:
         small_files.write_json(where, content)
     except OSError as error:
@@ -62,10 +61,10 @@ def ordered_by(order: Given) -> str:
 #
 #     <state>/cancelled.json      the last cancel (`core.dataset_documents.Cancellation`)
 #
-# A running controller that sees the mark ends its job arrays and stops. Only work under way is cancelled: the
+# A running controller that sees the mark ends its job arrays and stops. Only running work is cancelled: the
 # next `list` removes the mark, and a step called by hand ignores an older mark.
 
-# environment variable set in all steps of a workflow's run, and not in a step by hand
+# environment variable that is set in all steps of a workflow's run, but not in a step called by hand
 INVOCATION = "PENSTOCK_INVOCATION"
 
 
@@ -75,7 +74,7 @@ def cancel_path(layout: DatasetLayout) -> Path:
 
 
 def order_cancel(layout: DatasetLayout) -> None:
-    """Write the mark, durably. Raises FailedError if that fails; a dataset never staged needs no mark."""
+    """Write the mark, durably, unless the dataset was never staged. Raises FailedError if that fails."""
     if not layout.state.is_dir():
         return
     mark = Cancellation(secrets.token_hex(8), given())
@@ -84,14 +83,13 @@ def order_cancel(layout: DatasetLayout) -> None:
 
 
 def clear_cancel(layout: DatasetLayout) -> None:
-    """Remove the mark, when list begins a new run. Raises OSError."""
+    """Remove the mark. List calls it when it begins a new run. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         cancel_path(layout).unlink()
 
 
 def cancel_ordered_at(layout: DatasetLayout) -> float:
-    """Return when the dataset was last cancelled, in seconds since the epoch; 0 if no readable mark
-    stands."""
+    """Return when the dataset was last cancelled, in seconds since the epoch; 0 without a readable mark."""
     return _read(layout).given.at
 
 
@@ -107,11 +105,11 @@ class CancelMark:
     """A dataset's mark as one step sees it."""
 
     layout: DatasetLayout
-    before: str  # the nonce of the mark that stood when the step began and does not concern it, or ""
+    before: str  # the nonce of a mark that is older than the step and does not concern it, or ""
 
     @classmethod
     def of(cls, layout: DatasetLayout, step: str) -> CancelMark:
-        """Decide which marks concern the step. Call it when the step begins."""
+        """Decide whether an existing mark concerns the step. Call it when the step begins."""
         # In a workflow these steps follow a list, which removed any older mark.
         follows = step in CHANGES_AFTER_LIST and INVOCATION in os.environ
         return cls(layout, "" if follows else _read(layout).nonce)
@@ -136,10 +134,10 @@ def cancelled(dataset: str, step: str, who: str) -> CancelledError:
     return CancelledError(f"{step} was cancelled", where=dataset, why=who, hint=hint)
 
 
-# `<run>/throttle.json`: how many elements of this run may work at once, set by `penstock limit DATASET
-# --nodes N`.
+# The throttle `<run>/throttle.json`: how many elements of this run may work at once, set by `penstock limit
+# DATASET --nodes N`.
 #
-# It holds for all further arrays and controllers of the run. Audits and repairs have throttles of their own.
+# It applies to all further arrays and controllers of the run. Audits and repairs have their own throttles.
 
 
 def order_throttle(run: RunLayout, at_once: int) -> None:
@@ -150,7 +148,7 @@ def order_throttle(run: RunLayout, at_once: int) -> None:
 
 
 def read_throttle(run: RunLayout) -> Throttle:
-    """Return the last throttle; an empty one, for which the configuration counts, if none can be read."""
+    """Return the run's throttle. If it cannot be read, an empty throttle: then the configuration decides."""
     try:
         return documents.load(dataset_documents.THROTTLE, run.throttle)
     except (OSError, ValueError):

@@ -10,29 +10,29 @@ The folder is sticky, and writable for those who may read the release
 | is older than `GcConfig.longest_pin`                          | no                                   |
 | is of a job that its own cluster says has ended               | no                                   |
 | is of a job that runs, or waits to be started again           | yes                                  |
-| is of a job of another cluster, or the scheduler is silent    | yes                                  |
+| is of another cluster's job, or the scheduler gives no answer | yes                                  |
 | is of a newer format than this version reads                  | yes                                  |
 | is of a process here that has ended                           | no                                   |
-| is of a process that lives, or on another machine             | yes                                  |
-| is not whole (its maker is writing it, or died)               | no: its maker looks again, see below |
+| is of a running process, or one on another machine            | yes                                  |
+| is incomplete (its maker is writing it, or died)              | no: its maker looks again, see below |
 
 If a reader pins while a removal begins, at least one of them notices the other:
 
-    the reader                                       the removal, under the dataset's lock
-    R1  writes its pin, durably                      G1  writes a mark for the release, durably
-    R2  looks for a mark, and for the release        G2  waits for twice the time T for which a client
-                                                         of this file system may show what was before
-                                                     G3  reads the pins; where one stands: no removal
-                                                     G4  renames the release
+    the reader                                       the removal, under the dataset's lock R1  writes its pin,
+    durably                      G1  writes a mark for the release, durably R2  looks for a mark, and for the
+    release        G2  waits twice the time T for which a client
+                                                         of this file system may show an older state
+                                                     G3  reads the pins; if one stands, it stops G4  renames
+                                                     the release
 
-A reader that sees a mark, or no release, withdraws its pin and starts again with what `current` names then.
+A reader that sees a mark, or no release, withdraws its pin and starts again with the release that `current`
+names by then.
 
-Proof: suppose R2, at time r, saw no mark. What it saw was true at r - T or later, so G1 > r - T. The removal
-reads the pins at g >= G1 + 2T. It sees what was true at g - T >= G1 + T > r, when the pin existed: it sees
-the pin and does not rename. T is 0 on file systems of one machine (`collection.settling`).
-
-Only its maker withdraws a pin: if two processes of a job shared one, one that sees a mark would remove the
-other's. A reader whose pin stands removes older pins of the same job and release.
+Proof: suppose R2, at time r, saw no mark. The state that it saw was true at r - T or later, so G1 > r - T.
+The removal reads the pins at g >= G1 + 2T. It sees the state of g - T >= G1 + T > r, when the pin existed. So
+it sees the pin and does not rename. T is 0 on file systems of one machine (`collection.settling`). Only its
+maker withdraws a pin. If two processes of a job shared a pin, the process that sees a mark would remove the
+other's pin. A reader whose pin stands removes older pins of the same job and release.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ if TYPE_CHECKING:
 
 TRIES = 5  # attempts of a reader whose release is being removed
 NAMED = 20  # pins of a release that messages name; further ones are counted
-OPENED = 100  # pins of a release opened for display: those of ended jobs stay until gc
+OPENED = 100  # most pins of a release opened for display: pins of ended jobs remain until gc
 DAY = 86400.0  # seconds
 _FOREIGN = re.compile(r"[^A-Za-z0-9._-]")
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class ReleasePin(NamedTuple):
-    """A pin file and what it says."""
+    """A pin file and its content."""
 
     name: str
     uid: int  # its maker, from the file's owner
@@ -106,15 +106,14 @@ class ReleasePin(NamedTuple):
 
 
 class ShownPins(NamedTuple):
-    """Who holds a release, for people."""
+    """The pins that keep a release, for people."""
 
     words: Sequence[str] = ()  # one line per pin
-    unopened: int = 0  # further pins, counted by name: whether they stand is unknown
+    unopened: int = 0  # number of further pins, not opened: whether they stand is unknown
 
 
 def read_strictly(layout: DatasetLayout) -> list[ReleasePin]:
-    """Return all pins, for a removal. Raises PreflightError if the folder cannot be read: that is not "no
-    pins"."""
+    """Return all pins, for a removal. Raises PreflightError if their folder cannot be read."""
     dataset_folders.check_shape(layout)
     try:
         return _pins(cross_account_files.postings(layout.pins).posted)
@@ -128,7 +127,7 @@ def read_strictly(layout: DatasetLayout) -> list[ReleasePin]:
 
 
 def names(layout: DatasetLayout, prefix: str = "") -> list[str]:
-    """Return the names of all pins that begin with `prefix`, without opening any: readers may make many.
+    """Return the names of all pins that begin with `prefix`. No pin is opened, since readers may make many.
     Empty if this account may not read the folder. Raises FindingsError if the dataset's folders are damaged.
     """
     dataset_folders.check_shape(layout)
@@ -139,8 +138,8 @@ def names(layout: DatasetLayout, prefix: str = "") -> list[str]:
 
 
 def last(layout: DatasetLayout) -> dict[str, LastPin]:
-    """Return who last pinned each existing release, from gc's notes and the pins present. Raises as `names`.
-    No pin is opened."""
+    """Return who last pinned each existing release, from gc's notes and the names of existing pins. Raises as
+    `names`."""
     digests = {_digest(release): release for release in dataset_folders.releases(layout)}
     answer: dict[str, LastPin] = {}
     with contextlib.suppress(OSError, ValueError, PenstockError):
@@ -159,8 +158,7 @@ def last(layout: DatasetLayout) -> dict[str, LastPin]:
 
 
 def note_last(layout: DatasetLayout) -> None:
-    """Store what `last` returns, before pins are removed. By the dataset's owner. Raises OSError, and as
-    `last`."""
+    """Store the result of `last`, before the dataset's owner removes pins. Raises OSError, and as `last`."""
     if pinned := last(layout):
         value = dataset_documents.LAST_PINS.to_json(LastPins(pinned))
         cross_account_files.write_notice(layout.last_pins, value)
@@ -203,9 +201,9 @@ def strays(layout: DatasetLayout, pin_names: Container[str], now: float) -> Iter
 
 
 def ended(pin: ReleasePin, now: float, longest: float, scheduler: Callable[[str, str], bool | None]) -> str:
-    """Say in words why the pin no longer keeps its release, by the module's table; "" while it stands. `now`
-    is in seconds since the epoch, by the file system's clock; `longest` in seconds. `scheduler(job, cluster)`
-    says whether the job has ended (None: unknown)."""
+    """Say in words why the pin no longer keeps its release, according to the module's table; "" while it
+    stands. `now`: seconds since the epoch by the file system's clock. `longest`: in seconds. `scheduler(job,
+    cluster)` says whether the job has ended (None: unknown)."""
     said = pin.said
     if now - pin.made > longest:
         return f"it is older than {longest / DAY:.0f} days"
@@ -213,7 +211,7 @@ def ended(pin: ReleasePin, now: float, longest: float, scheduler: Callable[[str,
         return ""
     if said.job:
         return f"job {brief(said.job)} has ended" if scheduler(said.job, said.cluster) is True else ""
-    # A process on another machine counts as alive.
+    # A process on another machine counts as running.
     return f"process {said.pid} has ended" if holders.lives(_holder(pin)) is False else ""
 
 
@@ -223,8 +221,7 @@ def held(
     scheduler: Callable[[str, str], bool | None],
     of: Sequence[str] | None = None,
 ) -> dict[str, list[ReleasePin]]:
-    """Return the standing pins with these names (None: all), by release. Ages are by the file system's
-    clock."""
+    """Return the standing pins with these names (None: all), by release, as of the file system's clock."""
     return standing(read(layout, of), clock.now(layout.pins), longest, scheduler)
 
 
@@ -251,7 +248,7 @@ def shown(
     scheduler: Callable[[str, str], bool | None],
 ) -> dict[str, ShownPins]:
     """Return the standing pins by release, for people. Raises as `names`. At most OPENED pins of a release
-    are opened, and the others counted. The key "" has pins of no existing release."""
+    are opened; the others are counted. The key "" has the pins whose release does not exist."""
     groups: dict[str, list[str]] = {}
     digests = {_digest(release): release for release in dataset_folders.releases(layout)}
     for name in names(layout):
@@ -270,8 +267,8 @@ def of_others(
     longest: float,
     scheduler: Callable[[str, str], bool | None],
 ) -> dict[str, list[ReleasePin]]:
-    """Return the standing pins by release, without those of this job (or the script or shell above this
-    process)."""
+    """Return the standing pins by release, without this reader's own pins. The reader is this job, or the
+    script or shell above this process."""
     own = _safe(this_owner().key)
     by_release: dict[str, list[ReleasePin]] = {}
     for release, pins in held(layout, longest, scheduler).items():
@@ -282,8 +279,8 @@ def of_others(
 
 
 def holding(longest: float = LONGEST_PIN) -> Callable[[DatasetLayout], Mapping[str, ShownPins]]:
-    """Return a function as `shown`, for tables of releases, which asks no scheduler. A job's pin is shown
-    until it is older than `longest` seconds, or gc removes it."""
+    """Return a function for tables of releases that does what `shown` does without asking a scheduler. A
+    job's pin is shown until it is older than `longest` seconds, or gc removes it."""
     return lambda layout: shown(layout, longest, lambda *_: None)
 
 
@@ -309,9 +306,9 @@ def of_reader(
     layout: DatasetLayout,
     look: Callable[[str | None], Published],
 ) -> tuple[Published, ReleasePin]:
-    """Return and pin the release that this reader got first; if none, that of `look(None)`. The reader is the
-    job across restarts; outside a proven job, the script or shell above. Concurrent calls get the same
-    release. Raises as `pinned` and `look`."""
+    """Pin and return the release that this reader got first, or the release of `look(None)` if it has none.
+    The reader is the job, across restarts. Outside a proven job, it is the script or shell above this
+    process. Concurrent calls get the same release. Raises as `pinned` and `look`."""
     reader = this_owner().holder
     while True:
         earliest = first(layout)
@@ -320,7 +317,7 @@ def of_reader(
         elif _start(earliest.said) == _start(reader) and not is_going(layout, earliest.release):
             return look(earliest.release), earliest
         else:
-            # Each start has its own pin, so that the oldest pin need not last as long as the job.
+            # Each start of the job has its own pin, so the job may outlast its oldest pin.
             published, pin = pinned(layout, partial(look, earliest.release))
         earliest = first(layout)
         if earliest is None or earliest.release == published.release:
@@ -356,8 +353,7 @@ def is_going(layout: DatasetLayout, release: str) -> bool:
 
 
 def make_folder(context: Context, layout: DatasetLayout, release: str) -> None:
-    """Make the folder of pins, or update its permissions, for this release's readers. A failure only
-    warns."""
+    """Make the folder of pins, or update its permissions, for this release's readers. Failure only warns."""
     try:
         cross_account_files.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
     except (OSError, FailedError) as error:
@@ -410,8 +406,8 @@ def _digest(release: str) -> str:
 
 
 def _replace_older(layout: DatasetLayout, pin: ReleasePin) -> None:
-    """Withdraw older pins of the same job (or process) and release. Of several concurrent callers, the newest
-    pin stays."""
+    """Withdraw older pins of the same job (or process) and release. If several processes call it at once, the
+    newest pin remains."""
     same = pin.name.rpartition("-")[0] + "-"
     mine = [candidate for candidate in read(layout, names(layout, same)) if candidate.uid == os.geteuid()]
     own = next(((candidate.made, candidate.name) for candidate in mine if candidate.name == pin.name), None)

@@ -1,5 +1,5 @@
-"""Receipts: small durable proofs of what a step or an element did, and when they still hold; and an element's
-small progress file. An element is the process that does one shard, a part of the plan.
+"""Receipts and progress files. A receipt is a small durable proof of what a step or an element did. It
+*holds* while that proof is still valid. An element is the process that does one shard, a part of the plan.
 """
 
 from __future__ import annotations
@@ -33,17 +33,16 @@ if TYPE_CHECKING:
     from penstock.dataset.run import Run
 
 
-# An element's progress file, and the sum over all elements of a step.
-#
-# Files only serve the display: they are never made durable, and errors are ignored.
+# An element's progress file, and the sum over all elements of a step. Progress files only serve the display,
+# so they are not made durable and their errors are ignored.
 
-POINTS = 240  # most samples kept of one element; beyond, every second sample is dropped
+POINTS = 240  # most samples kept of one element; when there are more, every second sample is dropped
 
 
 class Reporter:
     """Writes the progress file, at most every `every` seconds, and keeps samples over time. The engine calls
-    it with totals: files, bytes, failed files. `beat` is called about once in a `HEARTBEAT`, and must not
-    raise."""
+    it with totals: files, bytes, failed files. The reporter calls `beat` about once per `HEARTBEAT`; it must
+    not raise."""
 
     def __init__(self, path: Path, *, every: float = 0.5, beat: Callable[[], None] | None = None) -> None:
         self._path, self._every, self._beat = path, every, beat
@@ -61,7 +60,7 @@ class Reporter:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the last totals."""
+        """The bytes in the last totals."""
         return self._totals[1]
 
     @property
@@ -71,11 +70,11 @@ class Reporter:
 
     @property
     def grew(self) -> bool:
-        """Whether more files or bytes are done than when this attempt began."""
+        """Whether any file or byte was done since this attempt began."""
         return self._totals[:2] > self._first[:2]
 
     def alive(self) -> None:
-        """Refresh the file while nothing is done yet."""
+        """Refresh the progress file before anything is done."""
         if self._due(time.monotonic()):
             self._write()
 
@@ -89,7 +88,7 @@ class Reporter:
         return True
 
     def begin(self) -> None:
-        """Write that this attempt began; its first totals are those of the attempt before."""
+        """Write that this attempt began. Its first totals are the previous attempt's."""
         self._totals = self._first = _totals(self._path) or (0, 0, 0)
         self._write()
 
@@ -103,7 +102,7 @@ class Reporter:
         replace_figures(self._path, progress)
 
     def end(self, files: int, size: int) -> None:
-        """Keep the final totals as last sample."""
+        """Keep the final totals as the last sample."""
         self.sample(time.monotonic(), files, size)
 
     def sample(self, now: float, files: int, size: int) -> None:
@@ -114,7 +113,7 @@ class Reporter:
 
 
 def replace_figures(path: Path, figures: Mapping[str, object]) -> None:
-    """Replace a small file of figures, not durably."""
+    """Replace a small file of figures, without making it durable."""
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     # A stale display is no reason to fail a copy.
     with contextlib.suppress(OSError):
@@ -124,8 +123,8 @@ def replace_figures(path: Path, figures: Mapping[str, object]) -> None:
 
 @dataclass
 class Progress:
-    """Totals over a step's elements, which never fall. An element counts by its receipt, or else by its
-    progress file."""
+    """Totals over a step's elements, which never decrease. An element's figures come from its receipt, or
+    else from its progress file."""
 
     _done: dict[int, tuple[int, int]] = field(default_factory=dict)
     _final: set[int] = field(default_factory=set)
@@ -133,8 +132,8 @@ class Progress:
     def total(
         self, run: RunLayout, step: str, indices: Iterable[int], waiting: Container[int] = ()
     ) -> tuple[int, int, int]:
-        """Return files and bytes done, and files that failed. An element's file is read until its receipt
-        exists; only once while the element is `waiting` to begin."""
+        """Return files and bytes done, and files that failed. Each call reads an element's progress file
+        until its receipt exists. While the element is `waiting` to begin, only the first call reads it."""
         failed = 0
         for index in indices:
             if index in self._final or (index in self._done and index in waiting):
@@ -150,7 +149,7 @@ class Progress:
         return sum(f for f, _ in self._done.values()), sum(b for _, b in self._done.values()), failed
 
     def bytes_begun(self, run: RunLayout, step: str, indices: Iterable[int]) -> int:
-        """Return the bytes of `total` for a step that most shards still wait for. It lists two folders and
+        """Return the bytes of `total` for a step that most shards have not begun. It lists two folders and
         reads only the files that exist."""
         names: set[str] = set()
         for folder in (run.receipt(step, 0).parent, run.progress(step, 0).parent):
@@ -184,18 +183,16 @@ def _read(path: Path) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
-# Receipts: small durable proofs of what a step or element did. A step starts no element whose receipt holds.
-#
-# An element is the process that does one shard; `copy/N` is the receipt of the copy of shard N.
+# Receipts: a step starts no element whose receipt holds. `copy/N` is the receipt for copying shard N.
 #
 # | receipt          | holds while                                                                       |
 # |------------------|-----------------------------------------------------------------------------------|
 # | copy/N           | it names this run and the plan's shard N                                          |
 # | permissions      | it names the attempts of all copy receipts as they are now                        |
 # | verify/N         | it names this run, shard N, the attempt of copy/N; the records are those it wrote |
-# | publish          | the release stands, sealed by this run                                            |
+# | publish          | the release exists, sealed by this run                                            |
 # | audit/N, adopt/N | it names this job and the plan's shard N                                          |
-# | repair/N         | the same; what it says of each file is what it wrote                              |
+# | repair/N         | as audit/N, and its file of repaired files is the file that it wrote              |
 
 T = TypeVar("T")
 
@@ -207,18 +204,18 @@ def element(run: RunLayout, step: str, index: int) -> ElementReceipt | None:
 
 
 def step(run: RunLayout, name: str) -> StepReceipt | None:
-    """As `element`, for a whole step."""
+    """Return the receipt of a whole step. Otherwise as `element`."""
     receipt: StepReceipt | None = documents.find_whole(RECEIPTS[name], run.receipt(name))
     return receipt
 
 
 def seconds(receipt: StepReceipt) -> float:
-    """Return the seconds that all commands worked on the step; for old receipts, from start to end."""
+    """Return the seconds in which commands worked on the step; for old receipts, from start to end."""
     return receipt.get("seconds") or round(receipt["ended"] - receipt["started"], 3)
 
 
 def write_step(run: RunLayout, receipt: StepReceipt) -> None:
-    """Write a step's receipt, durably. Raises by `errno_map.storage_error`: NoSpaceError on a full target."""
+    """Write a step's receipt, durably. Raises as `errno_map.storage_error`: NoSpaceError on a full target."""
     documents.write(RECEIPTS[receipt["step"]], run.receipt(receipt["step"]), receipt)
 
 
@@ -234,8 +231,8 @@ def drop(path: Path) -> None:
 
 def stands(path: Path, holds: Callable[[], bool]) -> bool:
     """Return whether an element's receipt holds; remove it durably if not. Raises as `drop` and `holds`. A
-    receipt that changes while it is judged stays. A later replacement by another process is restored; only a
-    crash between rename and restore loses it."""
+    receipt that changes while it is checked is kept. If another process replaces it later, its file is
+    restored. Only a crash between rename and restore loses that file."""
     judged = _content(path)
     if judged is None:
         return False
@@ -262,7 +259,7 @@ def stands(path: Path, holds: Callable[[], bool]) -> bool:
 
 def _being_made(path: Path) -> bool:
     """Check whether the path is, or just was, a link to the file that will get this name
-    (`small_files.give_name`). What such a link shows may exist in one moment and not in the next."""
+    (`small_files.give_name`). The file behind such a link may exist at one moment and not at the next."""
     if not path.is_symlink():
         return False
     try:
@@ -290,8 +287,8 @@ def _stays(path: Path, error: OSError) -> FailedError:
 
 
 def held(run: Run, name: str) -> Callable[[int], bool]:
-    """Return a function that says whether the receipt of an element's index holds, by the module's table. It
-    raises as `element`; KeyError for an index that the plan lacks."""
+    """Return a function that takes an element's index and says whether its receipt holds, according to the
+    table above. It raises as `element`, and KeyError for an index that the plan lacks."""
     further = _FURTHER.get(name)
 
     def holds(index: int) -> bool:
@@ -307,11 +304,11 @@ def held(run: Run, name: str) -> Callable[[int], bool]:
 
 
 def _read_back(run: Run, index: int, receipt: ElementReceipt) -> bool:
-    """Check a verify receipt. Reading the records checks their digest."""
+    """Check a verify receipt. Reading its records checks their digest."""
     return (
         receipt.copied_by == copied_by(run.folder, index)
         and run.folder.records(index).exists()
-        # Another shard may have found since that a linked file's bytes changed.
+        # Meanwhile another shard may have found that a linked file's bytes changed.
         and not (receipt.carried[0] and run.folder.linked_damage.exists())
     )
 
@@ -321,7 +318,7 @@ def _fetched(run: Run, index: int, receipt: ElementReceipt) -> bool:
     return path.exists() and file_digest(path) == receipt.seen
 
 
-# further conditions of the module's table
+# further conditions of the table above
 _FURTHER: Mapping[str, Callable[[Run, int, ElementReceipt], bool]] = {
     "verify": _read_back,
     "repair": _fetched,
@@ -329,31 +326,32 @@ _FURTHER: Mapping[str, Callable[[Run, int, ElementReceipt], bool]] = {
 
 
 def of_elements(run: Run, name: str) -> list[ElementReceipt]:
-    """Return the receipts of all elements in the plan's order; an empty receipt for a missing one."""
+    """Return the receipts of all elements in the plan's order; a missing receipt is replaced by an empty
+    one."""
     return [element(run.folder, name, index) or ElementReceipt() for index in run.indices]
 
 
 def fsync_ends(elements: Iterable[ElementReceipt]) -> str:
-    """Name where fsync ended before a disk on the nodes that wrote; "" if the mounts show that it never
-    did."""
+    """Return where fsync stopped short of a disk on the nodes that wrote, for people. "" if their mounts show
+    that it always reached a disk."""
     return "; ".join(sorted({receipt.fsync_ends for receipt in elements if receipt.fsync_ends}))
 
 
 def copied_by(run: RunLayout, index: int) -> str:
-    """Return the attempt that finished a shard's copy, or ""."""
+    """Return the id of the attempt that finished a shard's copy, or ""."""
     receipt = element(run, "copy", index)
     return receipt.attempt if receipt else ""
 
 
 def copied_elsewhere(run: RunLayout, index: int, host: str) -> bool:
-    """Check whether another or an unknown node copied a shard: then a cold read here proves more
-    (`cold-other-node`)."""
+    """Check whether a node other than `host`, or an unknown node, copied a shard. If so, a cold read on
+    `host` proves more (`cold-other-node`)."""
     receipt = element(run, "copy", index)
     return receipt is None or receipt.host != host
 
 
 def copies(run: Run) -> str:
-    """Return a digest of the attempts that finished each shard; any repeated copy changes it."""
+    """Return a digest over the attempts that finished the shards. Any repeated copy changes it."""
     text = "\n".join(copied_by(run.folder, index) for index in run.indices)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
@@ -372,7 +370,7 @@ def need(run: Run, step: str) -> None:
 
 
 def head(run: Run, name: str, started: float) -> StepReceipt:
-    """Return the keys common to all step receipts, ended now; `started` in seconds since the epoch."""
+    """Return the keys common to all step receipts, for a step that began at `started` and ends now."""
     return {
         "step": name,
         "dataset": run.dataset,
@@ -385,15 +383,16 @@ def head(run: Run, name: str, started: float) -> StepReceipt:
 
 
 class DoneBefore(NamedTuple):
-    """What earlier commands did of a shard."""
+    """The part of a shard that earlier commands did."""
 
     bytes: int  # a lower bound: the progress file of a killed attempt lags by seconds
     claims: int
 
 
 def bytes_before(run: Run, step: str, claims: Mapping[int, int]) -> Mapping[int, DoneBefore]:
-    """Return what earlier commands did of each shard, for `moved`; `claims` counts each shard's claims.
-    Shards with reused rows are left out: a killed attempt does not say how many bytes those had."""
+    """Return which part of each shard earlier commands did, for `moved`. `claims`: the number of each shard's
+    claims. Shards with reused rows are left out, since a killed attempt does not record the bytes of those
+    rows."""
     progress = Progress()
     progress.total(run.folder, step, run.indices)
     return {
@@ -409,9 +408,10 @@ def moved(
     before: Mapping[int, DoneBefore] = NOTHING,
     claims: Mapping[int, int] = NOTHING,
 ) -> int:
-    """Return the bytes that these elements moved after `since`, without those done before, linked or carried
-    over. `since` is in seconds since the epoch. For shards in `before`, which have `claims` claims now, all
-    attempts count; for others the attempt that finished. A rate made of the sum is never too high."""
+    """Return the bytes that these elements moved after `since` (seconds since the epoch). Bytes done before,
+    linked or carried over are left out. For shards in `before`, which have `claims` claims now, all attempts
+    count. For other shards only the attempt that finished counts. A rate computed from the sum is never too
+    high."""
     return sum(
         receipt.bytes - _before(receipt, since, before.get(receipt.index), claims.get(receipt.index, 0))
         for receipt in elements
@@ -420,13 +420,14 @@ def moved(
 
 
 def read_beside_copy(run: Run, verified: Sequence[ElementReceipt]) -> int:
-    """Return how many bytes of these verify receipts copy's elements read, before verify's first array."""
+    """Return how many bytes in these verify receipts were read by copy's elements, before verify's first
+    array."""
     return moved(verified) - moved(verified, ArrayBook(run.folder.arrays).began("verify"))
 
 
 def _before(receipt: ElementReceipt, since: float, done: DoneBefore | None, claims: int) -> int:
-    """Return the bytes of a receipt that this command did not move. An element that outlives its controller
-    moved some before. A single attempt's own count is exact."""
+    """Return how many of a receipt's bytes this command did not move. An element that outlives its controller
+    moved some bytes before this command. The count is exact if there was a single attempt."""
     at_first = receipt.bytes - receipt.done_bytes + receipt.linked_bytes
     late = max([at_first, *(size for after, _, size in receipt.samples if receipt.started + after <= since)])
     return late if done is None or claims <= done.claims + 1 else min(late, done.bytes)
@@ -446,7 +447,7 @@ def keep(
     seconds = receipt["ended"] - receipt["started"]
     if elements:
         receipt["moved_bytes"] = moved(elements, receipt["started"], done, claims)
-        # Workers of copy may read back after the last byte was copied.
+        # Copy's workers may still read back files after the last byte was copied.
         last = max(element.ended for element in elements) - receipt["started"]
         receipt["moved_seconds"] = round(min(seconds, last) if last > 0 else seconds, 3)
     if before is not None:
@@ -475,7 +476,8 @@ def file_digest(path: Path) -> str:
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 
-# Files above `_LARGE` bytes are checked for holes; no file system compresses a run's file by `_SPARSE`.
+# Files above `_LARGE` bytes are checked for holes: no file system compresses a run's file by the factor
+# `_SPARSE`.
 _LARGE, _SPARSE = 1 << 30, 64
 
 

@@ -1,4 +1,4 @@
-"""Which release a command is about, named or current, and that it stands while the command reads it."""
+"""Chooses the release that a command reads, and checks that the release exists until the command ends."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ def released(context: Context, layout: DatasetLayout, name: str | None, doing: s
 
 @contextlib.contextmanager
 def standing(layout: DatasetLayout, release: str, doing: str) -> Iterator[None]:
-    """Guard a release while a command reads it. Enter once the command's lock names the release. A removal
-    that marked the release before is noticed here; a later one sees the lock (`dataset.pins` has the proof).
-    Raises PreflightError if the release is marked or gone, FailedError if it went meanwhile."""
+    """Guard a release while a command reads it. Enter once the command's lock names the release. Entering
+    detects a removal that marked the release earlier; a later removal sees the lock (`dataset.pins` has the
+    proof). Raises PreflightError if the release is marked or gone, FailedError if it was removed
+    meanwhile."""
     if pins.is_going(layout, release):
         raise PreflightError(
             f"the release is being removed: there is nothing to {doing}",
@@ -66,7 +67,7 @@ def standing(layout: DatasetLayout, release: str, doing: str) -> Iterator[None]:
 
 
 def check_stands(layout: DatasetLayout, release: str, doing: str) -> None:
-    """Raise FailedError if the release is gone: then what was read of it proves nothing."""
+    """Raise FailedError if the release is gone, since the data read from it then prove nothing."""
     if not layout.release(release).is_dir():
         raise FailedError(
             f"the release was removed while this command was to {doing} it",

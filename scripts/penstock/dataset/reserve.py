@@ -1,17 +1,18 @@
-"""Room that each dataset keeps for a full file system or quota: files that give way to something small.
+"""Reserves space for a full file system or quota: files that can be removed to make room for small writes.
 
-A removal writes before it frees: a lock, a mark, a line of the history. A pin writes too. On a full file
-system neither could start. So files lie ready to be removed in their place, and are made again later.
+A removal writes before it frees space: a lock, a mark, a line of the history. A pin is a write, too. On a
+full file system neither could start. So reserve files are removed to make room for them, and made again
+later.
 
-| folder                  | is given up by                      | once it is empty                       |
+| folder                  | who removes its files               | once it is empty                       |
 |-------------------------|-------------------------------------|----------------------------------------|
 | `.penstock/reserve/`    | gc, remove                          | they use the dataset's reserve         |
-| `<dataset>/.reserve/`   | pins, a file each; rollback, audit, | NoSpaceError; a job starts without its |
-|                         | repair: all of it (but KEPT)        | pin, with a warning                    |
+| `<dataset>/.reserve/`   | pins: a file each; rollback, audit, | NoSpaceError; a job starts without its |
+|                         | repair: all files except KEPT       | pin, with a warning                    |
 
-Both belong to the dataset's owner, mode 0700: readers who may remove files could also empty or fill the
-folder. List, publish, gc and remove fill the folders and remove foreign files. Another process may take the
-freed room first, so the work is retried while files are left.
+Both folders belong to the dataset's owner and have mode 0700, since other accounts could empty or fill them.
+List, publish, gc and remove fill the folders and remove foreign files. Another process may take the freed
+space first, so the work is retried while files are left.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Number of files and bytes of each. XFS makes a file if some 200 KiB are free; an audit makes 30 files.
+# (number of files, bytes of each file). XFS makes a file if some 200 KiB are free; an audit makes 30 files.
 OF_REMOVALS, OF_DATASET = (16, 32 << 10), (64, 8 << 10)
-AT_ONCE = 4  # files given up before each retry
-KEPT = 16  # files that audit and repair leave to pins and rollback
+AT_ONCE = 4  # files removed before each retry
+KEPT = 16  # number of files that audit and repair leave for pins and rollback
 _MODE = 0o700
 
 
 def fill(layout: DatasetLayout) -> None:
-    """Create what is missing of both reserves, as room permits, and remove foreign files. By the dataset's
-    owner. Raises nothing: the reserve matters only without room."""
+    """Create the missing files of both reserves, as space permits, and remove foreign files. The dataset's
+    owner calls it. Raises nothing, since reserves only matter on a full file system."""
     with contextlib.suppress(OSError):
         _fill(layout.reserve, *OF_REMOVALS)
     # Before the first publish there is nothing to pin, audit or repair.
@@ -62,7 +63,7 @@ def _fill(folder: Path, files: int, size: int) -> None:
     for name in os.listdir(folder):
         status = os.lstat(folder / name)
         if stat.S_ISDIR(status.st_mode):
-            # A folder of another account with files in it stays: only its owner can empty it.
+            # Another account's folder that has files remains: only its owner can empty it.
             with contextlib.suppress(OSError):
                 os.rmdir(folder / name)
         elif name in missing and _is_whole(status, size):
@@ -90,7 +91,7 @@ def _is_whole(status: os.stat_result, size: int) -> bool:
 
 
 def give(folder: Path, most: int | None = None, *, keep: int = 0) -> bool:
-    """Remove up to `most` files of a reserve (None: all), leaving `keep`; return whether any was removed.
+    """Remove up to `most` files of a reserve (None: all), leaving `keep`. Return whether any was removed, so
     False for an account that may not. Raises no OSError."""
     removed = 0
     with contextlib.suppress(OSError):
@@ -100,13 +101,13 @@ def give(folder: Path, most: int | None = None, *, keep: int = 0) -> bool:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(folder / name)
                 removed += 1
-        # Blocks may not be free before the removal is durable.
+        # The blocks may not be free until the removal is durable.
         small_files.fsync_dir(folder)
     return removed > 0
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether the error says that a file system or quota is full."""
+    """Whether the error means that a file system or quota is full."""
     return isinstance(error, NoSpaceError) or (isinstance(error, OSError) and error.errno in NO_SPACE)
 
 
@@ -119,9 +120,10 @@ def sparing(
     removal: bool = False,
     keep: int = 0,
 ) -> T:
-    """Return what `work` returns; without space, give up some of the reserve and call `work` again, which
-    must continue where it stopped. `keep` files stay. Only the dataset's owner gives up reserves; a `removal`
-    may use both. Used reserves are filled at the end. A removal raises NoSpaceError once nothing is left."""
+    """Return the result of `work`. If space is lacking, remove some reserve files, except the last `keep`,
+    and call `work` again. It must continue where it stopped. Only the dataset's owner may use reserves; a
+    `removal` may use both. Used reserves are filled at the end. A removal raises NoSpaceError once no files
+    are left."""
     folders = [layout.reserve, layout.dataset_reserve] if removal else [layout.dataset_reserve]
     used = False
     try:

@@ -1,15 +1,15 @@
-"""What each command requires of its account: a table that the command line reads before anything else.
+"""The right that each command requires of its account. The command line checks it first.
 
-| needs    | who                                                       | root (uid 0)            |
+| right    | who has it                                                | root (uid 0)            |
 |----------|-----------------------------------------------------------|-------------------------|
 | READS    | any account that may read the files                       | yes                     |
 | STAGES   | the dataset's owner                                       | with `--as-root` only   |
 | DECIDES  | the owner: it changes what readers get, or what stays     | with `--as-root` only   |
-| ORDERED  | a node, for a controller that passed its own check        | yes                     |
+| ORDERED  | a node, working for a controller that passed its check    | yes                     |
 
-Opening the dataset checks its owner (`dataset_folders.check_owner`, exit status 3). Root is refused earlier:
-owners cannot change what root makes, no mode stops root's late writers, and most network mounts squash root.
-A command without a row counts as STAGES; a test fails for it.
+Opening the dataset checks its owner (`dataset_folders.check_owner`, exit status 3). Root is rejected earlier:
+owners cannot change files that root makes, no mode stops root's late writers, and most network mounts squash
+root. A command missing in the code's table counts as STAGES, and a test fails for it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 READS, STAGES, DECIDES, ORDERED = "reads", "stages", "decides", "ordered"
-OF_OWNER = frozenset({STAGES, DECIDES})  # for the dataset's owner alone
-# environment variable: `1` acts as `--as-root` for a command and all that it starts
+OF_OWNER = frozenset({STAGES, DECIDES})  # rights of the dataset's owner alone
+# environment variable: `1` has the effect of `--as-root` on a command and all processes that it starts
 AS_ROOT = "PENSTOCK_AS_ROOT"
 
 
@@ -34,10 +34,10 @@ _WORKS = frozenset({"run", "audit", "adopt", "preflight", "init"})
 
 
 class Needs(NamedTuple):
-    """What a command needs."""
+    """The right that a command needs."""
 
     right: str
-    # what it needs if these options (the parser's names) are given
+    # the right that it needs if an option is given, by the parser's name of the option
     options: Mapping[str, str] = MappingProxyType({})
 
 
@@ -87,12 +87,12 @@ NEEDS: Mapping[str, Needs] = {
 
 
 def needed(command: str, options: Mapping[str, object]) -> str:
-    """Return what a command needs with these options (the parser's names)."""
+    """Return the right that a command needs with these options (the parser's names)."""
     return _asked(command, options)[0]
 
 
 def _asked(command: str, chosen: Mapping[str, object]) -> tuple[str, str]:
-    """Return what is needed, and the deciding command and option as typed."""
+    """Return the right that is needed, and the command and option that decided it, as typed."""
     needs, command = NEEDS.get(command, Needs(STAGES)), typed(command)
     for option, right in needs.options.items():
         if chosen.get(option):
@@ -101,37 +101,37 @@ def _asked(command: str, chosen: Mapping[str, object]) -> tuple[str, str]:
 
 
 def stages(command: str, options: Mapping[str, object]) -> bool:
-    """Check whether the command moves data at a cluster's scale, or predicts whether it could.
+    """Whether the command moves data at a cluster's scale, or predicts whether it could.
 
-    Only such commands fail if the configuration takes more than the site gives (`config.site.problems`). All
+    Only such commands fail if the configuration exceeds the site's limits (`config.site.problems`). All
     others read, decide or stop work, and an administrator's tighter limits never stop them.
 
     | command                                               | stages |
     |-------------------------------------------------------|--------|
     | needs STAGES or ORDERED                               | yes    |
-    | is one of `_WORKS`: it needs less, and does as much   | yes    |
+    | is in `_WORKS`: it needs less, but moves as much      | yes    |
     | needs READS or DECIDES                                | no     |
     """
     return command in _WORKS or needed(command, options) in (STAGES, ORDERED)
 
 
 def as_root() -> bool:
-    """Whether `--as-root` was given to this process or to one that started it."""
+    """Whether `--as-root` was given to this process or to a process above it."""
     return os.environ.get(AS_ROOT) == "1"
 
 
 def grant() -> None:
-    """Store the option `--as-root` in the environment, for this process and all that it starts."""
+    """Store the option `--as-root` in the environment, for this process and all processes that it starts."""
     os.environ[AS_ROOT] = "1"
 
 
 def handed_on() -> list[str]:
-    """Return the option for a command on a node, which does not see this process's environment."""
+    """Return the option `--as-root`, if given, for a command on a node that lacks this environment."""
     return ["--as-root"] if os.geteuid() == 0 else []
 
 
 def refuse_root(command: str, options: Mapping[str, object], program: str = "penstock") -> None:
-    """Raise PreflightError if root calls an owner's command without `--as-root`."""
+    """Raise PreflightError if root calls a command for owners without `--as-root`."""
     right, typed = _asked(command, options)
     if os.geteuid() == 0 and right in OF_OWNER and not as_root():
         option = f"`{program} --as-root {typed} ...`, or {AS_ROOT}=1 in the environment"

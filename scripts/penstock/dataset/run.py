@@ -1,4 +1,4 @@
-"""One run: the documents of list and plan, its frozen configuration, and where its state and staging lie.
+"""A run: the documents of list and plan, its frozen configuration, and the paths of its state and staging.
 Each document is read when first needed."""
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class Run:
     """A run as its documents describe it."""
 
-    layout: DatasetLayout  # the dataset's paths, by the present configuration
+    layout: DatasetLayout  # the dataset's paths, according to the present configuration
     info: RunInfo
-    folder: RunLayout  # below `runs/`; for an audit, below `audits/`
+    folder: RunLayout  # the run's paths below `runs/`, or below `audits/` for an audit
 
     @property
     def id(self) -> str:
@@ -48,14 +48,14 @@ class Run:
 
     @cached_property
     def plan(self) -> PlanInfo:
-        """The plan. Raises PreflightError if there is none yet, FailedError if it is damaged. A plan that is
-        made again needs a new `Run`."""
+        """The plan. Raises PreflightError if it does not exist yet, FailedError if it is damaged. After the
+        plan is made again, a new `Run` is needed."""
         return read_plan(self.folder)
 
     @cached_property
     def probe(self) -> ProbeReport:
-        """What plan measured of the target's file system; an empty report if nothing was tried. Raises
-        FailedError if it is damaged."""
+        """Plan's measurements of the target's file system; an empty report if plan made none. Raises
+        FailedError if the report is damaged."""
         hint = "remove it: then the table of file systems counts alone"
         return documents.find(PROBE_REPORT, self.folder.probe, hint) or ProbeReport()
 
@@ -91,8 +91,7 @@ def read_run(folder: RunLayout) -> RunInfo:
 
 
 def read_plan(folder: RunLayout) -> PlanInfo:
-    """Read `plan.json` of a run's folder. Raises PreflightError if there is none yet, FailedError if it is
-    damaged."""
+    """Read `plan.json` of a run's folder. Raises PreflightError if it is missing, FailedError if damaged."""
     plan = documents.find(PLAN, folder.plan, "list again, which drops a damaged plan, and plan again")
     if plan is None:
         raise PreflightError(

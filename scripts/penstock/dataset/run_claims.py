@@ -1,5 +1,5 @@
-"""Claims: which run a dataset is being staged for. The lock belongs to a step and lasts as long; a claim
-belongs to a run, and lasts from step to step. `HeldDataset` has both.
+"""Claims: for which run a dataset is staged. A step holds the dataset's lock until it ends; a run keeps its
+claim from step to step. `HeldDataset` has both.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from penstock.dataset.dataset_lock import DatasetLock
 
 
-# Claims: which run a dataset is staged for. A step holds the lock; a run keeps its claim from step to step.
+# Claims, in which the highest number counts:
 #
 #     <state>/claims/00000007.json   the seventh claim; made by O_EXCL, durable, never changed
 #
-# `list` claims the dataset for its run. Steps of other runs then exit with 7 at their next check, which
-# publish makes right before each rename. So a frozen run that wakes later changes nothing that readers see.
+# `list` claims the dataset for its run. Steps of other runs then exit with 7 at their next check. Publish
+# checks right before each rename. So a frozen run that wakes later changes nothing that readers see.
 #
-# | the claim that stands is | its run lives (`dataset_state.of_claim`) | list            | a step of run R |
+# | the highest claim is | its run lives (`dataset_state.of_claim`) | list            | a step of run R |
 # | ------------------------ | ----------------------------------- | --------------- | --------------------- |
 # | none                     |                                     | claims          | goes on |
 # | run R's                  | any                                 | claims again    | goes on |
@@ -45,12 +45,12 @@ _NAME = re.compile(r"(\d{8,})\.json")
 
 
 def highest(layout: DatasetLayout) -> ClaimFile | None:
-    """Return the standing claim; None if nothing was listed yet. Raises FailedError, NewerFormatError."""
+    """Return the highest claim; None if nothing was listed yet. Raises FailedError, NewerFormatError."""
     return next(kept(layout), None)
 
 
 def kept(layout: DatasetLayout) -> Iterator[ClaimFile]:
-    """Yield the existing claims, the standing claim first. Raises, while iterated, as `highest`."""
+    """Yield the existing claims, the highest first. During iteration it raises as `highest`."""
     try:
         names = os.listdir(layout.claims)
     except FileNotFoundError:
@@ -64,11 +64,11 @@ def kept(layout: DatasetLayout) -> Iterator[ClaimFile]:
 
 
 def make(layout: DatasetLayout, run: str, above: ClaimFile | None, controller: str) -> ClaimFile:
-    """Claim the dataset for `run`, durably, one above `above`: the claim found when the lock was taken.
-    `controller` is the workflow's process, as in `Context`. Raises LockedError if another run was faster, and
-    by `errno_map.storage_error`."""
+    """Claim the dataset for `run`, durably, with a number above that of `above`, the claim found when the
+    lock was taken. `controller` is the workflow's process, as in `Context`. Raises LockedError if another run
+    was faster, and the errors of `errno_map.storage_error`."""
     try:
-        # Exceed the history's number too: numbers still rise after somebody removed the claims by hand.
+        # The number exceeds the history's too, so numbers rise even if somebody removed the claims by hand.
         number = 1 + max(above.number if above else 0, history.last_claim(layout))
         claim = ClaimFile(run, number, asdict(holders.this_process(run, "list")), controller)
         text = (
@@ -85,7 +85,8 @@ def make(layout: DatasetLayout, run: str, above: ClaimFile | None, controller: s
             if standing.run != run:
                 raise overtaken(layout, run, standing)
         check(layout, run)
-        # Only now: a run that saw no higher claim may be about to move `current` (`reveal.point`).
+        # This comes after the claim: a run that saw no higher claim may be about to move `current`
+        # (`reveal.point`).
         dataset_folders.sweep_pointers(layout)
         for old in range(number - KEPT, 0, -1):
             if not _remove(layout, old):
@@ -96,21 +97,21 @@ def make(layout: DatasetLayout, run: str, above: ClaimFile | None, controller: s
 
 
 def check(layout: DatasetLayout, run: str) -> None:
-    """Raise LockedError if another run has claimed the dataset; and as `highest`."""
+    """Raise LockedError if another run has claimed the dataset. Otherwise raises as `highest`."""
     standing = highest(layout)
     if standing is not None and standing.run != run:
         raise overtaken(layout, run, standing)
 
 
 def number(layout: DatasetLayout) -> int:
-    """Return the standing claim's number; 0 without one."""
+    """Return the highest claim's number; 0 if the dataset has no claim."""
     standing = highest(layout)
     return standing.number if standing else 0
 
 
 def last(layout: DatasetLayout, run: str) -> int:
-    """Return the highest number under which the dataset may have been claimed for `run`. Raises FailedError.
-    Only the newest KEPT claims stay: if none of them is the run's, any lower number may have been."""
+    """Return the highest number of a claim that may have been the run's. Raises FailedError. Only the newest
+    KEPT claims remain: if none of them is the run's, any lower number may have been."""
     standing = highest(layout)
     if standing is None:
         return 0
@@ -122,7 +123,7 @@ def last(layout: DatasetLayout, run: str) -> int:
 
 
 def made_by(claim: ClaimFile) -> str:
-    """Say by whom, where and when."""
+    """Say by whom, where and when the claim was made."""
     by = holders.from_json(claim.by)
     if by is None:
         return "by somebody who does not say who"
@@ -130,7 +131,7 @@ def made_by(claim: ClaimFile) -> str:
 
 
 def overtaken(layout: DatasetLayout, run: str, standing: ClaimFile | None) -> OvertakenError:
-    """Return the error of a run that another run overtook."""
+    """Return the error for a run whose dataset another run has claimed."""
     other = (standing.run if standing else "") or "that cannot be read"
     return OvertakenError(
         f"run {run} of dataset {layout.dataset} was overtaken by run {other}",
@@ -160,14 +161,14 @@ def _read(layout: DatasetLayout, number: int, name: str) -> ClaimFile:
 
 
 class HeldDataset:
-    """A dataset locked for a step of `run` (its id); "": a step without a run yet, such as list."""
+    """A dataset locked for a step. `run`: the id of the step's run; "" if it has none yet, as in list."""
 
     def __init__(self, layout: DatasetLayout, lock: DatasetLock, run: str) -> None:
         self.layout, self.run = layout, run
         self._lock = lock
-        # the claim that stood when a step without a run began
+        # the highest claim when a step without a run began
         self.above = highest(layout) if not run else None
-        # the number of the run's claim when the step began; 0 without a run
+        # the number of the run's claim when the step began; 0 if it has no run
         self.number = number(layout) if run else 0
 
     def assert_held(self) -> None:

@@ -1,5 +1,5 @@
-"""The runs of a dataset as they lie on the target: which one a step works on, which ones published or were
-replaced, and where the link `current` shall lead.
+"""The runs of a dataset, as stored on the target: on which run a step works, which runs published or were
+replaced, and which release the link `current` shall name.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 # Decides which release the link `current` shall name. `target.reveal` moves the link.
 #
 # That is the release staged last, unless a person moved the link since (`penstock rollback`, or by hand).
-# Then it stays while the source holds what the last publication published; a run of other content moves it.
+# Then the link stays while the source still has the content published last. A run of other content moves it.
 
 Move = Publication | Rollback  # history lines that say where `current` belongs
 
 
 def moves(layout: DatasetLayout) -> list[Move]:
-    """Return what the history says of `current`, the oldest first. Lines of a run that wrote late, after
-    another run claimed the dataset, are left out: an earlier line has a higher claim number. Raises
-    NewerFormatError, PermissionError, and by `errno_map.storage_error` if the history cannot be read."""
+    """Return the history's lines about `current`, oldest first. Lines that a run wrote after another run
+    claimed the dataset are left out: an earlier line has a higher claim number. Raises NewerFormatError,
+    PermissionError, and the errors of `errno_map.storage_error` if the history cannot be read."""
     effective: list[Move] = []
     highest = 0
     try:
@@ -60,8 +60,8 @@ def last_move(layout: DatasetLayout) -> Move | None:
 
 
 def before(layout: DatasetLayout, release: str, existing: Container[str]) -> str | None:
-    """Return the release that `current` named before this one was published, or before that, and so on, until
-    one still exists (`existing`). None if the history names none. Raises as `moves`.
+    """Return the release that `current` named before `release`. If it no longer exists (`existing`), return
+    the release before it, and so on; None if the history has none. Raises as `moves`.
 
     | history                                     | of    | before it |
     |---------------------------------------------|-------|-----------|
@@ -78,7 +78,7 @@ def before(layout: DatasetLayout, release: str, existing: Container[str]) -> str
             return None
         line = moved[at]
         earlier = (move.release for move in reversed(moved[:at]) if move.release != wanted)
-        # A publish killed before its line does not know what `current` named before.
+        # A publish that was killed before it wrote its line does not know what `current` named before.
         previous = line.previous if isinstance(line, Publication) else None
         wanted = previous or next(earlier, None)
         if wanted is not None and wanted != release and wanted in existing:
@@ -92,9 +92,9 @@ def _published(line: Move, release: str) -> bool:
 
 
 def settled(run: Run) -> bool:
-    """Check whether `current` is where it belongs for this run, so that nothing is to be moved or noted.
+    """Whether `current` is where it belongs after this run, so that nothing is to be moved or noted.
 
-    | `current` leads | the history's last word          | publish's receipt, | settled                      |
+    | `current` leads | the history's last line          | publish's receipt, | settled                      |
     |                 |                                  | or never planned   |                              |
     |-----------------|----------------------------------|--------------------|------------------------------|
     | nowhere         | any                              | any                | no: readers have nothing     |
@@ -146,22 +146,23 @@ def _about(last: Move, run: Run) -> bool:
     return last.run == run.id and last.release == run.release
 
 
-# The runs of a dataset on the target: which run a step works on, which one published a release, which ones
+# The runs of a dataset on the target: on which run a step works, which run published a release, which runs
 # `--new-release` replaced. Changes require the dataset's lock.
 
 _KEPT = frozenset({"run.json", LISTING, STATED, EMPTY_FOLDERS, ADOPTED})
 
 
 def open_run(layout: DatasetLayout, wanted: str = "") -> Run:
-    """Open the run `wanted`, or else the run that list claimed the dataset for last. A workflow names the run
-    that it listed, since another may have listed since. Raises PreflightError if nothing was listed yet, and
-    for an account other than the dataset's."""
+    """Open the run `wanted`, or else the run for which list claimed the dataset last. A workflow names the
+    run that it listed, since another workflow may list meanwhile. Raises PreflightError if nothing was listed
+    yet, and for an account other than the dataset's."""
     dataset_folders.check_owner(layout)
     if wanted:
         try:
             return load(layout, layout.run(wanted))
         except FailedError:
-            # A run that overtook this one finally removes its state: then this raises LockedError.
+            # Another run that has claimed the dataset finally removes this run's state: then this raises
+            # LockedError.
             run_claims.check(layout, wanted)
             raise
     standing = run_claims.highest(layout)
@@ -177,7 +178,7 @@ def open_run(layout: DatasetLayout, wanted: str = "") -> Run:
 
 
 def sealed_run(layout: DatasetLayout, release: str) -> str | None:
-    """Return the run that published `release`; "" if its seal cannot be read, None without such a release.
+    """Return the run that published `release`; "" if its seal cannot be read, None if it does not exist.
     Raises NewerFormatError."""
     folder = layout.release(release)
     if not os.path.lexists(folder):
@@ -190,9 +191,9 @@ def sealed_run(layout: DatasetLayout, release: str) -> str | None:
 
 
 def amended(layout: DatasetLayout) -> dict[str, tuple[str, str]]:
-    """Return the runs whose releases hold newer versions of objects than were listed (`changed: follow`). By
-    run id: the digests of the listing that the run froze and of the one that its release holds. Releases with
-    an unreadable seal are left out."""
+    """Return the runs whose releases have newer versions of objects than were listed (`changed: follow`). The
+    values are two digests: of the listing that the run froze, and of the listing that its release has.
+    Releases with an unreadable seal are left out."""
     digests = {}
     for release in dataset_folders.releases(layout):
         try:
@@ -205,8 +206,7 @@ def amended(layout: DatasetLayout) -> dict[str, tuple[str, str]]:
 
 
 def replaced(layout: DatasetLayout) -> frozenset[str]:
-    """Return the runs replaced by `--new-release`: list reuses none, and plan links nothing from their
-    releases."""
+    """Return the runs replaced by `--new-release`: list does not reuse them, plan does not link from them."""
     try:
         return frozenset(os.listdir(layout.replaced))
     except FileNotFoundError:
@@ -214,26 +214,26 @@ def replaced(layout: DatasetLayout) -> frozenset[str]:
 
 
 def replace(layout: DatasetLayout, run: str) -> None:
-    """Mark a run as replaced, durably: the same content is staged as a new run from now on."""
+    """Mark a run as replaced, durably: from now on its content is staged as a new run."""
     small_files.make_dirs(layout.replaced)
     small_files.create_file(layout.replaced / run, b"")
 
 
 def published(run: Run) -> bool:
-    """Whether the run is finished: its sealed release stands, `current` is where it belongs, and publish
+    """Whether the run is finished: its sealed release exists, `current` is where it belongs, and publish
     ended. Raises FailedError if `current` is no link into `releases/`."""
     sealed = sealed_run(run.layout, run.release) == run.id
     return sealed and settled(run) and publish_ended(run)
 
 
 def publish_ended(run: Run) -> bool:
-    """Whether publish finished for a run whose sealed release stands, whatever `current` names."""
+    """Whether publish finished for a run whose sealed release exists, whichever release `current` names."""
     return run.folder.receipt("publish").exists() or not run.folder.plan.exists()
 
 
 def drop_derived(folder: RunLayout) -> bool:
-    """Remove all of a run but its listing and description, the plan last. Durable on return. Returns whether
-    anything was removed. Raises OSError."""
+    """Remove a run's files except its listing and description, the plan last. The removal is durable on
+    return. Returns whether anything was removed. Raises OSError."""
     derived = [name for name in os.listdir(folder.folder) if name not in _KEPT]
     for name in sorted(derived, key=lambda name: name == folder.plan.name):
         path = folder.folder / name
@@ -246,7 +246,7 @@ def drop_derived(folder: RunLayout) -> bool:
 
 
 def replace_listing(spool: Path, folder: RunLayout) -> None:
-    """Move the new listing in `spool` into an existing run. Raises OSError. Both have the same identity; the
-    rest may differ, such as which objects are archived."""
+    """Move the new listing in `spool` into an existing run. Raises OSError. Both listings have the same
+    identity; other facts may differ, such as which objects are archived."""
     os.replace(spool / LISTING, folder.listing)
     small_files.fsync_dir(folder.folder)

@@ -1,4 +1,4 @@
-"""The seals of a dataset's releases as they lie on the target, the one reader of `release.json`; and the
+"""Reads the seals of a dataset's releases: the only reader of `release.json`. Also makes and verifies the
 signature over a seal, `release.json.sig` beside it.
 """
 
@@ -35,13 +35,13 @@ def load(layout: DatasetLayout, release: str) -> Stored:
 
 
 def in_folder(folder: Path) -> Stored:
-    """Read the seal in the folder of a release or staging. Raises as `load`."""
+    """Read the seal in a release's or staging's folder. Raises as `load`."""
     path = folder / SEAL
     return of_content(small_files.read(path), path)
 
 
 def of_content(content: bytes, path: Path) -> Stored:
-    """Parse the bytes of the seal at `path`. Raises ValueError, NewerFormatError."""
+    """Parse `content`, read from the seal at `path`. Raises ValueError, NewerFormatError."""
     return Stored(RELEASE_SEAL.from_json(content, path), f"sha256:{hashlib.sha256(content).hexdigest()}")
 
 
@@ -70,14 +70,14 @@ def of_run(run: Run) -> Stored | None:
 
 # The signature `release.json.sig` over a release's seal (`release.json`: counts and digests).
 #
-# The bytes of `release.json` are signed, so `ssh-keygen -Y verify` can verify it. The seal has the manifests'
-# digests, and these have each file's: one signature covers the release.
+# The bytes of `release.json` are signed, so `ssh-keygen -Y verify` can verify the signature. The seal has the
+# manifests' digests, and the manifests have each file's digest. So one signature covers the release.
 
-MISSING = "it is missing"  # what `problem` says without a signature
+MISSING = "it is missing"  # result of `problem` without a signature
 
 
 def write(staging: Path, signing: SigningKeys) -> None:
-    """Sign the seal of a staging, durably; without a key, remove the signature of an earlier attempt. Raises
+    """Sign the seal of a staging, durably. Without a key, remove the signature of an earlier attempt. Raises
     OSError, PreflightError."""
     if signing.key is None:
         (staging / SIGNATURE).unlink(missing_ok=True)
@@ -98,19 +98,19 @@ def put(layout: DatasetLayout, release: str, signature: bytes) -> None:
 
 
 def problem(layout: DatasetLayout, release: str, stored: Stored) -> str:
-    """Say why the signature does not hold; "" if it does, or without `target.signers`. Raises PreflightError
-    if it cannot be verified, OSError."""
+    """Say why the signature is not valid; "" if it is, or without `target.signers`. Raises PreflightError if
+    it cannot be verified, OSError."""
     signers = layout.signing.signers
     return _unsigned(signers, layout.release(release), stored) if signers is not None else ""
 
 
 def demand(layout: DatasetLayout, release: str, stored: Stored) -> None:
-    """Raise FindingsError for a `problem`.
+    """Raise FindingsError if the signature has a `problem`.
 
-    | what does not hold     | what to do                                      |
+    | the problem            | what to do                                      |
     |------------------------|-------------------------------------------------|
-    | it is missing          | sign it, if the release is of before            |
-    | anything else          | find out who; stage the same content anew       |
+    | it is missing          | sign it, if the release is older than the keys  |
+    | any other              | find out who did it; stage the content anew     |
     """
     why = problem(layout, release, stored)
     if not why:

@@ -1,9 +1,10 @@
-"""`<dataset>/under-way.json`: who stages a dataset now, in which job, and what it will still write.
+"""The notice `<dataset>/under-way.json`: who stages a dataset now, in which job, and how much it will still
+write.
 
-For readers, their jobs and plans of other runs, whose accounts see neither lock nor run. Each step writes it
-under the dataset's lock; the lock's heartbeat and the elements touch it. Publication, a failed or stopped
-step (unless its elements go on) and `penstock cancel` remove it. Repairs and rehearsals have notices of their
-own. A killed process leaves its notice:
+It is for readers, their jobs and the plans of other runs, whose accounts see neither lock nor run. Each step
+writes it under the dataset's lock. The lock's heartbeat and the elements touch it. Publication, a failed or
+stopped step (unless its elements go on) and `penstock cancel` remove it. Repairs and rehearsals have their
+own notices. A killed process leaves its notice behind:
 
 | the notice                            | is shown as             | advice                                   |
 |---------------------------------------|-------------------------|------------------------------------------|
@@ -16,8 +17,9 @@ own. A killed process leaves its notice:
 | folder, no plain file, longer than    |                         |                                          |
 | `LONGEST`, or with other fields       |                         |                                          |
 
-Plans count what the living notices will still write (`jobs.target_room`); the rest is for people, and
-a step goes on if it cannot be written. Functions that write raise neither OSError nor PenstockError.
+A notice is *living* if the first or second row applies. Plans add up the bytes that living notices announce
+(`jobs.target_room`). The other fields are for people. A step continues if its notice cannot be written:
+functions that write raise neither OSError nor PenstockError.
 """
 
 from __future__ import annotations
@@ -47,9 +49,9 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import Cluster
 
-LONGEST = 4096  # bytes of the notice
-UNSEEN = 7 * 86400.0  # seconds for which a controller's job counts as waiting without SLURM's word
-SUBMITTED = "submit"  # in place of a step: the controller was submitted as a job, and has not begun
+LONGEST = 4096  # most bytes of a notice
+UNSEEN = 7 * 86400.0  # seconds for which a submitted controller counts as waiting without asking SLURM
+SUBMITTED = "submit"  # value in place of a step: the controller was submitted as a job, and has not begun
 _STEPS = frozenset({*step_table.OF_RUN, SUBMITTED, "repair", "rehearse"})
 _JOB = re.compile(r"[0-9]{0,20}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -61,7 +63,7 @@ class StagingNotice(NamedTuple):
     path: Path
     notice: UnderWay
     uid: int  # the account that stages: the file's owner
-    touched: float  # last touch, in seconds since the epoch
+    touched: float  # time of the last touch, in seconds since the epoch
     alive: bool  # touched lately, or its controller's job waits to begin
 
     @property
@@ -108,8 +110,8 @@ class Notice:
         )
 
     def begin(self) -> None:
-        """Write the notice. It keeps the `since` of an earlier step of the same job or controller, and what
-        that step said will be written."""
+        """Write the notice. If an earlier step of the same job or controller wrote one, its `since` and
+        `writes` are kept."""
         before = find(self._layout, self._path)
         if before is not None:
             self._notice = self._notice._replace(writes=before.notice.writes)
@@ -118,21 +120,20 @@ class Notice:
         _write(self._path, self._notice)
 
     def end(self) -> None:
-        """Remove it, unless another process replaced it."""
+        """Remove the notice, unless another process replaced it."""
         standing = find(self._layout, self._path)
         if standing and standing.notice._replace(writes=self._notice.writes) == self._notice:
             _forget(self._path)
 
 
 def touch(path: Path) -> None:
-    """Show that the notice's run lives."""
+    """Touch the notice, to show that its run is still running."""
     with contextlib.suppress(OSError):
         cross_account_files.touch(path.parent, path.name)
 
 
 def restate(layout: DatasetLayout, path: Path, **writes: int | str) -> None:
-    """Change fields of what a notice says will still be written, if one stands. The holder of the dataset's
-    lock calls it."""
+    """Change fields of `writes` in the notice, if it exists. The holder of the dataset's lock calls it."""
     if standing := find(layout, path):
         changed = standing.notice._replace(writes=standing.writes._replace(**writes))  # type: ignore[arg-type]
         if changed != standing.notice:
@@ -140,14 +141,14 @@ def restate(layout: DatasetLayout, path: Path, **writes: int | str) -> None:
 
 
 def written(layout: DatasetLayout, path: Path) -> None:
-    """State that nothing more will be written. As `restate`."""
+    """Set `writes` to nothing, if the notice exists. The holder of the dataset's lock calls it."""
     restate(layout, path, bytes=0, files=0, chunk_files=0)
 
 
 def submitted(layout: DatasetLayout, job: str, cluster: Cluster) -> None:
-    """Note that this controller's job waits to begin, if the dataset belongs to this account. If elements of
-    an ended controller still work, the job joins their notice as the one to wait for. For a first release
-    this makes the dataset's folder."""
+    """Note that this controller's job waits to begin, if the dataset belongs to this account. If an ended
+    controller's elements still work, their notice then names this job as the job to wait for. For a first
+    release this makes the dataset's folder."""
     with contextlib.suppress(OSError, PenstockError):
         standing, name = find(layout), cluster.name()
         waiting = UnderWay(SUBMITTED, _stamp(clock.now(layout.root)), job=job, cluster=name)
@@ -160,8 +161,8 @@ def submitted(layout: DatasetLayout, job: str, cluster: Cluster) -> None:
 
 
 def forget(layout: DatasetLayout) -> None:
-    """Remove the notices of runs and repairs, and a folder that a submission made and no run used. By the
-    dataset's owner."""
+    """Remove the notices of runs and repairs, and a dataset's folder that a submission made and no run used.
+    The dataset's owner calls it."""
     standing = find(layout)
     _forget(layout.repair_under_way)
     _take_back(layout, standing)
@@ -175,7 +176,7 @@ def withdraw(layout: DatasetLayout, job: str) -> None:
 
 
 def forget_ended(layout: DatasetLayout, cluster: Cluster) -> None:
-    """Remove a submitted controller's notice if this cluster no longer has its job."""
+    """Remove a submitted controller's notice if this cluster no longer knows its job."""
     with contextlib.suppress(OSError, PenstockError):
         standing = find(layout)
         if standing and standing.notice.step == SUBMITTED and _has_ended(standing, cluster):
@@ -183,11 +184,11 @@ def forget_ended(layout: DatasetLayout, cluster: Cluster) -> None:
 
 
 def _has_ended(standing: StagingNotice, cluster: Cluster) -> bool:
-    """Check whether the notice is this account's, and this cluster no longer has its job."""
+    """Check whether this account made the notice and this cluster no longer knows its job."""
     if not standing.notice.job or standing.notice.cluster != cluster.name() or standing.uid != os.geteuid():
         return False
     live = cluster.live_job(standing.notice.job)
-    return live is None or live.uid is None  # no cluster hides an account's own jobs from it
+    return live is None or live.uid is None  # no cluster hides an account's own jobs from that account
 
 
 def _take_back_unchanged(layout: DatasetLayout, standing: StagingNotice) -> None:
@@ -217,8 +218,8 @@ def _write(path: Path, notice: UnderWay) -> None:
 
 
 def find(layout: DatasetLayout, path: Path | None = None, now: float | None = None) -> StagingNotice | None:
-    """Return the notice to show, by the module's table. Raises nothing. `path`: the notice (None: the run's).
-    `now`: seconds since the epoch by the file system's clock (None: read it)."""
+    """Return the notice to show, according to the module's table. Raises nothing. `path`: the notice's path
+    (None: the run's notice). `now`: seconds since the epoch by the file system's clock (None: read it)."""
     path = layout.under_way if path is None else path
     try:
         fd = small_files.descriptor(path)
@@ -250,8 +251,7 @@ def living_below(layout: DatasetLayout) -> Iterator[StagingNotice]:
 
 
 def advice(layout: DatasetLayout, staging: StagingNotice | None) -> str:
-    """Tell an account that finds nothing published what to do: wait for the job, ask the owner, or stage
-    it."""
+    """Advise an account that finds nothing published: wait for the job, ask the owner, or stage it."""
     if staging is not None and staging.alive:
         job = staging.notice.job
         if job:

@@ -1,7 +1,7 @@
 """`arrays.jsonl`: the job arrays that a run submitted, written durably before and after each submission.
 
-A controller may die between `sbatch`'s answer and its note. The next one finds the array by the name noted
-first, so no element gets two live arrays.
+A controller may die after `sbatch` gave a job number, but before it noted that number. The next controller
+finds the array by its name, noted before. So no element is in two running arrays.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ArrayBook:
-    """`arrays.jsonl` of a run. Its only writer holds the dataset's lock; writes raise by
+    """`arrays.jsonl` of a run. Its writer holds the dataset's lock. Writes raise
     `errno_map.storage_error`."""
 
     def __init__(self, path: Path) -> None:
@@ -71,13 +71,13 @@ class ArrayBook:
         return line
 
     def tried(self, name: str) -> None:
-        """Note that an array without an answer is about to be submitted again."""
+        """Note that an array is about to be submitted again, since `sbatch` gave no number."""
         intents = [line for line in self._lines() if line.intent == name]
         if intents:
             self._append(intents[-1])
 
     def submitted(self, name: str, array: str) -> None:
-        """Note the number `array` that the cluster gave."""
+        """Note the job number `array` that the cluster gave the array `name`."""
         self._append(ArrayLine(submitted=name, array=array))
 
     def throttled(self, name: str, at_once: int) -> None:
@@ -89,23 +89,23 @@ class ArrayBook:
         self._append(ArrayLine(excluded=node, step=step, why=why))
 
     def excluded(self, since: float = 0.0) -> Mapping[str, str]:
-        """Return the nodes excluded after `since` (seconds since the epoch), with the reason for people.
-        Raises as `open`."""
+        """Return the nodes excluded after `since` (seconds since the epoch), with reasons. Raises as
+        `open`."""
         lines = (line for line in self._lines() if line.excluded and line.at >= since)
         return {line.excluded: f"{line.step}: {line.why}" for line in lines}
 
     def ended(self, name: str, starts: Mapping[int, float] = NOTHING) -> None:
-        """Note that no worker of this array lives, or that it was never submitted. `starts`: when the cluster
-        last started each worker, in seconds since the epoch."""
+        """Note that no worker of this array is running any more, or that it was never submitted. `starts`:
+        when the cluster last started each worker, in seconds since the epoch."""
         self._append(ArrayLine(ended=name, starts=tuple(starts.items())))
 
     def open(self, step: str | None = None) -> list[ArrayLine]:
-        """Return the arrays (of one step, or all) that may have live elements. Raises FailedError if the log
-        is damaged, NewerFormatError."""
+        """Return the arrays that may have running elements. `step`: only the arrays of this step. Raises
+        FailedError if the log is damaged, NewerFormatError."""
         return [s for s in self.all() if not s.over and (step is None or s.step == step)]
 
     def all(self) -> list[ArrayLine]:
-        """Return every array submitted or intended, in order, with all its lines merged. Raises as `open`."""
+        """Return all submitted or intended arrays, in order, each merged from its lines. Raises as `open`."""
         arrays: dict[str, ArrayLine] = {}
         for line in self._lines():
             if line.intent:
@@ -119,11 +119,11 @@ class ArrayBook:
         return list(arrays.values())
 
     def began(self, step: str) -> float:
-        """Return when the step's first array was intended; inf: never. Raises as `open`."""
+        """Return when the step's first array was noted; inf: never. Raises as `open`."""
         return min((line.at for line in self._lines() if line.intent and line.step == step), default=math.inf)
 
     def line(self, name: str) -> ArrayLine | None:
-        """Return the submission of this name. Raises as `open`."""
+        """Return the array of this name. Raises as `open`."""
         return next((line for line in self._lines() if line.intent == name), None)
 
     @property
@@ -148,7 +148,7 @@ class ArrayBook:
             try:
                 raw = typed_json.bounded_loads(line)
             except ValueError:
-                # Torn by a crash while it was appended: what it announced had not begun.
+                # A crash cut the line off while it was appended: the step that it announced had not begun.
                 continue
             try:
                 yield element_documents.ARRAY_LINE.from_value(raw, self._path)

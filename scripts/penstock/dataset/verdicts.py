@@ -1,10 +1,11 @@
-"""The verdict of a release, `audits/<release>.json`: what its last audits and repairs said, and which
-findings stand. Its owner writes it; everybody may read it (`dataset.gate` does).
+"""The verdict of a release, `audits/<release>.json`: the results of its last audits and repairs, and the
+findings that stand. The dataset's owner writes it; everybody may read it, and `dataset.gate` does.
 
-A finding is one deviation that an audit found, such as a missing, changed or unread file. It stands until an
-audit that looked there finds nothing, a repair restores the file, or the owner overrules it:
+A finding is a deviation that an audit found, such as a missing, changed or unread file. It *stands* until an
+audit that checked the file finds nothing, a repair restores the file, or the owner overrules it. Otherwise it
+*falls*:
 
-| what ended                        | earlier findings of bytes   | earlier findings of shape, | its own   |
+| event                             | earlier findings of bytes   | earlier findings of shape, | its own   |
 |                                   | (changed, unread)           | permissions, manifest      |           |
 |-----------------------------------|-----------------------------|----------------------------|-----------|
 | an audit of everything            | fall                        | fall                       | stand     |
@@ -47,15 +48,15 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.core.seal import Seal
 
-# kinds that only reading finds; every audit checks all files for the others
+# kinds of findings that only reading finds; every audit checks all files for the other kinds
 BYTES = frozenset({"changed", "unread"})
 MANIFEST = "manifest"  # the kind of a damaged manifest
 
 
 def read(layout: DatasetLayout, release: str) -> Verdict | None:
     """Return the verdict; None if the release was never audited. Raises FindingsError if it is damaged,
-    NewerFormatError, PermissionError if this account may not read it, and FailedError if the file system does
-    not answer."""
+    NewerFormatError, PermissionError if this account may not read it, FailedError if the file system
+    hangs."""
     path = layout.verdict(release)
     try:
         return document.VERDICT.from_json(cross_account_files.read_notice(path), path)
@@ -98,7 +99,7 @@ def standing(verdict: Verdict | None) -> dict[str, int]:
 
 
 def last(verdict: Verdict | None) -> AuditShown | None:
-    """Return the last audit for views; `closed` is set if its findings no longer stand."""
+    """Return the last audit, for views. `closed` is set if its findings no longer stand."""
     if verdict is None or verdict.last is None:
         return None
     closed, repair, overruled = "", verdict.repair, verdict.overruled
@@ -110,7 +111,7 @@ def last(verdict: Verdict | None) -> AuditShown | None:
 
 
 def advice(dataset: str, counts: Iterable[str]) -> str:
-    """Return what to do about findings of these kinds.
+    """Return advice about findings of the kinds `counts`.
 
     | kinds                          | advice                                              |
     |--------------------------------|-----------------------------------------------------|
@@ -165,7 +166,7 @@ def audited(verdict: Verdict, audit: LastAudit, choice: AuditSelection, *, compa
 
 
 def _read(before: ReadBack, audit: LastAudit, choice: AuditSelection) -> ReadBack:
-    """Add what an audit of this choice read."""
+    """Add the files that an audit of this choice read."""
     if choice.kind == "whole":
         return before._replace(whole=audit.began)
     if choice.kind != "slice":
@@ -179,17 +180,17 @@ def _read(before: ReadBack, audit: LastAudit, choice: AuditSelection) -> ReadBac
 
 
 def repaired(verdict: Verdict, audit: str, left: Iterable[str], repaired: int) -> Verdict:
-    """Return the verdict after a repair that went by audit `audit`. `left`: the kind of each remaining
-    finding; `repaired`: number of files."""
+    """Return the verdict after a repair of the findings of audit `audit`. `left`: the kind of each remaining
+    finding. `repaired`: number of files."""
     counts = Counter(left)
     stands = [StandingFindings(audit, now(), counts)] if counts else []
     return verdict._replace(stands=stands, repair=LastRepair(now(), audit, repaired, counts.total()))
 
 
 def mended(verdict: Verdict, audit: str, fell: Mapping[str, Mapping[str, int]], repaired: int) -> Verdict:
-    """Return the verdict after a repair of another release restored files shared with this one. `audit` is
-    the audit that the repair went by. `fell`: for each of this release's audits, how many findings of each
-    kind were repaired."""
+    """Return the verdict after a repair of another release restored files shared with this release. `audit`
+    is the audit whose findings were repaired. `fell`: for each of this release's audits, how many findings of
+    each kind were repaired."""
     stands = []
     for findings in verdict.stands:
         gone = fell.get(findings.audit, {})
@@ -205,9 +206,9 @@ def overruled(verdict: Verdict, why: str, by: str) -> Verdict:
 
 
 def read_since(verdict: Verdict | None, seal: Seal) -> datetime | None:
-    """Return a moment since which every byte of the release was read back and compared; None if never. One
-    audit, audits of all slices (fractions that take turns), or the check before publication may have done so;
-    the latest counts. Each is dated by the file read first."""
+    """Return a moment since which every byte of the release was read back and compared; None if never. A
+    single audit, audits of all slices (fractions read in turn), or the check before publication may have done
+    so; the latest counts. Its date is that of the file read first."""
     moments: list[datetime] = []
     if seal.evidence.oldest_read:
         moments.append(_time(seal.evidence.oldest_read))
